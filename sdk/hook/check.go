@@ -1,0 +1,46 @@
+package hook
+
+import (
+	"slices"
+	"strconv"
+)
+
+// MaxMillis bounds TTLs and leases that clients ask for: ten years, as
+// RabbitMQ has it. Policies are not bound by it.
+const MaxMillis = 315_360_000_000
+
+// CheckInt accepts AMQP's integer types from low to high; low is 0 or 1.
+// Others get RabbitMQ's terms.
+func CheckInt(v any, low, high int64) error {
+	n, ok := Int(v)
+	switch {
+	case !ok:
+		return &ArgError{Term: `"expected integer, got ` + TypeName(v) + `"`}
+	case n > high:
+		return &ArgError{Term: "{value_too_large," + strconv.FormatInt(n, 10) + "}"}
+	case n >= low:
+		return nil
+	case n == 0:
+		return &ArgError{Term: "{value_zero,0}"}
+	}
+	return &ArgError{Term: "{value_negative," + strconv.FormatInt(n, 10) + "}"}
+}
+
+// CheckString accepts strings; other types get RabbitMQ's term.
+func CheckString(v any) error {
+	if _, ok := v.(string); !ok {
+		return &ArgError{Term: "{unacceptable_type," + TypeName(v) + "}"}
+	}
+	return nil
+}
+
+// CheckOneOf accepts the given strings and refuses others with term.
+func CheckOneOf(v any, term string, accepted ...string) error {
+	if err := CheckString(v); err != nil {
+		return err
+	}
+	if s, _ := v.(string); !slices.Contains(accepted, s) {
+		return &ArgError{Term: term}
+	}
+	return nil
+}
