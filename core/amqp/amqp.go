@@ -1,0 +1,80 @@
+// Package amqp is the AMQP 0-9-1 codec: bytes in, values out, and back.
+//
+// It does no I/O, starts no goroutine and knows neither sessions nor queues. Three layers, lowest first:
+//
+//   - frames: [NextFrame] cuts one off a buffer, [AppendMethod], [AppendContentHeader] and [AppendBody] write them;
+//   - methods: [ParseMethod] and the generated types for everything, [ParsePublish], [AppendDeliver] and their like for the
+//     busy few, without an allocation;
+//   - content: [ParseContentHeader], [ScanProps] and [RewriteProps] work on the raw properties a publisher sent, so that a
+//     message can pass through the broker without being decoded; [RawTable] looks into a headers table the same way.
+//
+// Whatever comes from a peer may be hostile. Every length is checked against the bytes that are really there before
+// anything is allocated, tables may nest [MaxTableDepth] deep, and each refusal is an [*Error] that carries its reply code.
+//
+// Methods, properties and reply codes are generated from the protocol table in the folder spec.
+package amqp
+
+//go:generate go run ./spec/gen methods_gen.go
+
+// ProtocolHeader is what a client sends first [AMQP 4.2.2].
+const ProtocolHeader = "AMQP\x00\x00\x09\x01"
+
+// ProtocolHeader09 announces AMQP 0-9, which clients use that speak 0-9-1 in fact; RabbitMQ accepts it as such.
+const ProtocolHeader09 = "AMQP\x01\x01\x00\x09"
+
+// Method is a decoded method; its implementations are the generated pointer types. Append writes the arguments alone:
+// [AppendMethod] makes a frame of them.
+type Method interface {
+	ID() (class, method uint16)
+	Name() string
+	Append(dst []byte) []byte
+}
+
+// MethodInfo is what the protocol says about a method as such.
+type MethodInfo struct {
+	Name        string // such as queue.declare
+	Synchronous bool   // the sender waits for an answer, unless it sets no-wait
+	Content     bool   // a content header and body frames follow
+}
+
+type parsable interface {
+	Method
+	parse(d *decoder)
+}
+
+// ParseMethod decodes the payload of a method frame. The result keeps nothing of payload. An unknown class is refused
+// with 503, an unknown method of a known class with 540, arguments that do not fit the method with 502, and a short string
+// that is not UTF-8 with 501 as in RabbitMQ.
+func ParseMethod(payload []byte) (Method, error) {
+	class, method, err := MethodID(payload)
+	if err != nil {
+		return nil, err
+	}
+	m := newMethod(class, method)
+	if m == nil {
+		return nil, unknownMethod(class, method)
+	}
+	info, _ := Info(class, method)
+	d := decoder{buf: payload[4:], utf8: !info.Content}
+	m.parse(&d)
+	if err := d.finish(); err != nil {
+		return nil, err.In(class, method)
+	}
+	return m, nil
+}
+
+// MethodID is the class and method at the start of a method frame's payload. [NextFrame] refuses payloads without them.
+func MethodID(payload []byte) (class, method uint16, err error) {
+	if len(payload) < 4 {
+		return 0, 0, Errorf(ReplySyntaxError, "method frame of %d octets: at least 4 expected", len(payload))
+	}
+	return be16(payload), be16(payload[2:]), nil
+}
+
+func unknownMethod(class, method uint16) *Error {
+	name := ClassName(class)
+	if name == "" {
+		return Errorf(ReplyCommandInvalid, "unknown class %d (method %d)", class, method).In(class, method)
+	}
+	return Errorf(ReplyNotImplemented, "unknown method %d of class %s", method, name).In(class, method)
+}

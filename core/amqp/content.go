@@ -1,0 +1,72 @@
+package amqp
+
+import "encoding/binary"
+
+// MaxBodySize is the largest body a content header may announce, as in RabbitMQ. Sessions have a lower limit of their own.
+const MaxBodySize = 512 << 20
+
+// ContentHeader opens the content of a message. Props, the property flags and values as the peer sent them, is a part of the
+// payload it was read from and not yet checked: see [ScanProps].
+type ContentHeader struct {
+	Class    uint16
+	BodySize uint64
+	Props    []byte
+}
+
+// ParseContentHeader decodes the payload of a header frame.
+//
+//	0       2        4            12
+//	+-------+--------+------------+-----------------------+
+//	| class | weight | body size  | property flags, values |
+//	+-------+--------+------------+-----------------------+
+func ParseContentHeader(payload []byte) (ContentHeader, error) {
+	if len(payload) < contentHead {
+		return ContentHeader{}, Errorf(ReplySyntaxError, "content header of %d octets: at least %d expected", len(payload), contentHead)
+	}
+	h := ContentHeader{Class: be16(payload), BodySize: be64(payload[4:]), Props: payload[contentHead:]}
+	if be16(payload[2:]) != 0 {
+		return ContentHeader{}, Errorf(ReplyUnexpectedFrame,
+			"expected content header for class %d, got non content header frame instead", h.Class)
+	}
+	if h.BodySize > MaxBodySize {
+		return ContentHeader{}, Errorf(ReplyFrameError,
+			"content body size %d exceeds maximum allowed size %d", h.BodySize, MaxBodySize)
+	}
+	return h, nil
+}
+
+// AppendContentHeader appends the header frame of a message of class basic. props is what followed the body size when the
+// message was published, or what [RewriteProps] or [Properties.Append] made.
+func AppendContentHeader(dst []byte, channel uint16, bodySize uint64, props []byte) []byte {
+	dst, b := frame(dst, FrameHeader, channel, contentHead+len(props))
+	binary.BigEndian.PutUint32(b, uint32(ClassBasic)<<16) // and a weight of 0
+	binary.BigEndian.PutUint64(b[4:], bodySize)
+	copy(b[contentHead:], props)
+	return dst
+}
+
+// AppendBody appends body in as few frames as frameMax, the size of a whole frame, allows; none for an empty body
+// [AMQP 4.2.6]. frameMax counts as FrameMinSize if smaller.
+func AppendBody(dst []byte, channel uint16, body []byte, frameMax int) []byte {
+	limit := maxPayload(frameMax)
+	for len(body) > limit {
+		dst = appendBodyFrame(dst, channel, body[:limit])
+		body = body[limit:]
+	}
+	if len(body) == 0 {
+		return dst
+	}
+	return appendBodyFrame(dst, channel, body)
+}
+
+// BodyFramesSize is how many bytes AppendBody appends for a body of this size.
+func BodyFramesSize(bodySize, frameMax int) int {
+	limit := maxPayload(frameMax)
+	return bodySize + (bodySize+limit-1)/limit*FrameOverhead
+}
+
+func appendBodyFrame(dst []byte, channel uint16, part []byte) []byte {
+	dst, b := frame(dst, FrameBody, channel, len(part))
+	copy(b, part)
+	return dst
+}

@@ -1,0 +1,134 @@
+package amqp
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Frame types [AMQP 4.2.3].
+const (
+	FrameMethod    = 1
+	FrameHeader    = 2
+	FrameBody      = 3
+	FrameHeartbeat = 8
+
+	frameEnd = 0xCE
+)
+
+const (
+	// FrameOverhead is what a frame costs besides its payload: type, channel, size and the end octet.
+	FrameOverhead = frameHead + 1
+	// FrameSlack is by how much a frame may exceed the negotiated frame-max before it is refused. RabbitMQ grants it too,
+	// to clients that forget to count the overhead. A read buffer must hold frame-max + FrameSlack.
+	FrameSlack = FrameOverhead
+	// FrameMinSize is the smallest frame-max that can be negotiated [AMQP 1.2].
+	FrameMinSize = 4096
+
+	frameHead    = 7
+	contentHead  = 12
+	methodIDSize = 4
+)
+
+// Frame is one frame. Payload is a part of the buffer it was read from.
+type Frame struct {
+	Type    byte
+	Channel uint16
+	Payload []byte
+}
+
+// NextFrame cuts the first frame off buf and says how many bytes it took: 0 while the frame is incomplete.
+//
+//	0      1         3             7                  size+7 size+8
+//	+------+---------+-------------+------------------+------+
+//	| type | channel |    size     |     payload      | 0xCE |
+//	+------+---------+-------------+------------------+------+
+//
+// frameMax is the negotiated size of a whole frame. It counts as FrameMinSize if smaller; there is no value for "no limit"
+// but a large one. A frame over frameMax (and FrameSlack) is refused as soon as its size is known. After an error the
+// connection has lost its place in the stream and can only be closed.
+func NextFrame(buf []byte, frameMax int) (f Frame, n int, err error) {
+	if len(buf) < frameHead {
+		return Frame{}, 0, nil
+	}
+	size := uint64(be32(buf[3:]))
+	f = Frame{Type: buf[0], Channel: be16(buf[1:])}
+	if limit := uint64(maxPayload(frameMax)); size > limit+FrameSlack {
+		return Frame{}, 0, frameError(f, "{frame_too_large,%d,%d}", size, limit)
+	}
+	if uint64(len(buf)) < size+FrameOverhead {
+		return Frame{}, 0, nil
+	}
+	end := frameHead + int(size)
+	f.Payload = buf[frameHead:end:end]
+	if buf[end] != frameEnd {
+		return Frame{}, 0, frameError(f, "{invalid_frame_end_marker,%d}", buf[end])
+	}
+	if !f.wellFormed() {
+		return Frame{}, 0, f.refuse()
+	}
+	return f, end + 1, nil
+}
+
+func maxPayload(frameMax int) int { return max(frameMax, FrameMinSize) - FrameOverhead }
+
+func (f Frame) wellFormed() bool {
+	switch f.Type {
+	case FrameMethod:
+		return len(f.Payload) >= methodIDSize
+	case FrameHeader:
+		return len(f.Payload) >= contentHead
+	case FrameBody:
+		return true
+	case FrameHeartbeat:
+		return len(f.Payload) == 0 && f.Channel == 0
+	}
+	return false
+}
+
+// Unexpected is the error for a frame that may not come where it came.
+func (f Frame) Unexpected() *Error { return Errorf(ReplyUnexpectedFrame, "%s", f.describe()) }
+
+// refuse makes the error for a frame that is not well formed: a heartbeat belongs to channel 0 [AMQP 4.2.7].
+func (f Frame) refuse() *Error {
+	if f.Type == FrameHeartbeat && len(f.Payload) == 0 {
+		return f.Unexpected()
+	}
+	return frameError(f, "unknown_frame")
+}
+
+func frameError(f Frame, layout string, args ...any) *Error {
+	return Errorf(ReplyFrameError, "%s: "+layout, append([]any{f.describe()}, args...)...)
+}
+
+// describe is how RabbitMQ introduces a frame in its reply texts.
+func (f Frame) describe() string {
+	if len(f.Payload) > 16 {
+		return fmt.Sprintf("type %d, first 16 octets = %s", f.Type, erlangBinary(f.Payload[:16]))
+	}
+	return fmt.Sprintf("type %d, all octets = %s", f.Type, erlangBinary(f.Payload))
+}
+
+// AppendMethod appends m as a whole frame.
+func AppendMethod(dst []byte, channel uint16, m Method) []byte {
+	start := len(dst)
+	class, method := m.ID()
+	dst = appendMethodHead(dst, channel, class, method)
+	return endFrame(m.Append(dst), start)
+}
+
+// AppendHeartbeat appends a heartbeat frame.
+func AppendHeartbeat(dst []byte) []byte {
+	return append(dst, FrameHeartbeat, 0, 0, 0, 0, 0, 0, frameEnd)
+}
+
+// appendMethodHead leaves the size open: endFrame fills it in.
+func appendMethodHead(dst []byte, channel, class, method uint16) []byte {
+	return append(dst, FrameMethod, byte(channel>>8), byte(channel), 0, 0, 0, 0,
+		byte(class>>8), byte(class), byte(method>>8), byte(method))
+}
+
+// endFrame closes the frame that began at start of dst.
+func endFrame(dst []byte, start int) []byte {
+	binary.BigEndian.PutUint32(dst[start+3:], uint32(len(dst)-start-frameHead))
+	return append(dst, frameEnd)
+}

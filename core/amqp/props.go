@@ -1,0 +1,209 @@
+package amqp
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Property is a content property of class basic: one of the Prop constants.
+type Property uint8
+
+type propKind uint8
+
+const (
+	kindShortstr propKind = iota
+	kindTable
+	kindOctet
+	kindTimestamp
+)
+
+// String is the property's name in the protocol.
+func (p Property) String() string { return propNames[p] }
+
+// Flag is the property's bit in the flag word that opens the properties.
+func (p Property) Flag() uint16 { return 1 << (15 - p) }
+
+// unusedFlags are the bits that no property of class basic has. The lowest would announce a second flag word, which would
+// have to hold properties that nobody knows the type of [AMQP 4.2.6.1].
+const unusedFlags uint16 = 1<<(16-propCount) - 1
+
+// PropIndex says where each property lies inside the raw properties it was made from; its methods take those again. It is
+// a plain value without pointers. The zero value has no properties.
+type PropIndex struct {
+	flags uint16
+	size  uint32            // of the raw properties
+	off   [propCount]uint32 // where a property that is there begins; it ends where the next one does
+}
+
+// ScanProps checks raw properties, flag word and values, from end to end and finds each of them. It does not allocate.
+func ScanProps(props []byte) (x PropIndex, err error) {
+	if len(props) < 2 {
+		return PropIndex{}, Errorf(ReplySyntaxError, "properties of %d octets: at least 2 expected", len(props))
+	}
+	x.flags, x.size = be16(props), uint32(len(props))
+	if x.flags&unusedFlags != 0 {
+		return PropIndex{}, Errorf(ReplySyntaxError, "property flags %#04x: the lowest %d bits mean nothing", x.flags, 16-propCount)
+	}
+	at := 2
+	for p := x.next(0); p < propCount; p = x.next(p + 1) {
+		n, err := propSize(propKinds[p], props[at:])
+		if err != nil {
+			err.Text = p.String() + ": " + err.Text
+			return PropIndex{}, err
+		}
+		x.off[p] = uint32(at)
+		at += n
+	}
+	if at != len(props) {
+		return PropIndex{}, Errorf(ReplySyntaxError, "%d octets after the last property", len(props)-at)
+	}
+	return x, nil
+}
+
+// propSize is the size of the value of this kind at the start of b.
+func propSize(kind propKind, b []byte) (int, *Error) {
+	size := 1
+	switch kind {
+	case kindTable:
+		_, n, err := cutRawTable(b)
+		return n, err
+	case kindTimestamp:
+		size = 8
+	case kindShortstr:
+		if len(b) > 0 {
+			size += int(b[0])
+		}
+	}
+	if size > len(b) {
+		return 0, Errorf(ReplySyntaxError, "%d octets needed, %d left", size, len(b))
+	}
+	return size, nil
+}
+
+// Has says whether the property is there.
+func (x *PropIndex) Has(p Property) bool { return x.flags&p.Flag() != 0 }
+
+// next is the first property from p on that is there; propCount or more if there is none.
+func (x *PropIndex) next(p Property) Property {
+	return p + Property(bits.LeadingZeros16(x.flags<<p))
+}
+
+// start is where p begins, or where it would have to be put.
+func (x *PropIndex) start(p Property) uint32 {
+	if p = x.next(p); p < propCount {
+		return x.off[p]
+	}
+	return x.size
+}
+
+// value is nothing if p is not there. Appending to it does not write over what follows.
+func (x *PropIndex) value(raw []byte, p Property) []byte {
+	end := x.start(p + 1)
+	return raw[x.start(p):end:end]
+}
+
+func (x *PropIndex) shortstr(raw []byte, p Property) ([]byte, bool) {
+	if !x.Has(p) {
+		return nil, false
+	}
+	return x.value(raw, p)[1:], true
+}
+
+func (x *PropIndex) octet(raw []byte, p Property) (byte, bool) {
+	if !x.Has(p) {
+		return 0, false
+	}
+	return raw[x.off[p]], true
+}
+
+// The accessors below say what a property is and whether it is there. Strings and tables alias raw.
+
+// ContentType is the MIME type of the body.
+func (x *PropIndex) ContentType(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropContentType) }
+
+// ContentEncoding is the MIME encoding of the body.
+func (x *PropIndex) ContentEncoding(raw []byte) ([]byte, bool) {
+	return x.shortstr(raw, PropContentEncoding)
+}
+
+// Headers is the headers table; nil if there is none.
+func (x *PropIndex) Headers(raw []byte) RawTable {
+	if !x.Has(PropHeaders) {
+		return nil
+	}
+	return RawTable(x.value(raw, PropHeaders)[4:])
+}
+
+// DeliveryMode is 2 for a persistent message; 0 if the publisher did not say.
+func (x *PropIndex) DeliveryMode(raw []byte) byte {
+	mode, _ := x.octet(raw, PropDeliveryMode)
+	return mode
+}
+
+// Persistent says that the delivery mode is 2.
+func (x *PropIndex) Persistent(raw []byte) bool { return x.DeliveryMode(raw) == 2 }
+
+// Priority is the message's priority.
+func (x *PropIndex) Priority(raw []byte) (byte, bool) { return x.octet(raw, PropPriority) }
+
+// CorrelationID is the application's correlation identifier.
+func (x *PropIndex) CorrelationID(raw []byte) ([]byte, bool) {
+	return x.shortstr(raw, PropCorrelationID)
+}
+
+// ReplyTo is the address for an answer.
+func (x *PropIndex) ReplyTo(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropReplyTo) }
+
+// Expiration is the message's time to live as the publisher wrote it: milliseconds in decimal, if it is valid.
+func (x *PropIndex) Expiration(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropExpiration) }
+
+// MessageID is the application's message identifier.
+func (x *PropIndex) MessageID(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropMessageID) }
+
+// Timestamp is the application's time of the message in seconds since 1970.
+func (x *PropIndex) Timestamp(raw []byte) (uint64, bool) {
+	if !x.Has(PropTimestamp) {
+		return 0, false
+	}
+	return be64(x.value(raw, PropTimestamp)), true
+}
+
+// Type is the application's name for the kind of message.
+func (x *PropIndex) Type(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropType) }
+
+// UserID is the user who published, if the publisher says so.
+func (x *PropIndex) UserID(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropUserID) }
+
+// AppID is the application that published.
+func (x *PropIndex) AppID(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropAppID) }
+
+// ClusterID is a reserved property that some publishers set.
+func (x *PropIndex) ClusterID(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropClusterID) }
+
+// Has says whether the property is there.
+func (p *Properties) Has(prop Property) bool { return p.Flags&prop.Flag() != 0 }
+
+// Set marks properties as being there: a field whose property is not marked does not go onto the wire.
+func (p *Properties) Set(props ...Property) {
+	for _, prop := range props {
+		p.Flags |= prop.Flag()
+	}
+}
+
+// ParseProperties decodes raw properties, keeping nothing of raw. Its errors are those of [ScanProps].
+func ParseProperties(raw []byte) (Properties, error) {
+	x, err := ScanProps(raw)
+	if err != nil {
+		return Properties{}, err
+	}
+	p := Properties{Flags: x.flags}
+	p.parse(&decoder{buf: raw[2:]})
+	return p, nil
+}
+
+// Append appends the flag word and the values of the properties that are there.
+func (p Properties) Append(dst []byte) []byte {
+	p.Flags &^= unusedFlags
+	dst = binary.BigEndian.AppendUint16(dst, p.Flags)
+	return p.appendValues(dst)
+}

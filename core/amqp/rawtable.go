@@ -1,0 +1,245 @@
+package amqp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+)
+
+// RawTable is an encoded field table without its four octets of length. The ones this package hands out are checked through
+// and through; on bytes from elsewhere every method stays within bounds, and what follows a mistake is not found.
+// The layout: key (short string), type octet, value; one field after the other.
+type RawTable []byte
+
+// RawField is one field of a [RawTable], which alone makes them; Key and Value alias it. Value is without the length that
+// strings, arrays and tables have in front.
+type RawField struct {
+	Key   []byte
+	Type  byte
+	Value []byte
+}
+
+// ParseRawTable checks the table at the start of b, its four octets of length included, and says how many bytes it took.
+// The result is a part of b.
+func ParseRawTable(b []byte) (t RawTable, n int, err error) {
+	raw, n, rerr := cutRawTable(b)
+	if rerr != nil {
+		return nil, 0, rerr
+	}
+	return raw, n, nil
+}
+
+// All yields the fields in their order.
+func (t RawTable) All() iter.Seq[RawField] {
+	return func(yield func(RawField) bool) {
+		for rest := t; len(rest) > 0; {
+			key, kind, val, n, err := cutField(rest)
+			if err != nil || !yield(RawField{key, kind, val}) {
+				return
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// LookupRaw finds the first field with this key without allocating.
+func (t RawTable) LookupRaw(key string) (RawField, bool) {
+	for rest := t; len(rest) > 0; {
+		k, kind, val, n, err := cutField(rest)
+		if err != nil {
+			return RawField{}, false
+		}
+		if string(k) == key {
+			return RawField{k, kind, val}, true
+		}
+		rest = rest[n:]
+	}
+	return RawField{}, false
+}
+
+// Lookup decodes the first field with this key, and no other.
+func (t RawTable) Lookup(key string) (v any, ok bool, err error) {
+	f, ok := t.LookupRaw(key)
+	if !ok {
+		return nil, false, nil
+	}
+	v, err = f.Decode()
+	return v, err == nil, err
+}
+
+// LookupBytes is the first field with this key if it is a long string, without allocating.
+func (t RawTable) LookupBytes(key string) ([]byte, bool) {
+	f, ok := t.LookupRaw(key)
+	if !ok || f.Type != 'S' {
+		return nil, false
+	}
+	return f.Value, true
+}
+
+// Decode decodes the whole table.
+func (t RawTable) Decode() (Table, error) {
+	if err := checkTable(t, 1); err != nil {
+		return nil, err
+	}
+	return decodeTable(t), nil
+}
+
+// Append appends t with its length, as [AppendTable] does.
+func (t RawTable) Append(dst []byte) []byte { return appendLongstr(dst, []byte(t)) }
+
+// Decode is the Go value of f: see [Table].
+func (f RawField) Decode() (any, error) {
+	if err := checkNested(f.Type, f.Value, 1); err != nil {
+		return nil, err
+	}
+	return decodeValue(f.Type, f.Value), nil
+}
+
+// Append appends f as a field of a table.
+func (f RawField) Append(dst []byte) []byte {
+	dst = append(appendShortstr(dst, f.Key), f.Type)
+	if fixedSize(f.Type) == sizePrefixed {
+		dst = binary.BigEndian.AppendUint32(dst, uint32(len(f.Value)))
+	}
+	return append(dst, f.Value...)
+}
+
+func cutRawTable(b []byte) (RawTable, int, *Error) {
+	if len(b) < 4 {
+		return nil, 0, Errorf(ReplySyntaxError, "table length needs 4 octets, %d left", len(b))
+	}
+	size := uint64(be32(b))
+	if size > uint64(len(b)-4) {
+		return nil, 0, Errorf(ReplySyntaxError, "table of %d octets, %d left", size, len(b)-4)
+	}
+	n := 4 + int(size)
+	raw := RawTable(b[4:n:n])
+	if err := checkTable(raw, 1); err != nil {
+		return nil, 0, err
+	}
+	return raw, n, nil
+}
+
+// checkTable checks a table at this depth, the outermost being 1.
+func checkTable(b []byte, depth int) *Error {
+	for len(b) > 0 {
+		key, kind, val, n, err := cutField(b)
+		if err != nil {
+			return err
+		}
+		if err := checkNested(kind, val, depth); err != nil {
+			return inField(key, err)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func checkArray(b []byte, depth int) *Error {
+	for len(b) > 0 {
+		kind, val, n, err := cutValue(b)
+		if err == nil {
+			err = checkNested(kind, val, depth)
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// checkNested checks the inside of a value that lies in a table or array at this depth.
+func checkNested(kind byte, val []byte, depth int) *Error {
+	if kind != 'F' && kind != 'A' {
+		return nil
+	}
+	if depth >= MaxTableDepth {
+		return Errorf(ReplySyntaxError, "tables and arrays nested more than %d deep", MaxTableDepth)
+	}
+	if kind == 'F' {
+		return checkTable(val, depth+1)
+	}
+	return checkArray(val, depth+1)
+}
+
+// cutField cuts the first field off b, which is not empty; n is its size.
+func cutField(b []byte) (key []byte, kind byte, val []byte, n int, err *Error) {
+	k := 1 + int(b[0])
+	if k >= len(b) {
+		return nil, 0, nil, 0, Errorf(ReplySyntaxError, "field of %d octets: key and type need %d", len(b), k+1)
+	}
+	key = b[1:k:k]
+	kind, val, n, err = cutValue(b[k:])
+	if err != nil {
+		return nil, 0, nil, 0, inField(key, err)
+	}
+	return key, kind, val, k + n, nil
+}
+
+// inField names the field that err is about; each level of nesting adds its own.
+func inField(key []byte, err *Error) *Error {
+	err.Text = fmt.Sprintf("field %q: %s", key, err.Text)
+	return err
+}
+
+// cutValue cuts the first value, type octet and all, off b, which is not empty; n is its size.
+func cutValue(b []byte) (kind byte, val []byte, n int, err *Error) {
+	kind, n = b[0], 1
+	size := fixedSize(kind)
+	switch {
+	case size == sizeUnknown:
+		return 0, nil, 0, Errorf(ReplySyntaxError, "unknown field type %q", kind)
+	case size == sizePrefixed && len(b) < 5:
+		return 0, nil, 0, Errorf(ReplySyntaxError, "field type %q: length needs 4 octets, %d left", kind, len(b)-1)
+	case size == sizePrefixed:
+		size, n = int(be32(b[1:])), 5
+	}
+	if size > len(b)-n {
+		return 0, nil, 0, Errorf(ReplySyntaxError, "field type %q needs %d octets, %d left", kind, size, len(b)-n)
+	}
+	end := n + size
+	return kind, b[n:end:end], end, nil
+}
+
+const (
+	sizeUnknown  = -1
+	sizePrefixed = -2
+)
+
+// fixedSize is the size of a value of this type, or one of the two constants above.
+func fixedSize(kind byte) int {
+	switch kind {
+	case 'V':
+		return 0
+	case 't', 'b', 'B':
+		return 1
+	case 's', 'u':
+		return 2
+	case 'I', 'i', 'f':
+		return 4
+	case 'D':
+		return 5
+	case 'l', 'L', 'd', 'T':
+		return 8
+	case 'S', 'x', 'A', 'F':
+		return sizePrefixed
+	}
+	return sizeUnknown
+}
+
+func countFields(b []byte) (count int) {
+	for ; len(b) > 0; count++ {
+		_, _, _, n, _ := cutField(b)
+		b = b[n:]
+	}
+	return count
+}
+
+func countValues(b []byte) (count int) {
+	for ; len(b) > 0; count++ {
+		_, _, n, _ := cutValue(b)
+		b = b[n:]
+	}
+	return count
+}

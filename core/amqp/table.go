@@ -1,0 +1,192 @@
+package amqp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// MaxTableDepth is how deep tables and arrays may nest, the outermost one included.
+const MaxTableDepth = 32
+
+// Table is a field table. It keeps the order of its fields, their exact types and keys that come twice.
+//
+// The values and their types on the wire [AMQP 4.2.1, RabbitMQ: amqp-0-9-1-errata.html#section_3]:
+//
+//	bool t    int8 b    int16 s    int32 I    int64 l (L is read as the same)    float32 f    float64 d    Decimal D
+//	          uint8 B   uint16 u   uint32 i   Timestamp T                        string S     []byte x
+//	nil V     Table F   Array A
+type Table []Field
+
+// Field is one field of a [Table].
+type Field struct {
+	Key   string
+	Value any
+}
+
+// Array is a field array. Its values are those of [Table].
+type Array []any
+
+// Timestamp is in seconds since 1970 [AMQP 4.2.5.4].
+type Timestamp uint64
+
+// Decimal is Value divided by ten to the power of Scale.
+type Decimal struct {
+	Scale uint8
+	Value uint32
+}
+
+// Lookup is the value of the first field with this key.
+func (t Table) Lookup(key string) (any, bool) {
+	for i := range t {
+		if t[i].Key == key {
+			return t[i].Value, true
+		}
+	}
+	return nil, false
+}
+
+// ParseTable decodes the table at the start of b, its four octets of length included, and says how many bytes it took. The
+// result keeps nothing of b.
+func ParseTable(b []byte) (t Table, n int, err error) {
+	t, n, perr := parseTable(b)
+	if perr != nil {
+		return nil, 0, perr
+	}
+	return t, n, nil
+}
+
+func parseTable(b []byte) (Table, int, *Error) {
+	raw, n, err := cutRawTable(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	return decodeTable(raw), n, nil
+}
+
+// decodeTable trusts b: a checked table without its length.
+func decodeTable(b []byte) Table {
+	t := make(Table, 0, countFields(b))
+	for len(b) > 0 {
+		key, kind, val, n, _ := cutField(b)
+		t = append(t, Field{Key: string(key), Value: decodeValue(kind, val)})
+		b = b[n:]
+	}
+	return t
+}
+
+func decodeArray(b []byte) Array {
+	a := make(Array, 0, countValues(b))
+	for len(b) > 0 {
+		kind, val, n, _ := cutValue(b)
+		a = append(a, decodeValue(kind, val))
+		b = b[n:]
+	}
+	return a
+}
+
+// decodeValue trusts val to be a checked value of this kind.
+func decodeValue(kind byte, val []byte) any {
+	switch kind {
+	case 't':
+		return val[0] != 0
+	case 'b':
+		return int8(val[0])
+	case 'B':
+		return val[0]
+	case 's':
+		return int16(be16(val))
+	case 'u':
+		return be16(val)
+	case 'I':
+		return int32(be32(val))
+	case 'i':
+		return be32(val)
+	case 'l', 'L':
+		return int64(be64(val))
+	case 'f':
+		return math.Float32frombits(be32(val))
+	case 'd':
+		return math.Float64frombits(be64(val))
+	case 'D':
+		return Decimal{Scale: val[0], Value: be32(val[1:])}
+	case 'T':
+		return Timestamp(be64(val))
+	case 'S':
+		return string(val)
+	case 'x':
+		return append([]byte{}, val...)
+	case 'A':
+		return decodeArray(val)
+	case 'F':
+		return decodeTable(val)
+	}
+	return nil
+}
+
+// AppendTable appends t with its length. It panics on a value that is not one of those listed at [Table]: the caller made it.
+// Keys are cut to 255 bytes.
+func AppendTable(dst []byte, t Table) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	for i := range t {
+		dst = appendShortstr(dst, t[i].Key)
+		dst = appendValue(dst, t[i].Value)
+	}
+	return endLong(dst, start)
+}
+
+func appendArray(dst []byte, a Array) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	for _, v := range a {
+		dst = appendValue(dst, v)
+	}
+	return endLong(dst, start)
+}
+
+// endLong fills in the length of what follows the four octets at start.
+func endLong(dst []byte, start int) []byte {
+	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-4))
+	return dst
+}
+
+func appendValue(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case bool:
+		return append(dst, 't', packBits(v))
+	case int8:
+		return append(dst, 'b', byte(v))
+	case uint8:
+		return append(dst, 'B', v)
+	case int16:
+		return binary.BigEndian.AppendUint16(append(dst, 's'), uint16(v))
+	case uint16:
+		return binary.BigEndian.AppendUint16(append(dst, 'u'), v)
+	case int32:
+		return binary.BigEndian.AppendUint32(append(dst, 'I'), uint32(v))
+	case uint32:
+		return binary.BigEndian.AppendUint32(append(dst, 'i'), v)
+	case int64:
+		return binary.BigEndian.AppendUint64(append(dst, 'l'), uint64(v))
+	case float32:
+		return binary.BigEndian.AppendUint32(append(dst, 'f'), math.Float32bits(v))
+	case float64:
+		return binary.BigEndian.AppendUint64(append(dst, 'd'), math.Float64bits(v))
+	case Decimal:
+		return binary.BigEndian.AppendUint32(append(dst, 'D', v.Scale), v.Value)
+	case Timestamp:
+		return binary.BigEndian.AppendUint64(append(dst, 'T'), uint64(v))
+	case string:
+		return appendLongstr(append(dst, 'S'), v)
+	case []byte:
+		return appendLongstr(append(dst, 'x'), v)
+	case Array:
+		return appendArray(append(dst, 'A'), v)
+	case Table:
+		return AppendTable(append(dst, 'F'), v)
+	case nil:
+		return append(dst, 'V')
+	}
+	panic(fmt.Sprintf("amqp: a %T in a table has no type on the wire", v))
+}
