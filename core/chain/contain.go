@@ -1,0 +1,109 @@
+package chain
+
+import (
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// point is a place where the broker calls a plugin.
+type point uint8
+
+const (
+	onEnqueue point = iota
+	onHead
+	onRequeue
+	onIdle
+	onAttach
+	onCheck
+	points
+)
+
+func (p point) String() string {
+	return [points]string{"OnEnqueue", "OnHead", "OnRequeue", "OnIdle", "Attach", "Check"}[p]
+}
+
+// part is one plugin of the chain. Any goroutine may use it.
+type part struct {
+	name    string
+	plugin  hook.Plugin
+	onPanic func(plugin, point string, v any, stack []byte)
+	panics  [points]atomic.Uint64
+	bad     [points]atomic.Uint64 // verdicts that were put back
+}
+
+// Fault counts what a plugin did wrong at one hook point since the start.
+type Fault struct {
+	Plugin, Point string
+	Panics        uint64 // calls that panicked
+	Verdicts      uint64 // verdicts that made no sense
+}
+
+// Faults lists the hook points where a plugin went wrong.
+func (c *Chain) Faults() []Fault {
+	var fs []Fault
+	for i := range c.parts {
+		p := &c.parts[i]
+		for at := range points {
+			f := Fault{Plugin: p.name, Point: at.String(), Panics: p.panics[at].Load(), Verdicts: p.bad[at].Load()}
+			if f.Panics > 0 || f.Verdicts > 0 {
+				fs = append(fs, f)
+			}
+		}
+	}
+	return fs
+}
+
+// contain is deferred around a call into the plugin and ends a panic there.
+func (p *part) contain(at point) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	p.panics[at].Add(1)
+	if p.onPanic != nil {
+		p.onPanic(p.name, at.String(), v, debug.Stack())
+	}
+}
+
+// run calls the plugin and reports whether it returned. After a panic, vs is
+// in whatever state it left behind.
+func (t *step) run(p point, now hook.Instant, ms []hook.Message, vs []hook.Verdict) (returned bool) {
+	defer t.part.contain(p)
+	if scribbles {
+		lent := lend(ms)
+		defer scribble(lent)
+		ms = lent
+	}
+	t.call(now, ms, vs)
+	return true
+}
+
+func (t *idleStep) run(now hook.Instant, idle time.Duration, v *hook.Verdict) (returned bool) {
+	defer t.part.contain(onIdle)
+	t.call(now, idle, v)
+	return true
+}
+
+// attach asks the plugin for its hooks; a panic means that it has none.
+func (p *part) attach(q hook.Queue) (hs hook.Hooks) {
+	defer p.contain(onAttach)
+	return p.plugin.Attach(q)
+}
+
+// contained returns a with a Check that is always there and never panics: one
+// that does refuses the value.
+func (p *part) contained(a hook.Argument) hook.Argument {
+	check := a.Check
+	a.Check = func(v any, all hook.Args) (err error) {
+		if check == nil {
+			return nil
+		}
+		defer p.contain(onCheck)
+		err = &hook.ArgError{Term: "the plugin " + p.name + " failed on this value"}
+		return check(v, all)
+	}
+	return a
+}

@@ -1,0 +1,79 @@
+package chain
+
+import "github.com/curfewmq/curfew/sdk/hook"
+
+// allowed says which actions a hook point has a use for, as bits.
+var allowed = [points]uint8{
+	onEnqueue: 1<<hook.Keep | 1<<hook.Drop | 1<<hook.Route | 1<<hook.Refuse,
+	onHead:    1<<hook.Keep | 1<<hook.Drop | 1<<hook.Route,
+	onRequeue: 1 << hook.Keep,
+	onIdle:    1<<hook.Keep | 1<<hook.Drop,
+}
+
+// valid reports whether v can be carried out at hook point p.
+func valid(p point, v *hook.Verdict) bool {
+	if v.Action > hook.Refuse || allowed[p]&(1<<v.Action) == 0 {
+		return false
+	}
+	switch v.Action {
+	case hook.Drop:
+		return hasReason(v.Reason)
+	case hook.Route:
+		return hasReason(v.Reason) && v.Target != nil
+	case hook.Keep:
+		return v.Deadline >= 0
+	}
+	return true
+}
+
+func hasReason(r hook.Reason) bool { return r != hook.ReasonNone && r < hook.Reasons }
+
+// vet holds verdicts against what the plugin found and returns how many refuse.
+// A nil before stands for zero verdicts.
+func (h *Hooks) vet(by *part, p point, ms []hook.Message, before, vs []hook.Verdict) int {
+	refused := 0
+	strategy := by == h.strategy
+	var zero hook.Verdict
+	was := &zero
+	for i := range vs {
+		v := &vs[i]
+		if before != nil {
+			was = &before[i]
+		}
+		if kept(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State) {
+			continue // as nearly all are
+		}
+		if v.Action == hook.Keep && p == onHead && ms[i].Why == hook.WhyLeaving {
+			by.putBack(p, was, v)
+			continue
+		}
+		h.vetOne(by, p, was, v)
+		if v.Action == hook.Refuse {
+			refused++
+		}
+	}
+	return refused
+}
+
+func kept(was, v *hook.Verdict) bool { return v.Action == hook.Keep && was.Action == hook.Keep }
+
+// vetOne puts was back in place of a verdict that cannot be carried out, and
+// keeps those who are not the strategy to what they may change.
+func (h *Hooks) vetOne(by *part, p point, was, v *hook.Verdict) {
+	if !valid(p, v) {
+		by.putBack(p, was, v)
+		return
+	}
+	if by == h.strategy {
+		return
+	}
+	v.State = was.State
+	if was.Deadline != 0 && (v.Deadline == 0 || v.Deadline > was.Deadline) {
+		v.Deadline = was.Deadline
+	}
+}
+
+func (p *part) putBack(at point, was, v *hook.Verdict) {
+	p.bad[at].Add(1)
+	*v = *was
+}
