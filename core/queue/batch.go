@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Origin is where a message was published: one value serves every message a
+// channel publishes to the same exchange and key. It never changes.
+type Origin struct {
+	Exchange string
+	Key      string
+	CC, BCC  []string // further routing keys; BCC was cut from the headers
+}
+
+// Publish is one routed message on its way into queues. Props (flags and
+// values as they were on the wire) and Body alias blocks of its batch.
+type Publish struct {
+	Origin     *Origin
+	Props      []byte
+	Body       []byte
+	Seq        uint64 // the publisher's confirm sequence number; 0 = none
+	Expiration hook.Limit
+	Priority   uint8
+	Flags      Flags
+}
+
+// Flags are what the broker remembers of a message besides its bytes.
+type Flags uint8
+
+// The flags of a message.
+const (
+	Persistent  Flags = 1 << iota // delivery-mode 2
+	Redelivered                   // it was handed out before
+	Recorded                      // its x-death header is the broker's own
+	Refused                       // set by the queue: answer basic.nack
+	HasPriority                   // the publisher gave a priority
+	HasHeaders                    // a headers table is present
+)
+
+// Source is told what became of the messages of a batch.
+type Source interface {
+	// Settled is called once for a batch, when every message in it is in the
+	// queue or has left it; those with the Refused flag did not get in. It may
+	// be called from any goroutine and must not keep b.
+	Settled(b *Batch)
+}
+
+// Batch is a run of messages from one publisher to one queue. Whoever holds it
+// owns it; Publish hands it to the queue, which gives it back to the pool.
+type Batch struct {
+	Messages []Publish
+	Source   Source // nil when nobody waits for confirms
+	blocks   []*Block
+}
+
+var batches = sync.Pool{New: func() any { return new(Batch) }}
+
+// NewBatch returns an empty batch.
+func NewBatch() *Batch { return batches.Get().(*Batch) }
+
+// Hold makes the batch keep a block until it is released. Holding the block it
+// held last is free.
+func (b *Batch) Hold(k *Block) {
+	if n := len(b.blocks); n > 0 && b.blocks[n-1] == k {
+		return
+	}
+	k.Retain()
+	b.blocks = append(b.blocks, k)
+}
+
+// Release gives the batch and its hold on blocks back.
+func (b *Batch) Release() {
+	for i, k := range b.blocks {
+		k.Release()
+		b.blocks[i] = nil
+	}
+	clear(b.Messages)
+	const large = 4096 // a batch that grew this big is not worth keeping
+	if cap(b.Messages) > large {
+		b.Messages = nil
+	}
+	b.Messages, b.blocks, b.Source = b.Messages[:0], b.blocks[:0], nil
+	batches.Put(b)
+}
+
+// Block is a piece of memory that several owners look into: a connection reads
+// into it and the batches cut from it point there. The last Release recycles it.
+type Block struct {
+	Buf  []byte
+	refs atomic.Int32
+}
+
+// Retain adds an owner.
+func (k *Block) Retain() { k.refs.Add(1) }
+
+// Shared reports whether anybody but the caller owns the block.
+func (k *Block) Shared() bool { return k.refs.Load() > 1 }
+
+// Release drops an owner.
+func (k *Block) Release() {
+	if k.refs.Add(-1) == 0 {
+		recycle(k)
+	}
+}

@@ -1,0 +1,43 @@
+package queue
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// Blocks come in powers of two between these sizes; larger ones are made for
+// the occasion and left to the garbage collector.
+const (
+	minBlockBits = 12 // 4 KiB
+	maxBlockBits = 20 // 1 MiB
+)
+
+var blockPools [maxBlockBits - minBlockBits + 1]sync.Pool
+
+// NewBlock returns a block of at least size bytes with one owner, the caller.
+// Its contents are undefined.
+func NewBlock(size int) *Block {
+	class := max(bits.Len(uint(max(size, 1)-1)), minBlockBits)
+	if class > maxBlockBits {
+		return newBlock(size)
+	}
+	if k, ok := blockPools[class-minBlockBits].Get().(*Block); ok {
+		k.refs.Store(1)
+		return k
+	}
+	return newBlock(1 << class)
+}
+
+func newBlock(size int) *Block {
+	k := &Block{Buf: make([]byte, size)}
+	k.refs.Store(1)
+	return k
+}
+
+func recycle(k *Block) {
+	class := bits.Len(uint(len(k.Buf) - 1))
+	if class > maxBlockBits || len(k.Buf) != 1<<class {
+		return
+	}
+	blockPools[class-minBlockBits].Put(k)
+}

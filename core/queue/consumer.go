@@ -1,0 +1,63 @@
+package queue
+
+// Ref names a message in its queue for as long as it is there.
+type Ref uint64
+
+// Delivery is a message on its way to a consumer. The slices are valid until
+// the call that carries them returns.
+type Delivery struct {
+	Ref           Ref
+	Exchange, Key []byte
+	Props, Body   []byte
+	Redelivered   bool
+}
+
+// Sink is the far end of a consumer: its channel. The queue calls it from its
+// turn; an implementation takes its connection's lock and never calls the queue
+// back from inside.
+type Sink interface {
+	// Deliver takes deliveries in order, as many as there is room for, and
+	// returns how many. When it takes fewer than all, it calls c.Wake once
+	// when there is room again.
+	Deliver(c *Consumer, ds []Delivery) int
+	// Cancelled tells the channel that the queue is gone and with it the
+	// consumer; messages it holds unacknowledged are gone too.
+	Cancelled(c *Consumer)
+}
+
+// Consumer is one basic.consume. The exported fields are set before it is
+// added to a queue and never change; the rest belongs to the queue's turn.
+type Consumer struct {
+	Tag       string
+	Queue     *Shell
+	Sink      Sink
+	NoAck     bool
+	Exclusive bool
+	Priority  int64  // higher is served first
+	Prefetch  uint32 // unacknowledged messages it may hold; 0 = any number
+
+	inflight uint32 // handed out and not settled
+	stalled  bool   // its sink had no room and will call Wake
+	active   bool   // it is among those that are served
+	removed  bool
+}
+
+// Wake tells the queue that the consumer's sink has room again. It may be
+// called from any goroutine that does not hold a connection's lock.
+func (c *Consumer) Wake() {
+	c.Queue.post(op{kind: opWake, consumer: c})
+}
+
+// plenty is the credit of a consumer without a prefetch limit.
+const plenty = 1 << 20
+
+// credit returns how many messages the consumer would take now.
+func (c *Consumer) credit() int {
+	if c.stalled {
+		return 0
+	}
+	if c.NoAck || c.Prefetch == 0 {
+		return plenty
+	}
+	return int(c.Prefetch) - int(min(c.inflight, c.Prefetch))
+}

@@ -1,0 +1,130 @@
+package queue
+
+import (
+	"slices"
+)
+
+// consumers are a queue's consumers, the ones with the highest priority first
+// and, within a priority, in turn. Only those that have credit are looked at
+// when a message is handed out.
+type consumers struct {
+	all    []*Consumer // in the order they came
+	groups []group     // highest priority first
+	single bool        // single active consumer: only all[0] is served
+}
+
+// group is the consumers of one priority that have credit.
+type group struct {
+	priority int64
+	active   []*Consumer
+	turn     int // index in active of the one to serve next
+}
+
+func (cs *consumers) count() int { return len(cs.all) }
+
+// add takes a consumer in.
+func (cs *consumers) add(c *Consumer) {
+	cs.all = append(cs.all, c)
+	cs.refresh(c)
+}
+
+// remove takes a consumer out; it reports whether it was there.
+func (cs *consumers) remove(c *Consumer) bool {
+	i := slices.Index(cs.all, c)
+	if i < 0 {
+		return false
+	}
+	cs.all = slices.Delete(cs.all, i, i+1)
+	cs.deactivate(c)
+	if i == 0 && cs.single && len(cs.all) > 0 {
+		cs.refresh(cs.all[0])
+	}
+	return true
+}
+
+// removeAll takes every consumer out.
+func (cs *consumers) removeAll() []*Consumer {
+	all := cs.all
+	cs.all, cs.groups = nil, nil
+	return all
+}
+
+// exclusive reports whether a consumer has the queue to itself.
+func (cs *consumers) exclusive() bool { return len(cs.all) == 1 && cs.all[0].Exclusive }
+
+// refresh is called when a consumer's credit may have come or gone.
+func (cs *consumers) refresh(c *Consumer) {
+	want := c.credit() > 0 && !c.removed && (!cs.single || cs.all[0] == c)
+	if want == c.active {
+		return
+	}
+	if !want {
+		cs.deactivate(c)
+		return
+	}
+	g := cs.group(c.Priority)
+	g.active = append(g.active, c)
+	c.active = true
+}
+
+func (cs *consumers) deactivate(c *Consumer) {
+	if !c.active {
+		return
+	}
+	c.active = false
+	g := cs.group(c.Priority)
+	i := slices.Index(g.active, c)
+	g.active = slices.Delete(g.active, i, i+1)
+	if i < g.turn {
+		g.turn--
+	}
+	if len(g.active) == 0 {
+		g.turn = 0
+	}
+}
+
+// group returns the group of a priority, made where it belongs.
+func (cs *consumers) group(priority int64) *group {
+	i, ok := slices.BinarySearchFunc(cs.groups, priority, func(g group, p int64) int {
+		switch {
+		case g.priority > p:
+			return -1
+		case g.priority < p:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		cs.groups = slices.Insert(cs.groups, i, group{priority: priority})
+	}
+	return &cs.groups[i]
+}
+
+// serve returns the group to hand messages to now, nil when nobody wants any.
+func (cs *consumers) serve() *group {
+	for i := range cs.groups {
+		if len(cs.groups[i].active) > 0 {
+			return &cs.groups[i]
+		}
+	}
+	return nil
+}
+
+// next returns the consumer whose turn it is.
+func (g *group) next() *Consumer {
+	if g.turn >= len(g.active) {
+		g.turn = 0
+	}
+	return g.active[g.turn]
+}
+
+// credit returns how many messages would be taken at once.
+func (cs *consumers) credit() int {
+	n := 0
+	for i := range cs.groups {
+		for _, c := range cs.groups[i].active {
+			n += c.credit()
+		}
+	}
+	return n
+}

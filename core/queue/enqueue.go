@@ -1,0 +1,220 @@
+package queue
+
+import (
+	"unsafe"
+
+	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Enqueue takes a batch in, hands out what its consumers want, drops what is
+// too much or too late, and tells the publisher. The order is RabbitMQ's: a
+// message that a consumer waits for is handed over before any limit or deadline
+// is looked at.
+func (q *Queue) Enqueue(now hook.Instant, b *Batch) {
+	q.count.Published += uint64(len(b.Messages))
+	for ms := b.Messages; len(ms) > 0; {
+		n := min(len(ms), maxBatch)
+		q.enter(now, ms[:n])
+		ms = ms[n:]
+	}
+	q.settleDown(now)
+	if b.Source != nil {
+		b.Source.Settled(b)
+	}
+}
+
+// settleDown is what follows every change: hand out, drop what exceeds the
+// limits, reap what is due.
+func (q *Queue) settleDown(now hook.Instant) {
+	q.deliver(now)
+	q.fresh = false
+	q.overflow(now)
+	q.reap(now)
+	q.rest(now)
+}
+
+// enter asks the hooks about at most maxBatch messages and takes in those that
+// are kept.
+func (q *Queue) enter(now hook.Instant, ms []Publish) {
+	if !q.hooks.WantsEnqueue {
+		q.admit(now, ms, nil)
+		return
+	}
+	views, vs := q.work.batch(len(ms))
+	q.work.entering.ms = ms
+	for i := range ms {
+		m := &ms[i]
+		views[i] = hook.Message{
+			Enqueued: now, Expiration: m.Expiration, Size: len(m.Body), Priority: m.Priority,
+			Redelivered: m.Flags&Redelivered != 0, Persistent: m.Flags&Persistent != 0,
+		}
+		views[i].Bind(&q.work.entering, i)
+	}
+	q.hooks.Enqueue(now, views, vs)
+	q.work.entering.ms = nil
+	if allKept(vs) {
+		q.admit(now, ms, vs)
+		return
+	}
+	q.sift(now, ms, vs)
+}
+
+func allKept(vs []hook.Verdict) bool {
+	for i := range vs {
+		if vs[i].Action != hook.Keep || vs[i].Nack {
+			return false
+		}
+	}
+	return true
+}
+
+// sift carries out verdicts of which some keep a message out.
+func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
+	dead := q.work.dead[:0]
+	for i := range ms {
+		v, m := &vs[i], &ms[i]
+		if v.Nack || v.Action == hook.Refuse {
+			m.Flags |= Refused
+		}
+		switch v.Action {
+		case hook.Keep:
+			q.admit(now, ms[i:i+1], vs[i:i+1])
+		case hook.Refuse:
+			q.count.Refused++
+		case hook.Drop:
+			q.count.Dropped[v.Reason]++
+		case hook.Route:
+			q.count.DeadLettered[v.Reason]++
+			dead = append(dead, Dead{
+				Exchange: bytesOf(m.Origin.Exchange), Key: bytesOf(m.Origin.Key), BCC: m.Origin.BCC,
+				Props: m.Props, Body: m.Body, Flags: m.Flags, Reason: v.Reason, Target: v.Target,
+			})
+		}
+	}
+	q.bury(now, dead)
+}
+
+// bury dead-letters messages and forgets the slices.
+func (q *Queue) bury(now hook.Instant, dead []Dead) {
+	if len(dead) > 0 {
+		q.host.DeadLetter(q.cfg, now, dead)
+	}
+	clear(dead)
+	q.work.dead = dead[:0]
+}
+
+// admit takes messages in, in order; vs is nil when no hook had a say.
+func (q *Queue) admit(now hook.Instant, ms []Publish, vs []hook.Verdict) {
+	n := q.direct(ms)
+	if n == len(ms) {
+		return
+	}
+	q.ensureLevels()
+	for i := n; i < len(ms); i++ {
+		if vs == nil {
+			q.push(now, &ms[i], &hook.Verdict{})
+			continue
+		}
+		q.push(now, &ms[i], &vs[i])
+	}
+}
+
+// push stores one message.
+func (q *Queue) push(now hook.Instant, m *Publish, v *hook.Verdict) {
+	l := q.level(m.Priority)
+	f := &q.levels[l]
+	s := q.store.add(now, m, v.State, slotFlagsOf(m, v))
+	if v.Deadline != 0 && v.Deadline <= now && !q.fresh {
+		q.refresh()
+	}
+	seq := f.push(s, v.Deadline)
+	q.ready++
+	q.readyBytes += int64(len(m.Body))
+	if v.Deadline != 0 {
+		q.index(l, f, seq, f.at(seq), v.Deadline)
+	}
+}
+
+// refresh begins a run of messages that may be handed out in this turn although
+// their time is up: a TTL of zero means "now or not at all".
+func (q *Queue) refresh() {
+	if q.hooks.Scan == hook.ScanLazy {
+		return
+	}
+	q.fresh = true
+	for l := range q.levels {
+		q.levels[l].fresh = q.levels[l].next
+	}
+}
+
+func slotFlagsOf(m *Publish, v *hook.Verdict) slotFlags {
+	var f slotFlags
+	if m.Flags&Persistent != 0 {
+		f |= persistent
+	}
+	if m.Flags&Recorded != 0 {
+		f |= dead
+	}
+	if m.Flags&Redelivered != 0 {
+		f |= redelivered
+	}
+	if v.State != 0 {
+		f |= hasState
+	}
+	if v.AskHead {
+		f |= askHead
+	}
+	if len(m.Origin.BCC) > 0 {
+		f |= hasBCC
+	}
+	return f
+}
+
+// index makes a ready message's deadline known, if the strategy acts on it
+// wherever the message stands. Deadlines that arrive in order extend the sorted
+// run; the others go to the heap. A queue with priorities uses the heap only.
+func (q *Queue) index(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
+	if q.hooks.Scan != hook.ScanAnywhere {
+		return
+	}
+	if len(q.levels) == 1 && at >= f.runLast && seq == f.next-1 {
+		f.runLast = at
+		s.flags |= inRun
+		return
+	}
+	s.flags = s.flags&^inRun | inHeap
+	q.heap.Push(deadline.Item{At: int64(at), Slot: uint64(ref(l, seq))})
+}
+
+// direct hands messages straight to the one consumer that waits for them and
+// acknowledges nothing: they are never stored. It returns how many it took.
+func (q *Queue) direct(ms []Publish) int {
+	if q.ready > 0 {
+		return 0
+	}
+	g := q.consumers.serve()
+	if g == nil || len(g.active) != 1 || !g.active[0].NoAck {
+		return 0
+	}
+	c := g.active[0]
+	ds := q.work.delivery[:0]
+	for i := range ms {
+		m := &ms[i]
+		ds = append(ds, Delivery{
+			Exchange: bytesOf(m.Origin.Exchange), Key: bytesOf(m.Origin.Key),
+			Props: m.Props, Body: m.Body, Redelivered: m.Flags&Redelivered != 0,
+		})
+	}
+	n := c.Sink.Deliver(c, ds)
+	q.work.delivery = ds
+	q.count.DeliveredNoAck += uint64(n)
+	if n < len(ms) {
+		c.stalled = true
+		q.consumers.refresh(c)
+	}
+	return n
+}
+
+// bytesOf returns a string's bytes, which nobody may change.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

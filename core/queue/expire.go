@@ -1,0 +1,286 @@
+package queue
+
+import (
+	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// askAgainMillis is when a message is put before its hooks again that left it
+// where it is although it is due: one whose plugin crashed, say.
+const askAgainMillis = 1000
+
+// reap puts due messages before their hooks, at most maxBatch of them.
+func (q *Queue) reap(now hook.Instant) {
+	due := q.work.due[:0]
+	for len(due) < maxBatch && q.ready > 0 {
+		p, ok := q.nextDue(now)
+		if !ok {
+			break
+		}
+		f := &q.levels[p.level]
+		s := f.at(p.seq)
+		q.take(f, s, len(q.store.read(*s).body))
+		due = append(due, p)
+	}
+	q.work.due = due
+	q.leave(now, due, hook.Verdict{})
+}
+
+// nextDue finds a ready message that is due where the strategy looks for them.
+func (q *Queue) nextDue(now hook.Instant) (p pick, ok bool) {
+	p, at, ok := q.earliest()
+	return p, ok && now >= at
+}
+
+// nextDeadline returns when the next message is due, 0 for never.
+func (q *Queue) nextDeadline() hook.Instant {
+	if q.ready == 0 {
+		return 0
+	}
+	_, at, _ := q.earliest()
+	return at
+}
+
+// earliest returns the message that is due first, among those the strategy
+// looks at.
+func (q *Queue) earliest() (p pick, at hook.Instant, ok bool) {
+	switch q.hooks.Scan {
+	case hook.ScanAnywhere:
+		return q.earliestAnywhere()
+	case hook.ScanHeads:
+		return q.earliestHead(0)
+	case hook.ScanTop:
+		return q.earliestHead(q.top())
+	}
+	return pick{}, 0, false
+}
+
+func (q *Queue) earliestHead(lowest int) (p pick, at hook.Instant, ok bool) {
+	for l := len(q.levels) - 1; l >= lowest; l-- {
+		f := &q.levels[l]
+		if f.ready == 0 {
+			continue
+		}
+		seq := f.peek()
+		if t := f.deadline(seq); t != 0 && (!ok || t < at) {
+			p, at, ok = pick{seq: seq, level: int32(l)}, t, true
+		}
+		if lowest > 0 {
+			break
+		}
+	}
+	return p, at, ok
+}
+
+func (q *Queue) earliestAnywhere() (p pick, at hook.Instant, ok bool) {
+	if len(q.levels) == 1 {
+		p.seq, at, ok = q.levels[0].runTop()
+	}
+	q.sweep()
+	for q.heap.Len() > 0 {
+		top := q.heap.Top()
+		if !q.current(top) {
+			q.discard()
+			continue
+		}
+		if !ok || hook.Instant(top.At) < at {
+			r := Ref(top.Slot)
+			return pick{seq: uint64(r) & (1<<levelShift - 1), level: int32(uint64(r) >> levelShift)}, hook.Instant(top.At), true
+		}
+		break
+	}
+	return p, at, ok
+}
+
+// current reports whether a heap item is a ready message's deadline.
+func (q *Queue) current(it deadline.Item) bool {
+	f, seq, s := q.find(Ref(it.Slot))
+	return s != nil && s.state == ready && s.flags&inHeap != 0 && f.deadline(seq) == hook.Instant(it.At)
+}
+
+// discard drops the top item of the heap, which is stale.
+func (q *Queue) discard() {
+	it := q.heap.Pop()
+	q.stale--
+	q.unmark(it)
+}
+
+// unmark takes note that a message which is handed out has no item any more.
+func (q *Queue) unmark(it deadline.Item) {
+	f, seq, s := q.find(Ref(it.Slot))
+	if s != nil && s.state == out && f.deadline(seq) == hook.Instant(it.At) {
+		s.flags &^= inHeap
+	}
+}
+
+// sweep rebuilds the heap when most of it is stale.
+func (q *Queue) sweep() {
+	const few = 64
+	if q.stale < few || q.stale < q.heap.Len()/2 {
+		return
+	}
+	q.heap.Keep(func(it deadline.Item) bool {
+		if q.current(it) {
+			return true
+		}
+		q.unmark(it)
+		return false
+	})
+	q.stale = 0
+}
+
+// leave puts messages that were taken before their hooks and carries out the
+// verdicts. from is the verdict they start with: Keep for those that are due or
+// at the head, Drop for those that leave anyway.
+func (q *Queue) leave(now hook.Instant, picks []pick, from hook.Verdict) {
+	for len(picks) > 0 {
+		n := min(len(picks), maxBatch)
+		q.leaveSome(now, picks[:n], from)
+		picks = picks[n:]
+	}
+}
+
+func (q *Queue) leaveSome(now hook.Instant, picks []pick, from hook.Verdict) {
+	w := q.work
+	views, vs := w.batch(len(picks))
+	w.leaving.records = w.leaving.records[:0]
+	for i, p := range picks {
+		s := q.levels[p.level].at(p.seq)
+		w.leaving.records = append(w.leaving.records, q.store.read(*s))
+		vs[i] = from
+		views[i] = q.message(p, s, &w.leaving.records[i])
+		views[i].Why = why(s, from.Action)
+		views[i].Bind(&w.leaving, i)
+	}
+	w.leaving.picks, w.leaving.queue = picks, q
+	if q.hooks.WantsHead {
+		q.hooks.Head(now, views, vs)
+	}
+	q.carryOut(now, picks, vs)
+	w.leaving.picks, w.leaving.queue = nil, nil
+}
+
+// why says what brings a message before its hooks.
+func why(s *slot, action hook.Action) hook.Why {
+	switch {
+	case action != hook.Keep:
+		return hook.WhyLeaving
+	case s.flags&askHead != 0:
+		return hook.WhyHead
+	}
+	return hook.WhyDue
+}
+
+// message shows a stored message to its hooks.
+func (q *Queue) message(p pick, s *slot, r *record) hook.Message {
+	return hook.Message{
+		Enqueued: r.enqueued, Deadline: q.levels[p.level].deadline(p.seq), State: r.state, Size: len(r.body),
+		Deliveries: uint32(s.deliveries), Priority: uint8(p.level),
+		Redelivered: s.flags&redelivered != 0, Persistent: s.flags&persistent != 0,
+	}
+}
+
+// carryOut does to taken messages what their verdicts say.
+func (q *Queue) carryOut(now hook.Instant, picks []pick, vs []hook.Verdict) {
+	lost := q.work.dead[:0]
+	for i, p := range picks {
+		r := &q.work.leaving.records[i]
+		s := q.levels[p.level].at(p.seq)
+		if vs[i].Action != hook.Route {
+			continue
+		}
+		lost = append(lost, Dead{
+			Exchange: r.exchange, Key: r.key, BCC: blindKeys(r.bcc), Props: r.props, Body: r.body,
+			Flags: s.flags.public(), Reason: vs[i].Reason, Target: vs[i].Target,
+		})
+	}
+	q.bury(now, lost)
+	for i, p := range picks {
+		f := &q.levels[p.level]
+		s := f.at(p.seq)
+		switch vs[i].Action {
+		case hook.Keep, hook.Refuse:
+			q.keep(now, p, f, s, &vs[i], len(q.work.leaving.records[i].body))
+			continue
+		case hook.Route:
+			q.count.DeadLettered[vs[i].Reason]++
+		case hook.Drop:
+			q.count.Dropped[vs[i].Reason]++
+		}
+		q.drop(f, p.seq, s)
+	}
+}
+
+// keep puts a message back that its hooks did not let go.
+func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict, body int) {
+	s.flags &^= askHead
+	at := f.deadline(p.seq)
+	if v.Deadline != 0 {
+		at = v.Deadline
+	}
+	if at != 0 && at <= now {
+		at = now.AddMillis(askAgainMillis)
+	}
+	q.untake(f, p.seq, s, body)
+	q.move(int(p.level), f, p.seq, s, at)
+}
+
+// move gives a ready message another deadline.
+func (q *Queue) move(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
+	if at == f.deadline(seq) {
+		q.reindex(l, f, seq, s, at)
+		return
+	}
+	if s.flags&inHeap != 0 {
+		s.flags &^= inHeap
+		q.stale++ // the item it has
+	}
+	s.flags &^= inRun
+	f.setDeadline(seq, at)
+	q.reindex(l, f, seq, s, at)
+}
+
+// reindex makes sure that the deadline of a message that is ready again is
+// acted on.
+func (q *Queue) reindex(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
+	if at == 0 || s.flags&inHeap != 0 || q.hooks.Scan != hook.ScanAnywhere {
+		return
+	}
+	if s.flags&inRun != 0 && seq >= f.run {
+		return
+	}
+	s.flags = s.flags&^inRun | inHeap
+	q.heap.Push(deadline.Item{At: int64(at), Slot: uint64(ref(l, seq))})
+}
+
+// overflow drops from the head what exceeds the queue's limits.
+func (q *Queue) overflow(now hook.Instant) {
+	q.shed(now, hook.ReasonMaxLen, q.tooLong)
+}
+
+func (q *Queue) tooLong() bool {
+	return q.hooks.Length.Set() && int64(q.ready) > q.hooks.Length.N() ||
+		q.hooks.Bytes.Set() && q.readyBytes > q.hooks.Bytes.N()
+}
+
+// shed puts messages from the head through the hooks as leaving, for as long as
+// there are too many of them.
+func (q *Queue) shed(now hook.Instant, reason hook.Reason, tooMany func() bool) {
+	for q.ready > 0 && tooMany() {
+		picks := q.work.due[:0]
+		for len(picks) < maxBatch && q.ready > 0 && tooMany() {
+			l := q.top()
+			f := &q.levels[l]
+			seq := f.peek()
+			s := f.at(seq)
+			q.take(f, s, len(q.store.read(*s).body))
+			picks = append(picks, pick{seq: seq, level: int32(l)})
+		}
+		q.work.due = picks
+		before := q.ready
+		q.leave(now, picks, hook.Verdict{Action: hook.Drop, Reason: reason})
+		if q.ready > before { // a plugin keeps some: the limit yields
+			return
+		}
+	}
+}

@@ -1,0 +1,376 @@
+package queue
+
+import (
+	"unsafe"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// slot is a message in its queue: where its record lies and what state it is
+// in. It has no pointer and stays where it is until the message leaves, handed
+// out or not, so that a message that comes back is where it was.
+type slot struct {
+	segment    uint32
+	offset     uint32
+	length     uint32
+	deliveries uint16 // times it came back undelivered, for the delivery limit
+	flags      slotFlags
+	state      slotState
+}
+
+type slotState uint8
+
+const (
+	gone  slotState = iota // left the queue, or never was
+	ready                  // waits to be handed out
+	out                    // handed out, unacknowledged
+)
+
+type slotFlags uint8
+
+const (
+	redelivered slotFlags = 1 << iota
+	persistent
+	dead     // x-death is the broker's own
+	hasState // the strategy keeps 8 bytes with it
+	hasBCC
+	inHeap  // the deadline heap has an item for it
+	askHead // OnHead wants to see it at the head
+	inRun   // its deadline is part of the sorted run
+)
+
+// chunk is chunkSlots slots in a row. The last chunk of a fifo begins small and
+// grows by copying. Deadlines lie apart and only where a message has one.
+type chunk struct {
+	slots     []slot
+	deadlines []hook.Instant // nil, or as long as slots
+	live      int32          // slots that are not gone
+}
+
+const (
+	chunkBits  = 11
+	chunkSlots = 1 << chunkBits
+	firstChunk = 8
+)
+
+// fifo is the messages of one priority level in order, by a sequence number
+// that never comes again.
+type fifo struct {
+	chunks []chunk
+	first  uint64 // number of chunks[0]
+	next   uint64 // sequence number of the next message
+	head   uint64 // no slot below is ready, but those in back
+	ready  int
+	busy   bool    // it filled a chunk since it was last idle: begin the next at full size
+	back   seqHeap // sequence numbers of messages that came back
+
+	fresh uint64 // first message that came in this turn, while Queue.fresh
+
+	// The sorted run: messages whose deadlines arrived in order need no heap.
+	run     uint64       // no slot below is part of the run
+	runLast hook.Instant // the latest deadline in it
+}
+
+// at returns the slot of a sequence number, nil when its chunk is gone.
+func (f *fifo) at(seq uint64) *slot {
+	c := f.chunk(seq)
+	if c == nil || int(seq&(chunkSlots-1)) >= len(c.slots) {
+		return nil
+	}
+	return &c.slots[seq&(chunkSlots-1)]
+}
+
+func (f *fifo) chunk(seq uint64) *chunk {
+	n := seq >> chunkBits
+	if n < f.first || n-f.first >= uint64(len(f.chunks)) {
+		return nil
+	}
+	c := &f.chunks[n-f.first]
+	if c.slots == nil {
+		return nil
+	}
+	return c
+}
+
+func (f *fifo) deadline(seq uint64) hook.Instant {
+	c := f.chunk(seq)
+	if c == nil || c.deadlines == nil {
+		return 0
+	}
+	return c.deadlines[seq&(chunkSlots-1)]
+}
+
+func (f *fifo) setDeadline(seq uint64, t hook.Instant) {
+	c := f.chunk(seq)
+	if c.deadlines == nil {
+		if t == 0 {
+			return
+		}
+		c.deadlines = newDeadlines(len(c.slots))
+	}
+	c.deadlines[seq&(chunkSlots-1)] = t
+}
+
+// push appends a slot and returns its sequence number.
+func (f *fifo) push(s slot, deadline hook.Instant) uint64 {
+	seq := f.next
+	f.next++
+	c := f.tail(seq)
+	s.state = ready
+	c.slots[seq&(chunkSlots-1)] = s
+	c.live++
+	if deadline != 0 || c.deadlines != nil {
+		f.setDeadline(seq, deadline)
+	}
+	f.ready++
+	return seq
+}
+
+// tail returns the chunk seq goes to, grown so that it has room for it.
+func (f *fifo) tail(seq uint64) *chunk {
+	n := seq >> chunkBits
+	if len(f.chunks) == 0 {
+		f.first = n
+	}
+	for n-f.first >= uint64(len(f.chunks)) {
+		f.chunks = append(f.chunks, chunk{})
+	}
+	c := &f.chunks[n-f.first]
+	i := int(seq & (chunkSlots - 1))
+	if i >= len(c.slots) {
+		c.grow(i, f.busy)
+		f.busy = f.busy || len(c.slots) == chunkSlots
+	}
+	return c
+}
+
+func (c *chunk) grow(i int, whole bool) {
+	size := max(len(c.slots), firstChunk)
+	for size <= i {
+		size *= 4
+	}
+	if whole {
+		size = chunkSlots
+	}
+	size = min(size, chunkSlots)
+	slots := newSlots(size)
+	clear(slots[copy(slots, c.slots):])
+	freeSlots(c.slots)
+	c.slots = slots
+	if c.deadlines == nil {
+		return
+	}
+	deadlines := newDeadlines(size)
+	copy(deadlines, c.deadlines)
+	freeDeadlines(c.deadlines)
+	c.deadlines = deadlines
+}
+
+// remove marks the message as gone and gives back chunks nobody needs.
+func (f *fifo) remove(seq uint64) {
+	c := f.chunk(seq)
+	c.slots[seq&(chunkSlots-1)].state = gone
+	c.live--
+	if c.live > 0 || seq>>chunkBits == f.next>>chunkBits {
+		return
+	}
+	c.free()
+	n := 0
+	for n < len(f.chunks) && f.chunks[n].slots == nil && f.first+uint64(n) < f.next>>chunkBits {
+		n++
+	}
+	f.chunks = f.chunks[n:]
+	f.first += uint64(n)
+}
+
+func (c *chunk) free() {
+	freeSlots(c.slots)
+	freeDeadlines(c.deadlines)
+	c.slots, c.deadlines = nil, nil
+}
+
+// release gives back everything.
+func (f *fifo) release() {
+	for i := range f.chunks {
+		f.chunks[i].free()
+	}
+	f.chunks, f.back, f.ready, f.busy = nil, nil, 0, false
+	f.head, f.run = f.next, f.next
+}
+
+// idle gives back the memory of a fifo that holds no message. What it would
+// hold on to is the chunk being filled.
+func (f *fifo) idle() {
+	if n := len(f.chunks); n == 0 || n > 1 || f.chunks[0].live > 0 {
+		return
+	}
+	f.release()
+}
+
+// peek returns the message to hand out next, of which there must be one.
+func (f *fifo) peek() uint64 {
+	for len(f.back) > 0 {
+		if s := f.at(f.back[0]); s != nil && s.state == ready {
+			return f.back[0]
+		}
+		f.back.pop()
+	}
+	return f.skip()
+}
+
+// skip moves head to the first ready slot at or behind it.
+func (f *fifo) skip() uint64 {
+	for {
+		c := f.chunk(f.head)
+		if c == nil {
+			f.head = (f.head>>chunkBits + 1) << chunkBits
+			continue
+		}
+		for i := int(f.head & (chunkSlots - 1)); i < len(c.slots); i++ {
+			if c.slots[i].state == ready {
+				f.head = f.head&^(chunkSlots-1) + uint64(i)
+				return f.head
+			}
+		}
+		f.head = (f.head>>chunkBits + 1) << chunkBits
+	}
+}
+
+// take marks a ready message as handed out.
+func (f *fifo) take(s *slot) {
+	s.state = out
+	f.ready--
+}
+
+// untake undoes take for a message that nobody has seen.
+func (f *fifo) untake(seq uint64, s *slot) {
+	s.state = ready
+	f.ready++
+	f.head = min(f.head, seq)
+}
+
+// giveBack makes a message that was handed out ready again, where it was.
+func (f *fifo) giveBack(seq uint64, s *slot) {
+	s.state = ready
+	f.ready++
+	if seq < f.head {
+		f.back.push(seq)
+	}
+}
+
+// runTop returns the earliest deadline of the sorted run and its message; ok is
+// false when the run is empty.
+func (f *fifo) runTop() (seq uint64, at hook.Instant, ok bool) {
+	for f.run < f.next {
+		c := f.chunk(f.run)
+		if c == nil || c.deadlines == nil {
+			f.run = min((f.run>>chunkBits+1)<<chunkBits, f.next)
+			continue
+		}
+		end := min(uint64(len(c.slots)), f.next-f.run&^(chunkSlots-1))
+		for i := f.run & (chunkSlots - 1); i < end; i++ {
+			if s := &c.slots[i]; s.state == ready && s.flags&inRun != 0 {
+				f.run = f.run&^(chunkSlots-1) + i
+				return f.run, c.deadlines[i], true
+			}
+		}
+		f.run = f.run&^(chunkSlots-1) + end
+	}
+	f.runLast = 0
+	return 0, 0, false
+}
+
+// seqHeap is a binary min-heap of sequence numbers.
+type seqHeap []uint64
+
+func (h *seqHeap) push(n uint64) {
+	*h = append(*h, n)
+	a := *h
+	for i := len(a) - 1; i > 0; {
+		p := (i - 1) / 2
+		if a[p] <= a[i] {
+			return
+		}
+		a[p], a[i] = a[i], a[p]
+		i = p
+	}
+}
+
+func (h *seqHeap) pop() {
+	a := *h
+	last := len(a) - 1
+	a[0] = a[last]
+	a = a[:last]
+	*h = a
+	if last == 0 {
+		*h = nil
+	}
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= len(a) {
+			return
+		}
+		if c+1 < len(a) && a[c+1] < a[c] {
+			c++
+		}
+		if a[i] <= a[c] {
+			return
+		}
+		a[i], a[c] = a[c], a[i]
+		i = c
+	}
+}
+
+const (
+	slotSize     = int(unsafe.Sizeof(slot{}))
+	deadlineSize = int(unsafe.Sizeof(hook.Instant(0)))
+)
+
+// Slots and deadlines are pointer-free, so a slab of bytes can hold them; slabs
+// are page-aligned, and small ones come from the Go heap as what they are.
+
+func newSlots(n int) []slot {
+	size := n * slotSize
+	if size < 1<<minSlabBits {
+		used.Add(int64(size))
+		return make([]slot, n)
+	}
+	b := newSlab(size)
+	return unsafe.Slice((*slot)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}
+
+func freeSlots(s []slot) {
+	if len(s) == 0 {
+		return
+	}
+	size := len(s) * slotSize
+	if size < 1<<minSlabBits {
+		used.Add(-int64(size))
+		return
+	}
+	freeSlab(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), size))
+}
+
+func newDeadlines(n int) []hook.Instant {
+	size := n * deadlineSize
+	if size < 1<<minSlabBits {
+		used.Add(int64(size))
+		return make([]hook.Instant, n)
+	}
+	b := newSlab(size)
+	d := unsafe.Slice((*hook.Instant)(unsafe.Pointer(unsafe.SliceData(b))), n)
+	clear(d)
+	return d
+}
+
+func freeDeadlines(d []hook.Instant) {
+	if len(d) == 0 {
+		return
+	}
+	size := len(d) * deadlineSize
+	if size < 1<<minSlabBits {
+		used.Add(-int64(size))
+		return
+	}
+	freeSlab(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(d))), size))
+}

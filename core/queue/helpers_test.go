@@ -1,0 +1,162 @@
+package queue
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// second is one second of simulated time.
+const second = hook.Instant(time.Second)
+
+// ttlHooks is the smallest expiry strategy: expiration counts, due messages are
+// dropped, or routed when target is set.
+func ttlHooks(scan hook.Scan, target *hook.Target) hook.Hooks {
+	return hook.Hooks{
+		Strategy: true, Scan: scan,
+		OnEnqueue: func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+			for i := range ms {
+				if ms[i].Expiration.Set() {
+					vs[i].Deadline = now.AddMillis(ms[i].Expiration.N())
+				}
+			}
+		},
+		OnHead: func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+			for i := range ms {
+				if ms[i].Deadline != 0 && now >= ms[i].Deadline && ms[i].Why != hook.WhyLeaving {
+					vs[i] = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired}
+				}
+				if vs[i].Action == hook.Drop && target != nil {
+					vs[i].Action, vs[i].Target = hook.Route, target
+				}
+			}
+		},
+	}
+}
+
+// fixed is a plugin with the same hooks for every queue.
+type fixed struct{ hooks hook.Hooks }
+
+var _ hook.Strategist = fixed{}
+
+func (fixed) Arguments() []hook.Argument     { return nil }
+func (fixed) Strategies() []string           { return []string{"test"} }
+func (fixed) DefaultStrategy() string        { return "test" }
+func (p fixed) Attach(hook.Queue) hook.Hooks { return p.hooks }
+
+func chainOf(t testing.TB, h hook.Hooks) *chain.Chain {
+	t.Helper()
+	c, err := chain.New([]chain.Named{{Name: "test", Plugin: fixed{h}}}, chain.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// passive returns a queue without a shell's turn-taking, for one goroutine.
+func passive(t testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
+	t.Helper()
+	if cfg.Name == "" {
+		cfg.Name = "q"
+	}
+	if cfg.Settings == nil {
+		cfg.Settings = func(string) (any, bool) { return nil, false }
+	}
+	hst := &host{}
+	cfg.Strategy = "test"
+	q := &Queue{cfg: &cfg, host: hst, work: new(scratch)}
+	q.Attach(second, chainOf(t, h))
+	return q, hst
+}
+
+// host remembers what left a queue.
+type host struct {
+	dead []deadMessage
+	gone []Departure
+}
+
+type deadMessage struct {
+	id     uint64
+	reason hook.Reason
+}
+
+func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []Dead) {
+	for _, d := range ds {
+		h.dead = append(h.dead, deadMessage{idOf(d.Body), d.Reason})
+	}
+}
+
+func (h *host) Gone(_ *Shell, why Departure) { h.gone = append(h.gone, why) }
+
+// sink takes up to room deliveries and remembers them.
+type sink struct {
+	room      int
+	got       []Delivery
+	ids       []uint64
+	cancelled int
+}
+
+func (s *sink) Deliver(_ *Consumer, ds []Delivery) int {
+	n := min(len(ds), s.room)
+	s.room -= n
+	for _, d := range ds[:n] {
+		d.Body = append([]byte(nil), d.Body...)
+		s.got = append(s.got, d)
+		s.ids = append(s.ids, idOf(d.Body))
+	}
+	return n
+}
+
+func (s *sink) Cancelled(*Consumer) { s.cancelled++ }
+
+func (s *sink) take() []uint64 {
+	ids := s.ids
+	s.ids, s.got = nil, nil
+	return ids
+}
+
+var noProps = []byte{0, 0}
+
+var origin = &Origin{Exchange: "x", Key: "key"}
+
+// message returns a message whose body carries id and is padded to size.
+func message(id uint64, size int) Publish {
+	body := make([]byte, max(size, 8))
+	binary.BigEndian.PutUint64(body, id)
+	return Publish{Origin: origin, Props: noProps, Body: body}
+}
+
+func idOf(body []byte) uint64 { return binary.BigEndian.Uint64(body) }
+
+func batchOf(ms ...Publish) *Batch {
+	b := NewBatch()
+	b.Messages = append(b.Messages, ms...)
+	return b
+}
+
+func expiring(id uint64, ttl time.Duration) Publish {
+	m := message(id, 0)
+	m.Expiration = hook.LimitOf(ttl.Milliseconds())
+	return m
+}
+
+// checkSums fails unless every message that was published is there or left for
+// a counted reason.
+func checkSums(t *testing.T, q *Queue) {
+	t.Helper()
+	s := q.Stats()
+	left := s.Refused + s.DeliveredNoAck + s.Acked + s.Purged + s.Deleted
+	for r := range hook.Reasons {
+		left += s.Dropped[r] + s.DeadLettered[r]
+	}
+	if want := left + uint64(s.Ready+s.Unacked); s.Published != want {
+		t.Fatalf("%d published, but %d ready, %d unacked and %d left: %+v", s.Published, s.Ready, s.Unacked, left, s.Counters)
+	}
+}

@@ -1,0 +1,297 @@
+package queue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// The model is a queue as anyone would write it who does not care for speed: a
+// sorted list that is searched from the front. Whatever a client does, the queue
+// and the model hand out the same messages in the same order, expire the same
+// ones at the same time and count the same.
+type model struct {
+	list    []modelMessage // by level, highest first, then by arrival
+	scan    hook.Scan
+	levels  int
+	expired []uint64
+	next    int
+}
+
+type modelMessage struct {
+	id       uint64
+	level    int
+	seq      int
+	deadline hook.Instant
+	out      bool
+	again    bool
+}
+
+func (m *model) publish(now hook.Instant, p Publish) {
+	mm := modelMessage{id: idOf(p.Body), level: min(int(p.Priority), m.levels), seq: m.next}
+	m.next++
+	if p.Expiration.Set() {
+		mm.deadline = now.AddMillis(p.Expiration.N())
+	}
+	m.list = append(m.list, mm)
+	slices.SortFunc(m.list, func(a, b modelMessage) int {
+		if a.level != b.level {
+			return b.level - a.level
+		}
+		return a.seq - b.seq
+	})
+}
+
+// expire removes what the strategy lets expire at this time.
+func (m *model) expire(now hook.Instant) {
+	for {
+		i := m.expirable(now)
+		if i < 0 {
+			return
+		}
+		m.expired = append(m.expired, m.list[i].id)
+		m.list = slices.Delete(m.list, i, i+1)
+	}
+}
+
+func (m *model) expirable(now hook.Instant) int {
+	seen := map[int]bool{}
+	for i, mm := range m.list {
+		if mm.out {
+			continue
+		}
+		isHead := !seen[mm.level]
+		isTop := len(seen) == 0
+		seen[mm.level] = true
+		if mm.deadline == 0 || now < mm.deadline {
+			continue
+		}
+		if m.scan == hook.ScanAnywhere || m.scan == hook.ScanHeads && isHead || m.scan == hook.ScanTop && isTop {
+			return i
+		}
+	}
+	return -1
+}
+
+// get hands out the first message whose time is not up; those before it that
+// are due expire on the way, in every strategy.
+func (m *model) get(now hook.Instant, noAck bool) (modelMessage, bool) {
+	for i := 0; i < len(m.list); {
+		mm := m.list[i]
+		if mm.out {
+			i++
+			continue
+		}
+		if mm.deadline != 0 && now >= mm.deadline {
+			m.expired = append(m.expired, mm.id)
+			m.list = slices.Delete(m.list, i, i+1)
+			continue
+		}
+		if noAck {
+			m.list = slices.Delete(m.list, i, i+1)
+		} else {
+			m.list[i].out = true
+		}
+		return mm, true
+	}
+	return modelMessage{}, false
+}
+
+func (m *model) settle(now hook.Instant, id uint64, requeue bool) {
+	i := slices.IndexFunc(m.list, func(mm modelMessage) bool { return mm.id == id })
+	if at := m.list[i].deadline; requeue && m.scan == hook.ScanLazy && at != 0 && now >= at {
+		m.expired = append(m.expired, id)
+		requeue = false
+	}
+	if requeue {
+		m.list[i].out, m.list[i].again = false, true
+		return
+	}
+	m.list = slices.Delete(m.list, i, i+1)
+}
+
+func (m *model) counts() (ready, unacked int) {
+	for _, mm := range m.list {
+		if mm.out {
+			unacked++
+		} else {
+			ready++
+		}
+	}
+	return ready, unacked
+}
+
+func TestAgreesWithTheModel(t *testing.T) {
+	for _, scan := range []hook.Scan{hook.ScanAnywhere, hook.ScanHeads, hook.ScanTop, hook.ScanLazy} {
+		for _, levels := range []int{0, 3} {
+			for seed := range uint64(5) {
+				t.Run(fmt.Sprintf("scan%d/levels%d/seed%d", scan, levels, seed), func(t *testing.T) {
+					newPair(t, scan, levels, seed).play(600)
+				})
+			}
+		}
+	}
+}
+
+// pair is a queue and its model, driven by the same random operations.
+type pair struct {
+	t     *testing.T
+	rng   *rand.Rand
+	now   hook.Instant
+	q     *Queue
+	host  *host
+	m     *model
+	held  map[uint64]Ref // handed out: id to reference
+	ids   []uint64       // keys of held, in order
+	maker uint64
+}
+
+func newPair(t *testing.T, scan hook.Scan, levels int, seed uint64) *pair {
+	q, h := passive(t, Config{Levels: levels}, ttlHooks(scan, &hook.Target{}))
+	return &pair{
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: second, q: q, host: h,
+		m: &model{scan: scan, levels: levels}, held: map[uint64]Ref{},
+	}
+}
+
+func (p *pair) play(steps int) {
+	for range steps {
+		switch n := p.rng.IntN(100); {
+		case n < 30:
+			p.publish()
+		case n < 60:
+			p.get()
+		case n < 75:
+			p.settle(false)
+		case n < 85:
+			p.settle(true)
+		case n < 87:
+			p.purge()
+		case n == 87 && p.rng.IntN(3) == 0:
+			p.flood()
+		default:
+			p.pass()
+		}
+		p.compare()
+	}
+}
+
+func (p *pair) publish() {
+	var ms []Publish
+	for range 1 + p.rng.IntN(6) {
+		p.maker++
+		m := message(p.maker, p.rng.IntN(300))
+		m.Priority = uint8(p.rng.IntN(5))
+		if p.rng.IntN(3) > 0 {
+			m.Expiration = hook.LimitOf(1 + p.rng.Int64N(5000))
+		}
+		ms = append(ms, m)
+		p.m.publish(p.now, m)
+	}
+	p.q.Enqueue(p.now, batchOf(ms...))
+	p.m.expire(p.now)
+}
+
+// flood makes chunks and segments roll over.
+func (p *pair) flood() {
+	var ms []Publish
+	for range 2100 {
+		p.maker++
+		m := message(p.maker, 200)
+		if p.rng.IntN(50) > 0 {
+			m.Expiration = hook.LimitOf(1 + p.rng.Int64N(2000))
+		}
+		ms = append(ms, m)
+		p.m.publish(p.now, m)
+	}
+	p.q.Enqueue(p.now, batchOf(ms...))
+	p.m.expire(p.now)
+}
+
+func (p *pair) get() {
+	noAck := p.rng.IntN(2) == 0
+	var got Delivery
+	ok := p.q.Get(p.now, &Consumer{NoAck: noAck}, func(d Delivery, _ int) {
+		got = d
+		got.Body = slices.Clone(d.Body)
+	})
+	want, wantOK := p.m.get(p.now, noAck)
+	if ok != wantOK {
+		p.t.Fatalf("get: got a message: %v, want %v", ok, wantOK)
+	}
+	if !ok {
+		return
+	}
+	if idOf(got.Body) != want.id || got.Redelivered != want.again {
+		p.t.Fatalf("get: message %d (redelivered %v), want %d (%v)", idOf(got.Body), got.Redelivered, want.id, want.again)
+	}
+	if !noAck {
+		p.held[want.id] = got.Ref
+		p.ids = append(p.ids, want.id)
+	}
+	p.tick()
+}
+
+func (p *pair) settle(requeue bool) {
+	n := min(p.rng.IntN(4), len(p.ids))
+	var items []Settled
+	for range n {
+		i := p.rng.IntN(len(p.ids))
+		id := p.ids[i]
+		p.ids = slices.Delete(p.ids, i, i+1)
+		items = append(items, Settled{Ref: p.held[id]})
+		delete(p.held, id)
+		p.m.settle(p.now, id, requeue)
+	}
+	kind := Ack
+	if requeue {
+		kind = Requeue
+	}
+	p.q.Settle(p.now, kind, items)
+	p.m.expire(p.now)
+}
+
+func (p *pair) purge() {
+	p.q.Purge(p.now)
+	p.m.list = slices.DeleteFunc(p.m.list, func(mm modelMessage) bool { return !mm.out })
+}
+
+func (p *pair) pass() {
+	p.now += hook.Instant(p.rng.Int64N(int64(800 * time.Millisecond)))
+	p.tick()
+}
+
+// tick does what the shell's timer does.
+func (p *pair) tick() {
+	for next := p.q.Next(); next != 0 && next <= p.now; next = p.q.Next() {
+		p.q.Tick(p.now)
+	}
+	p.m.expire(p.now)
+}
+
+func (p *pair) compare() {
+	p.tick()
+	p.t.Helper()
+	ready, unacked := p.m.counts()
+	if s := p.q.Stats(); s.Ready != ready || s.Unacked != unacked {
+		p.t.Fatalf("%d ready and %d unacked, want %d and %d", s.Ready, s.Unacked, ready, unacked)
+	}
+	if p.q.ready == 0 && p.q.readyBytes != 0 {
+		p.t.Fatalf("%d bytes ready in an empty queue", p.q.readyBytes)
+	}
+	var got []uint64
+	for _, d := range p.host.dead {
+		got = append(got, d.id)
+	}
+	slices.Sort(got)
+	slices.Sort(p.m.expired)
+	if !slices.Equal(got, p.m.expired) {
+		p.t.Fatalf("expired %v, want %v", got, p.m.expired)
+	}
+	p.host.dead, p.m.expired = nil, nil
+	checkSums(p.t, p.q)
+}

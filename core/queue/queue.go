@@ -1,0 +1,366 @@
+// Package queue is one queue of the broker: its messages, consumers, deadlines
+// and hooks.
+//
+// [Queue] is passive: methods that take the time and return values, called by
+// one goroutine at a time. [Shell] is the mailbox around it: whoever brings work
+// to an idle queue runs it, so that a queue with nothing to do has no goroutine
+// and at most one timer.
+package queue
+
+import (
+	"errors"
+	"time"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Errors of queue operations that a client asked for.
+var (
+	ErrGone         = errors.New("queue is gone")
+	ErrInUse        = errors.New("queue has consumers")
+	ErrNotEmpty     = errors.New("queue has messages")
+	ErrExclusiveUse = errors.New("queue is in exclusive use")
+)
+
+// Config describes a queue. It is set before the queue comes to be and never
+// changes; what may change comes from Settings.
+type Config struct {
+	Name, VHost   string
+	Kind          string // "classic" or "quorum"
+	Durable       bool
+	Exclusive     bool
+	AutoDelete    bool
+	SingleActive  bool
+	Levels        int   // highest priority, 1 to 255; 0 = not a priority queue
+	DeliveryLimit int64 // returns a message survives; negative = any number
+	Args          hook.Args
+	// Settings returns an effective setting, named as policies name it: the
+	// arguments merged with the policies. It may be called from any goroutine.
+	Settings func(name string) (any, bool)
+	Strategy string // name of the expiry strategy in force
+}
+
+// Host is what a queue asks of the vhost it lives in. It is called from the
+// queue's turn.
+type Host interface {
+	// DeadLetter publishes messages that left from elsewhere. The slices in ds
+	// are valid during the call.
+	DeadLetter(from *Config, now hook.Instant, ds []Dead)
+	// Gone says that the queue deleted itself. Its shell refuses work already.
+	Gone(s *Shell, why Departure)
+}
+
+// Departure is why and how a queue deleted itself.
+type Departure struct {
+	Reason   GoneReason
+	Idle     time.Duration // since it was last used
+	Messages int           // dropped with it
+}
+
+// GoneReason says what ended a queue.
+type GoneReason uint8
+
+// The reasons for which a queue deletes itself.
+const (
+	GoneExpired    GoneReason = iota // its lease ran out
+	GoneAutoDelete                   // its last consumer left
+)
+
+// Dead is a message that leaves through a Route verdict.
+type Dead struct {
+	Exchange, Key []byte
+	BCC           []string
+	Props, Body   []byte
+	Flags         Flags
+	Reason        hook.Reason
+	Target        *hook.Target
+}
+
+// Queue is one queue. It belongs to whoever runs its shell's turn.
+type Queue struct {
+	cfg   *Config
+	hooks *chain.Hooks
+	host  Host
+	shell *Shell
+
+	levels []fifo // one, or Levels+1; nil until the first message
+	store  store
+	heap   deadline.Heap // ScanAnywhere: deadlines outside the sorted runs
+	stale  int           // items of heap whose message is not ready
+
+	consumers consumers
+
+	ready, unacked int
+	readyBytes     int64
+	count          Counters
+
+	work    *scratch // room to work in, during a turn
+	lastUse hook.Instant
+	lease   hook.Instant // when OnIdle wants to be asked again
+	trim    hook.Instant // when an empty queue gives its memory back
+	fresh   bool         // this turn took in messages that may only leave in it
+	closed  bool
+}
+
+// Counters count what happened to a queue's messages. Published is the sum of
+// those that are there (ready and unacknowledged) and those that left, each for
+// one reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged or Deleted.
+type Counters struct {
+	Published      uint64 // entered, or tried to and were refused or dropped at once
+	Refused        uint64 // did not get in: basic.nack
+	Delivered      uint64 // handed out with an acknowledgement due
+	DeliveredNoAck uint64
+	Redelivered    uint64 // of both, those that had been handed out before
+	Requeued       uint64
+	Acked          uint64
+	Purged         uint64
+	Deleted        uint64 // went with the queue
+	Dropped        [hook.Reasons]uint64
+	DeadLettered   [hook.Reasons]uint64
+}
+
+// Stats is a queue's state at one moment.
+type Stats struct {
+	Ready, Unacked, Consumers int
+	ReadyBytes                int64
+	NextDeadline              hook.Instant // 0 = none
+	LeaseExpires              hook.Instant // 0 = none
+	Counters
+}
+
+// Attach puts the hooks of a chain in force and starts the queue's lease anew.
+func (q *Queue) Attach(now hook.Instant, c *chain.Chain) {
+	q.hooks = c.Attach((*view)(q))
+	q.Touch(now)
+}
+
+// Config returns the queue's description.
+func (q *Queue) Config() *Config { return q.cfg }
+
+// Stats returns the queue's counts.
+func (q *Queue) Stats() Stats {
+	return Stats{
+		Ready: q.ready, Unacked: q.unacked, Consumers: q.consumers.count(),
+		ReadyBytes: q.readyBytes, NextDeadline: q.nextDeadline(), LeaseExpires: q.lease,
+		Counters: q.count,
+	}
+}
+
+// Touch renews the queue's lease: it was used.
+func (q *Queue) Touch(now hook.Instant) {
+	q.lastUse = now
+	q.lease = 0
+	if !q.hooks.WantsIdle || q.consumers.count() > 0 {
+		return
+	}
+	v := hook.Verdict{}
+	q.hooks.Idle(now, 0, &v)
+	q.lease = v.Deadline
+}
+
+// Tick does what time has brought: expiry of messages, of the queue, return of
+// memory. It handles a bounded number of messages; Next says whether more are
+// due.
+func (q *Queue) Tick(now hook.Instant) {
+	if q.lease != 0 && now >= q.lease {
+		q.idle(now)
+	}
+	if q.closed {
+		return
+	}
+	q.reap(now)
+	q.deliver(now)
+	q.rest(now)
+}
+
+// Next returns when Tick wants to be called, 0 for never.
+func (q *Queue) Next() hook.Instant {
+	if q.closed {
+		return 0
+	}
+	next := q.nextDeadline()
+	for _, t := range [...]hook.Instant{q.lease, q.trim} {
+		if t != 0 && (next == 0 || t < next) {
+			next = t
+		}
+	}
+	return next
+}
+
+// idle asks whether an unused queue may live on.
+func (q *Queue) idle(now hook.Instant) {
+	q.lease = 0
+	if q.consumers.count() > 0 {
+		return
+	}
+	v := hook.Verdict{}
+	q.hooks.Idle(now, now.Sub(q.lastUse), &v)
+	if v.Action != hook.Drop {
+		q.lease = v.Deadline
+		if q.lease != 0 && q.lease <= now { // a hook that asks for the past must not spin
+			q.lease = now.AddMillis(askAgainMillis)
+		}
+		return
+	}
+	if v.DeadLetter {
+		q.shed(now, hook.ReasonQueueExpired, func() bool { return true })
+	}
+	q.end(now, GoneExpired)
+}
+
+// end deletes the queue from within.
+func (q *Queue) end(now hook.Instant, why GoneReason) {
+	n := q.ready + q.unacked
+	q.close()
+	q.host.Gone(q.shell, Departure{Reason: why, Idle: now.Sub(q.lastUse), Messages: n})
+}
+
+// close drops everything the queue holds; the shell refuses work from now on.
+func (q *Queue) close() {
+	q.closed = true
+	q.count.Deleted += uint64(q.ready + q.unacked)
+	q.clear()
+	q.unacked = 0
+	for _, c := range q.consumers.removeAll() {
+		c.removed = true
+		c.Sink.Cancelled(c)
+	}
+	q.lease, q.trim = 0, 0
+}
+
+// Delete deletes the queue with its messages, which it counts, and cancels its
+// consumers.
+func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
+	if ifUnused && q.consumers.count() > 0 {
+		return 0, ErrInUse
+	}
+	if ifEmpty && q.ready > 0 {
+		return 0, ErrNotEmpty
+	}
+	messages = q.ready
+	q.close()
+	return messages, nil
+}
+
+// Purge drops every ready message and returns how many there were.
+func (q *Queue) Purge(now hook.Instant) int {
+	n := q.ready
+	q.count.Purged += uint64(n)
+	if q.unacked == 0 {
+		q.clear()
+		return n
+	}
+	for l := range q.levels {
+		f := &q.levels[l]
+		for f.ready > 0 {
+			seq := f.peek()
+			s := f.at(seq)
+			q.take(f, s, len(q.store.read(*s).body))
+			q.drop(f, seq, s)
+		}
+	}
+	q.rest(now)
+	return n
+}
+
+// clear forgets all messages at once.
+func (q *Queue) clear() {
+	for l := range q.levels {
+		q.levels[l].release()
+	}
+	q.store.release()
+	q.heap.Keep(func(deadline.Item) bool { return false })
+	q.ready, q.readyBytes, q.stale = 0, 0, 0
+}
+
+// trimAfterMillis is how long an empty queue keeps the memory of its last
+// messages ready for the next.
+const trimAfterMillis = 5000
+
+// rest arms the return of memory when the queue has become empty.
+func (q *Queue) rest(now hook.Instant) {
+	if q.ready+q.unacked > 0 || len(q.levels) == 0 {
+		q.trim = 0
+		return
+	}
+	if q.trim == 0 {
+		q.trim = now.AddMillis(trimAfterMillis)
+		return
+	}
+	if now < q.trim {
+		return
+	}
+	q.trim = 0
+	q.store.release()
+	for l := range q.levels {
+		q.levels[l].idle()
+	}
+	q.heap.Keep(func(deadline.Item) bool { return false })
+	q.stale = 0
+}
+
+// level returns the list a message of that priority belongs to.
+func (q *Queue) level(priority uint8) int { return min(int(priority), q.cfg.Levels) }
+
+// ensureLevels makes the message lists when the first message comes.
+func (q *Queue) ensureLevels() {
+	if q.levels == nil {
+		q.levels = make([]fifo, q.cfg.Levels+1)
+	}
+}
+
+// top returns the highest level that holds ready messages, of which there must
+// be some.
+func (q *Queue) top() int {
+	l := len(q.levels) - 1
+	for q.levels[l].ready == 0 {
+		l--
+	}
+	return l
+}
+
+// A Ref is a level (8 bits) and a sequence number in it (56 bits).
+const levelShift = 56
+
+func ref(level int, seq uint64) Ref { return Ref(uint64(level)<<levelShift | seq) }
+
+func (q *Queue) find(r Ref) (f *fifo, seq uint64, s *slot) {
+	l := int(uint64(r) >> levelShift)
+	seq = uint64(r) & (1<<levelShift - 1)
+	if l >= len(q.levels) {
+		return nil, seq, nil
+	}
+	f = &q.levels[l]
+	return f, seq, f.at(seq)
+}
+
+// take makes a ready message one that is handed out; body is the size of its body.
+func (q *Queue) take(f *fifo, s *slot, body int) {
+	f.take(s)
+	q.ready--
+	q.unacked++
+	q.readyBytes -= int64(body)
+	if s.flags&inHeap != 0 {
+		q.stale++
+	}
+}
+
+// untake undoes take for a message that nobody has seen.
+func (q *Queue) untake(f *fifo, seq uint64, s *slot, body int) {
+	f.untake(seq, s)
+	q.ready++
+	q.unacked--
+	q.readyBytes += int64(body)
+	if s.flags&inHeap != 0 {
+		q.stale--
+	}
+}
+
+// drop forgets a message that is handed out. The caller counts the reason.
+func (q *Queue) drop(f *fifo, seq uint64, s *slot) {
+	q.unacked--
+	q.store.free(*s)
+	f.remove(seq)
+}

@@ -1,0 +1,333 @@
+package queue
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func publish(q *Queue, now hook.Instant, ids ...uint64) {
+	b := NewBatch()
+	for _, id := range ids {
+		b.Messages = append(b.Messages, message(id, 0))
+	}
+	q.Enqueue(now, b)
+}
+
+func consume(t *testing.T, q *Queue, c Consumer, room int) (*Consumer, *sink) {
+	t.Helper()
+	s := &sink{room: room}
+	c.Sink = s
+	if err := q.AddConsumer(second, &c); err != nil {
+		t.Fatal(err)
+	}
+	return &c, s
+}
+
+func wantIDs(t *testing.T, what string, got []uint64, want ...uint64) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func TestConsumersAreServedInTurn(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	_, a := consume(t, q, Consumer{Tag: "a"}, 100)
+	_, b := consume(t, q, Consumer{Tag: "b", NoAck: true}, 100)
+	_, c := consume(t, q, Consumer{Tag: "c"}, 100)
+	publish(q, second, 1, 2, 3, 4, 5, 6, 7)
+	wantIDs(t, "a", a.take(), 1, 4, 7)
+	wantIDs(t, "b", b.take(), 2, 5)
+	wantIDs(t, "c", c.take(), 3, 6)
+	checkSums(t, q)
+}
+
+func TestHigherPriorityConsumersAreServedFirstWhileTheyHaveCredit(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	_, low := consume(t, q, Consumer{Tag: "low"}, 100)
+	cHigh, high := consume(t, q, Consumer{Tag: "high", Priority: 5, Prefetch: 2}, 100)
+	publish(q, second, 1, 2, 3, 4)
+	wantIDs(t, "high", high.take(), 1, 2)
+	wantIDs(t, "low", low.take(), 3, 4)
+	q.Settle(second, Ack, []Settled{{Ref: 0, Consumer: cHigh}})
+	publish(q, second, 5, 6)
+	wantIDs(t, "high after an ack", high.take(), 5)
+	wantIDs(t, "low after an ack", low.take(), 6)
+	checkSums(t, q)
+}
+
+func TestPrefetchBoundsWhatAConsumerHolds(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	c, s := consume(t, q, Consumer{Prefetch: 3}, 100)
+	publish(q, second, 1, 2, 3, 4, 5)
+	wantIDs(t, "at first", s.take(), 1, 2, 3)
+	q.Settle(second, Ack, []Settled{{Ref: 1, Consumer: c}, {Ref: 0, Consumer: c}})
+	wantIDs(t, "after two acks", s.take(), 4, 5)
+}
+
+func TestAnAckIsCountedOnce(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	c, _ := consume(t, q, Consumer{Prefetch: 1}, 100)
+	publish(q, second, 1, 2)
+	q.Settle(second, Ack, []Settled{{Ref: 0, Consumer: c}, {Ref: 0, Consumer: c}, {Ref: 99, Consumer: c}, {Ref: 1 << 60, Consumer: c}})
+	if s := q.Stats(); s.Acked != 1 || s.Unacked != 1 {
+		t.Errorf("acked %d, unacked %d, want 1 and 1", s.Acked, s.Unacked)
+	}
+}
+
+func TestASinkWithoutRoomLosesNothing(t *testing.T) {
+	for _, noAck := range []bool{true, false} {
+		q, _ := passive(t, Config{}, hook.Hooks{})
+		c, s := consume(t, q, Consumer{NoAck: noAck}, 2)
+		publish(q, second, 1, 2, 3, 4, 5)
+		wantIDs(t, "before", s.take(), 1, 2)
+		publish(q, second, 6)
+		wantIDs(t, "while full", s.take())
+		s.room = 100
+		q.wake(second, c)
+		wantIDs(t, "after", s.take(), 3, 4, 5, 6)
+		checkSums(t, q)
+	}
+}
+
+func TestOnlyOneConsumerIsActive(t *testing.T) {
+	q, _ := passive(t, Config{SingleActive: true}, hook.Hooks{})
+	a, sa := consume(t, q, Consumer{Tag: "a", Prefetch: 2}, 100)
+	_, sb := consume(t, q, Consumer{Tag: "b"}, 100)
+	publish(q, second, 1, 2, 3, 4)
+	wantIDs(t, "active", sa.take(), 1, 2)
+	wantIDs(t, "waiting", sb.take())
+	q.RemoveConsumer(second, a)
+	wantIDs(t, "next in line", sb.take(), 3, 4)
+}
+
+func TestExclusiveConsumers(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	c, _ := consume(t, q, Consumer{Exclusive: true}, 1)
+	if err := q.AddConsumer(second, &Consumer{Sink: &sink{}}); err != ErrExclusiveUse {
+		t.Errorf("second consumer beside an exclusive one: %v, want %v", err, ErrExclusiveUse)
+	}
+	q.RemoveConsumer(second, c)
+	consume(t, q, Consumer{}, 1)
+	if err := q.AddConsumer(second, &Consumer{Exclusive: true, Sink: &sink{}}); err != ErrExclusiveUse {
+		t.Errorf("exclusive consumer beside another: %v, want %v", err, ErrExclusiveUse)
+	}
+}
+
+func TestRequeuedMessagesComeBackWhereTheyWere(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	publish(q, second, 1, 2, 3, 4)
+	var refs []Ref
+	for range 3 {
+		q.Get(second, nil2(), func(d Delivery, _ int) { refs = append(refs, d.Ref) })
+	}
+	q.Settle(second, Requeue, []Settled{{Ref: refs[2]}, {Ref: refs[0]}})
+	_, s := consume(t, q, Consumer{NoAck: true}, 100)
+	for _, d := range s.got[:2] {
+		if !d.Redelivered {
+			t.Errorf("message %d is not marked as redelivered", idOf(d.Body))
+		}
+	}
+	wantIDs(t, "order", s.take(), 1, 3, 4)
+	checkSums(t, q)
+}
+
+// nil2 is a consumer of basic.get with acknowledgement.
+func nil2() *Consumer { return &Consumer{} }
+
+func TestTTLZeroMeansNowOrNever(t *testing.T) {
+	for _, noAck := range []bool{true, false} {
+		q, h := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
+		q.Enqueue(second, batchOf(expiring(1, 0)))
+		if len(h.dead) != 1 || h.dead[0] != (deadMessage{1, hook.ReasonExpired}) {
+			t.Fatalf("nobody waits: dead %v, want message 1, expired", h.dead)
+		}
+		c, s := consume(t, q, Consumer{NoAck: noAck, Prefetch: 2}, 100)
+		q.Enqueue(second, batchOf(expiring(2, 0), expiring(3, 0)))
+		wantIDs(t, "with a consumer", s.take(), 2, 3)
+		if noAck {
+			continue
+		}
+		q.Enqueue(second, batchOf(expiring(4, 0)))
+		if len(h.dead) != 2 {
+			t.Errorf("a consumer without credit does not wait: dead %v, want message 4 too", h.dead)
+		}
+		q.Settle(second+1, Requeue, []Settled{{Ref: 2, Consumer: c}})
+		wantIDs(t, "a requeued message of TTL 0", s.take())
+		checkSums(t, q)
+	}
+}
+
+func TestUnackedMessagesDoNotExpire(t *testing.T) {
+	q, h := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
+	q.Enqueue(second, batchOf(expiring(1, time.Second)))
+	q.Get(second, nil2(), func(Delivery, int) {})
+	q.Tick(100 * second)
+	if len(h.dead) != 0 {
+		t.Fatalf("an unacknowledged message expired")
+	}
+	q.Settle(100*second, Requeue, []Settled{{Ref: 0}})
+	if len(h.dead) != 1 {
+		t.Errorf("requeued after its deadline it should expire at once")
+	}
+}
+
+func TestDropHeadKeepsTheNewest(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		h    hook.Hooks
+	}{
+		{"by length", hook.Hooks{Length: hook.LimitOf(2)}},
+		{"by bytes", hook.Hooks{Bytes: hook.LimitOf(23)}},
+	} {
+		q, _ := passive(t, Config{}, tc.h)
+		publish(q, second, 1, 2, 3, 4, 5)
+		_, s := consume(t, q, Consumer{NoAck: true}, 100)
+		wantIDs(t, tc.name, s.take(), 4, 5)
+		if n := q.Stats().Dropped[hook.ReasonMaxLen]; n != 3 {
+			t.Errorf("%s: %d counted as maxlen, want 3", tc.name, n)
+		}
+		checkSums(t, q)
+	}
+}
+
+func TestMessagesForWaitingConsumersPassTheLimit(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{Length: hook.LimitOf(0)})
+	_, s := consume(t, q, Consumer{}, 100)
+	publish(q, second, 1, 2)
+	wantIDs(t, "delivered", s.take(), 1, 2)
+}
+
+func TestAutoDeleteEndsWithTheLastConsumer(t *testing.T) {
+	q, h := passive(t, Config{AutoDelete: true}, hook.Hooks{})
+	publish(q, second, 1)
+	a, _ := consume(t, q, Consumer{}, 0)
+	b, _ := consume(t, q, Consumer{}, 0)
+	q.RemoveConsumer(second, a)
+	if q.closed {
+		t.Fatal("gone with a consumer left")
+	}
+	q.RemoveConsumer(second, b)
+	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Departure{Reason: GoneAutoDelete, Messages: 1}) {
+		t.Errorf("closed %v, told %+v", q.closed, h.gone)
+	}
+	checkSums(t, q)
+}
+
+// lease is a plugin's idle hook that gives an unused queue d.
+func lease(d time.Duration) hook.Hooks {
+	return hook.Hooks{OnIdle: func(now hook.Instant, idle time.Duration, v *hook.Verdict) {
+		if idle >= d {
+			*v = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonQueueExpired}
+			return
+		}
+		v.Deadline = now.Add(d - idle)
+	}}
+}
+
+func TestAnUnusedQueueExpires(t *testing.T) {
+	q, h := passive(t, Config{}, lease(10*time.Second)) // from second 1
+	publish(q, 5*second, 1)                             // no use
+	if next := q.Next(); next != 11*second {
+		t.Fatalf("wants to be asked at %v, want %v", next, 11*second)
+	}
+	q.Touch(8 * second)
+	q.Tick(11 * second)
+	c := Consumer{Sink: &sink{room: 1}}
+	if err := q.AddConsumer(17*second, &c); err != nil {
+		t.Fatal(err)
+	}
+	q.Tick(50 * second)
+	if q.closed {
+		t.Fatal("expired while it was used")
+	}
+	q.RemoveConsumer(60*second, &c)
+	q.Tick(70*second - 1)
+	if q.closed {
+		t.Fatal("expired early")
+	}
+	q.Tick(70 * second)
+	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Departure{Reason: GoneExpired, Idle: 10 * time.Second, Messages: 1}) {
+		t.Errorf("closed %v, told %+v", q.closed, h.gone)
+	}
+}
+
+func TestDeleteConditions(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	publish(q, second, 1, 2)
+	if _, err := q.Delete(false, true); err != ErrNotEmpty {
+		t.Errorf("if-empty: %v", err)
+	}
+	_, s := consume(t, q, Consumer{}, 1)
+	if _, err := q.Delete(true, false); err != ErrInUse {
+		t.Errorf("if-unused: %v", err)
+	}
+	n, err := q.Delete(false, false)
+	if n != 1 || err != nil || s.cancelled != 1 {
+		t.Errorf("deleted %d messages, error %v, %d cancelled; want 1, none, 1", n, err, s.cancelled)
+	}
+	checkSums(t, q)
+}
+
+func TestDeliveryLimit(t *testing.T) {
+	h := ttlHooks(hook.ScanAnywhere, &hook.Target{})
+	q, hst := passive(t, Config{Kind: Quorum, DeliveryLimit: 2}, h)
+	publish(q, second, 1)
+	for i := range 3 {
+		var ref Ref
+		var props []byte
+		if !q.Get(second, nil2(), func(d Delivery, _ int) { ref, props = d.Ref, slices.Clone(d.Props) }) {
+			t.Fatalf("attempt %d: gone already", i)
+		}
+		if n, ok := header(props, "x-delivery-count"); i > 0 && (!ok || n != int64(i)) {
+			t.Errorf("attempt %d: x-delivery-count %v, want %d", i, n, i)
+		}
+		q.Settle(second, Return, []Settled{{Ref: ref}})
+	}
+	if len(hst.dead) != 1 || hst.dead[0].reason != hook.ReasonDeliveryLimit {
+		t.Errorf("dead %v, want message 1 for delivery_limit", hst.dead)
+	}
+}
+
+func TestAPluginThatKeepsADueMessageIsAskedAgainLater(t *testing.T) {
+	h := ttlHooks(hook.ScanAnywhere, nil)
+	asked := 0
+	h.OnHead = func(hook.Instant, []hook.Message, []hook.Verdict) { asked++ }
+	q, _ := passive(t, Config{}, h)
+	q.Enqueue(second, batchOf(expiring(1, time.Second)))
+	q.Tick(2 * second)
+	q.Tick(2 * second)
+	if asked != 1 || q.ready != 1 {
+		t.Fatalf("asked %d times, %d ready; want 1 and 1", asked, q.ready)
+	}
+	if next := q.Next(); next != 3*second {
+		t.Errorf("asked again at %v, want a second later", next)
+	}
+}
+
+func TestAnEmptyQueueGivesItsMemoryBack(t *testing.T) {
+	before := UsedBytes()
+	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
+	for i := range uint64(100_000) {
+		q.Enqueue(second, batchOf(expiring(i, time.Duration(i%1000+1)*time.Second)))
+	}
+	if UsedBytes() == before {
+		t.Fatal("100,000 messages weigh nothing")
+	}
+	for now := second; q.ready > 0; now += second {
+		for q.Next() != 0 && q.Next() <= now {
+			q.Tick(now)
+		}
+	}
+	end := q.Next()
+	q.Tick(end)
+	if got := UsedBytes() - before; got != 0 {
+		t.Errorf("%d bytes are still held after %v of rest", got, trimAfterMillis)
+	}
+	if q.Next() != 0 {
+		t.Errorf("an empty queue wants to be woken")
+	}
+}

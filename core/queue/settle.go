@@ -1,0 +1,178 @@
+package queue
+
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// SettleKind is what a client, or the end of its channel, says about messages
+// it was handed.
+type SettleKind uint8
+
+// The ways to settle.
+const (
+	Ack     SettleKind = iota
+	Reject             // basic.reject or basic.nack with requeue=false
+	Requeue            // back to where it was; not a failed delivery
+	Return             // as Requeue, and it counts towards the delivery limit
+)
+
+// Settled is one message that was handed out, and to whom.
+type Settled struct {
+	Ref      Ref
+	Consumer *Consumer
+}
+
+// Settle carries out what was said about messages. One that is not handed out
+// (any more) is passed over.
+func (q *Queue) Settle(now hook.Instant, kind SettleKind, items []Settled) {
+	picks, late := q.work.picks[:0], q.work.due[:0]
+	for _, it := range items {
+		f, seq, s := q.find(it.Ref)
+		if s == nil || s.state != out {
+			continue
+		}
+		q.discharge(it.Consumer)
+		switch {
+		case kind == Ack:
+			q.count.Acked++
+			q.drop(f, seq, s)
+		case kind == Reject || kind == Return && q.exhausted(s):
+			picks = append(picks, pick{seq: seq, level: int32(uint64(it.Ref) >> levelShift)})
+		case q.late(now, f, seq):
+			late = append(late, pick{seq: seq, level: int32(uint64(it.Ref) >> levelShift)})
+		default:
+			q.requeue(now, it.Ref, f, seq, s)
+		}
+	}
+	q.work.picks, q.work.due = picks, late
+	q.leave(now, picks, leavingBy(kind))
+	q.leave(now, late, hook.Verdict{})
+	q.settleDown(now)
+}
+
+// late reports whether a message that comes back is past its deadline in a
+// queue that has no other occasion to notice.
+func (q *Queue) late(now hook.Instant, f *fifo, seq uint64) bool {
+	at := f.deadline(seq)
+	return q.hooks.Scan == hook.ScanLazy && at != 0 && now >= at
+}
+
+func leavingBy(kind SettleKind) hook.Verdict {
+	if kind == Reject {
+		return hook.Verdict{Action: hook.Drop, Reason: hook.ReasonRejected}
+	}
+	return hook.Verdict{Action: hook.Drop, Reason: hook.ReasonDeliveryLimit}
+}
+
+// discharge gives a consumer its credit back.
+func (q *Queue) discharge(c *Consumer) {
+	if c == nil || c.inflight == 0 {
+		return
+	}
+	c.inflight--
+	if !c.active && !c.removed {
+		q.consumers.refresh(c)
+	}
+}
+
+// exhausted counts a failed delivery and reports whether it was one too many.
+func (q *Queue) exhausted(s *slot) bool {
+	if s.deliveries < 1<<16-1 {
+		s.deliveries++
+	}
+	return q.cfg.DeliveryLimit >= 0 && q.cfg.Kind == Quorum && int64(s.deliveries) > q.cfg.DeliveryLimit
+}
+
+// requeue puts a message back where it was, with the deadline it had unless the
+// strategy renews it.
+func (q *Queue) requeue(now hook.Instant, r Ref, f *fifo, seq uint64, s *slot) {
+	q.count.Requeued++
+	body := len(q.store.read(*s).body)
+	s.flags |= redelivered
+	f.giveBack(seq, s)
+	q.ready++
+	q.unacked--
+	q.readyBytes += int64(body)
+	if s.flags&inHeap != 0 {
+		q.stale--
+	}
+	l := int(uint64(r) >> levelShift)
+	at := f.deadline(seq)
+	if q.hooks.WantsRequeue {
+		at = q.renewed(now, pick{seq: seq, level: int32(l)}, s, at)
+	}
+	q.move(l, f, seq, s, at)
+}
+
+// renewed asks the strategy for the deadline of a message that came back.
+func (q *Queue) renewed(now hook.Instant, p pick, s *slot, at hook.Instant) hook.Instant {
+	w := q.work
+	views, vs := w.batch(1)
+	w.leaving.records = append(w.leaving.records[:0], q.store.read(*s))
+	w.leaving.picks, w.leaving.queue = []pick{p}, q
+	views[0] = q.message(p, s, &w.leaving.records[0])
+	views[0].Why = hook.WhyRequeue
+	views[0].Bind(&w.leaving, 0)
+	vs[0].Deadline = at
+	q.hooks.Requeue(now, views, vs)
+	w.leaving.picks, w.leaving.queue = nil, nil
+	return vs[0].Deadline
+}
+
+// Queue types.
+const (
+	Classic = "classic"
+	Quorum  = "quorum"
+)
+
+// withDeliveryCount returns the properties with x-delivery-count set, as a
+// quorum queue's redeliveries carry it.
+func withDeliveryCount(props []byte, n int64) []byte {
+	x, err := amqp.ScanProps(props)
+	if err != nil {
+		return props
+	}
+	t, err := x.Headers(props).Decode()
+	if err != nil {
+		return props
+	}
+	const name = "x-delivery-count"
+	kept := make(amqp.Table, 0, len(t)+1)
+	for _, f := range t {
+		if f.Key != name {
+			kept = append(kept, f)
+		}
+	}
+	kept = append(kept, amqp.Field{Key: name, Value: n})
+	return amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: amqp.RawTable(amqp.AppendTable(nil, kept)[4:])})
+}
+
+// blindKeys takes a stored list of keys apart.
+func blindKeys(b []byte) []string {
+	if b == nil {
+		return nil
+	}
+	keys := make([]string, b[0])
+	b = b[1:]
+	for i := range keys {
+		keys[i] = string(b[1 : 1+b[0]])
+		b = b[1+b[0]:]
+	}
+	return keys
+}
+
+// public returns the flags as the rest of the broker knows them.
+func (f slotFlags) public() Flags {
+	var p Flags
+	if f&persistent != 0 {
+		p |= Persistent
+	}
+	if f&dead != 0 {
+		p |= Recorded
+	}
+	if f&redelivered != 0 {
+		p |= Redelivered
+	}
+	return p
+}

@@ -1,0 +1,256 @@
+package queue
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Clock returns the current time. It never goes back and is not set with the
+// wall clock while the broker runs, so that a step of the clock neither expires
+// everything nor makes anything immortal.
+type Clock func() hook.Instant
+
+// NewClock returns a clock that starts at the wall clock's time.
+func NewClock() Clock {
+	start := time.Now()
+	base := hook.Instant(start.UnixNano())
+	return func() hook.Instant { return base + hook.Instant(time.Since(start)) }
+}
+
+// Shell is the mailbox of a queue. Anyone may call its methods; whoever finds
+// the queue idle runs it on the spot, anyone else leaves the work for them.
+type Shell struct {
+	clock Clock
+	queue Queue // belongs to whoever set running
+
+	mu      sync.Mutex // guards inbox and running
+	inbox   []op
+	running bool
+
+	// What follows belongs, as queue does, to whoever set running.
+	spare []op // the inbox that was worked off last
+	timer *time.Timer
+	armed hook.Instant // what timer is set to; 0 = not set
+}
+
+type opKind uint8
+
+const (
+	opPublish opKind = iota
+	opSettle
+	opCall
+	opWake
+	opTick
+)
+
+type op struct {
+	kind     opKind
+	settle   SettleKind
+	batch    *Batch
+	settled  []Settled
+	consumer *Consumer
+	call     *call
+}
+
+// call is work somebody waits for.
+type call struct {
+	fn   func(q *Queue, now hook.Instant)
+	err  error
+	done chan struct{}
+}
+
+// NewShell returns a queue without messages. Its lease begins now.
+func NewShell(cfg *Config, c *chain.Chain, host Host, clock Clock) *Shell {
+	s := &Shell{clock: clock}
+	s.queue = Queue{cfg: cfg, host: host, shell: s}
+	s.queue.Attach(clock(), c)
+	s.arm()
+	return s
+}
+
+// Config returns the queue's description.
+func (s *Shell) Config() *Config { return s.queue.cfg }
+
+// Publish hands the queue a batch, which is the queue's from then on.
+func (s *Shell) Publish(b *Batch) { s.post(op{kind: opPublish, batch: b}) }
+
+// PublishAsync is Publish for a caller who is on another queue's turn: it never
+// runs the queue on the caller's stack.
+func (s *Shell) PublishAsync(b *Batch) {
+	o := op{kind: opPublish, batch: b}
+	if s.enqueue(o) {
+		go s.run(o)
+	}
+}
+
+// Settle tells the queue what became of messages it handed out. items are the
+// caller's again when it returns.
+func (s *Shell) Settle(kind SettleKind, items []Settled) {
+	s.post(op{kind: opSettle, settle: kind, settled: items})
+}
+
+// Do runs fn on the queue's turn and waits for it. It returns ErrGone, without
+// having run fn, when the queue was deleted.
+func (s *Shell) Do(fn func(q *Queue, now hook.Instant)) error {
+	c := &call{fn: fn, done: make(chan struct{})}
+	s.post(op{kind: opCall, call: c})
+	<-c.done
+	return c.err
+}
+
+func (s *Shell) post(o op) {
+	if s.enqueue(o) {
+		s.run(o)
+	}
+}
+
+// enqueue leaves work for whoever runs the queue. It reports whether that is
+// the caller, who then has the work still in hand.
+func (s *Shell) enqueue(o op) (run bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
+		s.running = true
+		return true
+	}
+	if o.kind == opSettle {
+		o.settled = slices.Clone(o.settled)
+	}
+	s.inbox = append(s.inbox, o)
+	return false
+}
+
+// maxTurns is how many mailboxes one caller works off before a goroutine of
+// its own takes over: a connection must not run a busy queue for ever.
+const maxTurns = 16
+
+// keepInbox is the largest inbox that is kept for reuse.
+const keepInbox = 64
+
+// run works off o and whatever arrives meanwhile.
+func (s *Shell) run(o op) {
+	s.queue.work = scratches.Get().(*scratch)
+	s.handle(s.clock(), &o)
+	s.drain(maxTurns)
+}
+
+// drain works off the mailbox until it is empty, or hands over after turns.
+func (s *Shell) drain(turns int) {
+	for {
+		ops, ok := s.inboxOrRest()
+		if !ok {
+			return
+		}
+		now := s.clock()
+		for i := range ops {
+			s.handle(now, &ops[i])
+		}
+		clear(ops)
+		if cap(ops) <= keepInbox {
+			s.spare = ops[:0]
+		}
+		if turns--; turns == 0 {
+			go s.drain(-1)
+			return
+		}
+	}
+}
+
+// inboxOrRest returns the work that arrived. With none it arms the timer, gives
+// the turn up and returns false.
+func (s *Shell) inboxOrRest() (ops []op, ok bool) {
+	if ops = s.swap(false); ops != nil {
+		return ops, true
+	}
+	s.arm()
+	work := s.queue.work
+	s.queue.work = nil
+	if ops = s.swap(true); ops != nil {
+		s.queue.work = work
+		return ops, true
+	}
+	scratches.Put(work)
+	return nil, false
+}
+
+// swap takes the inbox; when it is empty and rest is set the queue is idle.
+func (s *Shell) swap(rest bool) []op {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.inbox) == 0 {
+		s.running = !rest
+		return nil
+	}
+	ops := s.inbox
+	s.inbox, s.spare = s.spare, nil
+	return ops
+}
+
+// handle carries out one piece of work.
+func (s *Shell) handle(now hook.Instant, o *op) {
+	q := &s.queue
+	if q.closed {
+		o.refuse()
+		return
+	}
+	switch o.kind {
+	case opPublish:
+		q.Enqueue(now, o.batch)
+		o.batch.Release()
+	case opSettle:
+		q.Settle(now, o.settle, o.settled)
+	case opCall:
+		o.call.fn(q, now)
+		close(o.call.done)
+	case opWake:
+		q.wake(now, o.consumer)
+	case opTick:
+		s.armed = 0
+		q.Tick(now)
+	}
+}
+
+// refuse answers work for a queue that is gone. Messages count as taken: a
+// deleted queue takes its messages with it.
+func (o *op) refuse() {
+	switch o.kind {
+	case opPublish:
+		if o.batch.Source != nil {
+			o.batch.Source.Settled(o.batch)
+		}
+		o.batch.Release()
+	case opCall:
+		o.call.err = ErrGone
+		close(o.call.done)
+	}
+}
+
+// yield is how long a queue with more due messages than a turn handles lets
+// others have the processor: long enough for the scheduler to look at sockets.
+const yield = 30 * time.Microsecond
+
+// arm sets the timer for the queue's next deadline. One that is set to an
+// earlier time is left alone: it fires, finds nothing due, and is set again,
+// which is cheaper than setting it for every message.
+func (s *Shell) arm() {
+	next := s.queue.Next()
+	if s.queue.closed && s.timer != nil {
+		s.timer.Stop() // it would keep the queue's memory until it fires
+	}
+	if next == 0 || s.armed != 0 && s.armed <= next {
+		return
+	}
+	s.armed = next
+	wait := max(next.Sub(s.clock()), yield)
+	if s.timer == nil {
+		s.timer = time.AfterFunc(wait, s.tick)
+		return
+	}
+	s.timer.Reset(wait)
+}
+
+func (s *Shell) tick() { s.post(op{kind: opTick}) }

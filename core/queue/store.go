@@ -1,0 +1,238 @@
+package queue
+
+import (
+	"encoding/binary"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// A record is a message's bytes as its queue keeps them, in a segment:
+//
+//	 0        4       5     5+e          6+e            p           p+len
+//	+--------+-------+-----+--------+---+--------------+-----------+------+
+//	| age    | e     | exchange     | k | routing key  | props len | props| body
+//	| u32    | u8    |     |        |u8 |              | uvarint   |      |
+//	+--------+-------+-----+--------+---+--------------+-----------+------+
+//
+// age is when the message entered the queue, in milliseconds after the segment
+// was begun. With the slot flag hasState the record starts with the strategy's
+// 8 bytes; with hasBCC the blind-copy keys follow the routing key, as a count
+// (u8) of (u8 length, key). The body is the rest.
+
+// record is a record taken apart. Its slices alias the segment.
+type record struct {
+	exchange, key []byte
+	bcc           []byte // count and keys as stored; nil = none
+	props, body   []byte
+	enqueued      hook.Instant
+	state         int64
+}
+
+// segment is a run of records. It begins small and grows by copying until it
+// has a slab of segmentSize; a record that is larger has a segment to itself.
+type segment struct {
+	buf   []byte
+	began hook.Instant
+	live  uint32 // records not freed
+	bytes uint32 // their bytes
+}
+
+const (
+	firstSegment = 1 << 10
+	segmentSize  = 256 << 10
+)
+
+// store keeps the records of one queue. The zero value is empty and holds no
+// memory; it belongs to the queue's turn.
+type store struct {
+	segments []segment
+	first    uint32 // number of segments[0]
+	held     int    // bytes of all segments
+	live     int    // bytes of records not freed
+}
+
+func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
+
+// add copies a message in and returns where it lies.
+func (s *store) add(now hook.Instant, m *Publish, state int64, flags slotFlags) slot {
+	size := recordSize(m, flags)
+	n := s.segmentFor(size, now)
+	g := s.at(n)
+	off := len(g.buf)
+	g.buf = appendRecord(g.buf, now, g.began, m, state, flags)
+	g.live++
+	g.bytes += uint32(size)
+	s.live += size
+	return slot{segment: n, offset: uint32(off), length: uint32(size), flags: flags}
+}
+
+// free marks a record as gone and gives back its segment when it was the last.
+func (s *store) free(at slot) {
+	g := s.at(at.segment)
+	g.live--
+	g.bytes -= at.length
+	s.live -= int(at.length)
+	if g.live > 0 {
+		return
+	}
+	if at.segment == s.first+uint32(len(s.segments))-1 && cap(g.buf) <= segmentSize {
+		g.buf = g.buf[:0] // the segment being filled: start over in warm memory
+		return
+	}
+	s.drop(g)
+}
+
+func (s *store) drop(g *segment) {
+	s.held -= cap(g.buf)
+	freeSlab(g.buf)
+	g.buf = nil
+	gone := 0
+	for gone < len(s.segments) && s.segments[gone].buf == nil {
+		gone++
+	}
+	s.segments = s.segments[gone:]
+	s.first += uint32(gone)
+}
+
+// release gives back everything; no record may be used afterwards.
+func (s *store) release() {
+	for i := range s.segments {
+		if b := s.segments[i].buf; b != nil {
+			freeSlab(b)
+		}
+	}
+	*s = store{first: s.first + uint32(len(s.segments))}
+}
+
+// maxAge is how long a segment may be filled: ages are 32 bits of milliseconds.
+const maxAge = hook.Instant(1) << 31 * 1e6
+
+func (s *store) segmentFor(size int, now hook.Instant) uint32 {
+	last := len(s.segments) - 1
+	if last >= 0 {
+		g := &s.segments[last]
+		if len(g.buf) == 0 {
+			g.began = now
+		}
+		if s.fits(g, size) && now-g.began < maxAge && now >= g.began {
+			return s.first + uint32(last)
+		}
+	}
+	s.begin(max(size, s.nextSize()), now)
+	return s.first + uint32(len(s.segments)) - 1
+}
+
+// fits makes room for size bytes in the last segment if it may grow that far.
+func (s *store) fits(g *segment, size int) bool {
+	need := len(g.buf) + size
+	if need <= cap(g.buf) {
+		return true
+	}
+	if need > segmentSize || cap(g.buf) > segmentSize || g.buf == nil {
+		return false
+	}
+	grown := cap(g.buf)
+	for grown < need {
+		grown *= 4
+	}
+	bigger := newSlab(min(grown, segmentSize))
+	s.held += cap(bigger) - cap(g.buf)
+	bigger = bigger[:copy(bigger[:cap(bigger)], g.buf)]
+	freeSlab(g.buf)
+	g.buf = bigger
+	return true
+}
+
+// nextSize is small for a queue that holds little and a whole slab for one that
+// already filled one.
+func (s *store) nextSize() int {
+	if s.live >= segmentSize/2 {
+		return segmentSize
+	}
+	return firstSegment
+}
+
+func (s *store) begin(size int, now hook.Instant) {
+	b := newSlab(size)
+	s.held += cap(b)
+	s.segments = append(s.segments, segment{buf: b[:0], began: now})
+}
+
+// read takes the record at a slot apart.
+func (s *store) read(at slot) record {
+	g := s.at(at.segment)
+	b := g.buf[at.offset : at.offset+at.length]
+	var r record
+	if at.flags&hasState != 0 {
+		r.state = int64(binary.LittleEndian.Uint64(b))
+		b = b[8:]
+	}
+	r.enqueued = g.began + hook.Instant(binary.LittleEndian.Uint32(b))*1e6
+	e := int(b[4])
+	r.exchange = b[5 : 5+e]
+	b = b[5+e:]
+	k := int(b[0])
+	r.key = b[1 : 1+k]
+	b = b[1+k:]
+	if at.flags&hasBCC != 0 {
+		n := keysLen(b)
+		r.bcc = b[:n]
+		b = b[n:]
+	}
+	p, n := binary.Uvarint(b)
+	r.props = b[n : n+int(p)]
+	r.body = b[n+int(p):]
+	return r
+}
+
+func recordSize(m *Publish, flags slotFlags) int {
+	n := 4 + 1 + len(m.Origin.Exchange) + 1 + len(m.Origin.Key) + uvarintLen(len(m.Props)) + len(m.Props) + len(m.Body)
+	if flags&hasState != 0 {
+		n += 8
+	}
+	if flags&hasBCC != 0 {
+		n++
+		for _, k := range m.Origin.BCC {
+			n += 1 + len(k)
+		}
+	}
+	return n
+}
+
+func appendRecord(b []byte, now, began hook.Instant, m *Publish, state int64, flags slotFlags) []byte {
+	if flags&hasState != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(state))
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32((now-began)/1e6))
+	b = append(b, byte(len(m.Origin.Exchange)))
+	b = append(b, m.Origin.Exchange...)
+	b = append(b, byte(len(m.Origin.Key)))
+	b = append(b, m.Origin.Key...)
+	if flags&hasBCC != 0 {
+		b = append(b, byte(len(m.Origin.BCC)))
+		for _, k := range m.Origin.BCC {
+			b = append(b, byte(len(k)))
+			b = append(b, k...)
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.Props)))
+	b = append(b, m.Props...)
+	return append(b, m.Body...)
+}
+
+// keysLen returns the length of a stored list of keys.
+func keysLen(b []byte) int {
+	n := 1
+	for range int(b[0]) {
+		n += 1 + int(b[n])
+	}
+	return n
+}
+
+func uvarintLen(n int) int {
+	l := 1
+	for ; n >= 0x80; n >>= 7 {
+		l++
+	}
+	return l
+}

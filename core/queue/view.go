@@ -1,0 +1,127 @@
+package queue
+
+import (
+	"sync"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// maxBatch is how many messages a hook sees at once, and how many due ones a
+// turn handles before others have theirs.
+const maxBatch = 256
+
+// scratch is room for one turn's batches. Queues borrow one for a turn, so that
+// an idle queue owns none.
+type scratch struct {
+	messages []hook.Message
+	verdicts []hook.Verdict
+	entering incoming
+	leaving  stored
+	picks    []pick // chosen to be handed out
+	mine     []pick // of these, one consumer's
+	due      []pick // chosen to go before their hooks
+	records  []record
+	delivery []Delivery
+	dead     []Dead
+}
+
+// pick is a message chosen for something, with the consumer it may be for.
+type pick struct {
+	seq      uint64
+	level    int32
+	consumer *Consumer
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// batch returns n cleared messages and verdicts.
+func (w *scratch) batch(n int) ([]hook.Message, []hook.Verdict) {
+	if cap(w.messages) < n {
+		w.messages = make([]hook.Message, maxBatch)
+		w.verdicts = make([]hook.Verdict, maxBatch)
+	}
+	clear(w.verdicts[:n])
+	return w.messages[:n], w.verdicts[:n]
+}
+
+// view is a Queue as its plugins see it.
+type view Queue
+
+var _ hook.Queue = (*view)(nil)
+
+func (v *view) VHost() string                   { return v.cfg.VHost }
+func (v *view) Name() string                    { return v.cfg.Name }
+func (v *view) Type() string                    { return v.cfg.Kind }
+func (v *view) Setting(name string) (any, bool) { return v.cfg.Settings(name) }
+func (v *view) Strategy() string                { return v.cfg.Strategy }
+func (v *view) Ready() int                      { return v.ready }
+func (v *view) ReadyBytes() int64               { return v.readyBytes }
+func (v *view) Unacked() int                    { return v.unacked }
+func (v *view) Consumers() int                  { return v.consumers.count() }
+func (v *view) Credit() int                     { return v.consumers.credit() }
+
+// incoming lets hooks look into messages that are about to enter.
+type incoming struct{ ms []Publish }
+
+var _ hook.Source = (*incoming)(nil)
+
+func (s *incoming) Exchange(i int) []byte   { return bytesOf(s.ms[i].Origin.Exchange) }
+func (s *incoming) RoutingKey(i int) []byte { return bytesOf(s.ms[i].Origin.Key) }
+
+func (s *incoming) Header(i int, name string) (any, bool) { return header(s.ms[i].Props, name) }
+
+func (s *incoming) Deaths(i int) int { return deaths(s.ms[i].Props, s.ms[i].Flags&Recorded != 0) }
+
+// stored lets hooks look into messages of the queue.
+type stored struct {
+	records []record
+	picks   []pick
+	queue   *Queue
+}
+
+var _ hook.Source = (*stored)(nil)
+
+func (s *stored) Exchange(i int) []byte   { return s.records[i].exchange }
+func (s *stored) RoutingKey(i int) []byte { return s.records[i].key }
+
+func (s *stored) Header(i int, name string) (any, bool) { return header(s.records[i].props, name) }
+
+func (s *stored) Deaths(i int) int {
+	p := s.picks[i]
+	at := s.queue.levels[p.level].at(p.seq)
+	return deaths(s.records[i].props, at.flags&dead != 0)
+}
+
+func headers(props []byte) amqp.RawTable {
+	x, err := amqp.ScanProps(props)
+	if err != nil { // the session checked them
+		return nil
+	}
+	return x.Headers(props)
+}
+
+func header(props []byte, name string) (any, bool) {
+	v, ok, err := headers(props).Lookup(name)
+	if err != nil {
+		return nil, false
+	}
+	return v, ok
+}
+
+// deaths sums the counts of the x-death table, if it is the broker's own.
+func deaths(props []byte, ours bool) int {
+	if !ours {
+		return 0
+	}
+	v, _ := header(props, "x-death")
+	entries, _ := v.(amqp.Array)
+	n := 0
+	for _, e := range entries {
+		t, _ := e.(amqp.Table)
+		count, _ := t.Lookup("count")
+		c, _ := count.(int64)
+		n += int(c)
+	}
+	return n
+}
