@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -40,11 +41,40 @@ const (
 )
 
 // chunk is chunkSlots slots in a row. The last chunk of a fifo begins small and
-// grows by copying. Deadlines lie apart and only where a message has one.
+// grows by copying; one that few messages are left of is thinned, so that a
+// message which outlives its neighbours does not hold the room of all of them.
+// Deadlines lie apart and only where a message has one.
 type chunk struct {
 	slots     []slot
 	deadlines []hook.Instant // nil, or as long as slots
+	places    []uint16       // thinned: the place of each slot, ascending; nil = its index
 	live      int32          // slots that are not gone
+}
+
+// thin is the part of its slots a chunk must still use to keep them all.
+const thin = 16
+
+// find returns the index of the slot with a place, or of the first one behind it.
+func (c *chunk) find(place int) int {
+	if c.places == nil {
+		return place
+	}
+	i, _ := slices.BinarySearch(c.places, uint16(place))
+	return i
+}
+
+// place returns where the slot with an index stands.
+func (c *chunk) place(i int) uint64 {
+	if c.places == nil {
+		return uint64(i)
+	}
+	return uint64(c.places[i])
+}
+
+// has reports whether there is a slot for a place.
+func (c *chunk) has(place int) bool {
+	i := c.find(place)
+	return i < len(c.slots) && c.place(i) == uint64(place)
 }
 
 const (
@@ -74,10 +104,20 @@ type fifo struct {
 // at returns the slot of a sequence number, nil when its chunk is gone.
 func (f *fifo) at(seq uint64) *slot {
 	c := f.chunk(seq)
-	if c == nil || int(seq&(chunkSlots-1)) >= len(c.slots) {
+	if c == nil {
 		return nil
 	}
-	return &c.slots[seq&(chunkSlots-1)]
+	place := int(seq & (chunkSlots - 1))
+	if c.places == nil {
+		if place >= len(c.slots) {
+			return nil
+		}
+		return &c.slots[place]
+	}
+	if !c.has(place) {
+		return nil
+	}
+	return &c.slots[c.find(place)]
 }
 
 func (f *fifo) chunk(seq uint64) *chunk {
@@ -94,10 +134,10 @@ func (f *fifo) chunk(seq uint64) *chunk {
 
 func (f *fifo) deadline(seq uint64) hook.Instant {
 	c := f.chunk(seq)
-	if c == nil || c.deadlines == nil {
+	if c == nil || c.deadlines == nil || !c.has(int(seq&(chunkSlots-1))) {
 		return 0
 	}
-	return c.deadlines[seq&(chunkSlots-1)]
+	return c.deadlines[c.find(int(seq&(chunkSlots-1)))]
 }
 
 func (f *fifo) setDeadline(seq uint64, t hook.Instant) {
@@ -108,7 +148,7 @@ func (f *fifo) setDeadline(seq uint64, t hook.Instant) {
 		}
 		c.deadlines = newDeadlines(len(c.slots))
 	}
-	c.deadlines[seq&(chunkSlots-1)] = t
+	c.deadlines[c.find(int(seq&(chunkSlots-1)))] = t
 }
 
 // push appends a slot and returns its sequence number.
@@ -169,9 +209,15 @@ func (c *chunk) grow(i int, whole bool) {
 // remove marks the message as gone and gives back chunks nobody needs.
 func (f *fifo) remove(seq uint64) {
 	c := f.chunk(seq)
-	c.slots[seq&(chunkSlots-1)].state = gone
+	c.slots[c.find(int(seq&(chunkSlots-1)))].state = gone
 	c.live--
-	if c.live > 0 || seq>>chunkBits == f.next>>chunkBits {
+	if seq>>chunkBits == f.next>>chunkBits {
+		return // messages are still added to it
+	}
+	if c.live > 0 {
+		if c.places == nil && int(c.live) < len(c.slots)/thin {
+			c.thin()
+		}
 		return
 	}
 	c.free()
@@ -186,7 +232,27 @@ func (f *fifo) remove(seq uint64) {
 func (c *chunk) free() {
 	freeSlots(c.slots)
 	freeDeadlines(c.deadlines)
-	c.slots, c.deadlines = nil, nil
+	c.slots, c.deadlines, c.places = nil, nil, nil
+}
+
+// thin keeps the slots that are in use and drops the others.
+func (c *chunk) thin() {
+	kept := chunk{slots: newSlots(int(c.live))[:0], places: make([]uint16, 0, c.live), live: c.live}
+	if c.deadlines != nil {
+		kept.deadlines = newDeadlines(int(c.live))[:0]
+	}
+	for i := range c.slots {
+		if c.slots[i].state == gone {
+			continue
+		}
+		kept.slots = append(kept.slots, c.slots[i])
+		kept.places = append(kept.places, uint16(i))
+		if c.deadlines != nil {
+			kept.deadlines = append(kept.deadlines, c.deadlines[i])
+		}
+	}
+	c.free()
+	*c = kept
 }
 
 // release gives back everything.
@@ -226,9 +292,9 @@ func (f *fifo) skip() uint64 {
 			f.head = (f.head>>chunkBits + 1) << chunkBits
 			continue
 		}
-		for i := int(f.head & (chunkSlots - 1)); i < len(c.slots); i++ {
+		for i := c.find(int(f.head & (chunkSlots - 1))); i < len(c.slots); i++ {
 			if c.slots[i].state == ready {
-				f.head = f.head&^(chunkSlots-1) + uint64(i)
+				f.head = f.head&^(chunkSlots-1) + c.place(i)
 				return f.head
 			}
 		}
@@ -267,14 +333,13 @@ func (f *fifo) runTop() (seq uint64, at hook.Instant, ok bool) {
 			f.run = min((f.run>>chunkBits+1)<<chunkBits, f.next)
 			continue
 		}
-		end := min(uint64(len(c.slots)), f.next-f.run&^(chunkSlots-1))
-		for i := f.run & (chunkSlots - 1); i < end; i++ {
+		for i := c.find(int(f.run & (chunkSlots - 1))); i < len(c.slots); i++ {
 			if s := &c.slots[i]; s.state == ready && s.flags&inRun != 0 {
-				f.run = f.run&^(chunkSlots-1) + i
+				f.run = f.run&^(chunkSlots-1) + c.place(i)
 				return f.run, c.deadlines[i], true
 			}
 		}
-		f.run = f.run&^(chunkSlots-1) + end
+		f.run = min((f.run>>chunkBits+1)<<chunkBits, f.next)
 	}
 	f.runLast = 0
 	return 0, 0, false

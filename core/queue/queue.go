@@ -281,7 +281,10 @@ const trimAfterMillis = 5000
 
 // rest arms the return of memory when the queue has become empty.
 func (q *Queue) rest(now hook.Instant) {
-	if q.ready+q.unacked > 0 || len(q.levels) == 0 {
+	if q.store.sparse() {
+		q.compact()
+	}
+	if q.ready+q.unacked > 0 || q.levels == nil {
 		q.trim = 0
 		return
 	}
@@ -299,6 +302,22 @@ func (q *Queue) rest(now hook.Instant) {
 	}
 	q.heap.Keep(func(deadline.Item) bool { return false })
 	q.stale = 0
+}
+
+// compact moves what is left in segments that are mostly gone to new ones.
+func (q *Queue) compact() {
+	last := q.store.last()
+	for l := range q.levels {
+		f := &q.levels[l]
+		for c := range f.chunks {
+			slots := f.chunks[c].slots
+			for i := range slots {
+				if s := &slots[i]; s.state != gone && last-s.segment-1 < 1<<31 && q.store.mostlyGone(s.segment) {
+					*s = q.store.move(*s)
+				}
+			}
+		}
+	}
 }
 
 // level returns the list a message of that priority belongs to.

@@ -331,3 +331,31 @@ func TestAnEmptyQueueGivesItsMemoryBack(t *testing.T) {
 		t.Errorf("an empty queue wants to be woken")
 	}
 }
+
+func TestAFewLongLivedMessagesDoNotHoldTheRoomOfTheirNeighbours(t *testing.T) {
+	before := UsedBytes()
+	q, h := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
+	const n, each = 300_000, 1000
+	for i := range uint64(n) {
+		m := message(i, 200)
+		m.Expiration = hook.LimitOf(1000)
+		if i%each == 0 {
+			m.Expiration = 0
+		}
+		q.Enqueue(second, batchOf(m))
+	}
+	for q.ready > n/each {
+		q.Tick(3 * second)
+	}
+	if held := UsedBytes() - before; held > 5<<20 {
+		t.Errorf("%d messages hold %d bytes", q.ready, held)
+	}
+	h.dead = nil
+	_, s := consume(t, q, Consumer{NoAck: true}, n)
+	for i, id := range s.take() {
+		if id != uint64(i*each) {
+			t.Fatalf("survivor %d is message %d, want %d", i, id, i*each)
+		}
+	}
+	checkSums(t, q)
+}

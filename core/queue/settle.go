@@ -148,20 +148,6 @@ func withDeliveryCount(props []byte, n int64) []byte {
 	return amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: amqp.RawTable(amqp.AppendTable(nil, kept)[4:])})
 }
 
-// blindKeys takes a stored list of keys apart.
-func blindKeys(b []byte) []string {
-	if b == nil {
-		return nil
-	}
-	keys := make([]string, b[0])
-	b = b[1:]
-	for i := range keys {
-		keys[i] = string(b[1 : 1+b[0]])
-		b = b[1+b[0]:]
-	}
-	return keys
-}
-
 // public returns the flags as the rest of the broker knows them.
 func (f slotFlags) public() Flags {
 	var p Flags

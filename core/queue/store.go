@@ -16,8 +16,9 @@ import (
 //
 // age is when the message entered the queue, in milliseconds after the segment
 // was begun. With the slot flag hasState the record starts with the strategy's
-// 8 bytes; with hasBCC the blind-copy keys follow the routing key, as a count
-// (u8) of (u8 length, key). The body is the rest.
+// 8 bytes; with hasBCC the blind-copy keys follow the routing key: a count and,
+// for each, length and key, the numbers as uvarints (headers can name keys that
+// are longer than a routing key may be). The body is the rest.
 
 // record is a record taken apart. Its slices alias the segment.
 type record struct {
@@ -75,7 +76,7 @@ func (s *store) free(at slot) {
 	if g.live > 0 {
 		return
 	}
-	if at.segment == s.first+uint32(len(s.segments))-1 && cap(g.buf) <= segmentSize {
+	if at.segment == s.last() && cap(g.buf) <= segmentSize {
 		g.buf = g.buf[:0] // the segment being filled: start over in warm memory
 		return
 	}
@@ -104,6 +105,45 @@ func (s *store) release() {
 	*s = store{first: s.first + uint32(len(s.segments))}
 }
 
+// sparse reports whether most of the memory belongs to records that are gone:
+// their segments live on for the sake of a few that stay.
+func (s *store) sparse() bool { return s.held > 4*s.live+sparseFloor }
+
+const sparseFloor = 4 << 20
+
+// last returns the number of the segment that is being filled.
+func (s *store) last() uint32 { return s.first + uint32(len(s.segments)) - 1 }
+
+// mostlyGone reports whether the records of a segment are worth moving.
+func (s *store) mostlyGone(n uint32) bool {
+	g := s.at(n)
+	return int(g.bytes) < cap(g.buf)/2
+}
+
+// move copies a record out of its segment to one that is being filled.
+func (s *store) move(at slot) slot {
+	from := s.at(at.segment)
+	b := from.buf[at.offset : at.offset+at.length]
+	began := from.began
+	n := s.segmentFor(len(b), began)
+	g := s.at(n)
+	moved := at
+	moved.segment, moved.offset = n, uint32(len(g.buf))
+	g.buf = append(g.buf, b...)
+	age := g.buf[moved.offset:]
+	if at.flags&hasState != 0 {
+		age = age[8:]
+	}
+	// segmentFor has begun a segment no later than the one the record was in.
+	entered := began + hook.Instant(binary.LittleEndian.Uint32(age))*1e6
+	binary.LittleEndian.PutUint32(age, uint32((entered-g.began)/1e6))
+	g.live++
+	g.bytes += at.length
+	s.live += int(at.length)
+	s.free(at)
+	return moved
+}
+
 // maxAge is how long a segment may be filled: ages are 32 bits of milliseconds.
 const maxAge = hook.Instant(1) << 31 * 1e6
 
@@ -119,7 +159,7 @@ func (s *store) segmentFor(size int, now hook.Instant) uint32 {
 		}
 	}
 	s.begin(max(size, s.nextSize()), now)
-	return s.first + uint32(len(s.segments)) - 1
+	return s.last()
 }
 
 // fits makes room for size bytes in the last segment if it may grow that far.
@@ -191,9 +231,9 @@ func recordSize(m *Publish, flags slotFlags) int {
 		n += 8
 	}
 	if flags&hasBCC != 0 {
-		n++
+		n += uvarintLen(len(m.Origin.BCC))
 		for _, k := range m.Origin.BCC {
-			n += 1 + len(k)
+			n += uvarintLen(len(k)) + len(k)
 		}
 	}
 	return n
@@ -209,9 +249,9 @@ func appendRecord(b []byte, now, began hook.Instant, m *Publish, state int64, fl
 	b = append(b, byte(len(m.Origin.Key)))
 	b = append(b, m.Origin.Key...)
 	if flags&hasBCC != 0 {
-		b = append(b, byte(len(m.Origin.BCC)))
+		b = binary.AppendUvarint(b, uint64(len(m.Origin.BCC)))
 		for _, k := range m.Origin.BCC {
-			b = append(b, byte(len(k)))
+			b = binary.AppendUvarint(b, uint64(len(k)))
 			b = append(b, k...)
 		}
 	}
@@ -222,11 +262,28 @@ func appendRecord(b []byte, now, began hook.Instant, m *Publish, state int64, fl
 
 // keysLen returns the length of a stored list of keys.
 func keysLen(b []byte) int {
-	n := 1
-	for range int(b[0]) {
-		n += 1 + int(b[n])
+	count, at := binary.Uvarint(b)
+	for range count {
+		size, n := binary.Uvarint(b[at:])
+		at += n + int(size)
 	}
-	return n
+	return at
+}
+
+// blindKeys takes a stored list of keys apart; nil holds none.
+func blindKeys(b []byte) []string {
+	if b == nil {
+		return nil
+	}
+	count, at := binary.Uvarint(b)
+	keys := make([]string, count)
+	for i := range keys {
+		size, n := binary.Uvarint(b[at:])
+		at += n
+		keys[i] = string(b[at : at+int(size)])
+		at += int(size)
+	}
+	return keys
 }
 
 func uvarintLen(n int) int {

@@ -1,0 +1,258 @@
+package auth
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// store has guest and alice; no password takes long to check.
+func store(tb testing.TB) *Store {
+	tb.Helper()
+	s, err := Default()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.verifier.nobody.iterations = publicIterations
+	put(tb, s, "alice", "secret", "monitoring", "impersonator")
+	return s
+}
+
+func put(tb testing.TB, s *Store, name, password string, tags ...string) {
+	tb.Helper()
+	if err := s.put(name, password, publicIterations, tags...); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func plainResponse(user, password string) string { return "\x00" + user + "\x00" + password }
+
+func amqplainResponse(t amqp.Table) string { return string(amqp.AppendTable(nil, t)[4:]) }
+
+func TestLogin(t *testing.T) {
+	s := store(t)
+	put(t, s, "blank", "")
+	login := func(user, password any) string {
+		return amqplainResponse(amqp.Table{{Key: "LOGIN", Value: user}, {Key: "PASSWORD", Value: password}})
+	}
+	const malformed = "SYNTAX_ERROR - PLAIN response invalid: expected NUL, user name, NUL, password"
+	for _, c := range []struct {
+		name, mechanism, response string
+		remote                    bool
+		user                      string
+		err                       string
+	}{
+		{"plain", "PLAIN", plainResponse("alice", "secret"), true, "alice", ""},
+		{"amqplain", "AMQPLAIN", login("alice", "secret"), true, "alice", ""},
+		{"amqplain, the other way round", "AMQPLAIN", amqplainResponse(amqp.Table{{Key: "PASSWORD", Value: "guest"}, {Key: "x"}, {Key: "LOGIN", Value: "guest"}}), false, "guest", ""},
+		{"guest", "PLAIN", plainResponse("guest", "guest"), false, "guest", ""},
+		{"guest from afar", "PLAIN", plainResponse("guest", "guest"), true, "", "PLAIN login refused: user 'guest' can only connect via localhost"},
+		{"guest from afar, wrong password", "PLAIN", plainResponse("guest", "x"), true, "", "PLAIN login refused: user 'guest' - invalid credentials"},
+		{"wrong password", "PLAIN", plainResponse("alice", "Secret"), false, "", "PLAIN login refused: user 'alice' - invalid credentials"},
+		{"wrong password, amqplain", "AMQPLAIN", login("alice", "x"), false, "", "AMQPLAIN login refused: user 'alice' - invalid credentials"},
+		{"no such user", "PLAIN", plainResponse("bob", "secret"), false, "", "PLAIN login refused: user 'bob' - invalid credentials"},
+		{"no password", "PLAIN", plainResponse("alice", ""), false, "", "PLAIN login refused: user 'alice' attempted to log in with a blank password"},
+		{"no password, as it is kept", "PLAIN", plainResponse("blank", ""), false, "", "PLAIN login refused: user 'blank' attempted to log in with a blank password"},
+		{"no name", "PLAIN", plainResponse("", "secret"), false, "", "PLAIN login refused: user '' - invalid credentials"},
+		{"empty", "PLAIN", "", false, "", malformed},
+		{"no leading NUL", "PLAIN", "alice\x00secret", false, "", malformed},
+		{"one part", "PLAIN", "\x00alice", false, "", malformed},
+		{"on behalf of somebody", "PLAIN", "bob\x00alice\x00secret", false, "", malformed},
+		{"one part too many", "PLAIN", plainResponse("alice", "secret\x00"), false, "", malformed},
+		{"amqplain, rubbish", "AMQPLAIN", "rubbish", false, "", "SYNTAX_ERROR - AMQPLAIN response invalid: expected a field table"},
+		{"amqplain, empty", "AMQPLAIN", "", false, "", "SYNTAX_ERROR - AMQPLAIN auth info is missing LOGIN or PASSWORD field"},
+		{"amqplain, rubbish behind", "AMQPLAIN", login("alice", "secret") + "x", false, "", "SYNTAX_ERROR - AMQPLAIN response invalid: expected a field table"},
+		{"amqplain, no password", "AMQPLAIN", amqplainResponse(amqp.Table{{Key: "LOGIN", Value: "alice"}}), false, "", "SYNTAX_ERROR - AMQPLAIN auth info is missing LOGIN or PASSWORD field"},
+		{"amqplain, a number", "AMQPLAIN", login(int32(1), "secret"), false, "", "SYNTAX_ERROR - AMQPLAIN auth info uses unsupported type for LOGIN or PASSWORD field"},
+		{"amqplain, another number", "AMQPLAIN", login("alice", []byte("secret")), false, "", "SYNTAX_ERROR - AMQPLAIN auth info uses unsupported type for LOGIN or PASSWORD field"},
+		{"unknown mechanism", "EXTERNAL", "", false, "", "COMMAND_INVALID - unknown authentication mechanism 'EXTERNAL'"},
+		{"mechanisms are case-sensitive", "plain", plainResponse("alice", "secret"), false, "", "COMMAND_INVALID - unknown authentication mechanism 'plain'"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for range 2 { // the second time from memory
+				u, err := s.Login(c.mechanism, c.response, !c.remote)
+				if c.err == "" && (err != nil || u.Name != c.user) {
+					t.Errorf("got %+v, %v; want %s", u, err, c.user)
+				}
+				if c.err != "" && (err == nil || err.Error() != c.err || u.Name != "") {
+					t.Errorf("got %+v, %v; want %s", u, err, c.err)
+				}
+			}
+		})
+	}
+}
+
+func TestRefusedReply(t *testing.T) {
+	_, err := store(t).Login("AMQPLAIN", amqplainResponse(amqp.Table{{Key: "LOGIN", Value: "a"}, {Key: "PASSWORD", Value: "b"}}), true)
+	var r *Refused
+	if !errors.As(err, &r) || r.User != "a" {
+		t.Fatalf("got %v", err)
+	}
+	const want = "ACCESS_REFUSED - Login was refused using authentication mechanism AMQPLAIN. For details see the broker logfile."
+	if e := r.Reply(); e.Code != 403 || e.Error() != want {
+		t.Errorf("got %d %v, want %s", e.Code, e, want)
+	}
+}
+
+func TestTags(t *testing.T) {
+	s := store(t)
+	u, err := s.Login("PLAIN", plainResponse("alice", "secret"), true)
+	if err != nil || !u.Has("impersonator") || u.Has("administrator") {
+		t.Errorf("%+v, %v", u, err)
+	}
+	if u, _ = s.Login("PLAIN", plainResponse("guest", "guest"), true); !u.Has("administrator") {
+		t.Errorf("%+v", u)
+	}
+}
+
+func TestChangePassword(t *testing.T) {
+	s := store(t)
+	login := func(password string) bool {
+		_, err := s.Login("PLAIN", plainResponse("alice", password), true)
+		return err == nil
+	}
+	if err := s.Grant("alice", "/", Permissions{Read: ".*"}); err != nil {
+		t.Fatal(err)
+	}
+	before := s.Version()
+	if !login("secret") {
+		t.Fatal("refused")
+	}
+	put(t, s, "alice", "other", "management")
+	if login("secret") || !login("other") {
+		t.Error("the old password still counts, or the new one does not")
+	}
+	if s.Version() == before {
+		t.Error("the version did not change")
+	}
+	if err := s.OpenVHost("alice", "/"); err != nil {
+		t.Errorf("permissions are gone: %v", err)
+	}
+	put(t, s, "alice", "secret")
+	if !login("secret") || login("other") {
+		t.Error("back to the first password: wrong")
+	}
+}
+
+func TestPutUser(t *testing.T) {
+	s := New()
+	if err := s.PutUser("", "x"); err == nil {
+		t.Error("a user without a name")
+	}
+	if err := s.PutUser("bob", "pass", "management"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Login("PLAIN", plainResponse("bob", "pass"), false); err != nil {
+		t.Error(err)
+	}
+}
+
+// However many log in at the same moment, a password is worked out once.
+func TestManyLoginsAtOnce(t *testing.T) {
+	s := store(t)
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			password := "secret"
+			if i%50 == 0 {
+				password = "wrong"
+			}
+			if _, err := s.Login("PLAIN", plainResponse("alice", password), false); (err == nil) != (i%50 != 0) {
+				t.Errorf("login %d: %v", i, err)
+			}
+			if err := s.Grant("alice", strconv.Itoa(i), Permissions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(s.verifier.known); n != 1 {
+		t.Errorf("%d passwords remembered, want 1", n)
+	}
+}
+
+func TestRemembersBounded(t *testing.T) {
+	v := newVerifier()
+	h := unmatched()
+	for i := range 2 * maxKnown {
+		v.learn(v.digest(&h, strconv.Itoa(i)))
+	}
+	if n := len(v.known); n != maxKnown {
+		t.Errorf("%d remembered, want %d", n, maxKnown)
+	}
+	if !v.knows(v.digest(&h, strconv.Itoa(2*maxKnown-1))) {
+		t.Error("the last one is forgotten")
+	}
+}
+
+// What is kept of a password is salted.
+func TestHash(t *testing.T) {
+	a, err := newHash("secret", publicIterations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := newHash("secret", publicIterations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.sum == b.sum || a.salt == b.salt {
+		t.Error("no salt")
+	}
+	if !a.matches("secret") || a.matches("secret ") || a.matches("") {
+		t.Error("matches wrongly")
+	}
+	if h := unmatched(); h.matches("") || h.iterations != iterations {
+		t.Error("a password for nobody")
+	}
+}
+
+func FuzzLogin(f *testing.F) {
+	s := store(f)
+	f.Add("PLAIN", plainResponse("guest", "guest"), true)
+	f.Add("PLAIN", plainResponse("guest", "guest"), false)
+	f.Add("AMQPLAIN", amqplainResponse(amqp.Table{{Key: "LOGIN", Value: "guest"}, {Key: "PASSWORD", Value: "guest"}}), true)
+	f.Add("AMQPLAIN", amqplainResponse(amqp.Table{{Key: "LOGIN", Value: amqp.Table{{Key: "a"}}}, {Key: "PASSWORD", Value: amqp.Array{nil}}}), true)
+	f.Fuzz(func(t *testing.T, mechanism, response string, loopback bool) {
+		name, password, err := credentials(mechanism, response)
+		if err != nil {
+			var e *amqp.Error
+			if !errors.As(err, &e) || name != "" || password != "" {
+				t.Fatalf("%q, %q, %v", name, password, err)
+			}
+			return
+		}
+		u, err := s.Login(mechanism, response, loopback)
+		right := name == "alice" && password == "secret" || name == Guest && password == Guest && loopback
+		if (err == nil) != right || err == nil && u.Name != name {
+			t.Errorf("%+v, %v for %q with %q", u, err, name, password)
+		}
+	})
+}
+
+// A login with a password that was right before.
+func BenchmarkLogin(b *testing.B) {
+	s := store(b)
+	response := plainResponse("alice", "secret")
+	for b.Loop() {
+		if _, err := s.Login("PLAIN", response, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkFirstLogin(b *testing.B) {
+	h, err := newHash("secret", iterations)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		h.matches("secret")
+	}
+}

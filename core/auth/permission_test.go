@@ -1,0 +1,103 @@
+package auth
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+func TestCheck(t *testing.T) {
+	s := store(t)
+	for vhost, p := range map[string]Permissions{
+		"/":     {Configure: "^alice-", Write: "orders|amq\\.default", Read: ""},
+		"other": {Configure: ".*", Write: ".*", Read: ".*"},
+	} {
+		if err := s.Grant("alice", vhost, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		user string
+		p    Permission
+		r    Resource
+		err  string
+	}{
+		{"guest", Configure, Resource{Queue, "/", "q"}, ""},
+		{"guest", Write, Resource{Exchange, "/", ""}, ""},
+		{"guest", Read, Resource{Queue, "/", "two\nlines \xff"}, ""},
+		{"guest", Read, Resource{Queue, "other", "q"}, "read access to queue 'q' in vhost 'other' refused for user 'guest'"},
+		{"alice", Configure, Resource{Queue, "/", "alice-q"}, ""},
+		{"alice", Configure, Resource{Queue, "/", "q-alice-"}, "configure access to queue 'q-alice-' in vhost '/' refused for user 'alice'"},
+		{"alice", Write, Resource{Exchange, "/", "my-orders-x"}, ""},
+		{"alice", Write, Resource{Exchange, "/", "x"}, "write access to exchange 'x' in vhost '/' refused for user 'alice'"},
+		{"alice", Write, Resource{Exchange, "/", ""}, ""},
+		{"alice", Read, Resource{Exchange, "/", ""}, "read access to exchange 'amq.default' in vhost '/' refused for user 'alice'"},
+		{"alice", Read, Resource{Queue, "/", "q"}, "read access to queue 'q' in vhost '/' refused for user 'alice'"},
+		{"alice", Read, Resource{Queue, "/", ""}, ""},
+		{"alice", Read, Resource{Queue, "other", "q"}, ""},
+		{"bob", Read, Resource{Queue, "/", "q"}, "read access to queue 'q' in vhost '/' refused for user 'bob'"},
+	} {
+		err := s.Check(c.user, c.p, c.r)
+		if c.err == "" {
+			if err != nil {
+				t.Errorf("%s %s %+v: %v", c.user, c.p, c.r, err)
+			}
+			continue
+		}
+		var e *amqp.Error
+		if !errors.As(err, &e) || e.Code != amqp.ReplyAccessRefused || err.Error() != "ACCESS_REFUSED - "+c.err {
+			t.Errorf("%s %s %+v: got %v, want %s", c.user, c.p, c.r, err, c.err)
+		}
+	}
+}
+
+func TestOpenVHost(t *testing.T) {
+	s := store(t)
+	if err := s.OpenVHost("guest", "/"); err != nil {
+		t.Error(err)
+	}
+	for _, user := range []string{"alice", "bob"} {
+		err := s.OpenVHost(user, "/")
+		var e *amqp.Error
+		if !errors.As(err, &e) || e.Code != amqp.ReplyNotAllowed || e.Text != "access to vhost '/' refused for user '"+user+"'" {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
+func TestGrant(t *testing.T) {
+	s := store(t)
+	for _, c := range []struct {
+		user string
+		p    Permissions
+		want string
+	}{
+		{"bob", Permissions{}, `user "bob": not found`},
+		{"alice", Permissions{Write: "("}, `user "alice": vhost "/": write: error parsing regexp`},
+		{"alice", Permissions{Configure: "(?=x)"}, `user "alice": vhost "/": configure: error parsing regexp`},
+	} {
+		if err := s.Grant(c.user, "/", c.p); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s, %+v: got %v, want %s", c.user, c.p, err, c.want)
+		}
+	}
+	r := Resource{Queue, "/", "q"}
+	before := s.Version()
+	if err := s.Grant("guest", "/", Permissions{Read: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if s.Check("guest", Read, r) == nil || s.Version() == before {
+		t.Error("the old permissions still hold, or the version does")
+	}
+	if _, err := s.Login("PLAIN", plainResponse("guest", "guest"), true); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheckDoesNotAllocate(t *testing.T) {
+	s := store(t)
+	if n := testing.AllocsPerRun(100, func() { _ = s.Check("guest", Write, Resource{Exchange, "/", "x"}) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,43 @@
+package death
+
+import "encoding/binary"
+
+// An entry of x-death on the wire, as an element of the array. The numbers are
+// lengths; strings and tables have theirs in four octets before them.
+//
+//	'F' u32 | 19 original-expiration 'S' u32 .. | 5 count 'l' i64 | 6 reason 'S' u32 .. | 5 queue 'S' u32 .. |
+//	        | 4 time 'T' u64 | 8 exchange 'S' u32 .. | 12 routing-keys 'A' u32 ('S' u32 ..)*
+
+func appendKey(dst []byte, key string, kind byte) []byte {
+	dst = append(dst, byte(len(key)))
+	dst = append(dst, key...)
+	return append(dst, kind)
+}
+
+func appendText[S ~string | ~[]byte](dst []byte, s S) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(s)))
+	return append(dst, s...)
+}
+
+func appendTextField[S string | []byte](dst []byte, key string, value S) []byte {
+	return appendText(appendKey(dst, key, 'S'), value)
+}
+
+func appendCount(dst []byte, n uint64) []byte {
+	return binary.BigEndian.AppendUint64(appendKey(dst, fieldCount, 'l'), n)
+}
+
+// endLong fills in the length of what follows the four octets at start.
+func endLong(dst []byte, start int) []byte {
+	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-4))
+	return dst
+}
+
+// decimal is an expiration in the form RabbitMQ gives it after it has read it as
+// a number: without a sign, as it cannot be negative, and without leading zeros.
+func decimal(expiration []byte) []byte {
+	for len(expiration) > 1 && (expiration[0] == '0' || expiration[0] == '+' || expiration[0] == '-') {
+		expiration = expiration[1:]
+	}
+	return expiration
+}

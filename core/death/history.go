@@ -1,0 +1,109 @@
+package death
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// History is the deaths of one message, the most recent first.
+type History struct {
+	queue, reason string // of the most recent
+	earlier       []earlier
+}
+
+// earlier is a death that x-death already holds.
+type earlier struct {
+	queue, reason []byte
+	table         amqp.RawTable
+}
+
+func (h *History) begin(queue, reason string) {
+	h.queue, h.reason = queue, reason
+	h.earlier = h.earlier[:0]
+}
+
+// read lists the entries of an x-death array. It reports whether the array holds
+// what the broker writes, and at least one entry.
+func (h *History) read(array []byte) bool {
+	for len(array) > 0 {
+		table, rest, ok := cutTable(array)
+		if !ok {
+			h.earlier = h.earlier[:0]
+			return false
+		}
+		queue, _ := table.LookupBytes(fieldQueue)
+		reason, _ := table.LookupBytes(fieldReason)
+		h.earlier = append(h.earlier, earlier{queue, reason, table})
+		array = rest
+	}
+	return len(h.earlier) > 0
+}
+
+// cutTable cuts the first element off an array, which must be a table.
+func cutTable(array []byte) (table amqp.RawTable, rest []byte, ok bool) {
+	if len(array) < 5 || array[0] != 'F' {
+		return nil, nil, false
+	}
+	size := binary.BigEndian.Uint32(array[1:])
+	array = array[5:]
+	if uint64(size) > uint64(len(array)) {
+		return nil, nil, false
+	}
+	return amqp.RawTable(array[:size]), array[size:], true
+}
+
+// take takes out the entry for a queue and a reason and returns it, nil if there
+// is none.
+func (h *History) take(queue, reason string) amqp.RawTable {
+	for i, e := range h.earlier {
+		if string(e.queue) == queue && string(e.reason) == reason {
+			h.earlier = slices.Delete(h.earlier, i, i+1)
+			return e.table
+		}
+	}
+	return nil
+}
+
+var rejected = hook.ReasonRejected.String()
+
+// Cycle reports whether the message must not go to a queue of this name: it died
+// there before, and nobody rejected it since, nor there. A message that only
+// timeouts and limits move would go round for ever.
+func (h *History) Cycle(queue string) bool {
+	if h.reason == rejected {
+		return false
+	}
+	if h.queue == queue {
+		return true
+	}
+	for _, e := range h.earlier {
+		if string(e.reason) == rejected {
+			return false
+		}
+		if string(e.queue) == queue {
+			return true
+		}
+	}
+	return false
+}
+
+// Warning is what to log when the message does not go to a queue because of a
+// cycle. See [Warnings].
+func (h *History) Warning(queue string) string {
+	var b strings.Builder
+	b.WriteString("Message dropped because the following list of queues (ordered by death recency) " +
+		"contains a dead letter cycle without reason 'rejected'. This list will not be logged again: [")
+	b.WriteString(term(queue))
+	b.WriteByte(',')
+	b.WriteString(term(h.queue))
+	for _, e := range h.earlier {
+		b.WriteByte(',')
+		b.WriteString(term(string(e.queue)))
+	}
+	b.WriteByte(']')
+	return b.String()
+}

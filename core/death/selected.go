@@ -1,0 +1,83 @@
+package death
+
+import (
+	"slices"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// The headers that name further routing keys [RabbitMQ: sender-selected.html].
+const (
+	headerCC  = "CC"
+	headerBCC = "BCC"
+)
+
+// SenderSelected returns the further routing keys in a message's headers; nil
+// for a header that is not there. Elements of another type than long string do
+// not count. The error is an [*amqp.Error] for a header that is not an array.
+func SenderSelected(headers amqp.RawTable) (cc, bcc []string, err error) {
+	if cc, err = selected(headers, headerCC); err != nil {
+		return nil, nil, err
+	}
+	if bcc, err = selected(headers, headerBCC); err != nil {
+		return nil, nil, err
+	}
+	return cc, bcc, nil
+}
+
+func selected(headers amqp.RawTable, name string) ([]string, error) {
+	f, ok := headers.LookupRaw(name)
+	if !ok {
+		return nil, nil
+	}
+	v, err := f.Decode()
+	if err != nil {
+		return nil, err
+	}
+	array, ok := v.(amqp.Array)
+	if !ok {
+		return nil, amqp.Errorf(amqp.ReplyPreconditionFailed, "invalid message: {unacceptable_type_in_header,%q,%s}", name, amqp.TypeName(v))
+	}
+	keys := make([]string, 0, len(array))
+	for _, v := range array {
+		if s, ok := v.(string); ok {
+			keys = append(keys, s)
+		}
+	}
+	return keys, nil
+}
+
+// StripBCC appends to dst the properties in props without the header BCC: nobody
+// else is to see it. The table stays, even if that empties it. idx is from
+// [amqp.ScanProps].
+func StripBCC(dst, props []byte, idx amqp.PropIndex) []byte {
+	kept := amqp.RawTable{}
+	for f := range idx.Headers(props).All() {
+		if string(f.Key) != headerBCC {
+			kept = f.Append(kept)
+		}
+	}
+	edit := amqp.PropEdit{Headers: kept}
+	if !idx.Has(amqp.PropHeaders) {
+		edit.Headers = nil
+	}
+	return amqp.RewriteProps(dst, props, idx, edit)
+}
+
+// Keys appends to dst the routing keys that x-death shows of a message: its own,
+// then those in CC. Each of bcc takes one key that is equal away, the first of
+// all three lists, as in RabbitMQ.
+func Keys(dst [][]byte, key []byte, cc, bcc []string) [][]byte {
+	start := len(dst)
+	dst = append(dst, key)
+	for _, keys := range [...][]string{cc, bcc} {
+		for _, k := range keys {
+			dst = append(dst, []byte(k))
+		}
+	}
+	for _, k := range bcc {
+		i := slices.IndexFunc(dst[start:], func(b []byte) bool { return string(b) == k })
+		dst = slices.Delete(dst, start+i, start+i+1)
+	}
+	return dst
+}

@@ -1,0 +1,56 @@
+package death
+
+import (
+	"fmt"
+	"hash/maphash"
+	"sync"
+)
+
+// Warnings remembers which warnings were logged, to log each once. It remembers
+// so many and then starts over: a cycle made of ever new queues must not cost
+// ever more memory. Any goroutine may use it; the zero value is ready.
+type Warnings struct {
+	mu   sync.Mutex // guards seen
+	seen map[uint64]struct{}
+	seed maphash.Seed
+}
+
+const maxWarnings = 4096
+
+// First reports whether this history, cut short at this queue, is new: then its
+// [History.Warning] is due. A storm of messages in one cycle costs no more than
+// the question.
+func (w *Warnings) First(h *History, queue string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seen == nil {
+		w.seen, w.seed = map[uint64]struct{}{}, maphash.MakeSeed()
+	}
+	sum := h.sum(w.seed, queue)
+	if _, logged := w.seen[sum]; logged {
+		return false
+	}
+	if len(w.seen) == maxWarnings {
+		clear(w.seen)
+	}
+	w.seen[sum] = struct{}{}
+	return true
+}
+
+// sum stands for the list of queues in the warning.
+func (h *History) sum(seed maphash.Seed, queue string) uint64 {
+	var m maphash.Hash
+	m.SetSeed(seed)
+	for _, name := range [...]string{queue, h.queue} {
+		m.WriteString(name)
+		m.WriteByte(0)
+	}
+	for _, e := range h.earlier {
+		m.Write(e.queue)
+		m.WriteByte(0)
+	}
+	return m.Sum64()
+}
+
+// term quotes a name the way Erlang prints it.
+func term(name string) string { return fmt.Sprintf("<<%q>>", name) }

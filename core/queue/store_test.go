@@ -1,0 +1,92 @@
+package queue
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func TestRecordsComeBackAsTheyWere(t *testing.T) {
+	long := strings.Repeat("k", 255)
+	many := make([]string, 300)
+	for i := range many {
+		many[i] = strings.Repeat("b", i*3) // a header's key can be longer than a routing key
+	}
+	for _, o := range []*Origin{
+		{},
+		{Exchange: "x", Key: "k"},
+		{Exchange: long, Key: long, BCC: []string{""}},
+		{Exchange: "", Key: "k", BCC: many},
+	} {
+		for _, state := range []int64{0, -5} {
+			for _, size := range []int{0, 1, 127, 128, 5000, segmentSize - 100, segmentSize, 3 << 20} {
+				checkRecord(t, o, state, bytes.Repeat([]byte{'p'}, min(size, 70_000)), bytes.Repeat([]byte{'x'}, size))
+			}
+		}
+	}
+}
+
+func checkRecord(t *testing.T, o *Origin, state int64, props, body []byte) {
+	t.Helper()
+	var s store
+	defer s.release()
+	m := Publish{Origin: o, Props: props, Body: body}
+	flags := slotFlagsOf(&m, &hook.Verdict{State: state})
+	at := s.add(5*second, &m, state, flags)
+	if size := recordSize(&m, flags); int(at.length) != size || len(s.at(at.segment).buf) != size {
+		t.Fatalf("record of %d bytes was announced as %d", len(s.at(at.segment).buf), size)
+	}
+	r := s.read(at)
+	if string(r.exchange) != o.Exchange || string(r.key) != o.Key || !slices.Equal(blindKeys(r.bcc), o.BCC) ||
+		!bytes.Equal(r.props, props) || !bytes.Equal(r.body, body) || r.state != state || r.enqueued != 5*second {
+		t.Errorf("a record of %d bytes came back changed", at.length)
+	}
+}
+
+// Whatever is added and freed in whatever order, what is left can be read, and
+// nothing is held in the end.
+func TestTheStoreHoldsWhatIsNotFreed(t *testing.T) {
+	before := UsedBytes()
+	rng := rand.New(rand.NewPCG(1, 1))
+	var s store
+	type kept struct {
+		at    slot
+		id    uint64
+		since hook.Instant
+	}
+	var all []kept
+	for i := range uint64(20_000) {
+		now := hook.Instant(i) * 1e6
+		m := message(i, rng.IntN(2000))
+		all = append(all, kept{s.add(now, &m, 0, 0), i, now})
+		if i%500 < 400 { // it grows for a while, then shrinks
+			continue
+		}
+		for range min(5, len(all)-1) {
+			n := rng.IntN(len(all))
+			s.free(all[n].at)
+			all = slices.Delete(all, n, n+1)
+		}
+		n := rng.IntN(len(all))
+		if s.last() != all[n].at.segment && s.mostlyGone(all[n].at.segment) {
+			all[n].at = s.move(all[n].at)
+		}
+	}
+	for _, k := range all {
+		if r := s.read(k.at); idOf(r.body) != k.id || r.enqueued != k.since {
+			t.Fatalf("message %d of %v is now %d of %v", k.id, k.since, idOf(r.body), r.enqueued)
+		}
+		s.free(k.at)
+	}
+	if s.live != 0 {
+		t.Errorf("%d bytes are alive in an empty store", s.live)
+	}
+	s.release()
+	if got := UsedBytes() - before; got != 0 {
+		t.Errorf("%d bytes are still held", got)
+	}
+}

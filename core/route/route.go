@@ -1,0 +1,33 @@
+// Package route decides which destinations a message goes to: it holds the
+// bindings of an exchange and matches routing keys and headers against them.
+//
+// It knows no queue, does no I/O and reads no clock. The destination is
+// whatever comparable value its user binds: a queue, an exchange, a tagged
+// union of both.
+package route
+
+// Kind is an exchange type.
+type Kind uint8
+
+// The exchange types [AMQP 3.1.3].
+const (
+	Direct Kind = iota
+	Fanout
+	Topic
+	Headers
+)
+
+var kinds = [...]string{"direct", "fanout", "topic", "headers"}
+
+// String returns the type's name in exchange.declare.
+func (k Kind) String() string { return kinds[k] }
+
+// ParseKind returns the exchange type of this name, and whether there is one.
+func ParseKind(name string) (Kind, bool) {
+	for k, n := range kinds {
+		if n == name {
+			return Kind(k), true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,243 @@
+package route
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// Binding is a destination and the key and arguments it is bound with. The
+// three together are its identity; the order of the arguments is not part of it.
+type Binding[D comparable] struct {
+	Destination D
+	Key         string
+	Args        amqp.Table // sorted by key
+}
+
+// Table is the bindings of one exchange. Readers (Match, Len, Of, All) may run
+// at the same time; Add, Remove and RemoveDestination need the table for
+// themselves. The lock is the caller's.
+type Table[D comparable] struct {
+	kind     Kind
+	bindings map[identity[D]]*binding[D]
+	heads    map[D]*binding[D] // the first binding of each destination
+
+	fanout  group[D] // one binding of each destination
+	direct  map[string]*group[D]
+	topic   trie[D]
+	headers index[D]
+
+	sets sync.Pool // of map[D]struct{}, for gather
+}
+
+// identity is what makes two bindings the same one: args is the encoded table,
+// sorted by key, without its length.
+type identity[D comparable] struct {
+	destination D
+	key, args   string
+}
+
+// binding is a binding where the table keeps it. prev and next are the other
+// bindings of its destination. group and slot say where it is listed, except in
+// a headers exchange, which has a pattern instead.
+type binding[D comparable] struct {
+	identity[D]
+	prev, next *binding[D]
+	group      *group[D]
+	slot       int
+	pattern    *pattern
+}
+
+// New returns an empty table for an exchange of this kind.
+func New[D comparable](kind Kind) *Table[D] {
+	return &Table[D]{
+		kind:     kind,
+		bindings: map[identity[D]]*binding[D]{},
+		heads:    map[D]*binding[D]{},
+		direct:   map[string]*group[D]{},
+	}
+}
+
+// Kind returns the exchange type the table matches for.
+func (t *Table[D]) Kind() Kind { return t.kind }
+
+// Len returns the number of bindings.
+func (t *Table[D]) Len() int { return len(t.bindings) }
+
+// Add binds d and reports whether that binding is new. The arguments must have
+// passed [Validate]; nothing of them is kept.
+func (t *Table[D]) Add(key string, args amqp.Table, d D) bool {
+	id := identity[D]{d, key, canonical(args)}
+	if t.bindings[id] != nil {
+		return false
+	}
+	b := &binding[D]{identity: id}
+	t.bindings[id] = b
+	t.link(b)
+	switch t.kind {
+	case Direct:
+		t.addDirect(b)
+	case Fanout:
+		t.addFanout(b)
+	case Topic:
+		t.topic.add(b)
+	case Headers:
+		t.headers.add(b)
+	}
+	return true
+}
+
+// Remove takes a binding out and reports whether it was there.
+func (t *Table[D]) Remove(key string, args amqp.Table, d D) bool {
+	b := t.bindings[identity[D]{d, key, canonical(args)}]
+	if b == nil {
+		return false
+	}
+	t.drop(b)
+	return true
+}
+
+// RemoveDestination takes out every binding of d and returns how many those
+// were. What it costs depends on them alone.
+func (t *Table[D]) RemoveDestination(d D) int {
+	count := 0
+	for b := t.heads[d]; b != nil; b = t.heads[d] {
+		t.drop(b)
+		count++
+	}
+	return count
+}
+
+// Match appends to dst the destinations a message with this routing key and
+// these headers goes to. A destination that is in dst already is not listed
+// again, so that several keys of one message can be matched into one list.
+// headers is called at most once, and only where headers matter; it may be nil.
+func (t *Table[D]) Match(dst []D, key []byte, headers func() amqp.RawTable) []D {
+	g := gather[D]{dst: dst, sets: &t.sets}
+	switch t.kind {
+	case Direct:
+		if m := t.direct[string(key)]; m != nil {
+			g.group(m)
+		}
+	case Fanout:
+		g.group(&t.fanout)
+	case Topic:
+		g = t.topic.match(g, key)
+	case Headers:
+		t.headers.match(&g, headers)
+	}
+	return g.done()
+}
+
+// All yields every binding, in no particular order.
+func (t *Table[D]) All() iter.Seq[Binding[D]] {
+	return func(yield func(Binding[D]) bool) {
+		for _, b := range t.bindings {
+			if !yield(b.export()) {
+				return
+			}
+		}
+	}
+}
+
+// Of yields the bindings of d, the newest first.
+func (t *Table[D]) Of(d D) iter.Seq[Binding[D]] {
+	return func(yield func(Binding[D]) bool) {
+		for b := t.heads[d]; b != nil; b = b.next {
+			if !yield(b.export()) {
+				return
+			}
+		}
+	}
+}
+
+func (t *Table[D]) drop(b *binding[D]) {
+	delete(t.bindings, b.identity)
+	t.unlink(b)
+	switch t.kind {
+	case Direct:
+		t.removeDirect(b)
+	case Fanout:
+		t.removeFanout(b)
+	case Topic:
+		t.topic.remove(b)
+	case Headers:
+		t.headers.remove(b)
+	}
+}
+
+func (t *Table[D]) link(b *binding[D]) {
+	b.next = t.heads[b.destination]
+	if b.next != nil {
+		b.next.prev = b
+	}
+	t.heads[b.destination] = b
+}
+
+func (t *Table[D]) unlink(b *binding[D]) {
+	if b.next != nil {
+		b.next.prev = b.prev
+	}
+	switch {
+	case b.prev != nil:
+		b.prev.next = b.next
+	case b.next != nil:
+		t.heads[b.destination] = b.next
+	default:
+		delete(t.heads, b.destination)
+	}
+}
+
+func (t *Table[D]) addDirect(b *binding[D]) {
+	m := t.direct[b.key]
+	if m == nil {
+		m = new(group[D])
+		t.direct[b.key] = m
+	}
+	m.add(b)
+}
+
+func (t *Table[D]) removeDirect(b *binding[D]) {
+	m := b.group
+	m.remove(b)
+	if len(m.members) == 0 {
+		delete(t.direct, b.key)
+	}
+}
+
+// addFanout lists a destination once, by the first of its bindings.
+func (t *Table[D]) addFanout(b *binding[D]) {
+	if b.next == nil {
+		t.fanout.put(b)
+	}
+}
+
+func (t *Table[D]) removeFanout(b *binding[D]) {
+	if b.group == nil {
+		return
+	}
+	t.fanout.take(b)
+	if other := t.heads[b.destination]; other != nil {
+		t.fanout.put(other)
+	}
+}
+
+func (b *binding[D]) export() Binding[D] {
+	// The arguments were encoded by canonical: they decode.
+	args, _ := amqp.RawTable(b.args).Decode()
+	return Binding[D]{Destination: b.destination, Key: b.key, Args: args}
+}
+
+// canonical encodes arguments so that equal ones are equal strings, whatever
+// the order they came in.
+func canonical(args amqp.Table) string {
+	if len(args) == 0 {
+		return ""
+	}
+	sorted := slices.Clone(args)
+	slices.SortStableFunc(sorted, func(a, b amqp.Field) int { return strings.Compare(a.Key, b.Key) })
+	return string(amqp.AppendTable(nil, sorted)[4:])
+}

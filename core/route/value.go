@@ -1,0 +1,84 @@
+package route
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// scalar is a header's value as headers exchanges compare them: not by type on
+// the wire but by what RabbitMQ decodes it to. All integers are one class, and a
+// timestamp is its seconds; float and double are one, different from integers;
+// so are strings and binaries. Tables and arrays are equal if they are encoded
+// alike. The zero value is no value.
+type scalar struct {
+	class  byte
+	number uint64
+	text   string
+}
+
+// The classes. Tables, arrays, booleans, decimals and void go by the octet of
+// their type.
+const (
+	classInteger = 'I'
+	classLarge   = 'T' // an integer that does not fit int64
+	classFloat   = 'd'
+	classText    = 'S'
+)
+
+func scalarOf(f amqp.RawField) scalar {
+	if f.Type == 'V' {
+		return scalar{}
+	}
+	class, number, text := read(f)
+	return scalar{class, number, string(text)}
+}
+
+// holds reports whether f has this value, or any if this is none.
+func (v *scalar) holds(f amqp.RawField) bool {
+	if *v == (scalar{}) {
+		return true
+	}
+	class, number, text := read(f)
+	return v.class == class && v.number == number && v.text == string(text)
+}
+
+// read returns the parts of a field's scalar, text aliasing the field.
+func read(f amqp.RawField) (class byte, number uint64, text []byte) {
+	v := f.Value
+	switch f.Type {
+	case 'b':
+		return classInteger, uint64(int8(v[0])), nil
+	case 'B':
+		return classInteger, uint64(v[0]), nil
+	case 's':
+		return classInteger, uint64(int16(binary.BigEndian.Uint16(v))), nil
+	case 'u':
+		return classInteger, uint64(binary.BigEndian.Uint16(v)), nil
+	case 'I':
+		return classInteger, uint64(int32(binary.BigEndian.Uint32(v))), nil
+	case 'i':
+		return classInteger, uint64(binary.BigEndian.Uint32(v)), nil
+	case 'l', 'L':
+		return classInteger, binary.BigEndian.Uint64(v), nil
+	case 'T':
+		return readTimestamp(binary.BigEndian.Uint64(v))
+	case 'f':
+		return classFloat, math.Float64bits(float64(math.Float32frombits(binary.BigEndian.Uint32(v)))), nil
+	case 'd':
+		return classFloat, binary.BigEndian.Uint64(v), nil
+	case 'S', 'x':
+		return classText, 0, v
+	case 't':
+		return f.Type, min(uint64(v[0]), 1), nil
+	}
+	return f.Type, 0, v // void, decimal, table, array
+}
+
+func readTimestamp(seconds uint64) (class byte, number uint64, text []byte) {
+	if seconds > math.MaxInt64 {
+		return classLarge, seconds, nil
+	}
+	return classInteger, seconds, nil
+}
