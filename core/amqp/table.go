@@ -190,3 +190,15 @@ func appendValue(dst []byte, v any) []byte {
 	}
 	panic(fmt.Sprintf("amqp: a %T in a table has no type on the wire", v))
 }
+
+// AMQPType names the type as RabbitMQ's error texts do.
+func (Table) AMQPType() string { return TypeName(Table{}) }
+
+// AMQPType names the type as RabbitMQ's error texts do.
+func (Array) AMQPType() string { return TypeName(Array{}) }
+
+// AMQPType names the type as RabbitMQ's error texts do.
+func (Timestamp) AMQPType() string { return TypeName(Timestamp(0)) }
+
+// AMQPType names the type as RabbitMQ's error texts do.
+func (Decimal) AMQPType() string { return TypeName(Decimal{}) }

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// consumers are a queue's consumers, the ones with the highest priority first
+// consumers are a queue's consumers (nil: none ever), the ones with the highest priority first
 // and, within a priority, in turn. Only those that have credit are looked at
 // when a message is handed out.
 type consumers struct {
@@ -20,7 +20,12 @@ type group struct {
 	turn     int // index in active of the one to serve next
 }
 
-func (cs *consumers) count() int { return len(cs.all) }
+func (cs *consumers) count() int {
+	if cs == nil {
+		return 0
+	}
+	return len(cs.all)
+}
 
 // add takes a consumer in.
 func (cs *consumers) add(c *Consumer) {
@@ -30,6 +35,9 @@ func (cs *consumers) add(c *Consumer) {
 
 // remove takes a consumer out; it reports whether it was there.
 func (cs *consumers) remove(c *Consumer) bool {
+	if cs == nil {
+		return false
+	}
 	i := slices.Index(cs.all, c)
 	if i < 0 {
 		return false
@@ -44,13 +52,16 @@ func (cs *consumers) remove(c *Consumer) bool {
 
 // removeAll takes every consumer out.
 func (cs *consumers) removeAll() []*Consumer {
+	if cs == nil {
+		return nil
+	}
 	all := cs.all
 	cs.all, cs.groups = nil, nil
 	return all
 }
 
 // exclusive reports whether a consumer has the queue to itself.
-func (cs *consumers) exclusive() bool { return len(cs.all) == 1 && cs.all[0].Exclusive }
+func (cs *consumers) exclusive() bool { return cs.count() == 1 && cs.all[0].Exclusive }
 
 // refresh is called when a consumer's credit may have come or gone.
 func (cs *consumers) refresh(c *Consumer) {
@@ -102,6 +113,9 @@ func (cs *consumers) group(priority int64) *group {
 
 // serve returns the group to hand messages to now, nil when nobody wants any.
 func (cs *consumers) serve() *group {
+	if cs == nil {
+		return nil
+	}
 	for i := range cs.groups {
 		if len(cs.groups[i].active) > 0 {
 			return &cs.groups[i]
@@ -120,6 +134,9 @@ func (g *group) next() *Consumer {
 
 // credit returns how many messages would be taken at once.
 func (cs *consumers) credit() int {
+	if cs == nil {
+		return 0
+	}
 	n := 0
 	for i := range cs.groups {
 		for _, c := range cs.groups[i].active {

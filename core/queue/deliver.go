@@ -7,7 +7,9 @@ func (q *Queue) AddConsumer(now hook.Instant, c *Consumer) error {
 	if q.consumers.exclusive() || c.Exclusive && q.consumers.count() > 0 {
 		return ErrExclusiveUse
 	}
-	q.consumers.single = q.cfg.SingleActive
+	if q.consumers == nil {
+		q.consumers = &consumers{single: q.cfg.SingleActive}
+	}
 	q.consumers.add(c)
 	q.lease = 0
 	q.settleDown(now)

@@ -12,6 +12,7 @@ import (
 // message that a consumer waits for is handed over before any limit or deadline
 // is looked at.
 func (q *Queue) Enqueue(now hook.Instant, b *Batch) {
+	q.open()
 	q.count.Published += uint64(len(b.Messages))
 	for ms := b.Messages; len(ms) > 0; {
 		n := min(len(ms), maxBatch)
@@ -110,7 +111,6 @@ func (q *Queue) admit(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 	if n == len(ms) {
 		return
 	}
-	q.ensureLevels()
 	for i := n; i < len(ms); i++ {
 		if vs == nil {
 			q.push(now, &ms[i], &hook.Verdict{})

@@ -214,10 +214,11 @@ func (q *Queue) carryOut(now hook.Instant, picks []pick, vs []hook.Verdict) {
 // keep puts a message back that its hooks did not let go.
 func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict, body int) {
 	s.flags &^= askHead
-	at := f.deadline(p.seq)
-	if v.Deadline != 0 {
-		at = v.Deadline
+	at := v.Deadline
+	if !q.hooks.WantsHead {
+		at = f.deadline(p.seq)
 	}
+	q.store.setState(s, v.State)
 	if at != 0 && at <= now {
 		at = now.AddMillis(askAgainMillis)
 	}

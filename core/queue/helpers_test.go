@@ -66,6 +66,9 @@ func passive(t testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 	if cfg.Name == "" {
 		cfg.Name = "q"
 	}
+	if cfg.Profile == nil {
+		cfg.Profile = &Profile{}
+	}
 	if cfg.Settings == nil {
 		cfg.Settings = func(string) (any, bool) { return nil, false }
 	}

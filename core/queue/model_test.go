@@ -151,7 +151,7 @@ type pair struct {
 }
 
 func newPair(t *testing.T, scan hook.Scan, levels int, seed uint64) *pair {
-	q, h := passive(t, Config{Levels: levels}, ttlHooks(scan, &hook.Target{}))
+	q, h := passive(t, Config{Profile: &Profile{Levels: levels}}, ttlHooks(scan, &hook.Target{}))
 	return &pair{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: second, q: q, host: h,
 		m: &model{scan: scan, levels: levels}, held: map[uint64]Ref{},

@@ -24,14 +24,20 @@ var (
 	ErrExclusiveUse = errors.New("queue is in exclusive use")
 )
 
-// Config describes a queue. It is set before the queue comes to be and never
-// changes; what may change comes from Settings.
+// Config describes a queue. It never changes.
 type Config struct {
-	Name, VHost   string
-	Kind          string // "classic" or "quorum"
-	Durable       bool
-	Exclusive     bool
-	AutoDelete    bool
+	*Profile
+	Name       string
+	Durable    bool
+	Exclusive  bool
+	AutoDelete bool
+}
+
+// Profile is what follows from a queue's arguments. Queues that are alike share
+// one, which never changes.
+type Profile struct {
+	VHost         string
+	Kind          string // [Classic] or [Quorum]
 	SingleActive  bool
 	Levels        int   // highest priority, 1 to 255; 0 = not a priority queue
 	DeliveryLimit int64 // returns a message survives; negative = any number
@@ -40,6 +46,9 @@ type Config struct {
 	// arguments merged with the policies. It may be called from any goroutine.
 	Settings func(name string) (any, bool)
 	Strategy string // name of the expiry strategy in force
+	// Hooks remembers what the plugins do for queues with these settings, which
+	// they all have from one chain.
+	Hooks chain.Memo
 }
 
 // Host is what a queue asks of the vhost it lives in. It is called from the
@@ -85,16 +94,11 @@ type Queue struct {
 	host  Host
 	shell *Shell
 
-	levels []fifo // one, or Levels+1; nil until the first message
-	store  store
-	heap   deadline.Heap // ScanAnywhere: deadlines outside the sorted runs
-	stale  int           // items of heap whose message is not ready
-
-	consumers consumers
+	*contents            // nil until the first message
+	consumers *consumers // nil until the first consumer
 
 	ready, unacked int
 	readyBytes     int64
-	count          Counters
 
 	work    *scratch // room to work in, during a turn
 	lastUse hook.Instant
@@ -102,6 +106,16 @@ type Queue struct {
 	trim    hook.Instant // when an empty queue gives its memory back
 	fresh   bool         // this turn took in messages that may only leave in it
 	closed  bool
+}
+
+// contents is what a queue needs once it has had a message: a queue that waits
+// for its first one, as reply queues do by the thousand, should weigh little.
+type contents struct {
+	levels []fifo // one, or Levels+1
+	store  store
+	heap   deadline.Heap // ScanAnywhere: deadlines outside the sorted runs
+	stale  int           // items of heap whose message is not ready
+	count  Counters
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of
@@ -132,7 +146,7 @@ type Stats struct {
 
 // Attach puts the hooks of a chain in force and starts the queue's lease anew.
 func (q *Queue) Attach(now hook.Instant, c *chain.Chain) {
-	q.hooks = c.Attach((*view)(q))
+	q.hooks = c.AttachLike((*view)(q), &q.cfg.Hooks)
 	q.Touch(now)
 }
 
@@ -141,11 +155,14 @@ func (q *Queue) Config() *Config { return q.cfg }
 
 // Stats returns the queue's counts.
 func (q *Queue) Stats() Stats {
-	return Stats{
+	s := Stats{
 		Ready: q.ready, Unacked: q.unacked, Consumers: q.consumers.count(),
 		ReadyBytes: q.readyBytes, NextDeadline: q.nextDeadline(), LeaseExpires: q.lease,
-		Counters: q.count,
 	}
+	if q.contents != nil {
+		s.Counters = q.count
+	}
+	return s
 }
 
 // Touch renews the queue's lease: it was used.
@@ -220,9 +237,11 @@ func (q *Queue) end(now hook.Instant, why GoneReason) {
 // close drops everything the queue holds; the shell refuses work from now on.
 func (q *Queue) close() {
 	q.closed = true
-	q.count.Deleted += uint64(q.ready + q.unacked)
-	q.clear()
-	q.unacked = 0
+	if q.contents != nil {
+		q.count.Deleted += uint64(q.ready + q.unacked)
+		q.clear()
+		q.unacked = 0
+	}
 	for _, c := range q.consumers.removeAll() {
 		c.removed = true
 		c.Sink.Cancelled(c)
@@ -247,6 +266,9 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 // Purge drops every ready message and returns how many there were.
 func (q *Queue) Purge(now hook.Instant) int {
 	n := q.ready
+	if n == 0 {
+		return 0
+	}
 	q.count.Purged += uint64(n)
 	if q.unacked == 0 {
 		q.clear()
@@ -281,10 +303,13 @@ const trimAfterMillis = 5000
 
 // rest arms the return of memory when the queue has become empty.
 func (q *Queue) rest(now hook.Instant) {
+	if q.contents == nil {
+		return
+	}
 	if q.store.sparse() {
 		q.compact()
 	}
-	if q.ready+q.unacked > 0 || q.levels == nil {
+	if q.ready+q.unacked > 0 || q.store.held == 0 {
 		q.trim = 0
 		return
 	}
@@ -323,10 +348,10 @@ func (q *Queue) compact() {
 // level returns the list a message of that priority belongs to.
 func (q *Queue) level(priority uint8) int { return min(int(priority), q.cfg.Levels) }
 
-// ensureLevels makes the message lists when the first message comes.
-func (q *Queue) ensureLevels() {
-	if q.levels == nil {
-		q.levels = make([]fifo, q.cfg.Levels+1)
+// open makes room for messages when the first one comes.
+func (q *Queue) open() {
+	if q.contents == nil {
+		q.contents = &contents{levels: make([]fifo, q.cfg.Levels+1)}
 	}
 }
 
@@ -346,6 +371,9 @@ const levelShift = 56
 func ref(level int, seq uint64) Ref { return Ref(uint64(level)<<levelShift | seq) }
 
 func (q *Queue) find(r Ref) (f *fifo, seq uint64, s *slot) {
+	if q.contents == nil {
+		return nil, 0, nil
+	}
 	l := int(uint64(r) >> levelShift)
 	seq = uint64(r) & (1<<levelShift - 1)
 	if l >= len(q.levels) {

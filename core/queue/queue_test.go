@@ -94,7 +94,7 @@ func TestASinkWithoutRoomLosesNothing(t *testing.T) {
 }
 
 func TestOnlyOneConsumerIsActive(t *testing.T) {
-	q, _ := passive(t, Config{SingleActive: true}, hook.Hooks{})
+	q, _ := passive(t, Config{Profile: &Profile{SingleActive: true}}, hook.Hooks{})
 	a, sa := consume(t, q, Consumer{Tag: "a", Prefetch: 2}, 100)
 	_, sb := consume(t, q, Consumer{Tag: "b"}, 100)
 	publish(q, second, 1, 2, 3, 4)
@@ -274,7 +274,7 @@ func TestDeleteConditions(t *testing.T) {
 
 func TestDeliveryLimit(t *testing.T) {
 	h := ttlHooks(hook.ScanAnywhere, &hook.Target{})
-	q, hst := passive(t, Config{Kind: Quorum, DeliveryLimit: 2}, h)
+	q, hst := passive(t, Config{Profile: &Profile{Kind: Quorum, DeliveryLimit: 2}}, h)
 	publish(q, second, 1)
 	for i := range 3 {
 		var ref Ref

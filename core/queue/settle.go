@@ -100,13 +100,13 @@ func (q *Queue) requeue(now hook.Instant, r Ref, f *fifo, seq uint64, s *slot) {
 	l := int(uint64(r) >> levelShift)
 	at := f.deadline(seq)
 	if q.hooks.WantsRequeue {
-		at = q.renewed(now, pick{seq: seq, level: int32(l)}, s, at)
+		at = q.renewed(now, pick{seq: seq, level: int32(l)}, s)
 	}
 	q.move(l, f, seq, s, at)
 }
 
 // renewed asks the strategy for the deadline of a message that came back.
-func (q *Queue) renewed(now hook.Instant, p pick, s *slot, at hook.Instant) hook.Instant {
+func (q *Queue) renewed(now hook.Instant, p pick, s *slot) hook.Instant {
 	w := q.work
 	views, vs := w.batch(1)
 	w.leaving.records = append(w.leaving.records[:0], q.store.read(*s))
@@ -114,9 +114,9 @@ func (q *Queue) renewed(now hook.Instant, p pick, s *slot, at hook.Instant) hook
 	views[0] = q.message(p, s, &w.leaving.records[0])
 	views[0].Why = hook.WhyRequeue
 	views[0].Bind(&w.leaving, 0)
-	vs[0].Deadline = at
 	q.hooks.Requeue(now, views, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
+	q.store.setState(s, vs[0].State)
 	return vs[0].Deadline
 }
 

@@ -32,7 +32,8 @@ func live(t testing.TB, h hook.Hooks) (*Shell, *graves) {
 	t.Helper()
 	clock := NewClock()
 	g := &graves{clock: clock, died: map[uint64]hook.Instant{}, gone: make(chan Departure, 1)}
-	cfg := &Config{Name: "q", Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
+	profile := &Profile{Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
+	cfg := &Config{Profile: profile, Name: "q"}
 	return NewShell(cfg, chainOf(t, h), g, clock), g
 }
 

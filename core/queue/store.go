@@ -130,16 +130,7 @@ func (s *store) move(at slot) slot {
 	moved := at
 	moved.segment, moved.offset = n, uint32(len(g.buf))
 	g.buf = append(g.buf, b...)
-	age := g.buf[moved.offset:]
-	if at.flags&hasState != 0 {
-		age = age[8:]
-	}
-	// segmentFor has begun a segment no later than the one the record was in.
-	entered := began + hook.Instant(binary.LittleEndian.Uint32(age))*1e6
-	binary.LittleEndian.PutUint32(age, uint32((entered-g.began)/1e6))
-	g.live++
-	g.bytes += at.length
-	s.live += int(at.length)
+	s.settle(g, began, moved)
 	s.free(at)
 	return moved
 }
@@ -223,6 +214,43 @@ func (s *store) read(at slot) record {
 	r.props = b[n : n+int(p)]
 	r.body = b[n+int(p):]
 	return r
+}
+
+// setState changes the strategy's bytes of a record, which is copied when it
+// had none so far.
+func (s *store) setState(at *slot, state int64) {
+	if at.flags&hasState != 0 {
+		binary.LittleEndian.PutUint64(s.at(at.segment).buf[at.offset:], uint64(state))
+		return
+	}
+	if state == 0 {
+		return
+	}
+	g := s.at(at.segment)
+	old, began := g.buf[at.offset:at.offset+at.length], g.began
+	bigger := slot{length: at.length + 8, flags: at.flags | hasState, deliveries: at.deliveries, state: at.state}
+	bigger.segment = s.segmentFor(int(bigger.length), began)
+	to := s.at(bigger.segment)
+	bigger.offset = uint32(len(to.buf))
+	to.buf = binary.LittleEndian.AppendUint64(to.buf, uint64(state))
+	to.buf = append(to.buf, old...)
+	s.settle(to, began, bigger)
+	s.free(*at)
+	*at = bigger
+}
+
+// settle completes a record that was copied from a segment begun at began.
+func (s *store) settle(to *segment, began hook.Instant, at slot) {
+	age := to.buf[at.offset:]
+	if at.flags&hasState != 0 {
+		age = age[8:]
+	}
+	// segmentFor has begun a segment no later than the one the record was in.
+	entered := began + hook.Instant(binary.LittleEndian.Uint32(age))*1e6
+	binary.LittleEndian.PutUint32(age, uint32((entered-to.began)/1e6))
+	to.live++
+	to.bytes += at.length
+	s.live += int(at.length)
 }
 
 func recordSize(m *Publish, flags slotFlags) int {

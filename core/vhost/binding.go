@@ -1,0 +1,187 @@
+package vhost
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/route"
+)
+
+// Binding leads messages from an exchange to a queue or, with ToExchange, to another exchange. All of it together is its
+// identity: two bindings may differ in their arguments alone.
+type Binding struct {
+	Source      string
+	Destination string
+	ToExchange  bool
+	Key         string
+	Args        amqp.Table
+}
+
+// Bind makes a binding; one that exists already is left as it is. owner is who asks.
+func (v *VHost) Bind(b Binding, owner Owner) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	x, to, err := v.ends(b)
+	if err != nil {
+		return err
+	}
+	if err := route.Validate(x.table.Kind(), b.Args); err != nil {
+		return invalidBinding(err)
+	}
+	if err := v.checkOwner(b, owner); err != nil {
+		return err
+	}
+	if !x.table.Add(b.Key, b.Args, to) {
+		return nil
+	}
+	v.link(x, to)
+	v.changed()
+	return nil
+}
+
+// Unbind removes a binding, which need not exist. An auto-delete exchange goes with its last one.
+func (v *VHost) Unbind(b Binding, owner Owner) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	x, to, err := v.ends(b)
+	if err != nil {
+		return nil // what is missing is not bound
+	}
+	if err := v.checkOwner(b, owner); err != nil {
+		return err
+	}
+	if !x.table.Remove(b.Key, b.Args, to) {
+		return nil
+	}
+	if !x.leadsTo(to) {
+		v.unlink(x, to)
+	}
+	if x.unused() {
+		v.removeExchange(x)
+	}
+	v.changed()
+	return nil
+}
+
+// check sanitises the names and refuses the default exchange at either end.
+func (b *Binding) check() error {
+	b.Source, b.Destination = Sanitise(b.Source), Sanitise(b.Destination)
+	if b.Source == "" || b.ToExchange && b.Destination == "" {
+		return errDefaultExchange
+	}
+	return nil
+}
+
+// ends finds the two ends of a binding. The caller holds mu.
+func (v *VHost) ends(b Binding) (*exchange, destination, error) {
+	x := v.exchanges[b.Source]
+	if x == nil {
+		return nil, destination{}, v.NoExchange(b.Source)
+	}
+	if b.ToExchange {
+		to := v.exchanges[b.Destination]
+		if to == nil {
+			return nil, destination{}, v.NoExchange(b.Destination)
+		}
+		return x, destination{exchange: to}, nil
+	}
+	e, ok := v.queues[b.Destination]
+	if !ok {
+		return nil, destination{}, v.NoQueue(b.Destination)
+	}
+	return x, destination{queue: e.shell}, nil
+}
+
+// checkOwner keeps others from the bindings of exclusive queues. The caller holds mu.
+func (v *VHost) checkOwner(b Binding, owner Owner) error {
+	if b.ToExchange {
+		return nil
+	}
+	return v.accessible(b.Destination, v.queues[b.Destination], owner)
+}
+
+func invalidBinding(err error) error {
+	if e, ok := errors.AsType[*amqp.Error](err); ok {
+		return &Error{Precondition, e.Text}
+	}
+	return err
+}
+
+// leadsTo says whether any binding leads from x to d.
+func (x *exchange) leadsTo(d destination) bool {
+	for range x.table.Of(d) {
+		return true
+	}
+	return false
+}
+
+// link notes at the destination that x has bindings to it. The caller holds mu.
+func (v *VHost) link(x *exchange, to destination) {
+	if to.exchange != nil {
+		to.exchange.sources = include(to.exchange.sources, x)
+		return
+	}
+	name := to.queue.Config().Name
+	e := v.queues[name]
+	more := e.extend()
+	more.sources = include(more.sources, x)
+	v.queues[name] = e
+}
+
+// unlink undoes link when no binding is left. The caller holds mu.
+func (v *VHost) unlink(x *exchange, from destination) {
+	if from.exchange != nil {
+		from.exchange.sources = exclude(from.exchange.sources, x)
+		return
+	}
+	if e := v.queues[from.queue.Config().Name]; e.shell == from.queue && e.more != nil {
+		e.more.sources = exclude(e.more.sources, x)
+	}
+}
+
+func include(xs []*exchange, x *exchange) []*exchange {
+	if slices.Contains(xs, x) {
+		return xs
+	}
+	return append(xs, x)
+}
+
+func exclude(xs []*exchange, x *exchange) []*exchange {
+	i := slices.Index(xs, x)
+	if i < 0 {
+		return xs
+	}
+	return slices.Delete(xs, i, i+1)
+}
+
+// Bindings lists all bindings, in no particular order, but not those of the default exchange: every queue has one.
+func (v *VHost) Bindings() []Binding {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	var all []Binding
+	for _, x := range v.exchanges {
+		if x.table == nil {
+			continue
+		}
+		for b := range x.table.All() {
+			all = append(all, Binding{
+				Source: x.Name, Destination: b.Destination.name(), ToExchange: b.Destination.exchange != nil, Key: b.Key, Args: b.Args,
+			})
+		}
+	}
+	return all
+}
+
+func (d destination) name() string {
+	if d.exchange != nil {
+		return d.exchange.Name
+	}
+	return d.queue.Config().Name
+}

@@ -1,0 +1,162 @@
+package vhost
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Whatever many clients and queues do at the same time, the topology stays consistent.
+func TestConcurrentUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, _ := newVHost(t)
+		exchangeOf(t, v, "fan", "fanout")
+		var all sync.WaitGroup
+		for worker := range 8 {
+			all.Go(func() {
+				c := client{v: v, owner: Owner(worker + 1), r: rand.New(rand.NewPCG(1, uint64(worker)))}
+				for range 300 {
+					if err := c.step(); err != nil {
+						t.Error(err)
+					}
+				}
+				v.Leave(c.owner)
+			})
+		}
+		all.Wait()
+		synctest.Wait()
+		v.consistent(t)
+		for _, s := range v.Queues() {
+			_, err := v.DeleteQueue(s.Config().Name, 0, false, false)
+			must(t, err)
+		}
+		v.consistent(t)
+		for _, b := range v.Bindings() {
+			if !b.ToExchange {
+				t.Errorf("%+v leads to nothing", b)
+			}
+		}
+		if n := len(v.owned); n != 0 {
+			t.Errorf("%d connections own queues that do not exist", n)
+		}
+	})
+}
+
+// client does one random thing after the other.
+type client struct {
+	v      *VHost
+	owner  Owner
+	r      *rand.Rand
+	shells []*queue.Shell
+}
+
+func (c *client) step() error {
+	name := "q" + strconv.Itoa(c.r.IntN(6))
+	inner := "x" + strconv.Itoa(c.r.IntN(3))
+	var err error
+	switch c.r.IntN(11) {
+	case 0, 1:
+		_, err = c.v.DeclareQueue(QueueDeclare{Name: name, Durable: true, Owner: c.owner, Args: args("x-dead-letter-exchange", "fan")})
+	case 2:
+		_, err = c.v.DeclareQueue(QueueDeclare{Exclusive: true, Owner: c.owner})
+	case 3:
+		_, err = c.v.DeleteQueue(name, c.owner, false, false)
+	case 4:
+		err = c.v.DeclareExchange(Exchange{Name: inner, Type: "topic", AutoDelete: true}, nil)
+	case 5:
+		err = c.v.DeleteExchange(inner, false)
+	case 6:
+		err = c.v.Bind(Binding{Source: inner, Destination: name, Key: "#"}, c.owner)
+	case 7:
+		err = c.v.Bind(Binding{Source: "fan", Destination: inner, ToExchange: true}, c.owner)
+	case 8:
+		err = c.v.Unbind(Binding{Source: inner, Destination: name, Key: "#"}, c.owner)
+	case 9:
+		err = c.publish()
+	case 10:
+		err = c.deadLetter(name)
+	}
+	if e, ok := errors.AsType[*Error](err); ok && e.Kind == NotFound {
+		return nil
+	}
+	return err
+}
+
+func (c *client) publish() (err error) {
+	before := c.v.Generation()
+	c.shells, err = c.v.Route("fan", "key", nil, nil, c.shells[:0])
+	for _, s := range c.shells {
+		publish(s, text("m"))
+	}
+	if c.v.Generation() < before {
+		return errors.New("the generation went back")
+	}
+	return err
+}
+
+func (c *client) deadLetter(name string) error {
+	s, err := c.v.Queue(name, c.owner)
+	if err != nil {
+		return err
+	}
+	err = s.Do(func(q *queue.Queue, now hook.Instant) {
+		var items []queue.Settled
+		consumer := &queue.Consumer{Queue: s}
+		q.Get(now, consumer, func(d queue.Delivery, _ int) {
+			items = append(items, queue.Settled{Ref: d.Ref, Consumer: consumer})
+		})
+		q.Settle(now, queue.Reject, items)
+	})
+	if errors.Is(err, queue.ErrGone) {
+		return nil
+	}
+	return err
+}
+
+// consistent checks that bindings and what notes them at their ends agree.
+func (v *VHost) consistent(t *testing.T) {
+	t.Helper()
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	noted := map[destination]map[*exchange]bool{}
+	note := func(d destination, sources []*exchange) {
+		noted[d] = map[*exchange]bool{}
+		for _, x := range sources {
+			noted[d][x] = true
+		}
+	}
+	for name, e := range v.queues {
+		if e.shell.Config().Name != name {
+			t.Errorf("queue %s is in the table as %s", e.shell.Config().Name, name)
+		}
+		if e.more != nil {
+			note(destination{queue: e.shell}, e.more.sources)
+		}
+	}
+	for _, x := range v.exchanges {
+		note(destination{exchange: x}, x.sources)
+	}
+	for _, x := range v.exchanges {
+		if x.table == nil {
+			continue
+		}
+		for b := range x.table.All() {
+			if !noted[b.Destination][x] {
+				t.Errorf("a binding from %s to %s is not noted there", x.Name, b.Destination.name())
+			}
+		}
+	}
+	for d, sources := range noted {
+		for x := range sources {
+			if v.exchanges[x.Name] != x || !x.leadsTo(d) {
+				t.Errorf("%s notes a binding from %s", d.name(), x.Name)
+			}
+		}
+	}
+}

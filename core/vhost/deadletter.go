@@ -1,0 +1,301 @@
+package vhost
+
+import (
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/death"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// DeadLetter publishes the messages that a queue gave up to where its plugins say. It is part of [queue.Host]. A message
+// for an exchange that does not exist is dropped, one for an exchange that leads nowhere too, and one that would go round
+// for ever does not enter the queue where it would [RabbitMQ: dlx.html]. Messages for the same queue leave as one batch, in
+// order.
+func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.Dead) {
+	b := burials.Get().(*burial)
+	b.vhost, b.from, b.now = v, from, now
+	b.expected = 0
+	for i := range ds {
+		b.expected += len(ds[i].Props) + len(ds[i].Body) + recordSize
+	}
+	for i := range ds {
+		b.bury(&ds[i])
+	}
+	b.publish()
+	v.deaths.add(&b.count)
+	b.release()
+}
+
+// burial is one run of dead-lettering and the memory it works in.
+type burial struct {
+	vhost    *VHost
+	from     *queue.Config
+	now      hook.Instant
+	recorder death.Recorder
+	keys     [][]byte
+	count    outcomes
+
+	// The message at hand.
+	props []byte // with the death recorded
+	read  bool   // its headers were looked at to route it
+
+	// Where the last message went: the next one may go there, too.
+	target *hook.Target
+	key    []byte
+	same   bool // nothing but target and key decided
+	exists bool // the exchange does
+	origin *queue.Origin
+	shells []*queue.Shell
+	places []int // of shells, in outs
+
+	outs  []out
+	index map[*queue.Shell]int // places in outs, once they are many
+
+	block    *queue.Block // new bytes go here
+	used     int
+	expected int // bytes still to come, roughly
+
+	headers func() amqp.RawTable
+}
+
+// out is what leaves for one queue.
+type out struct {
+	shell *queue.Shell
+	batch *queue.Batch
+}
+
+var burials = sync.Pool{New: func() any {
+	b := &burial{}
+	b.headers = b.newHeaders
+	return b
+}}
+
+// recordSize is about what a record of a death adds to a message.
+const recordSize = 640
+
+// bury sends one message on its way.
+func (b *burial) bury(d *queue.Dead) {
+	idx, err := amqp.ScanProps(d.Props)
+	if err != nil { // a session checked them
+		b.count[d.Reason][unroutable]++
+		return
+	}
+	cc := b.copies(d, idx.Headers(d.Props))
+	known := b.knows(d, cc)
+	if !known || len(b.shells) > 0 {
+		b.record(d, cc)
+	}
+	if !known {
+		b.resolve(d, cc)
+	}
+	switch {
+	case !b.exists:
+		b.count[d.Reason][disabled]++
+	case len(b.shells) == 0:
+		b.count[d.Reason][unroutable]++
+	default:
+		b.send(d, &idx)
+	}
+}
+
+// copies returns the keys in the CC header, as long as they count: once a message was routed by another key than its own
+// they do not. Whether it was shows in its last death, which has the keys it was published with before.
+func (b *burial) copies(d *queue.Dead, headers amqp.RawTable) []string {
+	cc, _, err := death.SenderSelected(headers)
+	if err != nil || len(cc) == 0 || d.Flags&queue.Recorded == 0 {
+		return cc
+	}
+	before := lastKeys(headers)
+	if len(before) <= len(cc) || before[0] != any(string(d.Key)) {
+		return nil
+	}
+	return cc
+}
+
+func lastKeys(headers amqp.RawTable) amqp.Array {
+	v, _, _ := headers.Lookup("x-death")
+	deaths, _ := v.(amqp.Array)
+	if len(deaths) == 0 {
+		return nil
+	}
+	last, _ := deaths[0].(amqp.Table)
+	keys, _ := last.Lookup("routing-keys")
+	list, _ := keys.(amqp.Array)
+	return list
+}
+
+// record writes the message's properties with its death into the block.
+func (b *burial) record(d *queue.Dead, cc []string) {
+	b.keys = death.Keys(b.keys[:0], d.Key, cc, d.BCC)
+	b.recorder.Prepare(death.Death{Queue: b.from.Name, Reason: d.Reason, Exchange: d.Exchange, Keys: b.keys, At: b.now})
+	b.room(len(d.Props) + len(d.Body) + recordSize)
+	// It fails on properties that cannot be scanned alone, and these were.
+	b.props, _ = b.recorder.Append(b.block.Buf[b.used:b.used], d.Props, d.Flags&queue.Recorded != 0)
+}
+
+// room sees to it that the block has room for about size more bytes.
+func (b *burial) room(size int) {
+	if b.block != nil && b.used+size <= len(b.block.Buf) {
+		return
+	}
+	const most = 256 << 10
+	if b.block != nil {
+		b.block.Release()
+	}
+	b.block, b.used = queue.NewBlock(max(size, min(b.expected, most))), 0
+	b.expected -= len(b.block.Buf)
+}
+
+// knows says whether the message goes where the one before it went.
+func (b *burial) knows(d *queue.Dead, cc []string) bool {
+	if !b.same || b.target != d.Target {
+		return false
+	}
+	return d.Target.HasKey || len(cc)+len(d.BCC) == 0 && string(b.key) == string(d.Key)
+}
+
+// resolve finds the queues the message goes to.
+func (b *burial) resolve(d *queue.Dead, cc []string) {
+	m := message{key: d.Target.Key, headers: b.headers}
+	b.origin = &queue.Origin{Exchange: d.Target.Exchange, Key: d.Target.Key}
+	if !d.Target.HasKey {
+		m.key, m.extra = string(d.Key), slices.Concat(cc, d.BCC)
+		b.origin.Key, b.origin.CC, b.origin.BCC = m.key, cc, slices.Clone(d.BCC)
+	}
+	b.read = false
+	b.shells, b.exists = b.vhost.routeDead(d.Target.Exchange, m, b.shells[:0])
+	b.target, b.key = d.Target, append(b.key[:0], m.key...)
+	b.same = !b.read && len(m.extra) == 0
+	b.places = b.places[:0]
+	for _, s := range b.shells {
+		b.places = append(b.places, b.place(s))
+	}
+}
+
+// newHeaders are the headers that exchanges see: those with the death in them.
+func (b *burial) newHeaders() amqp.RawTable {
+	b.read = true
+	idx, err := amqp.ScanProps(b.props)
+	if err != nil {
+		return nil
+	}
+	return idx.Headers(b.props)
+}
+
+// place finds what leaves for a queue.
+func (b *burial) place(s *queue.Shell) int {
+	const few = 16
+	if len(b.outs) < few {
+		if i := slices.IndexFunc(b.outs, func(o out) bool { return o.shell == s }); i >= 0 {
+			return i
+		}
+	} else {
+		b.note()
+		if i, ok := b.index[s]; ok {
+			return i
+		}
+		b.index[s] = len(b.outs)
+	}
+	b.outs = append(b.outs, out{shell: s})
+	return len(b.outs) - 1
+}
+
+// note begins the index of outs.
+func (b *burial) note() {
+	if len(b.index) > 0 {
+		return
+	}
+	if b.index == nil {
+		b.index = map[*queue.Shell]int{}
+	}
+	for i, o := range b.outs {
+		b.index[o.shell] = i
+	}
+}
+
+// send adds the message to what leaves for its queues, but for those where it would close a cycle.
+func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
+	p := queue.Publish{Origin: b.origin, Flags: d.Flags&queue.Persistent | queue.Recorded | queue.HasHeaders}
+	if priority, ok := idx.Priority(d.Props); ok {
+		p.Priority, p.Flags = priority, p.Flags|queue.HasPriority
+	}
+	history, sent := b.recorder.History(), false
+	for i, s := range b.shells {
+		if name := s.Config().Name; history.Cycle(name) {
+			b.vhost.warn(history, name)
+			continue
+		}
+		if !sent {
+			b.keep(&p, d.Body)
+			sent = true
+		}
+		b.outs[b.places[i]].add(p, b.block)
+	}
+	if sent {
+		b.count[d.Reason][routed]++
+		return
+	}
+	b.count[d.Reason][cycle]++
+}
+
+// keep makes the new properties and a copy of the body part of the block.
+func (b *burial) keep(p *queue.Publish, body []byte) {
+	p.Props = slices.Clip(b.props)
+	if unsafe.SliceData(b.props) == unsafe.SliceData(b.block.Buf[b.used:]) { // else they had no room in it
+		b.used += len(b.props)
+	}
+	if len(body) > len(b.block.Buf)-b.used {
+		p.Body = slices.Clone(body)
+		return
+	}
+	end := b.used + copy(b.block.Buf[b.used:], body)
+	p.Body = b.block.Buf[b.used:end:end]
+	b.used = end
+}
+
+func (o *out) add(p queue.Publish, block *queue.Block) {
+	if o.batch == nil {
+		o.batch = queue.NewBatch()
+	}
+	o.batch.Hold(block)
+	o.batch.Messages = append(o.batch.Messages, p)
+}
+
+// publish sends everything off.
+func (b *burial) publish() {
+	for _, o := range b.outs {
+		if o.batch != nil {
+			o.shell.PublishAsync(o.batch)
+		}
+	}
+	if b.block != nil {
+		b.block.Release()
+	}
+}
+
+// release gives b back. It keeps no queue and no message.
+func (b *burial) release() {
+	clear(b.outs)
+	clear(b.shells)
+	const many = 4096
+	if len(b.index) > many {
+		b.index = nil // it would have to be cleared after every run
+	}
+	clear(b.index)
+	clear(b.keys[:cap(b.keys)])
+	b.outs, b.shells = b.outs[:0], b.shells[:0]
+	b.vhost, b.from, b.props, b.target, b.origin, b.block = nil, nil, nil, nil, nil, nil
+	b.same, b.count = false, outcomes{}
+	burials.Put(b)
+}
+
+// warn logs a cycle the first time.
+func (v *VHost) warn(h *death.History, name string) {
+	if v.cycles.First(h, name) {
+		v.log.Warn(h.Warning(name), "queue", name) //nolint:sloglint // RabbitMQ's text: operators look for it
+	}
+}

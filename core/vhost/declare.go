@@ -1,0 +1,182 @@
+package vhost
+
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// QueueDeclare asks for a queue.
+type QueueDeclare struct {
+	Name       string // empty: the server makes one up
+	Durable    bool
+	Exclusive  bool
+	AutoDelete bool
+	Args       amqp.Table
+
+	Owner  Owner // who asks
+	NoWait bool  // no answer is wanted: such a declaration is no use of the queue and renews no lease
+
+	// Allow, if not nil, is asked before a queue with a dead-letter exchange is created. Its error is returned as it is.
+	Allow func(deadLetterExchange string) error
+}
+
+// Declared is a queue as its declaration is answered.
+type Declared struct {
+	Shell     *queue.Shell
+	Messages  int // ready ones
+	Consumers int
+}
+
+// DeclareQueue creates a queue, or finds that there is one that is the same.
+func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
+	d.Durable = d.Durable && !d.Exclusive // an exclusive queue does not outlive its connection
+	if err := nameQueue(&d); err != nil {
+		return Declared{}, err
+	}
+	args := hookArgs(d.Args)
+	for {
+		e, exists := v.lookup(d.Name)
+		if !exists {
+			found, err := v.createQueue(d, args)
+			if found.Shell != nil || err != nil {
+				return found, err
+			}
+			continue // somebody was faster
+		}
+		err := v.equivalentQueue(e, d, args)
+		found, gone := v.stat(e.shell, err == nil && !d.NoWait)
+		if gone {
+			continue
+		}
+		return found, err
+	}
+}
+
+// CheckQueue is the passive declaration. Like the active one it is a use of the queue, unless no answer is wanted.
+func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (Declared, error) {
+	shell, err := v.Queue(name, owner)
+	if err != nil {
+		return Declared{}, err
+	}
+	found, gone := v.stat(shell, !noWait)
+	if gone {
+		return Declared{}, v.NoQueue(Sanitise(name))
+	}
+	return found, nil
+}
+
+// stat looks at a queue and, if it is used that way, renews its lease; that of a quorum queue it does not [RabbitMQ:
+// ttl.html#queue-ttl]. A queue that is gone is taken out of the table.
+func (v *VHost) stat(shell *queue.Shell, use bool) (d Declared, gone bool) {
+	d.Shell = shell
+	use = use && shell.Config().Kind != queue.Quorum
+	err := shell.Do(func(q *queue.Queue, now hook.Instant) {
+		if use {
+			q.Touch(now)
+		}
+		s := q.Stats()
+		d.Messages, d.Consumers = s.Ready, s.Consumers
+	})
+	if err != nil {
+		v.forget(shell)
+	}
+	return d, err != nil
+}
+
+// nameQueue checks the name or makes one up.
+func nameQueue(d *QueueDeclare) error {
+	d.Name = Sanitise(d.Name)
+	if d.Name != "" {
+		return checkNew("queue", d.Name)
+	}
+	if t, _ := d.Args.Lookup(argQueueType); t == queue.Quorum || t == typeStream {
+		return refuse(Precondition, "Cannot declare a server-named queue for type rabbit_%s_queue", t)
+	}
+	d.Name = serverName(d.Args)
+	return nil
+}
+
+// equivalentQueue compares a declaration with the queue that exists.
+func (v *VHost) equivalentQueue(e entry, d QueueDeclare, args hook.Args) error {
+	owner := Owner(0)
+	if d.Exclusive {
+		owner = d.Owner
+	}
+	if e.owner() != owner {
+		return v.locked(d.Name)
+	}
+	what, cfg := v.queueName(d.Name), e.shell.Config()
+	if err := equivalentField(what, "durable", cfg.Durable, d.Durable); err != nil {
+		return err
+	}
+	if err := equivalentField(what, "auto_delete", cfg.AutoDelete, d.AutoDelete); err != nil {
+		return err
+	}
+	for i := range v.arguments {
+		a := &v.arguments[i]
+		if !supports(a, cfg.Kind) {
+			continue
+		}
+		if err := equivalentArgument(what, a.Name, queueArgument(cfg.Args, a.Name), queueArgument(args, a.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createQueue creates a queue that does not exist. Without a queue and without an error somebody was faster.
+func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (Declared, error) {
+	p, err := v.profile(d, args)
+	if err != nil {
+		return Declared{}, err
+	}
+	if err := v.checkProperties(d, p); err != nil {
+		return Declared{}, err
+	}
+	if p.deadLetters && d.Allow != nil {
+		if err := d.Allow(p.deadLetterTo); err != nil {
+			return Declared{}, err
+		}
+	}
+	return Declared{Shell: v.addQueue(d, p)}, nil
+}
+
+// checkProperties refuses what a quorum queue cannot be.
+func (v *VHost) checkProperties(d QueueDeclare, p *profile) error {
+	if p.Kind != queue.Quorum {
+		return nil
+	}
+	const wrong = "invalid property '%s' for %s"
+	switch {
+	case d.AutoDelete:
+		return refuse(Precondition, wrong, "auto-delete", v.queueName(d.Name))
+	case d.Exclusive:
+		return refuse(Precondition, wrong, "exclusive-owner", v.queueName(d.Name))
+	case !d.Durable:
+		return refuse(Precondition, wrong, "non-durable", v.queueName(d.Name))
+	}
+	return nil
+}
+
+// addQueue puts a new queue into the table; nil if the name is taken. The queue comes to be under the lock, so that one
+// whose time is up at once is in the table before it says that it is gone.
+func (v *VHost) addQueue(d QueueDeclare, p *profile) *queue.Shell {
+	cfg := p.config(d)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if _, taken := v.queues[d.Name]; taken {
+		return nil
+	}
+	e := entry{shell: queue.NewShell(cfg, v.chain, v, v.clock)}
+	if d.Exclusive {
+		e.extend().owner = d.Owner
+		v.own(e)
+	}
+	v.queues[d.Name] = e
+	v.peak = max(v.peak, len(v.queues))
+	if v.missed.Load() {
+		v.changed()
+	}
+	return e.shell
+}

@@ -1,0 +1,133 @@
+package vhost
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// A redeclaration must mean what the declaration meant. Arguments are compared by value within a class of types: ten is
+// ten, whichever integer type carries it, and is not 10.0 [RabbitMQ: queues.html#property-equivalence].
+
+// equivalentField compares a property that every object of the kind has; what names the object in the error text.
+func equivalentField[T comparable](what, name string, current, received T) error {
+	if current == received {
+		return nil
+	}
+	return inequivalent(what, name, fmt.Sprintf("'%v'", current), fmt.Sprintf("'%v'", received))
+}
+
+func inequivalent(what, name, current, received string) error {
+	return refuse(Precondition, "inequivalent arg '%s' for %s: received %s but current is %s", name, what, received, current)
+}
+
+// argument is the value of an optional argument.
+type argument struct {
+	value any
+	given bool
+}
+
+func queueArgument(args hook.Args, name string) argument {
+	v, ok := args.Lookup(name)
+	return argument{v, ok}
+}
+
+func tableArgument(t amqp.Table, name string) argument {
+	v, ok := t.Lookup(name)
+	return argument{v, ok}
+}
+
+func equivalentArgument(what, name string, current, received argument) error {
+	if current.given == received.given && (!current.given || sameValue(current.value, received.value)) {
+		return nil
+	}
+	if name == argQueueType && current.meansClassic() && received.meansClassic() {
+		return nil
+	}
+	if current.given && received.given {
+		return inequivalent(what, name, "'"+term(current.value)+"'", "'"+term(received.value)+"'")
+	}
+	return inequivalent(what, name, current.String(), received.String())
+}
+
+func (a argument) meansClassic() bool { return !a.given || a.value == queue.Classic }
+
+// String is how error texts show an argument that only one side has.
+func (a argument) String() string {
+	if !a.given {
+		return "none"
+	}
+	return "the value '" + term(a.value) + "' of type '" + amqp.TypeName(a.value) + "'"
+}
+
+func sameValue(a, b any) bool {
+	if n, ok := amqp.Integer(a); ok {
+		m, ok := amqp.Integer(b)
+		return ok && n == m
+	}
+	if f, ok := float(a); ok {
+		g, ok := float(b)
+		return ok && f == g
+	}
+	return amqp.TypeName(a) == amqp.TypeName(b) && string(encode(a)) == string(encode(b))
+}
+
+func float(v any) (float64, bool) {
+	switch f := v.(type) {
+	case float32:
+		return float64(f), true
+	case float64:
+		return f, true
+	}
+	return 0, false
+}
+
+// encode is a value as it goes over the wire, in a table of its own.
+func encode(v any) []byte {
+	return amqp.AppendTable(nil, amqp.Table{{Value: v}})
+}
+
+// maxTerm bounds what an error text shows of a value: a reply text has room for 255 bytes in all.
+const maxTerm = 200
+
+// term is a value as RabbitMQ prints it: bare text, or an Erlang term.
+func term(v any) string {
+	s, ok := v.(string)
+	if !ok {
+		s = erlang(v)
+	}
+	if len(s) > maxTerm {
+		return strings.ToValidUTF8(s[:maxTerm], "") + "..."
+	}
+	return s
+}
+
+func erlang(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "undefined"
+	case float32:
+		return erlangFloat(float64(v))
+	case float64:
+		return erlangFloat(v)
+	case amqp.Decimal:
+		return fmt.Sprintf("{%d,%d}", v.Scale, v.Value)
+	case []byte:
+		return string(v)
+	case amqp.Array, amqp.Table:
+		return "[...]"
+	}
+	return fmt.Sprint(v)
+}
+
+func erlangFloat(f float64) string {
+	s := strconv.FormatFloat(f, 'g', -1, 64)
+	if strings.ContainsAny(s, ".eIN") {
+		return s
+	}
+	return s + ".0"
+}

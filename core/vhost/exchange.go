@@ -1,0 +1,207 @@
+package vhost
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/route"
+)
+
+// Exchange describes an exchange.
+type Exchange struct {
+	Name       string
+	Type       string
+	Durable    bool
+	AutoDelete bool // it goes with the last binding it is the source of
+	Internal   bool // clients may not publish to it
+	Args       amqp.Table
+}
+
+const argAlternate = "alternate-exchange"
+
+// predeclared are the exchanges of every vhost. Clients can neither create nor delete such names.
+var predeclared = []Exchange{
+	{Name: "", Type: "direct", Durable: true},
+	{Name: "amq.direct", Type: "direct", Durable: true},
+	{Name: "amq.fanout", Type: "fanout", Durable: true},
+	{Name: "amq.topic", Type: "topic", Durable: true},
+	{Name: "amq.headers", Type: "headers", Durable: true},
+	{Name: "amq.match", Type: "headers", Durable: true},
+	{Name: "amq.rabbitmq.trace", Type: "topic", Durable: true, Internal: true},
+}
+
+// exchange is an exchange in the topology; the vhost's mutex guards it. What Exchange says never changes.
+type exchange struct {
+	Exchange
+	alternate string
+	fallsBack bool // there is an alternate
+
+	table   *route.Table[destination] // nil for the default exchange, which every queue is bound to by its name
+	sources []*exchange               // with bindings to this one
+}
+
+// destination is what a binding leads to: a queue or an exchange, the other is nil.
+type destination struct {
+	queue    *queue.Shell
+	exchange *exchange
+}
+
+func newExchange(d Exchange) *exchange {
+	x := &exchange{Exchange: d}
+	alternate, _ := d.Args.Lookup(argAlternate)
+	x.alternate, x.fallsBack = alternate.(string)
+	if kind, ok := route.ParseKind(d.Type); ok && d.Name != "" {
+		x.table = route.New[destination](kind)
+	}
+	return x
+}
+
+// Exchange returns the description of an exchange and whether it exists.
+func (v *VHost) Exchange(name string) (Exchange, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	x := v.exchanges[name]
+	if x == nil {
+		return Exchange{}, false
+	}
+	return x.Exchange, true
+}
+
+// CheckExchange is the passive declaration.
+func (v *VHost) CheckExchange(name string) error {
+	name = Sanitise(name)
+	if name == "" {
+		return errDefaultExchange
+	}
+	if _, ok := v.Exchange(name); !ok {
+		return v.NoExchange(name)
+	}
+	return nil
+}
+
+// DeclareExchange creates an exchange, or finds that there is one that is the same. allow, if not nil, is asked before an
+// exchange with an alternate is created; its error is returned as it is.
+func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) error {
+	d.Name = Sanitise(d.Name)
+	if _, ok := route.ParseKind(d.Type); !ok {
+		return refuse(Precondition, "unknown exchange type '%s'", d.Type)
+	}
+	if d.Name == "" {
+		return errDefaultExchange
+	}
+	current, ok := v.Exchange(d.Name)
+	if ok {
+		return v.equivalentExchange(current, d)
+	}
+	if err := v.checkNewExchange(d, allow); err != nil {
+		return err
+	}
+	return v.equivalentExchange(v.addExchange(d), d)
+}
+
+func (v *VHost) checkNewExchange(d Exchange, allow func(alternate string) error) error {
+	if err := checkNew("exchange", d.Name); err != nil {
+		return err
+	}
+	alternate, ok := d.Args.Lookup(argAlternate)
+	if !ok {
+		return nil
+	}
+	name, ok := alternate.(string)
+	if !ok {
+		return refuse(Precondition, "invalid type '%s' for arg '%s' in %s", amqp.TypeName(alternate), argAlternate, v.exchangeName(d.Name))
+	}
+	if allow == nil {
+		return nil
+	}
+	return allow(name)
+}
+
+// addExchange creates an exchange unless somebody was faster, and returns the one that is there.
+func (v *VHost) addExchange(d Exchange) Exchange {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if x := v.exchanges[d.Name]; x != nil {
+		return x.Exchange
+	}
+	v.exchanges[d.Name] = newExchange(d)
+	v.changed()
+	return d
+}
+
+// equivalentExchange compares a declaration with the exchange that exists. Of the arguments, only the alternate counts.
+func (v *VHost) equivalentExchange(current, received Exchange) error {
+	what := v.exchangeName(current.Name)
+	if err := equivalentField(what, "type", current.Type, received.Type); err != nil {
+		return err
+	}
+	if err := equivalentField(what, "durable", current.Durable, received.Durable); err != nil {
+		return err
+	}
+	if err := equivalentField(what, "auto_delete", current.AutoDelete, received.AutoDelete); err != nil {
+		return err
+	}
+	if err := equivalentField(what, "internal", current.Internal, received.Internal); err != nil {
+		return err
+	}
+	return equivalentArgument(what, argAlternate, tableArgument(current.Args, argAlternate), tableArgument(received.Args, argAlternate))
+}
+
+// DeleteExchange deletes an exchange with its bindings, those from it and those to it. One that does not exist is as good
+// as deleted.
+func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
+	name = Sanitise(name)
+	if name == "" {
+		return errDefaultExchange
+	}
+	if strings.HasPrefix(name, reservedPrefix) {
+		return refuse(AccessRefused, "deletion of system %s not allowed", v.exchangeName(name))
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	x := v.exchanges[name]
+	if x == nil {
+		return nil
+	}
+	if ifUnused && x.table.Len() > 0 {
+		return refuse(Precondition, "%s in use", v.exchangeName(name))
+	}
+	v.removeExchange(x)
+	return nil
+}
+
+// removeExchange deletes x, and then every auto-delete exchange that lost its last binding by it. The caller holds mu.
+func (v *VHost) removeExchange(x *exchange) {
+	doomed := []*exchange{x}
+	for len(doomed) > 0 {
+		x, doomed = doomed[len(doomed)-1], doomed[:len(doomed)-1]
+		delete(v.exchanges, x.Name)
+		for b := range x.table.All() {
+			v.unlink(x, b.Destination)
+		}
+		for _, source := range x.sources {
+			source.table.RemoveDestination(destination{exchange: x})
+			if source.unused() {
+				doomed = append(doomed, source)
+			}
+		}
+	}
+	v.changed()
+}
+
+// unused says that an exchange has to go, having just lost a binding.
+func (x *exchange) unused() bool { return x.AutoDelete && x.table.Len() == 0 }
+
+// Exchanges lists all exchanges by name.
+func (v *VHost) Exchanges() []Exchange {
+	v.mu.RLock()
+	all := make([]Exchange, 0, len(v.exchanges))
+	for _, x := range v.exchanges {
+		all = append(all, x.Exchange)
+	}
+	v.mu.RUnlock()
+	slices.SortFunc(all, func(a, b Exchange) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}

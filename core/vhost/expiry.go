@@ -1,0 +1,62 @@
+package vhost
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// expiryLog tells the operator of queues that expired: each of them as long as they are few, and how many when they are
+// not.
+type expiryLog struct {
+	log *slog.Logger
+
+	mu       sync.Mutex // guards what follows
+	tokens   int        // lines that may be logged
+	refilled hook.Instant
+	unlogged int // queues since the last line
+}
+
+const (
+	expiryBurst  = 20                     // lines at a time
+	expiryRefill = 100 * time.Millisecond // until there may be one more
+)
+
+func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why queue.Departure) {
+	single, unlogged := l.admit(now)
+	switch {
+	case single:
+		l.log.Info("queue expired", "queue", q.Name, "reason", hook.ReasonQueueExpired.String(), "idle", why.Idle,
+			"messages_dropped", why.Messages, "expired_unlogged", unlogged)
+	case powerOfTen(unlogged):
+		l.log.Info("many queues expire", "reason", hook.ReasonQueueExpired.String(), "expired_unlogged", unlogged)
+	}
+}
+
+// admit says whether a queue gets a line of its own, and how many did not since the last one that did.
+func (l *expiryLog) admit(now hook.Instant) (single bool, unlogged int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if more := int(now.Sub(l.refilled) / expiryRefill); more > 0 || l.refilled == 0 {
+		l.refilled = now
+		l.tokens = min(l.tokens+max(more, 0), expiryBurst)
+	}
+	if l.tokens == 0 {
+		l.unlogged++
+		return false, l.unlogged
+	}
+	l.tokens--
+	unlogged, l.unlogged = l.unlogged, 0
+	return true, unlogged
+}
+
+// powerOfTen is true for 10, 100 and so on.
+func powerOfTen(n int) bool {
+	for n > 10 && n%10 == 0 {
+		n /= 10
+	}
+	return n == 10
+}

@@ -1,0 +1,215 @@
+package vhost
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// plugin stands in for the real ones: it has their arguments, expires idle queues and dead-letters what is dropped.
+type plugin struct{}
+
+func (plugin) Arguments() []hook.Argument {
+	millis := func(v any, _ hook.Args) error { return hook.CheckInt(v, 0, hook.MaxMillis) }
+	return []hook.Argument{
+		{Name: "x-message-ttl", Check: millis},
+		{Name: "x-expires", Check: func(v any, _ hook.Args) error { return hook.CheckInt(v, 1, hook.MaxMillis) }},
+		{Name: "x-max-length-bytes", Check: millis, QueueTypes: every},
+		{Name: "x-dead-letter-exchange", Check: func(v any, _ hook.Args) error {
+			if _, ok := v.(string); !ok {
+				return &hook.ArgTypeError{Type: hook.TypeName(v)}
+			}
+			return nil
+		}},
+		{Name: "x-dead-letter-routing-key"},
+		{Name: "x-dead-letter-strategy", QueueTypes: onlyQuorum},
+	}
+}
+
+func (plugin) Strategies() []string    { return []string{"usual", "other"} }
+func (plugin) DefaultStrategy() string { return "usual" }
+
+func (plugin) Attach(q hook.Queue) hook.Hooks {
+	var h hook.Hooks
+	if lease := hook.IntSetting(q, "expires"); lease.Set() {
+		h.OnIdle = func(now hook.Instant, idle time.Duration, v *hook.Verdict) {
+			if idle >= time.Duration(lease.N())*time.Millisecond {
+				v.Action, v.Reason = hook.Drop, hook.ReasonQueueExpired
+				return
+			}
+			v.Deadline = now.Add(-idle).AddMillis(lease.N())
+		}
+	}
+	exchange, ok := hook.StringSetting(q, "dead-letter-exchange")
+	if !ok {
+		return h
+	}
+	target := &hook.Target{Exchange: exchange}
+	target.Key, target.HasKey = hook.StringSetting(q, "dead-letter-routing-key")
+	h.OnHead = func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+		for i := range vs {
+			if vs[i].Action == hook.Drop {
+				vs[i].Action, vs[i].Target = hook.Route, target
+			}
+		}
+	}
+	return h
+}
+
+// lines is what was logged.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for line := range strings.Lines(l.b.String()) {
+		if strings.Contains(line, part) {
+			n++
+		}
+	}
+	return n
+}
+
+func newVHost(tb testing.TB) (*VHost, *lines) {
+	tb.Helper()
+	c, err := chain.New([]chain.Named{{Name: "fake", Plugin: plugin{}}}, chain.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	log := &lines{}
+	return New(Config{Name: "/", Chain: c, Clock: queue.NewClock(), Log: slog.New(slog.NewTextHandler(log, nil))}), log
+}
+
+// want fails unless err is an *Error of that kind with that text.
+func want(t *testing.T, err error, kind Kind, text string) {
+	t.Helper()
+	e, ok := err.(*Error) //nolint:errorlint // it is not wrapped: sessions show its text
+	if !ok {
+		t.Fatalf("got error %v, want %q", err, text)
+	}
+	if e.Kind != kind || e.Text != text {
+		t.Fatalf("got kind %d, text\n%s\nwant kind %d, text\n%s", e.Kind, e.Text, kind, text)
+	}
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// args makes a table of names and values in turn.
+func args(pairs ...any) amqp.Table {
+	var t amqp.Table
+	for i := 0; i < len(pairs); i += 2 {
+		name, _ := pairs[i].(string)
+		t = append(t, amqp.Field{Key: name, Value: pairs[i+1]})
+	}
+	return t
+}
+
+// declare creates a queue that must be possible.
+func declare(tb testing.TB, v *VHost, name string, pairs ...any) *queue.Shell {
+	tb.Helper()
+	d, err := v.DeclareQueue(QueueDeclare{Name: name, Durable: true, Args: args(pairs...)})
+	must(tb, err)
+	return d.Shell
+}
+
+func exchangeOf(tb testing.TB, v *VHost, name, kind string, pairs ...any) {
+	tb.Helper()
+	must(tb, v.DeclareExchange(Exchange{Name: name, Type: kind, Args: args(pairs...)}, nil))
+}
+
+func bind(tb testing.TB, v *VHost, source, queue, key string, pairs ...any) {
+	tb.Helper()
+	must(tb, v.Bind(Binding{Source: source, Destination: queue, Key: key, Args: args(pairs...)}, 0))
+}
+
+func bindExchange(tb testing.TB, v *VHost, source, destination, key string) {
+	tb.Helper()
+	must(tb, v.Bind(Binding{Source: source, Destination: destination, ToExchange: true, Key: key}, 0))
+}
+
+// publish puts a message into a queue, without routing it.
+func publish(s *queue.Shell, messages ...queue.Publish) {
+	b := queue.NewBatch()
+	b.Messages = append(b.Messages, messages...)
+	s.Publish(b)
+}
+
+func text(body string) queue.Publish {
+	return queue.Publish{Origin: &queue.Origin{Exchange: "first", Key: "key"}, Props: []byte{0, 0}, Body: []byte(body)}
+}
+
+// got is a message taken from a queue.
+type got struct {
+	exchange, key, body string
+	redelivered         bool
+	props               amqp.Properties
+}
+
+// take gets one message and acknowledges it.
+func take(t *testing.T, s *queue.Shell) (m got, ok bool) {
+	t.Helper()
+	err := s.Do(func(q *queue.Queue, now hook.Instant) {
+		ok = q.Get(now, &queue.Consumer{Queue: s, NoAck: true}, func(d queue.Delivery, _ int) {
+			m = got{exchange: string(d.Exchange), key: string(d.Key), body: string(d.Body), redelivered: d.Redelivered}
+			m.props, _ = amqp.ParseProperties(bytes.Clone(d.Props))
+		})
+	})
+	must(t, err)
+	return m, ok
+}
+
+// leave takes every message of a queue out and settles it in the given way.
+func leave(tb testing.TB, s *queue.Shell, kind queue.SettleKind) {
+	tb.Helper()
+	var items []queue.Settled
+	c := &queue.Consumer{Queue: s}
+	err := s.Do(func(q *queue.Queue, now hook.Instant) {
+		for q.Get(now, c, func(d queue.Delivery, _ int) { items = append(items, queue.Settled{Ref: d.Ref, Consumer: c}) }) {
+		}
+	})
+	must(tb, err)
+	s.Settle(kind, items)
+}
+
+// names routes a message and returns the names of its queues in the order it was routed.
+func names(t *testing.T, v *VHost, exchange, key string, extra ...string) string {
+	t.Helper()
+	shells, err := v.Route(exchange, key, nil, extra, nil)
+	must(t, err)
+	return join(shells)
+}
+
+func join(shells []*queue.Shell) string {
+	var all []string
+	for _, s := range shells {
+		all = append(all, s.Config().Name)
+	}
+	return strings.Join(all, " ")
+}

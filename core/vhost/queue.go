@@ -1,0 +1,203 @@
+package vhost
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// entry is a queue in the table. Most queues are just that: what only some need is kept apart.
+type entry struct {
+	shell *queue.Shell
+	more  *more
+}
+
+// more is what a queue has that is exclusive or bound to something.
+type more struct {
+	owner   Owner
+	sources []*exchange // with bindings to the queue
+}
+
+func (e *entry) extend() *more {
+	if e.more == nil {
+		e.more = &more{}
+	}
+	return e.more
+}
+
+func (e entry) owner() Owner {
+	if e.more == nil {
+		return 0
+	}
+	return e.more.owner
+}
+
+// lookup finds a queue by name.
+func (v *VHost) lookup(name string) (entry, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	e, ok := v.queues[name]
+	return e, ok
+}
+
+// accessible refuses exclusive queues of other connections.
+func (v *VHost) accessible(name string, e entry, owner Owner) error {
+	if o := e.owner(); o != 0 && o != owner {
+		return v.locked(name)
+	}
+	return nil
+}
+
+// Queue returns a queue that owner may use. A shell that turns out to be gone when it is used means that the queue does not
+// exist any more: see [VHost.NoQueue].
+func (v *VHost) Queue(name string, owner Owner) (*queue.Shell, error) {
+	name = Sanitise(name)
+	e, ok := v.lookup(name)
+	if !ok {
+		return nil, v.NoQueue(name)
+	}
+	if err := v.accessible(name, e, owner); err != nil {
+		return nil, err
+	}
+	return e.shell, nil
+}
+
+// do runs fn on the turn of a queue that owner may use. A queue that is gone is taken out of the table.
+func (v *VHost) do(name string, owner Owner, fn func(q *queue.Queue, now hook.Instant)) error {
+	shell, err := v.Queue(name, owner)
+	if err != nil {
+		return err
+	}
+	if shell.Do(fn) != nil {
+		v.forget(shell)
+		return v.NoQueue(Sanitise(name))
+	}
+	return nil
+}
+
+// PurgeQueue drops the ready messages of a queue and returns how many there were.
+func (v *VHost) PurgeQueue(name string, owner Owner) (messages int, err error) {
+	err = v.do(name, owner, func(q *queue.Queue, now hook.Instant) { messages = q.Purge(now) })
+	return messages, err
+}
+
+// DeleteQueue deletes a queue and returns how many ready messages went with it. One that does not exist is as good as
+// deleted.
+func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (messages int, err error) {
+	name = Sanitise(name)
+	e, ok := v.lookup(name)
+	if !ok {
+		return 0, nil
+	}
+	if err := v.accessible(name, e, owner); err != nil {
+		return 0, err
+	}
+	if e.shell.Do(func(q *queue.Queue, _ hook.Instant) { messages, err = q.Delete(ifUnused, ifEmpty) }) != nil {
+		err = nil // gone already
+	}
+	switch {
+	case errors.Is(err, queue.ErrInUse):
+		return 0, refuse(Precondition, "%s in use", v.queueName(name))
+	case errors.Is(err, queue.ErrNotEmpty):
+		return 0, refuse(Precondition, "%s not empty", v.queueName(name))
+	}
+	v.forget(e.shell)
+	return messages, nil
+}
+
+// Leave deletes the exclusive queues of a connection, which must not ask for anything any more.
+func (v *VHost) Leave(owner Owner) {
+	v.mu.Lock()
+	shells := v.owned[owner]
+	delete(v.owned, owner)
+	v.mu.Unlock()
+	for shell := range shells {
+		// An error means that it is gone already.
+		_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+		v.forget(shell)
+	}
+}
+
+// Gone takes a queue that deleted itself out of the table. It is part of [queue.Host].
+func (v *VHost) Gone(s *queue.Shell, why queue.Departure) {
+	v.forget(s)
+	if why.Reason == queue.GoneExpired {
+		v.expiry.expired(v.clock(), s.Config(), why)
+	}
+}
+
+// forget takes a queue that is gone out of the table, with its bindings. It does nothing when that has been done, even if
+// there is another queue by that name now.
+func (v *VHost) forget(s *queue.Shell) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	name := s.Config().Name
+	e := v.queues[name]
+	if e.shell != s {
+		return
+	}
+	delete(v.queues, name)
+	v.shrink()
+	v.changed()
+	if e.more == nil {
+		return
+	}
+	v.disown(e)
+	for _, x := range e.more.sources {
+		x.table.RemoveDestination(destination{queue: s})
+		if x.unused() {
+			v.removeExchange(x)
+		}
+	}
+}
+
+// own notes whose an exclusive queue is. The caller holds mu.
+func (v *VHost) own(e entry) {
+	owner := e.owner()
+	if owner == 0 {
+		return
+	}
+	shells := v.owned[owner]
+	if shells == nil {
+		shells = map[*queue.Shell]struct{}{}
+		v.owned[owner] = shells
+	}
+	shells[e.shell] = struct{}{}
+}
+
+// disown undoes own.
+func (v *VHost) disown(e entry) {
+	owner := e.owner()
+	shells := v.owned[owner]
+	delete(shells, e.shell)
+	if len(shells) == 0 {
+		delete(v.owned, owner)
+	}
+}
+
+// shrink makes the table anew when few queues are left of many: a map never gives memory back. The caller holds mu.
+func (v *VHost) shrink() {
+	const small = 1024
+	if v.peak <= small || len(v.queues) > v.peak/8 {
+		return
+	}
+	queues := make(map[string]entry, 2*len(v.queues))
+	maps.Copy(queues, v.queues)
+	v.queues, v.peak = queues, len(queues)
+}
+
+// Queues lists all queues by name. Some may be gone when they are used.
+func (v *VHost) Queues() []*queue.Shell {
+	v.mu.RLock()
+	all := make([]*queue.Shell, 0, len(v.queues))
+	for _, e := range v.queues {
+		all = append(all, e.shell)
+	}
+	v.mu.RUnlock()
+	slices.SortFunc(all, func(a, b *queue.Shell) int { return strings.Compare(a.Config().Name, b.Config().Name) })
+	return all
+}

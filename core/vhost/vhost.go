@@ -1,0 +1,91 @@
+// Package vhost is a virtual host: its exchanges and bindings, the table of its queues, and what happens between them, that
+// is routing and dead-lettering.
+//
+// A vhost is called by sessions, for what clients ask, and by the queues themselves, as their [queue.Host]. Refusals are an
+// [*Error] with RabbitMQ's text; only sessions make reply codes of them.
+package vhost
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/death"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Owner is a connection, as far as exclusive queues are concerned: a number of its own in this process. 0 is nobody.
+type Owner = uint64
+
+// Config is what a vhost needs of its broker.
+type Config struct {
+	Name  string
+	Chain *chain.Chain
+	Clock queue.Clock
+	Log   *slog.Logger
+}
+
+// VHost is one virtual host. Any goroutine may use it, queues' turns included.
+type VHost struct {
+	name      string
+	chain     *chain.Chain
+	clock     queue.Clock
+	log       *slog.Logger
+	arguments []hook.Argument // known ones: the core's, then the plugins'
+
+	// mu guards the topology: everything from here to generation. It is never held while a method of a queue's shell is
+	// called: that may run the queue's turn, and turns call back into the vhost.
+	mu        sync.RWMutex
+	exchanges map[string]*exchange
+	queues    map[string]entry
+	peak      int                                 // the most queues there were since the map was made
+	owned     map[Owner]map[*queue.Shell]struct{} // exclusive queues
+	profiles  map[string]*profile                 // by encoded arguments
+
+	generation atomic.Uint64
+	missed     atomic.Bool // a message for a queue that does not exist was routed since generation changed
+
+	deaths tally
+	cycles death.Warnings
+	expiry expiryLog
+}
+
+var _ queue.Host = (*VHost)(nil)
+
+// New returns a vhost with the exchanges every vhost has [AMQP 3.1.3.1].
+func New(c Config) *VHost {
+	log := c.Log.With("vhost", c.Name)
+	v := &VHost{
+		name: c.Name, chain: c.Chain, clock: c.Clock, log: log,
+		arguments: slices.Concat(coreArguments, c.Chain.Arguments()),
+		exchanges: map[string]*exchange{},
+		queues:    map[string]entry{},
+		owned:     map[Owner]map[*queue.Shell]struct{}{},
+		profiles:  map[string]*profile{},
+		expiry:    expiryLog{log: log, tokens: expiryBurst},
+	}
+	for _, x := range predeclared {
+		v.exchanges[x.Name] = newExchange(x)
+	}
+	return v
+}
+
+// Name returns the name of the vhost.
+func (v *VHost) Name() string { return v.name }
+
+// Generation changes whenever a message could be routed differently than before. A route is good for as long as the
+// generation that was read before it was asked for.
+func (v *VHost) Generation() uint64 { return v.generation.Load() }
+
+// changed makes every remembered route worthless. The caller holds mu for writing.
+func (v *VHost) changed() {
+	v.missed.Store(false)
+	v.generation.Add(1)
+}
+
+// encoded is a table as a key to look it up by.
+func encoded(t amqp.Table) string { return string(amqp.AppendTable(nil, t)) }
