@@ -156,8 +156,8 @@ func (c *Chain) Attach(q hook.Queue) *Hooks {
 	return h
 }
 
-// Memo remembers the hooks of queues that are alike. The zero value is empty;
-// any goroutine may use it.
+// Memo remembers the hooks that one chain has for queues that are alike. The
+// zero value is empty; any goroutine may use it.
 type Memo struct{ hooks atomic.Pointer[Hooks] }
 
 // AttachLike is Attach for one of several queues of the same vhost, type,
@@ -174,9 +174,10 @@ func (c *Chain) AttachLike(q hook.Queue, memo *Memo) *Hooks {
 	return h
 }
 
-func (c *Chain) attach(q hook.Queue) (hs *Hooks, shared bool) {
+// attach also reports whether every plugin lets queues like q share the Hooks.
+func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 	var h Hooks
-	shared = true
+	shared := true
 	owner := c.owners[q.Strategy()]
 	var head, requeue []step // collected apart: the steps of a point lie together
 	for i := range c.parts {

@@ -63,7 +63,7 @@ func TestPanicsAreReported(t *testing.T) {
 func TestPanicInAttach(t *testing.T) {
 	c, h := attach(t,
 		fake{attach: func(hook.Queue) hook.Hooks { panic("oh") }},
-		at(onEnqueue, fixed(expired)))
+		at(onEnqueue, set(expired)))
 	if got := ask(h, onEnqueue, hook.Message{}, hook.Verdict{}); got != expired {
 		t.Errorf("got %+v, want %+v", got, expired)
 	}

@@ -72,7 +72,6 @@ var (
 	deadline  = func(t hook.Instant) batchFunc { return each(func(_ *hook.Message, v *hook.Verdict) { v.Deadline = t }) }
 	state     = func(n int64) batchFunc { return each(func(_ *hook.Message, v *hook.Verdict) { v.State = n }) }
 	inForce   = func(v hook.Verdict, m hook.Message) hook.Verdict { v.Deadline, v.State = m.Deadline, m.State; return v }
-	fixed     = func(v hook.Verdict) batchFunc { return set(v) }
 	panicking = func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
 		for i := range vs {
 			vs[i] = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonMaxLen, Deadline: 1, State: 1}
@@ -91,12 +90,12 @@ func TestFold(t *testing.T) {
 		want    hook.Verdict
 		faults  int
 	}{
-		{name: "the last word wins", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, fixed(expired)), at(onEnqueue, fixed(routed))}, want: routed},
-		{name: "and may be Keep", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, fixed(expired)), at(onEnqueue, set(hook.Verdict{}))}},
+		{name: "the last word wins", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(expired)), at(onEnqueue, set(routed))}, want: routed},
+		{name: "and may be Keep", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(expired)), at(onEnqueue, set(hook.Verdict{}))}},
 		{
 			name: "each sees its predecessor's", point: onEnqueue,
 			plugins: []hook.Plugin{
-				at(onEnqueue, fixed(expired)),
+				at(onEnqueue, set(expired)),
 				at(onEnqueue, each(func(_ *hook.Message, v *hook.Verdict) {
 					if *v == expired {
 						*v = routed
@@ -105,8 +104,8 @@ func TestFold(t *testing.T) {
 			},
 			want: routed,
 		},
-		{name: "Refuse ends it", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, fixed(refused)), at(onEnqueue, fixed(routed))}, want: refused},
-		{name: "Refuse in the middle", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, fixed(expired)), at(onEnqueue, fixed(refused)), at(onEnqueue, fixed(routed))}, want: refused},
+		{name: "Refuse ends it", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(refused)), at(onEnqueue, set(routed))}, want: refused},
+		{name: "Refuse in the middle", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(expired)), at(onEnqueue, set(refused)), at(onEnqueue, set(routed))}, want: refused},
 		{name: "nacked all the same", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(hook.Verdict{Nack: true}))}, want: hook.Verdict{Nack: true}},
 
 		{name: "a deadline moves earlier", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, deadline(50)), at(onEnqueue, deadline(40))}, want: hook.Verdict{Deadline: 40}},
@@ -125,25 +124,25 @@ func TestFold(t *testing.T) {
 		{name: "what is in force", point: onHead, plugins: []hook.Plugin{at(onHead, asIs)}, message: due, want: hook.Verdict{Deadline: 900, State: 9}},
 		{name: "renewed by the strategy", point: onHead, plugins: []hook.Plugin{strategyAt(onHead, deadline(5000))}, message: due, want: hook.Verdict{Deadline: 5000, State: 9}},
 		{name: "not by others", point: onHead, plugins: []hook.Plugin{at(onHead, deadline(5000))}, message: due, want: hook.Verdict{Deadline: 900, State: 9}},
-		{name: "expired", point: onHead, plugins: []hook.Plugin{at(onHead, fixed(expired))}, message: due, want: inForce(expired, due)},
+		{name: "expired", point: onHead, plugins: []hook.Plugin{at(onHead, set(expired))}, message: due, want: inForce(expired, due)},
 		{name: "leaving", point: onHead, plugins: []hook.Plugin{at(onHead, asIs)}, message: leaving, start: rejected, want: inForce(rejected, leaving)},
-		{name: "leaving by another door", point: onHead, plugins: []hook.Plugin{at(onHead, fixed(routed))}, message: leaving, start: rejected, want: inForce(routed, leaving)},
+		{name: "leaving by another door", point: onHead, plugins: []hook.Plugin{at(onHead, set(routed))}, message: leaving, start: rejected, want: inForce(routed, leaving)},
 		{name: "leaving stays leaving", point: onHead, plugins: []hook.Plugin{at(onHead, set(hook.Verdict{}))}, message: leaving, start: rejected, want: inForce(rejected, leaving), faults: 1},
 
 		{name: "requeue", point: onRequeue, plugins: []hook.Plugin{strategyAt(onRequeue, deadline(5000))}, message: due, want: hook.Verdict{Deadline: 5000, State: 9}},
 		{name: "requeue asks the strategy alone", point: onRequeue, plugins: []hook.Plugin{at(onRequeue, deadline(5))}, message: due, want: hook.Verdict{Deadline: 900, State: 9}},
-		{name: "requeue only keeps", point: onRequeue, plugins: []hook.Plugin{strategyAt(onRequeue, fixed(expired))}, message: due, want: hook.Verdict{Deadline: 900, State: 9}, faults: 1},
+		{name: "requeue only keeps", point: onRequeue, plugins: []hook.Plugin{strategyAt(onRequeue, set(expired))}, message: due, want: hook.Verdict{Deadline: 900, State: 9}, faults: 1},
 
-		{name: "Refuse at the head", point: onHead, plugins: []hook.Plugin{at(onHead, fixed(refused))}, message: due, want: hook.Verdict{Deadline: 900, State: 9}, faults: 1},
+		{name: "Refuse at the head", point: onHead, plugins: []hook.Plugin{at(onHead, set(refused))}, message: due, want: hook.Verdict{Deadline: 900, State: 9}, faults: 1},
 		{name: "no reason", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(hook.Verdict{Action: hook.Drop}))}, faults: 1},
 		{name: "no such reason", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(hook.Verdict{Action: hook.Drop, Reason: 99}))}, faults: 1},
-		{name: "no target", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, fixed(expired)), at(onEnqueue, set(hook.Verdict{Action: hook.Route, Reason: 1}))}, want: expired, faults: 1},
+		{name: "no target", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(expired)), at(onEnqueue, set(hook.Verdict{Action: hook.Route, Reason: 1}))}, want: expired, faults: 1},
 		{name: "no such action", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(hook.Verdict{Action: 9}))}, faults: 1},
 		{name: "no such instant", point: onEnqueue, plugins: []hook.Plugin{strategyAt(onEnqueue, deadline(-1))}, faults: 1},
 
 		{name: "a panic", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, panicking)}, faults: 1},
 		{name: "a panic of the strategy", point: onEnqueue, plugins: []hook.Plugin{strategyAt(onEnqueue, panicking)}, faults: 1},
-		{name: "a panic in the middle", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, fixed(expired)), at(onEnqueue, panicking), at(onEnqueue, asIs)}, want: expired, faults: 1},
+		{name: "a panic in the middle", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, set(expired)), at(onEnqueue, panicking), at(onEnqueue, asIs)}, want: expired, faults: 1},
 		{name: "a panic at the head", point: onHead, plugins: []hook.Plugin{at(onHead, panicking)}, message: leaving, start: rejected, want: inForce(rejected, leaving), faults: 1},
 		{name: "a panic on requeue", point: onRequeue, plugins: []hook.Plugin{strategyAt(onRequeue, panicking)}, message: due, want: hook.Verdict{Deadline: 900, State: 9}, faults: 1},
 	} {
@@ -202,7 +201,7 @@ func TestRefusedAreTakenOut(t *testing.T) {
 }
 
 func TestNobodyIsAskedAboutNothing(t *testing.T) {
-	_, h := attach(t, at(onEnqueue, fixed(refused)), at(onEnqueue, func(hook.Instant, []hook.Message, []hook.Verdict) {
+	_, h := attach(t, at(onEnqueue, set(refused)), at(onEnqueue, func(hook.Instant, []hook.Message, []hook.Verdict) {
 		t.Error("called although everything was refused")
 	}))
 	if got := ask(h, onEnqueue, hook.Message{}, hook.Verdict{}); got != refused {
@@ -249,10 +248,10 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// Two queues at work do not share what they borrow, and a plugin that publishes
-// into nothing of its own cannot tell.
+// Two folds that run at the same time, here one inside the other, do not share
+// what they borrow.
 func TestNestedCalls(t *testing.T) {
-	_, inner := attach(t, at(onHead, fixed(expired)), at(onHead, asIs))
+	_, inner := attach(t, at(onHead, set(expired)), at(onHead, asIs))
 	_, outer := attach(t, at(onHead, asIs), at(onHead, each(func(_ *hook.Message, v *hook.Verdict) {
 		ask(inner, onHead, due, hook.Verdict{})
 		v.Action = 9 // put back from the scratch

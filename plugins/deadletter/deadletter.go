@@ -1,0 +1,81 @@
+// Package deadletter sends what a queue drops to its dead-letter exchange.
+package deadletter
+
+import (
+	"fmt"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Config is the section plugins.deadletter; it has no keys.
+type Config struct{}
+
+// Factory makes the plugin.
+var Factory = hook.NewFactory("deadletter", Config{}, func(Config) (hook.Plugin, error) { return plugin{}, nil })
+
+type plugin struct{}
+
+const (
+	exchangeArgument = "x-dead-letter-exchange"
+
+	// longestName is what a name or routing key can be on the wire [AMQP 4.2.5.3].
+	longestName = 255
+)
+
+// Arguments implements [hook.Plugin].
+func (plugin) Arguments() []hook.Argument {
+	return []hook.Argument{
+		{Name: exchangeArgument, Check: checkExchange},
+		{Name: "x-dead-letter-routing-key", Check: checkKey},
+		{Name: "x-dead-letter-strategy", Check: checkStrategy, QueueTypes: []string{"quorum"}},
+	}
+}
+
+// checkExchange takes any name: the exchange may be declared later, or go and
+// come back.
+func checkExchange(v any, _ hook.Args) error {
+	if _, ok := v.(string); !ok {
+		return &hook.ArgTypeError{Type: hook.TypeName(v)}
+	}
+	return checkLength(v)
+}
+
+func checkKey(v any, all hook.Args) error {
+	if err := hook.CheckString(v); err != nil {
+		return err
+	}
+	if _, ok := all.Lookup(exchangeArgument); !ok {
+		return &hook.ArgError{Term: "routing_key_but_no_dlx_defined"}
+	}
+	return checkLength(v)
+}
+
+func checkLength(v any) error {
+	if s, _ := v.(string); len(s) > longestName {
+		return &hook.ArgError{Term: fmt.Sprintf(`"expected at most %d bytes, got %d"`, longestName, len(s))}
+	}
+	return nil
+}
+
+func checkStrategy(v any, _ hook.Args) error {
+	return hook.CheckOneOf(v, "invalid_dlx_strategy", "at-most-once", "at-least-once")
+}
+
+// Attach implements [hook.Plugin]. A queue without a dead-letter exchange
+// needs nothing, whatever its other settings.
+func (plugin) Attach(q hook.Queue) hook.Hooks {
+	exchange, ok := hook.StringSetting(q, "dead-letter-exchange")
+	if !ok {
+		return hook.Hooks{Shared: true}
+	}
+	t := &hook.Target{Exchange: exchange}
+	t.Key, t.HasKey = hook.StringSetting(q, "dead-letter-routing-key")
+	route := func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+		for i := range vs {
+			if v := &vs[i]; v.Action == hook.Drop {
+				v.Action, v.Target = hook.Route, t
+			}
+		}
+	}
+	return hook.Hooks{OnEnqueue: route, OnHead: route, Shared: true}
+}

@@ -1,0 +1,91 @@
+// Package maxlength bounds queues by the number of messages waiting and by the
+// sum of their bodies.
+package maxlength
+
+import (
+	"math"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Config is the section plugins.maxlength; it has no keys.
+type Config struct{}
+
+// Factory makes the plugin.
+var Factory = hook.NewFactory("maxlength", Config{}, func(Config) (hook.Plugin, error) { return plugin{}, nil })
+
+type plugin struct{}
+
+// What a full queue does, as the setting overflow has it.
+const (
+	dropHead         = "drop-head"
+	rejectPublish    = "reject-publish"
+	rejectPublishDLX = "reject-publish-dlx"
+)
+
+// Arguments implements [hook.Plugin].
+func (plugin) Arguments() []hook.Argument {
+	return []hook.Argument{
+		{Name: "x-max-length", Check: checkLimit},
+		{Name: "x-max-length-bytes", Check: checkLimit},
+		{Name: "x-overflow", Check: checkOverflow},
+	}
+}
+
+func checkLimit(v any, _ hook.Args) error { return hook.CheckInt(v, 0, math.MaxInt64) }
+
+func checkOverflow(v any, _ hook.Args) error {
+	return hook.CheckOneOf(v, "invalid_overflow", dropHead, rejectPublish, rejectPublishDLX)
+}
+
+// Attach implements [hook.Plugin].
+func (plugin) Attach(q hook.Queue) hook.Hooks {
+	length, bytes := hook.IntSetting(q, "max-length"), hook.IntSetting(q, "max-length-bytes")
+	if !length.Set() && !bytes.Set() {
+		return hook.Hooks{Shared: true}
+	}
+	g := &gate{queue: q, length: length, bytes: bytes}
+	switch overflow, _ := hook.StringSetting(q, "overflow"); {
+	case overflow == rejectPublish:
+		return hook.Hooks{OnEnqueue: g.refuse}
+	case overflow == rejectPublishDLX && q.Type() == "classic": // RabbitMQ: quorum queues fall back to drop-head
+		return hook.Hooks{OnEnqueue: g.drop}
+	}
+	return hook.Hooks{Length: length, Bytes: bytes, Shared: true}
+}
+
+// gate keeps messages out of one full queue.
+type gate struct {
+	queue         hook.Queue
+	length, bytes hook.Limit
+}
+
+func (g *gate) refuse(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	g.each(now, ms, vs, hook.Verdict{Action: hook.Refuse})
+}
+
+func (g *gate) drop(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	g.each(now, ms, vs, hook.Verdict{Action: hook.Drop, Reason: hook.ReasonMaxLen, Nack: true})
+}
+
+// each gives the verdict full to the messages that find the queue full, as if
+// they entered one by one and what enters an empty queue and can leave at once
+// had left: to a consumer that waits, or because its time is up.
+func (g *gate) each(now hook.Instant, ms []hook.Message, vs []hook.Verdict, full hook.Verdict) {
+	ready, bytes, credit := g.queue.Ready(), g.queue.ReadyBytes(), g.queue.Credit()
+	for i := range ms {
+		v, size := &vs[i], int64(ms[i].Size)
+		switch {
+		case v.Action != hook.Keep: // does not enter
+		case over(g.length, int64(ready)+1) || over(g.bytes, bytes+size):
+			*v = full
+		case ready == 0 && credit > 0:
+			credit--
+		case ready == 0 && v.Deadline != 0 && v.Deadline <= now: // expires at once
+		default:
+			ready, bytes = ready+1, bytes+size
+		}
+	}
+}
+
+func over(l hook.Limit, n int64) bool { return l.Set() && n > l.N() }

@@ -1,0 +1,159 @@
+// Package ttl gives messages a deadline and drops them when it is reached: the
+// queue's message-ttl, the publisher's expiration, and the four expiry
+// strategies deadline, rabbitmq, lavinmq and ottermq.
+package ttl
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Config is the section plugins.ttl.
+type Config struct {
+	// Strategy is the expiry strategy of queues that name none.
+	Strategy string `koanf:"strategy" doc:"Expiry strategy of queues that name none."`
+	// Max is a ceiling: no message may wait longer, whether it has a TTL or
+	// not. 0 = none.
+	Max time.Duration `koanf:"max" doc:"Longest that any message may wait, with or without a TTL; 0s = no limit."`
+}
+
+// Factory makes the plugin.
+var Factory = hook.NewFactory("ttl", Config{Strategy: "deadline"}, build)
+
+type plugin struct {
+	strategy string
+	ceiling  hook.Limit // milliseconds
+}
+
+var _ hook.Strategist = (*plugin)(nil)
+
+func build(c Config) (hook.Plugin, error) {
+	var errs []error
+	if c.Strategy == "" {
+		errs = append(errs, errors.New("strategy: is empty; name the expiry strategy of queues that choose none"))
+	}
+	if c.Max < 0 || c.Max%time.Millisecond != 0 {
+		errs = append(errs, fmt.Errorf("max: %s is out of range; accepted are 0s (no limit) and whole milliseconds from 1ms", c.Max))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	p := &plugin{strategy: c.Strategy}
+	if c.Max > 0 {
+		p.ceiling = hook.LimitOf(c.Max.Milliseconds())
+	}
+	return p, nil
+}
+
+// Arguments implements [hook.Plugin].
+func (p *plugin) Arguments() []hook.Argument {
+	return []hook.Argument{{Name: "x-message-ttl", Check: checkTTL}}
+}
+
+func checkTTL(v any, _ hook.Args) error { return hook.CheckInt(v, 0, hook.MaxMillis) }
+
+// Strategies implements [hook.Strategist].
+func (p *plugin) Strategies() []string {
+	return []string{"deadline", "rabbitmq", "lavinmq", "ottermq"}
+}
+
+// DefaultStrategy implements [hook.Strategist]. The chain checks that somebody
+// offers it: it need not be one of ours.
+func (p *plugin) DefaultStrategy() string { return p.strategy }
+
+// Attach implements [hook.Plugin]. A queue whose strategy is another plugin's
+// is left alone.
+func (p *plugin) Attach(q hook.Queue) hook.Hooks {
+	ttl := hook.IntSetting(q, "message-ttl")
+	hs := hook.Hooks{Strategy: true, OnHead: reap, Shared: true}
+	switch q.Strategy() {
+	case "deadline":
+		hs.Scan, hs.OnEnqueue = hook.ScanAnywhere, lower(ttl.Min(p.ceiling))
+	case "rabbitmq":
+		hs.Scan, hs.OnEnqueue = hook.ScanHeads, lower(ttl.Min(p.ceiling))
+	case "ottermq":
+		hs.Scan, hs.OnEnqueue = hook.ScanLazy, stampExpirations
+		if ttl.Min(p.ceiling).Set() {
+			hs.OnEnqueue = ownFirst{ttl, p.ceiling}.stamp
+		}
+	case "lavinmq":
+		l := &lavin{queue: q, ttl: ttl.Min(p.ceiling)}
+		hs.Scan, hs.OnEnqueue, hs.OnHead, hs.OnRequeue = hook.ScanTop, l.stamp, l.reap, l.requeue
+		hs.Shared = false // it counts consumers
+	default:
+		return hook.Hooks{Shared: true}
+	}
+	return hs
+}
+
+// lower returns the callback that stamps messages with the lower of the
+// queue's TTL and their own. Queues without a TTL share one.
+func lower(ttl hook.Limit) func(hook.Instant, []hook.Message, []hook.Verdict) {
+	if !ttl.Set() {
+		return stampExpirations
+	}
+	return lifetime(hook.Instant(0).AddMillis(ttl.N())).stamp
+}
+
+func stampExpirations(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range ms {
+		if m := &ms[i]; m.Expiration.Set() {
+			move(&vs[i], m.Enqueued.AddMillis(m.Expiration.N()))
+		}
+	}
+}
+
+// lifetime is a queue's TTL.
+type lifetime time.Duration
+
+func (l lifetime) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range ms {
+		m := &ms[i]
+		t := m.Enqueued.Add(time.Duration(l))
+		if m.Expiration.Set() {
+			t = min(t, m.Enqueued.AddMillis(m.Expiration.N()))
+		}
+		move(&vs[i], t)
+	}
+}
+
+// ownFirst stamps messages with their own TTL if they have one, and with the
+// queue's if not.
+type ownFirst struct{ ttl, ceiling hook.Limit }
+
+func (o ownFirst) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range ms {
+		m, t := &ms[i], o.ttl
+		if m.Expiration.Set() {
+			t = m.Expiration
+		}
+		if t = t.Min(o.ceiling); t.Set() {
+			move(&vs[i], m.Enqueued.AddMillis(t.N()))
+		}
+	}
+}
+
+// move sets a deadline unless a plugin before us has set an earlier one.
+func move(v *hook.Verdict, t hook.Instant) {
+	if v.Deadline == 0 || t < v.Deadline {
+		v.Deadline = t
+	}
+}
+
+// reap drops what is due. Messages that leave anyway keep their reason.
+func reap(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range ms {
+		if due(now, &ms[i], &vs[i]) {
+			expire(&vs[i])
+		}
+	}
+}
+
+func due(now hook.Instant, m *hook.Message, v *hook.Verdict) bool {
+	return v.Action == hook.Keep && m.Deadline != 0 && now >= m.Deadline
+}
+
+func expire(v *hook.Verdict) { v.Action, v.Reason = hook.Drop, hook.ReasonExpired }

@@ -1,0 +1,127 @@
+// Package hooktest holds a conformance suite for plugins, and fakes of what
+// the broker hands to them. It needs nothing but package hook, so plugins from
+// outside the tree use it as the built-in ones do:
+//
+//	func TestConformance(t *testing.T) { hooktest.Run(t, ttl.Factory) }
+package hooktest
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Case is a situation that [Run] puts a plugin in.
+type Case struct {
+	Name    string
+	Section Section // the plugin's section; nil = its defaults
+	Queue   Spec    // Strategy "" and Type "" = each in turn
+}
+
+// Run checks that a plugin keeps its side of the contract of package hook:
+//
+//   - its defaults are valid, its section is decoded into a tagged struct, and
+//     what the decoder refuses it refuses;
+//   - its argument checks take any value and refuse in the broker's terms;
+//   - it reads live counts in callbacks only, and in none that are shared;
+//   - callbacks take any message, any verdict and empty batches, answer with
+//     verdicts that can be carried out, change no message and keep none;
+//   - the same calls get the same answers, and a batch those that its messages
+//     get one by one;
+//   - it starts no goroutine and waits for nothing.
+//
+// It does so for plain queues and for those of the cases, which should make
+// the plugin use each of its callbacks.
+func Run(t *testing.T, f hook.Factory, cases ...Case) {
+	t.Helper()
+	t.Run("Config", func(t *testing.T) { checkConfig(t, f) })
+	t.Run("Arguments", func(t *testing.T) { checkArguments(t, f) })
+	for _, c := range append([]Case{{Name: "plain"}}, cases...) {
+		p, _, err := f.New(c.Section.Decode)
+		if err != nil {
+			t.Errorf("case %s: %v", c.Name, err)
+			continue
+		}
+		for _, s := range c.specs(p) {
+			name := fmt.Sprintf("%s/%s/%s", c.Name, s.Type, s.Strategy)
+			t.Run(name, func(t *testing.T) {
+				// In a bubble, a goroutine that stays behind is a failure.
+				synctest.Test(t, func(t *testing.T) { (&subject{t: t, plugin: p, spec: s}).check() })
+			})
+		}
+	}
+}
+
+// specs fills in each queue type and strategy where the case names none.
+func (c Case) specs(p hook.Plugin) []Spec {
+	types, strategies := []string{c.Queue.Type}, []string{c.Queue.Strategy}
+	if c.Queue.Type == "" {
+		types = []string{"classic", "quorum"}
+	}
+	if c.Queue.Strategy == "" {
+		strategies = []string{"somebody-elses"}
+		if s, ok := p.(hook.Strategist); ok {
+			strategies = append(strategies, s.Strategies()...)
+		}
+	}
+	var all []Spec
+	for _, kind := range types {
+		for _, strategy := range strategies {
+			s := c.Queue
+			s.Type, s.Strategy = kind, strategy
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// New makes the plugin from a section, nil meaning its defaults, and fails the
+// test if it is refused.
+func New(tb testing.TB, f hook.Factory, s Section) hook.Plugin {
+	tb.Helper()
+	p, _, err := f.New(s.Decode)
+	if err != nil {
+		tb.Fatalf("plugins.%s: %v", f.Name, err)
+	}
+	return p
+}
+
+// Term returns the term that the plugin's check of argument name refuses v
+// with, given the other arguments of the declaration; "" when it accepts v,
+// and "invalid type 'T'" for a [hook.ArgTypeError].
+func Term(tb testing.TB, p hook.Plugin, name string, v any, others ...hook.Arg) string {
+	tb.Helper()
+	for _, a := range p.Arguments() {
+		if a.Name == name {
+			err := a.Check(v, append(hook.Args{{Name: name, Value: v}}, others...))
+			if err == nil {
+				return ""
+			}
+			return err.Error()
+		}
+	}
+	tb.Fatalf("the plugin has no argument %s", name)
+	return ""
+}
+
+// Batch is how many messages [Bench] hands over at a time: what a busy
+// connection does.
+const Batch = 64
+
+// Bench measures what a callback costs per message in batches of like ones.
+func Bench(b *testing.B, call func(now hook.Instant, ms []hook.Message, vs []hook.Verdict), like hook.Message) {
+	b.Helper()
+	ms, vs := make([]hook.Message, Batch), make([]hook.Verdict, Batch)
+	for i := range ms {
+		ms[i] = like
+	}
+	Bind(ms)
+	b.ReportAllocs()
+	for b.Loop() {
+		clear(vs)
+		call(like.Enqueued, ms, vs)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*Batch), "ns/message")
+}

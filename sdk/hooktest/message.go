@@ -1,0 +1,67 @@
+package hooktest
+
+import "github.com/curfewmq/curfew/sdk/hook"
+
+// Content is what a message carries beyond the fields of [hook.Message].
+type Content struct {
+	Exchange, RoutingKey string
+	Headers              map[string]any
+	Deaths               int
+}
+
+// Source is a [hook.Source] made of contents, one for each message.
+type Source []Content
+
+var _ hook.Source = (*Source)(nil)
+
+// Exchange implements [hook.Source].
+func (s *Source) Exchange(i int) []byte { return []byte((*s)[i].Exchange) }
+
+// RoutingKey implements [hook.Source].
+func (s *Source) RoutingKey(i int) []byte { return []byte((*s)[i].RoutingKey) }
+
+// Header implements [hook.Source].
+func (s *Source) Header(i int, name string) (any, bool) {
+	v, ok := (*s)[i].Headers[name]
+	return v, ok
+}
+
+// Deaths implements [hook.Source].
+func (s *Source) Deaths(i int) int { return (*s)[i].Deaths }
+
+// Bind gives messages their contents; those that come up short are empty.
+func Bind(ms []hook.Message, contents ...Content) {
+	s := make(Source, max(len(ms), len(contents)))
+	copy(s, contents)
+	for i := range ms {
+		ms[i].Bind(&s, i)
+	}
+}
+
+// Messages returns ms with empty contents.
+func Messages(ms ...hook.Message) []hook.Message {
+	Bind(ms)
+	return ms
+}
+
+// Scribble writes over messages as the broker does, in tests, when a callback
+// has returned: whoever kept them finds nonsense, and a panic behind it.
+func Scribble(ms []hook.Message) {
+	for i := range ms {
+		ms[i] = hook.Message{
+			Enqueued: -1, Deadline: -1, State: -1, Expiration: -1, Size: -1,
+			Deliveries: 1<<32 - 1, Priority: 255, Why: 255, Redelivered: true, Persistent: true,
+		}
+		ms[i].Bind(returned{}, -1)
+	}
+}
+
+// returned is the source of messages whose callback is over.
+type returned struct{}
+
+const kept = "hooktest: a message was read after its callback had returned"
+
+func (returned) Exchange(int) []byte            { panic(kept) }
+func (returned) RoutingKey(int) []byte          { panic(kept) }
+func (returned) Header(int, string) (any, bool) { panic(kept) }
+func (returned) Deaths(int) int                 { panic(kept) }
