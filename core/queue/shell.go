@@ -3,6 +3,7 @@ package queue
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
@@ -27,9 +28,12 @@ type Shell struct {
 	clock Clock
 	queue Queue // belongs to whoever set running
 
-	mu      sync.Mutex // guards inbox and running
+	mu      sync.Mutex // guards inbox, running and room
 	inbox   []op
 	running bool
+	room    *sync.Cond // publishers wait here while inbox is full; nil until one had to
+
+	ahead atomic.Bool // publishers are ahead of the consumers
 
 	// What follows belongs, as queue does, to whoever set running.
 	spare []op // the inbox that was worked off last
@@ -75,8 +79,20 @@ func NewShell(cfg *Config, c *chain.Chain, host Host, clock Clock) *Shell {
 // Config returns the queue's description.
 func (s *Shell) Config() *Config { return s.queue.cfg }
 
-// Publish hands the queue a batch, which is the queue's from then on.
-func (s *Shell) Publish(b *Batch) { s.post(op{kind: opPublish, batch: b}) }
+// Publish hands the queue a batch, which is the queue's from then on. It waits
+// while the queue has more batches before it than it can see through soon, so it
+// must not be called on another queue's turn.
+//
+// It reports whether publishers are ahead: consumers are there and have plenty
+// to do. A publisher that pauses then keeps the queue short, and its messages in
+// warm memory, at no cost to the rate they arrive at the far end.
+func (s *Shell) Publish(b *Batch) (ahead bool) {
+	o := op{kind: opPublish, batch: b}
+	if s.enqueueInTurn(o) {
+		s.run(o)
+	}
+	return s.ahead.Load()
+}
 
 // PublishAsync is Publish for a caller who is on another queue's turn: it never
 // runs the queue on the caller's stack.
@@ -113,6 +129,29 @@ func (s *Shell) post(o op) {
 func (s *Shell) enqueue(o op) (run bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.add(o)
+}
+
+// maxInbox is how much work may wait before publishers wait too. Work of other
+// kinds is taken at once: it makes room.
+const maxInbox = 16
+
+// enqueueInTurn is enqueue for publishers, which wait while the inbox is full.
+func (s *Shell) enqueueInTurn(o op) (run bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.running && len(s.inbox) >= maxInbox {
+		if s.room == nil {
+			s.room = sync.NewCond(&s.mu)
+		}
+		s.room.Wait()
+	}
+	return s.add(o)
+}
+
+// add takes work into the inbox, or reports that the caller is to do it. The
+// caller holds mu.
+func (s *Shell) add(o op) (run bool) {
 	if !s.running {
 		s.running = true
 		return true
@@ -187,6 +226,9 @@ func (s *Shell) swap(rest bool) []op {
 	}
 	ops := s.inbox
 	s.inbox, s.spare = s.spare, nil
+	if s.room != nil {
+		s.room.Broadcast()
+	}
 	return ops
 }
 
@@ -201,6 +243,7 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 	case opPublish:
 		q.Enqueue(now, o.batch)
 		o.batch.Release()
+		s.compare()
 	case opSettle:
 		q.Settle(now, o.settle, o.settled)
 	case opCall:
@@ -211,6 +254,18 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 	case opTick:
 		s.armed = 0
 		q.Tick(now)
+	}
+}
+
+// plentyToDo is how much the consumers of a queue have before them, in bytes of
+// ready messages, when its publishers are ahead.
+const plentyToDo = 1 << 20
+
+// compare notes whether publishers are ahead of the consumers.
+func (s *Shell) compare() {
+	ahead := s.queue.readyBytes > plentyToDo && s.queue.consumers.count() > 0
+	if ahead != s.ahead.Load() {
+		s.ahead.Store(ahead)
 	}
 }
 

@@ -1,0 +1,130 @@
+// Package bench is the load generator behind "curfew bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
+// rates, latencies, how late messages and queues expire, and, given the broker's process, its CPU time and memory.
+//
+// It shares the machine with the broker, so it costs as little as it can: publishers write runs of messages prepared
+// beforehand, of which nothing changes but the stamps; consumers parse deliveries in place from a large buffer, allocate
+// nothing and acknowledge everything one read brought in one write.
+package bench
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Scenario is one way of loading a broker.
+type scenario struct {
+	name, about string
+	register    func(flags)
+	run         func(context.Context, *session) (*report, error)
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{"", "publishers and consumers: rates, end-to-end latency, cost per message", loadFlags, runLoad},
+		{"backlog", "a queue without consumers: memory per message, then the drain", backlogFlags, runBacklog},
+		{"expire", "messages that all expire to a dead-letter queue: rate and cost per message", expireFlags, runExpire},
+		{"lateness", "when messages arrive at the dead-letter queue, measured from their deadline", latenessFlags, runLateness},
+		{"storm", "what a bystander feels while many messages of one queue fall due at once", stormFlags, runStorm},
+		{"leases", "queues with x-expires: declare rate, memory, and when they are gone", leasesFlags, runLeases},
+	}
+}
+
+// Env is the outside world.
+type env struct {
+	dial           func(ctx context.Context, addr string) (net.Conn, error)
+	pace           func() (pacer, error)
+	proc           string
+	stdout, stderr io.Writer
+}
+
+// Main runs "curfew bench" with the arguments behind those words. The result goes to stdout, progress and complaints go to
+// stderr. It returns the exit status: 0, 1 for a run that failed, 2 for a call that makes no sense.
+func Main(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var d net.Dialer
+	e := env{
+		dial:   func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) },
+		pace:   newPacer,
+		proc:   "/proc",
+		stdout: stdout,
+		stderr: stderr,
+	}
+	return e.main(ctx, args)
+}
+
+func (e *env) main(ctx context.Context, args []string) int {
+	sc, args, ok := e.choose(args)
+	if !ok {
+		return 2
+	}
+	f := newFlags(sc.name, e.stderr)
+	f.Usage = func() { help(f, sc) }
+	sc.register(f)
+	o, err := f.parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		return 2 // parse has complained
+	}
+	if err := e.perform(ctx, sc, o); err != nil {
+		fmt.Fprintln(e.stderr, "curfew bench:", err)
+		return 1
+	}
+	return 0
+}
+
+func (e *env) choose(args []string) (scenario, []string, bool) {
+	all := scenarios()
+	if len(args) == 0 || args[0] == "" || args[0][0] == '-' {
+		return all[0], args, true
+	}
+	for _, sc := range all[1:] {
+		if sc.name == args[0] {
+			return sc, args[1:], true
+		}
+	}
+	fmt.Fprintf(e.stderr, "curfew bench: unknown scenario %q; there are:\n", args[0])
+	list(e.stderr)
+	return scenario{}, nil, false
+}
+
+func list(w io.Writer) {
+	for _, sc := range scenarios() {
+		fmt.Fprintf(w, "  curfew bench %-9s %s\n", sc.name, sc.about)
+	}
+}
+
+func help(f flags, sc scenario) {
+	w := f.Output()
+	fmt.Fprintf(w, "%s: %s\n", f.Name(), sc.about)
+	f.PrintDefaults()
+	if sc.name == "" {
+		fmt.Fprintln(w, "scenarios:")
+		list(w)
+	}
+}
+
+func (e *env) perform(ctx context.Context, sc scenario, o *options) error {
+	s, err := e.begin(ctx, o)
+	if err != nil {
+		return err
+	}
+	r, err := sc.run(ctx, s)
+	if err := errors.Join(err, s.end()); err != nil {
+		return err
+	}
+	r.scenario = sc.name
+	if o.asJSON {
+		return r.writeJSON(e.stdout)
+	}
+	return r.writeText(e.stdout)
+}

@@ -1,0 +1,199 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// Window follows the publisher confirms of one channel: which of the messages, numbered from 1, the broker has not settled.
+// A confirm settles one message or all up to one, in any order. It holds no more than its limit outstanding.
+type window struct {
+	limit   uint64
+	sent    uint64
+	low     uint64   // everything up to here is settled
+	ahead   uint64   // settled beyond low
+	settled []bool   // by number modulo its length, a power of two not below limit
+	flights []flight // oldest first
+	nacked  uint64
+	latency histogram // publish to confirm, by write
+}
+
+// Flight is one write of n messages, the last of them numbered last.
+type flight struct {
+	last, n uint64
+	at      int64
+}
+
+func newWindow(limit int64) *window {
+	n := 1
+	for int64(n) < limit {
+		n <<= 1
+	}
+	return &window{limit: uint64(limit), settled: make([]bool, n)}
+}
+
+func (w *window) outstanding() uint64 { return w.sent - w.low - w.ahead }
+
+// Room is how many more messages may be sent. A message that is settled only after many later ones holds the window open no
+// further than its table of settled numbers reaches.
+func (w *window) room() uint64 {
+	return min(w.limit-w.outstanding(), uint64(len(w.settled))-(w.sent-w.low))
+}
+
+// Send notes that n more messages, intended for the instant at, are on their way.
+func (w *window) send(n uint64, at int64) {
+	w.sent += n
+	w.flights = append(w.flights, flight{last: w.sent, n: n, at: at})
+}
+
+// Settle takes in one confirm.
+func (w *window) settle(tag uint64, multiple, nack bool, now int64) error {
+	if tag > w.sent || (tag == 0 && !multiple) {
+		return fmt.Errorf("broker confirmed message %d, %d were published", tag, w.sent)
+	}
+	if tag == 0 {
+		tag = w.sent
+	}
+	before := w.low + w.ahead
+	if multiple {
+		w.through(tag)
+	} else {
+		w.single(tag)
+	}
+	if nack {
+		w.nacked += w.low + w.ahead - before
+	}
+	w.land(now)
+	return nil
+}
+
+func (w *window) at(n uint64) *bool { return &w.settled[n&uint64(len(w.settled)-1)] }
+
+func (w *window) single(tag uint64) {
+	if tag <= w.low || *w.at(tag) {
+		return
+	}
+	*w.at(tag) = true
+	w.ahead++
+	w.slide()
+}
+
+func (w *window) through(tag uint64) {
+	for w.low < tag {
+		w.low++
+		if s := w.at(w.low); *s {
+			*s = false
+			w.ahead--
+		}
+	}
+	w.slide()
+}
+
+func (w *window) slide() {
+	for w.ahead > 0 && *w.at(w.low + 1) {
+		w.low++
+		w.ahead--
+		*w.at(w.low) = false
+	}
+}
+
+// Land records the latency of the writes that are settled as a whole.
+func (w *window) land(now int64) {
+	done := 0
+	for done < len(w.flights) && w.flights[done].last <= w.low {
+		f := w.flights[done]
+		w.latency.record(now-f.at, f.n)
+		done++
+	}
+	w.flights = append(w.flights[:0], w.flights[done:]...)
+}
+
+// Gate is a window shared by the goroutine that publishes and the one that reads the confirms.
+type gate struct {
+	mu      sync.Mutex // guards window
+	window  *window
+	changed chan struct{} // has one place: set when the window moved
+}
+
+func newGate(limit int64) *gate {
+	return &gate{window: newWindow(limit), changed: make(chan struct{}, 1)}
+}
+
+// Room waits until at least a quarter of the window is free, so that confirms that come one by one do not turn into writes
+// of one message, and says how much.
+func (g *gate) room(ctx context.Context) (int64, error) {
+	return g.wait(ctx, func(w *window) bool { return w.room() >= max(1, w.limit/4) })
+}
+
+// Drained waits until every message is settled.
+func (g *gate) drained(ctx context.Context) error {
+	_, err := g.wait(ctx, func(w *window) bool { return w.outstanding() == 0 })
+	return err
+}
+
+func (g *gate) wait(ctx context.Context, until func(*window) bool) (int64, error) {
+	for {
+		g.mu.Lock()
+		ok, room := until(g.window), g.window.room()
+		g.mu.Unlock()
+		if ok {
+			return int64(room), nil
+		}
+		select {
+		case <-g.changed:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+func (g *gate) send(n, at int64) {
+	g.mu.Lock()
+	g.window.send(uint64(n), at)
+	g.mu.Unlock()
+}
+
+// Settle takes in every confirm of a batch of frames.
+func (g *gate) settle(confirms []confirm, now int64) error {
+	if len(confirms) == 0 {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var err error
+	for _, c := range confirms {
+		err = errors.Join(err, g.window.settle(c.tag, c.multiple, c.nack, now))
+	}
+	select {
+	case g.changed <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+type confirm struct {
+	tag            uint64
+	multiple, nack bool
+}
+
+// AsConfirm reads basic.ack and basic.nack; ok is false for every other method.
+func asConfirm(payload []byte) (c confirm, ok bool, err error) {
+	class, method, err := amqp.MethodID(payload)
+	if err != nil || class != amqp.ClassBasic {
+		return confirm{}, false, err
+	}
+	switch method {
+	case amqp.MethodBasicAck:
+		c.tag, c.multiple, err = amqp.ParseAck(payload[4:])
+	case amqp.MethodBasicNack:
+		c.tag, c.multiple, _, err = amqp.ParseNack(payload[4:])
+		c.nack = true
+	default:
+		return confirm{}, false, nil
+	}
+	return c, true, err
+}

@@ -1,0 +1,268 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+const (
+	frameMax  = 1 << 17 // offered to the broker
+	readSize  = 2 * frameMax
+	handshake = 10 * time.Second
+	farewell  = 2 * time.Second
+	answer    = time.Minute // that a broker may take over one method
+)
+
+// Conn is a connection with one open channel and no heartbeats. Its reading half (next, fill, ask) belongs to one goroutine
+// and its writing half to one, which may be another.
+type conn struct {
+	nc       net.Conn
+	in       []byte // in[r:w] has arrived and is not yet taken
+	r, w     int
+	frameMax int
+}
+
+// ClosedError is the broker's reason for closing the channel or the connection.
+type closedError struct {
+	what string
+	code uint16
+	text string
+}
+
+func (e *closedError) Error() string {
+	return fmt.Sprintf("broker closed the %s: %d %s", e.what, e.code, e.text)
+}
+
+// Open connects, logs in and opens the channel.
+func (e *env) open(ctx context.Context, t target) (*conn, error) {
+	nc, err := e.dial(ctx, t.addr)
+	if err != nil {
+		return nil, fmt.Errorf("--uri %s: %w", t.addr, err)
+	}
+	c := &conn{nc: nc, in: make([]byte, readSize), frameMax: frameMax}
+	if err := c.within(handshake, func() error { return c.greet(t) }); err != nil {
+		return nil, errors.Join(fmt.Errorf("--uri %s: handshake: %w", t.addr, err), nc.Close())
+	}
+	return c, nil
+}
+
+func (c *conn) greet(t target) error {
+	if _, err := c.nc.Write([]byte(amqp.ProtocolHeader)); err != nil {
+		return err
+	}
+	if _, err := expect[*amqp.ConnectionStart](c.reply()); err != nil {
+		return err
+	}
+	tune, err := ask[*amqp.ConnectionTune](c, 0, startOK(t))
+	if err != nil {
+		return err
+	}
+	if err := c.tune(tune); err != nil {
+		return err
+	}
+	if _, err := ask[*amqp.ConnectionOpenOK](c, 0, &amqp.ConnectionOpen{VirtualHost: t.vhost}); err != nil {
+		return err
+	}
+	_, err = ask[*amqp.ChannelOpenOK](c, channel, &amqp.ChannelOpen{})
+	return err
+}
+
+func startOK(t target) *amqp.ConnectionStartOK {
+	capabilities := amqp.Table{}
+	for _, name := range []string{
+		"publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked", "authentication_failure_close",
+	} {
+		capabilities = append(capabilities, amqp.Field{Key: name, Value: true})
+	}
+	return &amqp.ConnectionStartOK{
+		ClientProperties: amqp.Table{{Key: "product", Value: "curfew bench"}, {Key: "capabilities", Value: capabilities}},
+		Mechanism:        "PLAIN",
+		Response:         "\x00" + t.user + "\x00" + t.password,
+		Locale:           "en_US",
+	}
+}
+
+func (c *conn) tune(m *amqp.ConnectionTune) error {
+	if m.FrameMax > 0 {
+		c.frameMax = max(amqp.FrameMinSize, min(c.frameMax, int(m.FrameMax)))
+	}
+	return c.send(0, &amqp.ConnectionTuneOK{ChannelMax: m.ChannelMax, FrameMax: uint32(c.frameMax)})
+}
+
+func (c *conn) send(ch uint16, m amqp.Method) error {
+	if _, err := c.nc.Write(amqp.AppendMethod(nil, ch, m)); err != nil {
+		return fmt.Errorf("%s: %w", m.Name(), err)
+	}
+	return nil
+}
+
+// Ask sends m and waits for the answer, which must be a T. Nothing but answers may be under way on the connection.
+func ask[T amqp.Method](c *conn, ch uint16, m amqp.Method) (answer T, err error) {
+	if err := c.send(ch, m); err != nil {
+		return answer, err
+	}
+	if answer, err = expect[T](c.reply()); err != nil {
+		return answer, fmt.Errorf("%s: %w", m.Name(), err)
+	}
+	return answer, nil
+}
+
+// Within gives the questions of fn a limit in time.
+func (c *conn) within(limit time.Duration, fn func() error) error {
+	if err := c.nc.SetDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	if err := fn(); err != nil {
+		return err
+	}
+	return c.nc.SetDeadline(time.Time{})
+}
+
+func expect[T amqp.Method](m amqp.Method, err error) (T, error) {
+	answer, ok := m.(T)
+	if err != nil {
+		return answer, err
+	}
+	if !ok {
+		return answer, fmt.Errorf("unexpected answer %s", m.Name())
+	}
+	return answer, nil
+}
+
+// Reply is the next method that is an answer.
+func (c *conn) reply() (amqp.Method, error) {
+	for {
+		f, err := c.frame()
+		if err != nil {
+			return nil, err
+		}
+		if f.Type != amqp.FrameMethod {
+			continue
+		}
+		m, err := amqp.ParseMethod(f.Payload)
+		if err != nil {
+			return nil, err
+		}
+		switch m.(type) {
+		case *amqp.ConnectionBlocked, *amqp.ConnectionUnblocked:
+			continue
+		}
+		return m, asClosed(m)
+	}
+}
+
+// Frame waits for the next frame. Its payload is valid until the next call.
+func (c *conn) frame() (amqp.Frame, error) {
+	for {
+		f, ok, err := c.next()
+		if ok || err != nil {
+			return f, err
+		}
+		if err := c.fill(); err != nil {
+			return amqp.Frame{}, err
+		}
+	}
+}
+
+// Next takes a frame that has already arrived whole; ok says whether there was one.
+func (c *conn) next() (f amqp.Frame, ok bool, err error) {
+	f, n, err := amqp.NextFrame(c.in[c.r:c.w], c.frameMax)
+	c.r += n
+	return f, n > 0, err
+}
+
+// Fill reads what has arrived, at least a byte. The frames handed out before are gone then.
+func (c *conn) fill() error {
+	c.w = copy(c.in, c.in[c.r:c.w]) // little, and the buffer's front stays in the processor's cache
+	c.r = 0
+	n, err := c.nc.Read(c.in[c.w:])
+	c.w += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// AsClosed is the error that a closing method stands for, nil for every other method.
+func asClosed(m amqp.Method) error {
+	switch m := m.(type) {
+	case *amqp.ChannelClose:
+		return &closedError{what: "channel", code: m.ReplyCode, text: m.ReplyText}
+	case *amqp.ConnectionClose:
+		return &closedError{what: "connection", code: m.ReplyCode, text: m.ReplyText}
+	case *amqp.BasicCancel:
+		return errors.New("broker cancelled the consumer: its queue is gone")
+	}
+	return nil
+}
+
+// Complaint is the error in a method that was not asked for: nil for those that are none.
+func complaint(payload []byte) error {
+	m, err := amqp.ParseMethod(payload)
+	if err != nil {
+		return err
+	}
+	return asClosed(m)
+}
+
+// Close takes leave of the broker, not waiting long for its answer, and closes the socket. No other goroutine may use the
+// connection any more.
+func (c *conn) close() error {
+	if err := c.nc.SetDeadline(time.Now().Add(farewell)); err != nil {
+		return errors.Join(err, c.nc.Close())
+	}
+	err := c.send(0, &amqp.ConnectionClose{ReplyCode: amqp.ReplySuccess, ReplyText: "done"})
+	for err == nil {
+		var f amqp.Frame
+		if f, err = c.frame(); err == nil && isCloseOK(f) {
+			return c.nc.Close()
+		}
+	}
+	return errors.Join(fmt.Errorf("connection.close: %w", err), c.nc.Close())
+}
+
+func isCloseOK(f amqp.Frame) bool {
+	if f.Type != amqp.FrameMethod {
+		return false
+	}
+	class, method, err := amqp.MethodID(f.Payload)
+	return err == nil && class == amqp.ClassConnection && method == amqp.MethodConnectionCloseOK
+}
+
+// Declare declares a queue and returns how many messages it holds.
+func (c *conn) declare(d amqp.QueueDeclare) (depth int64, err error) {
+	err = c.within(answer, func() error {
+		ok, err := ask[*amqp.QueueDeclareOK](c, channel, &d)
+		if err != nil {
+			return fmt.Errorf("queue %s: %w", d.Queue, err)
+		}
+		depth = int64(ok.MessageCount)
+		return nil
+	})
+	return depth, err
+}
+
+// Depth is how many ready messages a queue holds. It renews the queue's lease.
+func (c *conn) depth(queue string) (int64, error) {
+	return c.declare(amqp.QueueDeclare{Queue: queue, Passive: true})
+}
+
+func (c *conn) remove(queue string) error {
+	return c.within(answer, func() error {
+		if _, err := ask[*amqp.QueueDeleteOK](c, channel, &amqp.QueueDelete{Queue: queue}); err != nil {
+			return fmt.Errorf("queue %s: %w", queue, err)
+		}
+		return nil
+	})
+}
+
+// Confirms turns publisher confirms on.
+func (c *conn) confirms() error {
+	_, err := ask[*amqp.ConfirmSelectOK](c, channel, &amqp.ConfirmSelect{})
+	return err
+}

@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// Deliveries puts the frames of deliveries together without copying them.
+type deliveries struct {
+	tag   uint64
+	left  uint64 // bytes of the body still to come
+	first bool   // the body's first frame is still to come
+	stamp int64
+	has   bool // the message has a stamp
+}
+
+// Take takes in one frame; done says that it completed a message, which tag, stamp and has then describe.
+func (d *deliveries) take(f amqp.Frame) (done bool, err error) {
+	switch f.Type {
+	case amqp.FrameMethod:
+		return false, d.method(f.Payload)
+	case amqp.FrameHeader:
+		d.left, d.first, d.has = binary.BigEndian.Uint64(f.Payload[4:]), true, false // NextFrame has seen to the length
+		return d.left == 0, nil
+	case amqp.FrameBody:
+		return d.body(f.Payload)
+	}
+	return false, nil
+}
+
+// Method reads the delivery tag straight from its place: | class 2 | method 2 | consumer tag 1+n | delivery tag 8 | ...
+func (d *deliveries) method(b []byte) error {
+	if binary.BigEndian.Uint32(b) != uint32(amqp.ClassBasic)<<16|uint32(amqp.MethodBasicDeliver) {
+		return complaint(b)
+	}
+	if len(b) < 5 || len(b) < 13+int(b[4]) {
+		return fmt.Errorf("basic.deliver of %d bytes has no delivery tag", len(b))
+	}
+	d.tag = binary.BigEndian.Uint64(b[5+int(b[4]):])
+	return nil
+}
+
+func (d *deliveries) body(b []byte) (done bool, err error) {
+	if uint64(len(b)) > d.left {
+		return false, fmt.Errorf("body frame of %d bytes where %d were left", len(b), d.left)
+	}
+	if d.first && len(b) >= stampSize {
+		d.stamp, d.has = int64(binary.BigEndian.Uint64(b)), true
+	}
+	d.first = false
+	d.left -= uint64(len(b))
+	return d.left == 0, nil
+}
+
+// Consumer reads deliveries from a connection of its own and measures how long they took since their stamp.
+type consumer struct {
+	c        *conn
+	clock    clock
+	ackEvery int64 // 0 = the broker does not wait for acknowledgements
+
+	d       deliveries
+	unacked int64
+	out     []byte // acknowledgements of one read, written at once
+
+	pace    pacer // nil = read at once whatever has come
+	trickle trickle
+
+	got  atomic.Int64
+	last atomic.Int64 // instant of the latest delivery
+
+	latency tally
+}
+
+// Consume subscribes and leaves the connection ready for run.
+func (k *consumer) subscribe(queue string, prefetch int64) error {
+	if prefetch > 0 {
+		if _, err := ask[*amqp.BasicQosOK](k.c, channel, &amqp.BasicQos{PrefetchCount: uint16(prefetch)}); err != nil {
+			return err
+		}
+	}
+	_, err := ask[*amqp.BasicConsumeOK](k.c, channel, &amqp.BasicConsume{Queue: queue, ConsumerTag: "c", NoAck: k.ackEvery == 0})
+	if err != nil {
+		return fmt.Errorf("queue %s: %w", queue, err)
+	}
+	return nil
+}
+
+// Run consumes until the connection's read deadline, which is how it is told to stop.
+func (k *consumer) run() error {
+	for {
+		if err := k.drain(); err != nil {
+			return fmt.Errorf("consumer: %w", err)
+		}
+		if err := k.gather(); err != nil {
+			return err
+		}
+		err := k.c.fill()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return k.settle()
+		}
+		if err != nil {
+			return fmt.Errorf("consumer: %w", err)
+		}
+	}
+}
+
+// Gather lets more deliveries come before the next read, if they come in a trickle.
+func (k *consumer) gather() error {
+	if k.pace == nil || !k.trickle.thin(k.got.Load(), k.last.Load()) {
+		return nil
+	}
+	return k.pace.sleep(pause)
+}
+
+// Pause is short enough not to hold up a broker that waits for the acknowledgements of a few hundred messages.
+const pause = 100 * time.Microsecond
+
+// Trickle tells a broker that sends each message by itself, as fast as it can, from one that sends many at once and from one
+// that has little to send. Waking up for each message of the first would cost the consumer more than the message itself.
+type trickle struct {
+	got    int64 // messages by the last read
+	at     int64 // instant of it
+	paused bool
+}
+
+// Thin says whether to pause, given how many messages have come so far and when the last of them did: reads follow upon each
+// other in less than half a pause with few messages each, or the last pause has brought several.
+func (t *trickle) thin(got, at int64) bool {
+	n, gap := got-t.got, at-t.at
+	t.got, t.at = got, at
+	few := n > 0 && n < 64
+	t.paused = few && ((t.paused && n >= 4) || (gap > 0 && gap < int64(pause)/2))
+	return t.paused
+}
+
+// Drain takes in the frames that have arrived and acknowledges them in one write.
+func (k *consumer) drain() error {
+	now := k.clock.now()
+	n, err := k.measure(now)
+	if n > 0 {
+		k.got.Add(n)
+		k.last.Store(now)
+	}
+	if err != nil || len(k.out) == 0 {
+		return err
+	}
+	_, err = k.c.nc.Write(k.out)
+	k.out = k.out[:0]
+	return err
+}
+
+// Measure counts the messages that have arrived whole. A run of messages with one stamp, as a write of the publisher makes
+// them, is recorded at once.
+func (k *consumer) measure(now int64) (n int64, err error) {
+	k.latency.mu.Lock()
+	defer k.latency.mu.Unlock()
+	var stamp int64
+	var run uint64
+	for {
+		f, ok, err := k.c.next()
+		if err != nil || !ok {
+			k.latency.h.record(now-stamp, run)
+			return n, err
+		}
+		done, err := k.d.take(f)
+		if err != nil {
+			return n, err
+		}
+		if !done {
+			continue
+		}
+		n++
+		k.acknowledge()
+		if !k.d.has {
+			continue
+		}
+		if k.d.stamp != stamp {
+			k.latency.h.record(now-stamp, run)
+			stamp, run = k.d.stamp, 0
+		}
+		run++
+	}
+}
+
+func (k *consumer) acknowledge() {
+	if k.ackEvery == 0 {
+		return
+	}
+	if k.unacked++; k.unacked < k.ackEvery {
+		return
+	}
+	k.out = amqp.AppendAck(k.out, channel, k.d.tag, k.ackEvery > 1)
+	k.unacked = 0
+}
+
+// Settle acknowledges what is left over of an incomplete round.
+func (k *consumer) settle() error {
+	if k.unacked == 0 {
+		return nil
+	}
+	k.unacked = 0
+	if _, err := k.c.nc.Write(amqp.AppendAck(nil, channel, k.d.tag, true)); err != nil {
+		return fmt.Errorf("consumer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,336 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// FakeBroker is a broker in a few lines, for use in a synctest bubble: queues with consumers, confirms, TTL, dead-lettering
+// and leases, each of the last three late by a given time. Connections are pipes.
+type fakeBroker struct {
+	mu     sync.Mutex // guards everything below, and is never held while waiting
+	queues map[string]*fakeQueue
+	acked  int // deliveries acknowledged, multiple ones counted
+	refuse int // publishes to be nacked instead of queued
+	jam    int // publishes after which a publisher's connection is blocked and read no more; 0 = never
+
+	late     time.Duration // of expiry and of the end of leases
+	password string
+}
+
+type fakeQueue struct {
+	args      amqp.Table
+	ready     []*fakeMessage
+	consumers []*fakePeer
+	lease     *time.Timer
+}
+
+type fakeMessage struct{ body []byte }
+
+// FakePeer is one connection. Its reader goroutine owns what follows lock-free; out has a goroutine of its own.
+type fakePeer struct {
+	b        *fakeBroker
+	nc       net.Conn
+	out      chan []byte
+	confirms bool
+	seq      uint64 // of the latest publish
+	tag      uint64 // of the latest delivery; guarded by b.mu
+	unacked  uint64 // lowest unacknowledged tag; guarded by b.mu
+	publish  *amqp.BasicPublish
+	header   []byte
+	body     []byte
+	left     int
+}
+
+func newFakeBroker() *fakeBroker {
+	return &fakeBroker{queues: make(map[string]*fakeQueue), password: "guest"}
+}
+
+// Env is an environment in which every address leads to b, and process 42 is its process.
+func (b *fakeBroker) env(t *testing.T) (e *env, stdout, stderr *bytes.Buffer) {
+	t.Helper()
+	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	proc := filepath.Join(t.TempDir(), "42")
+	if err := os.Mkdir(proc, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"stat": statLine, "status": statusText} {
+		if err := os.WriteFile(filepath.Join(proc, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &env{
+		dial:   func(context.Context, string) (net.Conn, error) { return b.connect(), nil },
+		pace:   func() (pacer, error) { return naps{}, nil },
+		proc:   filepath.Dir(proc),
+		stdout: stdout,
+		stderr: stderr,
+	}, stdout, stderr
+}
+
+func (b *fakeBroker) connect() net.Conn {
+	ours, theirs := net.Pipe()
+	p := &fakePeer{b: b, nc: ours, out: make(chan []byte, 1<<16), unacked: 1}
+	go p.write()
+	go p.read()
+	return theirs
+}
+
+func (p *fakePeer) write() {
+	for buf := range p.out {
+		if _, err := p.nc.Write(buf); err != nil {
+			continue
+		}
+	}
+}
+
+func (p *fakePeer) read() {
+	defer p.leave()
+	hello := make([]byte, len(amqp.ProtocolHeader))
+	if _, err := p.nc.Read(hello); err != nil || string(hello) != amqp.ProtocolHeader {
+		return
+	}
+	p.send(0, &amqp.ConnectionStart{Mechanisms: "PLAIN", Locales: "en_US"})
+	var buf []byte
+	chunk := make([]byte, 1<<16)
+	for {
+		n, err := p.nc.Read(chunk)
+		if err != nil {
+			return
+		}
+		buf = append(buf, chunk[:n]...)
+		for {
+			f, n, err := amqp.NextFrame(buf, frameMax)
+			if err != nil {
+				panic(err)
+			}
+			if n == 0 {
+				break
+			}
+			p.frame(f)
+			buf = buf[n:]
+		}
+	}
+}
+
+func (p *fakePeer) leave() {
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	for _, q := range p.b.queues {
+		for i, c := range q.consumers {
+			if c == p {
+				q.consumers = append(q.consumers[:i:i], q.consumers[i+1:]...)
+				break
+			}
+		}
+	}
+	close(p.out)
+	_ = p.nc.Close()
+}
+
+func (p *fakePeer) send(ch uint16, m amqp.Method) { p.out <- amqp.AppendMethod(nil, ch, m) }
+
+func (p *fakePeer) frame(f amqp.Frame) {
+	switch f.Type {
+	case amqp.FrameMethod:
+		m, err := amqp.ParseMethod(f.Payload)
+		if err != nil {
+			panic(err)
+		}
+		p.b.mu.Lock()
+		defer p.b.mu.Unlock()
+		p.method(m)
+	case amqp.FrameHeader:
+		h, err := amqp.ParseContentHeader(f.Payload)
+		if err != nil {
+			panic(err)
+		}
+		p.header, p.body, p.left = bytes.Clone(h.Props), nil, int(h.BodySize)
+		p.content()
+	case amqp.FrameBody:
+		p.body = append(p.body, f.Payload...)
+		p.left -= len(f.Payload)
+		p.content()
+	}
+}
+
+func (p *fakePeer) method(m amqp.Method) {
+	switch m := m.(type) {
+	case *amqp.ConnectionStartOK:
+		if m.Response != "\x00guest\x00"+p.b.password {
+			p.send(0, &amqp.ConnectionClose{ReplyCode: amqp.ReplyAccessRefused, ReplyText: "ACCESS_REFUSED - Login was refused"})
+			return
+		}
+		p.send(0, &amqp.ConnectionTune{ChannelMax: 2047, FrameMax: amqp.FrameMinSize, Heartbeat: 60})
+	case *amqp.ConnectionOpen:
+		p.send(0, &amqp.ConnectionOpenOK{})
+	case *amqp.ConnectionClose:
+		p.send(0, &amqp.ConnectionCloseOK{})
+	case *amqp.ChannelOpen:
+		p.send(channel, &amqp.ChannelOpenOK{})
+	case *amqp.ConfirmSelect:
+		p.confirms = true
+		p.send(channel, &amqp.ConfirmSelectOK{})
+	case *amqp.QueueDeclare:
+		p.declare(m)
+	case *amqp.QueueDelete:
+		delete(p.b.queues, m.Queue)
+		p.send(channel, &amqp.QueueDeleteOK{})
+	case *amqp.BasicQos:
+		p.send(channel, &amqp.BasicQosOK{})
+	case *amqp.BasicConsume:
+		q := p.b.queues[m.Queue]
+		q.consumers = append(q.consumers, p)
+		p.send(channel, &amqp.BasicConsumeOK{ConsumerTag: m.ConsumerTag})
+		q.deliver()
+	case *amqp.BasicAck:
+		p.ack(m)
+	case *amqp.BasicPublish:
+		p.publish = m
+	}
+}
+
+func (p *fakePeer) declare(m *amqp.QueueDeclare) {
+	q := p.b.queues[m.Queue]
+	if q == nil && m.Passive {
+		p.send(channel, &amqp.ChannelClose{ReplyCode: amqp.ReplyNotFound, ReplyText: "NOT_FOUND - no queue '" + m.Queue + "' in vhost '/'"})
+		return
+	}
+	if q == nil {
+		q = &fakeQueue{args: m.Arguments}
+		p.b.queues[m.Queue] = q
+	}
+	if ms, ok := q.args.Lookup("x-expires"); ok {
+		q.lease = time.AfterFunc(time.Duration(ms.(int64))*time.Millisecond+p.b.late, func() {
+			p.b.mu.Lock()
+			defer p.b.mu.Unlock()
+			delete(p.b.queues, m.Queue)
+		})
+	}
+	p.send(channel, &amqp.QueueDeclareOK{Queue: m.Queue, MessageCount: uint32(len(q.ready)), ConsumerCount: uint32(len(q.consumers))})
+}
+
+func (p *fakePeer) ack(m *amqp.BasicAck) {
+	if !m.Multiple {
+		p.b.acked++
+		return
+	}
+	p.b.acked += int(m.DeliveryTag + 1 - p.unacked)
+	p.unacked = m.DeliveryTag + 1
+}
+
+// Content ends a publish once its body is whole.
+func (p *fakePeer) content() {
+	if p.left > 0 {
+		return
+	}
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	p.seq++
+	q := p.b.queues[p.publish.RoutingKey]
+	if q == nil && p.publish.Mandatory {
+		buf := amqp.AppendMethod(nil, channel, &amqp.BasicReturn{ReplyCode: amqp.ReplyNoRoute, ReplyText: "NO_ROUTE", RoutingKey: p.publish.RoutingKey})
+		buf = amqp.AppendContentHeader(buf, channel, uint64(len(p.body)), p.header)
+		p.out <- amqp.AppendBody(buf, channel, p.body, amqp.FrameMinSize)
+	}
+	if p.b.jam > 0 && p.seq == uint64(p.b.jam) {
+		p.send(0, &amqp.ConnectionBlocked{Reason: "low on memory"})
+		p.b.mu.Unlock()
+		time.Sleep(time.Hour)
+		p.b.mu.Lock()
+	}
+	if p.b.refuse > 0 {
+		p.b.refuse--
+		p.send(channel, &amqp.BasicNack{DeliveryTag: p.seq})
+		return
+	}
+	if p.confirms {
+		p.send(channel, &amqp.BasicAck{DeliveryTag: p.seq})
+	}
+	if q != nil {
+		p.b.enqueue(q, &fakeMessage{body: p.body}, p.lifetime(q))
+	}
+}
+
+// Lifetime is the lower TTL in milliseconds; -1 = none.
+func (p *fakePeer) lifetime(q *fakeQueue) int64 {
+	props, err := amqp.ParseProperties(p.header)
+	if err != nil {
+		panic(err)
+	}
+	ttl := int64(-1)
+	if v, ok := q.args.Lookup("x-message-ttl"); ok {
+		ttl = v.(int64)
+	}
+	if props.Has(amqp.PropExpiration) {
+		ms, err := strconv.ParseInt(props.Expiration, 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		if ttl < 0 || ms < ttl {
+			ttl = ms
+		}
+	}
+	return ttl
+}
+
+func (b *fakeBroker) enqueue(q *fakeQueue, m *fakeMessage, ttl int64) {
+	q.ready = append(q.ready, m)
+	q.deliver()
+	if ttl >= 0 {
+		time.AfterFunc(time.Duration(ttl)*time.Millisecond+b.late, func() { b.expire(q, m) })
+	}
+}
+
+func (b *fakeBroker) expire(q *fakeQueue, m *fakeMessage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range q.ready {
+		if q.ready[i] != m {
+			continue
+		}
+		q.ready = append(q.ready[:i:i], q.ready[i+1:]...)
+		if dead, ok := q.args.Lookup("x-dead-letter-routing-key"); ok && b.queues[dead.(string)] != nil {
+			b.enqueue(b.queues[dead.(string)], m, -1)
+		}
+		return
+	}
+}
+
+func (q *fakeQueue) deliver() {
+	if len(q.consumers) == 0 {
+		return
+	}
+	for _, m := range q.ready {
+		p := q.consumers[0]
+		p.tag++
+		buf := amqp.AppendDeliver(nil, channel, "c", p.tag, false, nil, []byte("key"))
+		buf = amqp.AppendContentHeader(buf, channel, uint64(len(m.body)), []byte{0, 0})
+		p.out <- amqp.AppendBody(buf, channel, m.body, amqp.FrameMinSize)
+	}
+	q.ready = nil
+}
+
+func (b *fakeBroker) left() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var names []string
+	for name, q := range b.queues {
+		names = append(names, fmt.Sprintf("%s (%d messages)", name, len(q.ready)))
+	}
+	return names
+}

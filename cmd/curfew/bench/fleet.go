@@ -1,0 +1,274 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	poll     = 10 * time.Millisecond // how often the main goroutine looks whether a run is over
+	patience = 10 * time.Second      // without news from the broker at the end of a run
+	stall    = 30 * time.Second      // in the middle of publishing
+)
+
+// Fleet is the publishers and consumers of a run. The main goroutine owns it; each publisher and consumer has goroutines of
+// its own, and the first of them to break off ends the run.
+type fleet struct {
+	s      *session
+	user   context.Context // ends when the user interrupts
+	ctx    context.Context // ends with user, or when something broke
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+
+	publishers []*publisher
+	consumers  []*consumer
+	pacers     []pacer
+	publishing atomic.Int32 // publishers that are not done
+
+	progress progress
+	latency  histogram // end to end, the whole run
+}
+
+func (s *session) newFleet(ctx context.Context) *fleet {
+	f := &fleet{s: s, user: ctx}
+	f.ctx, f.cancel = context.WithCancelCause(ctx)
+	f.progress = progress{s: s, f: f}
+	return f
+}
+
+// Consume adds a consumer, which begins at once.
+func (f *fleet) consume(queue string) error {
+	c, err := f.s.open(f.ctx, f.s.o.broker)
+	if err != nil {
+		return err
+	}
+	k := &consumer{c: c, clock: f.s.clock, ackEvery: f.s.o.ackEvery}
+	f.consumers = append(f.consumers, k)
+	if f.s.o.rate == 0 {
+		if k.pace, err = f.s.pace(); err != nil {
+			return err
+		}
+		f.pacers = append(f.pacers, k.pace)
+	}
+	if err := k.subscribe(queue, f.s.o.prefetch); err != nil {
+		return err
+	}
+	f.start(k.run)
+	return nil
+}
+
+// Publisher adds a publisher, which is connected and listens but does not yet publish.
+func (f *fleet) publisher(c content, confirm int64) (*publisher, error) {
+	conn, err := f.s.open(f.ctx, f.s.o.broker)
+	if err != nil {
+		return nil, err
+	}
+	p := &publisher{c: conn, clock: f.s.clock}
+	f.publishers = append(f.publishers, p)
+	if confirm > 0 {
+		p.gate = newGate(confirm)
+		if err := conn.confirms(); err != nil {
+			return nil, err
+		}
+	}
+	if p.pace, err = f.s.pace(); err != nil {
+		return nil, err
+	}
+	f.pacers = append(f.pacers, p.pace)
+	c.frameMax = conn.frameMax
+	p.t = newTemplate(c)
+	f.start(p.listen)
+	return p, nil
+}
+
+func (f *fleet) start(fn func() error) {
+	f.wg.Go(func() {
+		if err := fn(); err != nil {
+			f.cancel(err)
+		}
+	})
+}
+
+// Publish lets a publisher loose.
+func (f *fleet) publish(p *publisher) {
+	f.publishing.Add(1)
+	f.start(func() error {
+		defer f.publishing.Add(-1)
+		return p.publish(f.ctx)
+	})
+}
+
+func (f *fleet) sent() (n int64) {
+	for _, p := range f.publishers {
+		n += p.sent.Load()
+	}
+	return n
+}
+
+// Got is how many messages were consumed, and when the last of them was.
+func (f *fleet) got() (n, last int64) {
+	for _, k := range f.consumers {
+		n += k.got.Load()
+		last = max(last, k.last.Load())
+	}
+	return n, last
+}
+
+// Until waits for done, which it asks again and again, and shows progress meanwhile. An interrupt ends the wait without an
+// error; a connection that broke is one.
+func (f *fleet) until(done func() (bool, error)) error {
+	t := time.NewTicker(poll)
+	defer t.Stop()
+	for {
+		over, err := done()
+		if over || err != nil {
+			return err
+		}
+		select {
+		case <-t.C:
+			err = f.progress.tell()
+		case <-f.ctx.Done():
+			return f.failure()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Failure is what ended the run before its time; nil if the user did.
+func (f *fleet) failure() error {
+	if f.user.Err() != nil {
+		return nil
+	}
+	return context.Cause(f.ctx)
+}
+
+// Published waits until the publishers are done. A broker that takes nothing for long is a failure.
+func (f *fleet) published() error {
+	sent, since := int64(0), f.s.clock.now()
+	return f.until(func() (bool, error) {
+		now := f.s.clock.now()
+		if n := f.sent(); n != sent {
+			sent, since = n, now
+		}
+		if now-since > int64(stall) {
+			return false, f.stalled()
+		}
+		return f.publishing.Load() == 0, nil
+	})
+}
+
+func (f *fleet) stalled() error {
+	for _, p := range f.publishers {
+		if reason := p.blocked.Load(); reason != nil {
+			return fmt.Errorf("publish: the broker took nothing for %v: connection.blocked: %s", stall, *reason)
+		}
+	}
+	return fmt.Errorf("publish: the broker took nothing, or confirmed nothing, for %v", stall)
+}
+
+// Ended is when the last publisher was done.
+func (f *fleet) ended() (at int64) {
+	for _, p := range f.publishers {
+		at = max(at, p.ended.Load())
+	}
+	return at
+}
+
+// Drained waits until n messages were consumed, or for how long no more came.
+func (f *fleet) drained(n int64, patience time.Duration) error {
+	since := f.s.clock.now()
+	return f.until(func() (bool, error) {
+		got, last := f.got()
+		return got >= n || f.s.clock.now()-max(last, since) > int64(patience), nil
+	})
+}
+
+// Filled waits until a queue holds n messages, or for how long their number no longer grows, and says when it last grew.
+func (f *fleet) filled(queue string, n int64, patience time.Duration) (depth, at int64, err error) {
+	at = f.s.clock.now()
+	err = f.until(func() (bool, error) {
+		d, err := f.s.admin.depth(queue)
+		now := f.s.clock.now()
+		if d != depth {
+			depth, at = d, now
+		}
+		return depth >= n || now-at > int64(patience), err
+	})
+	return depth, at, err
+}
+
+// Stop lets every goroutine end, closes the connections and takes the last latencies in.
+func (f *fleet) stop() error {
+	past := time.Unix(1, 0)
+	for _, p := range f.publishers {
+		_ = p.c.nc.SetReadDeadline(past)
+	}
+	for _, k := range f.consumers {
+		_ = k.c.nc.SetReadDeadline(past)
+	}
+	failure := f.failure()
+	f.cancel(nil)
+	f.wg.Wait()
+	for _, p := range f.publishers {
+		_ = p.c.close() // what was to be measured is measured
+	}
+	for _, k := range f.consumers {
+		_ = k.c.close()
+	}
+	f.sweep()
+	for _, p := range f.pacers {
+		_ = p.Close()
+	}
+	return failure
+}
+
+// Sweep adds the latencies measured since the last call to those of the whole run, and returns them.
+func (f *fleet) sweep() *histogram {
+	h := &histogram{}
+	for _, k := range f.consumers {
+		k.latency.collect(h)
+	}
+	f.latency.merge(h)
+	return h
+}
+
+// Progress prints a line each second.
+type progress struct {
+	s         *session
+	f         *fleet
+	began, at int64
+	sent, got int64
+	used      usage
+}
+
+func (p *progress) tell() error {
+	now := p.s.clock.now()
+	if p.began == 0 {
+		p.began, p.at, p.used = now, now, p.s.start
+		return nil
+	}
+	if now-p.at < int64(time.Second) {
+		return nil
+	}
+	h := p.f.sweep()
+	sent := p.f.sent()
+	got, _ := p.f.got()
+	took := float64(now-p.at) / 1e9
+	line := fmt.Sprintf("%4ds  published %s (%s/s)  consumed %s (%s/s)", (now-p.began)/1e9,
+		grouped(sent), grouped(int64(float64(sent-p.sent)/took)), grouped(got), grouped(int64(float64(got-p.got)/took)))
+	if h.n > 0 {
+		line += fmt.Sprintf("  latency p50 %.2f p99 %.2f ms", millis(h.quantile(0.5)), millis(h.quantile(0.99)))
+	}
+	used, err := p.s.usage()
+	if p.s.o.pid > 0 {
+		line += fmt.Sprintf("  broker CPU %.0f %% RSS %.1f MiB", (used.cpu-p.used.cpu).Seconds()/took*100, mebi(used.rss))
+	}
+	fmt.Fprintln(p.s.stderr, line)
+	p.at, p.sent, p.got, p.used = now, sent, got, used
+	return err
+}

@@ -1,0 +1,187 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// idleLeast is the least time over which idle CPU is worth a figure.
+const idleLeast = time.Second
+
+func leasesFlags(f flags) {
+	o := f.o
+	f.whole(&o.queues, "queues", 10_000, 1, 1_000_000, "`queues` to declare")
+	f.whole(&o.expires, "expires", 30_000, 1000, maxMillis, "x-expires of the queues in `milliseconds`; all must be declared before the first is gone")
+	f.whole(&o.window, "window", 100, 1, 1000, "`declares` under way at once; 1 = each waits for the answer to the one before")
+	f.whole(&o.sample, "sample", 500, 1, 10_000, "how many of the `queues` are watched until their end")
+}
+
+// Leases is the scenario of the same name. Most queues are declared in bulk, many declarations under way at once. Those to be
+// watched are declared between them, evenly spread, one at a time and over a connection of their own, so that the beginning
+// of their lease is known to within one answer.
+type leases struct {
+	s     *session
+	bulk  int
+	p     *prober
+	round histogram // declare to declare-ok, in bulk
+
+	from, to, full, idled usage // before the declarations, after, at rest, and shortly before the first lease runs out
+	idle                  time.Duration
+	began, declared       int64
+}
+
+func runLeases(ctx context.Context, s *session) (*report, error) {
+	p, err := s.newProber(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &leases{s: s, p: p, bulk: int(s.o.queues) - len(p.leases)}
+	stop := context.AfterFunc(ctx, func() { l.interrupt() })
+	defer stop()
+	if err := errors.Join(l.run(ctx), p.close()); err != nil {
+		return nil, err
+	}
+	return l.report(), nil
+}
+
+// Interrupt breaks off whatever is being read or written.
+func (l *leases) interrupt() {
+	past := time.Unix(1, 0)
+	_ = l.s.admin.nc.SetDeadline(past)
+	_ = l.p.c.nc.SetDeadline(past)
+}
+
+func (l *leases) run(ctx context.Context) error {
+	var err error
+	if l.from, err = l.s.usage(); err != nil {
+		return err
+	}
+	if err := l.declareAll(); err != nil {
+		return err
+	}
+	if l.to, err = l.s.usage(); err != nil {
+		return err
+	}
+	if err := l.sit(ctx); err != nil {
+		return err
+	}
+	return l.p.watch(ctx)
+}
+
+func (s *session) leaseTime() int64 { return s.o.expires * int64(time.Millisecond) }
+
+// Leased is the declaration of a queue with a lease. It is not among those to be removed at the end.
+func (s *session) leased(name string) *amqp.QueueDeclare {
+	args := append(amqp.Table{{Key: "x-expires", Value: s.o.expires}}, s.o.queueArgs.table...)
+	return &amqp.QueueDeclare{Queue: s.prefix + name, Durable: s.o.durable, Arguments: args}
+}
+
+func (l *leases) declareAll() error {
+	turns := make(chan struct{}, len(l.p.leases))
+	watched := make(chan error, 1)
+	l.began = l.s.clock.now()
+	go func() { watched <- l.p.declare(turns) }()
+	err := l.declareBulk(turns)
+	close(turns)
+	err = errors.Join(err, <-watched)
+	l.declared = l.s.clock.now()
+	return err
+}
+
+// DeclareBulk keeps a window of declarations under way on the administrative connection, and gives the watched queues their
+// turns.
+func (l *leases) declareBulk(turns chan<- struct{}) error {
+	var out []byte
+	asked := make([]int64, l.bulk)
+	given := 0
+	for sent, answered := 0, 0; answered < l.bulk; {
+		out = out[:0]
+		now := l.s.clock.now()
+		for sent < l.bulk && int64(sent-answered) < l.s.o.window {
+			out = amqp.AppendMethod(out, channel, l.s.leased(strconv.Itoa(sent)))
+			asked[sent] = now
+			sent++
+		}
+		if _, err := l.s.admin.nc.Write(out); err != nil {
+			return fmt.Errorf("queue.declare: %w", err)
+		}
+		n, err := l.answers(asked[answered:])
+		if err != nil {
+			return fmt.Errorf("queue %d of %d: %w", answered+n, l.bulk, err)
+		}
+		for answered += n; given < len(l.p.leases)*answered/l.bulk; given++ {
+			turns <- struct{}{}
+		}
+	}
+	for ; given < len(l.p.leases); given++ {
+		turns <- struct{}{}
+	}
+	return nil
+}
+
+// Answers takes in at least one declare-ok, and all that have arrived with it; the first is to the question of asked[0].
+func (l *leases) answers(asked []int64) (n int, err error) {
+	if _, err := expect[*amqp.QueueDeclareOK](l.s.admin.reply()); err != nil {
+		return 0, err
+	}
+	now := l.s.clock.now()
+	for {
+		l.round.record(now-asked[n], 1)
+		n++
+		f, ok, err := l.s.admin.next()
+		if err != nil || !ok {
+			return n, err
+		}
+		if class, method, err := amqp.MethodID(f.Payload); err != nil || class != amqp.ClassQueue || method != amqp.MethodQueueDeclareOK || n == len(asked) {
+			return n, errors.Join(errors.New("unexpected answer"), err, complaint(f.Payload))
+		}
+	}
+}
+
+// Sit lets the broker come to rest with all queues alive, reads its memory, and its CPU until shortly before the first lease
+// runs out.
+func (l *leases) sit(ctx context.Context) error {
+	left := time.Duration(l.began + l.s.leaseTime() - l.s.clock.now())
+	if left < rest+2*margin {
+		return fmt.Errorf("--expires %d: declaring took %v, so that the first queues are gone before all can be counted: raise it",
+			l.s.o.expires, time.Duration(l.declared-l.began).Round(time.Millisecond))
+	}
+	if err := settle(ctx, rest); err != nil {
+		return err
+	}
+	var err error
+	if l.full, err = l.s.usage(); err != nil {
+		return err
+	}
+	idle := left - rest - 2*margin
+	if err := settle(ctx, idle); err != nil {
+		return err
+	}
+	l.idle = idle
+	l.idled, err = l.s.usage()
+	return err
+}
+
+func (l *leases) report() *report {
+	r := &report{}
+	n := l.s.o.queues
+	r.add("queues", "queues", n, "")
+	r.add("declare_rate", "declare rate", rate(n, l.began, l.declared), "per s")
+	r.quantiles("declare", "declare", &l.round)
+	l.p.report(r)
+	if l.s.o.pid > 0 {
+		r.add("rss_per_queue_bytes", "broker RSS per queue", float64(l.full.rss-l.from.rss)/float64(n), "B")
+		if l.idle >= idleLeast {
+			r.add("idle_cpu_percent", "broker CPU with all queues idle", (l.idled.cpu-l.full.cpu).Seconds()/l.idle.Seconds()*100, "%")
+			r.add("idle_seconds", "measured over", l.idle.Seconds(), "s")
+		}
+	}
+	l.to.rss = l.full.rss
+	r.cost(l.s, n, l.from, l.to)
+	return r
+}

@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"time"
+)
+
+const (
+	maxMillis = 315_360_000_000 // ten years: the longest TTL a broker accepts
+	maxSize   = 128 << 20       // bytes in a body
+	maxCount  = 1_000_000_000
+)
+
+// Options are the flags of every scenario; each scenario registers those it knows, with defaults of its own.
+type options struct {
+	broker     target
+	asJSON     bool
+	pid        int64
+	durable    bool
+	persistent bool
+	queueArgs  arguments
+
+	publishers, consumers int64
+	queues                int64
+	size                  int64 // bytes
+	rate                  int64 // messages per second of all publishers together; 0 = as fast as the broker takes them
+	messages              int64 // of all publishers together; 0 = no limit
+	duration              time.Duration
+	confirm               int64 // outstanding confirms per publisher; 0 = none asked for
+	prefetch, ackEvery    int64
+	ttl                   int64 // queue TTL in milliseconds; -1 = none
+	expiration            span
+	mortal                bool // the scenario gives its queue a dead-letter queue
+
+	delay, every time.Duration // storm
+	expires      int64         // leases, milliseconds
+	window       int64         // leases
+	sample       int64         // leases
+}
+
+// Flags is a flag set that remembers which options it fills.
+type flags struct {
+	*flag.FlagSet
+	o *options
+}
+
+func newFlags(scenario string, stderr io.Writer) flags {
+	o := &options{ttl: -1}
+	if err := o.broker.Set("amqp://guest:guest@127.0.0.1:5672/"); err != nil {
+		panic(err) // a constant
+	}
+	name := "curfew bench"
+	if scenario != "" {
+		name += " " + scenario
+	}
+	f := flags{flag.NewFlagSet(name, flag.ContinueOnError), o}
+	f.SetOutput(stderr)
+	f.Var(&o.broker, "uri", "the broker, `amqp://USER:PASSWORD@HOST:PORT/VHOST`")
+	f.BoolVar(&o.asJSON, "json", false, "print the result as one JSON object")
+	f.whole(&o.pid, "pid", 0, 0, math.MaxInt32, "the broker's `process`: also report its CPU time and memory; 0 = do not")
+	f.BoolVar(&o.durable, "durable", false, "declare durable queues")
+	f.BoolVar(&o.persistent, "persistent", false, "publish with delivery mode 2")
+	f.Var(&o.queueArgs, "queue-args", "an argument of the queues' declaration, `k=v`; may be repeated")
+	return f
+}
+
+func (f flags) whole(to *int64, name string, initial, lo, hi int64, usage string) {
+	*to = initial
+	f.Var(whole{to, lo, hi}, name, usage)
+}
+
+func (f flags) period(to *time.Duration, name string, initial, lo, hi time.Duration, usage string) {
+	*to = initial
+	f.Var(period{to, lo, hi}, name, usage)
+}
+
+func (f flags) sized(initial, lo int64) {
+	f.whole(&f.o.size, "size", initial, lo, maxSize, "`bytes` in a message's body; from 8 on the body carries its send time")
+}
+
+func (f flags) counted(initial, lo int64, usage string) {
+	f.whole(&f.o.messages, "messages", initial, lo, maxCount, usage)
+}
+
+func (f flags) acking() {
+	f.whole(&f.o.prefetch, "prefetch", 0, 0, math.MaxUint16, "unacknowledged `messages` per consumer; 0 = no limit, and automatic acknowledgement unless --ack-every is given")
+	f.whole(&f.o.ackEvery, "ack-every", 0, 0, maxCount, "acknowledge every `N`th message, N > 1 with multiple set; 0 = 1 with --prefetch, else automatic acknowledgement")
+}
+
+func (f flags) expiring() {
+	f.whole(&f.o.ttl, "ttl", -1, -1, maxMillis, "x-message-ttl of the queues in `milliseconds`; -1 = none")
+	f.Var(&f.o.expiration, "expiration", "expiration of each message in milliseconds, drawn from `A..B`")
+}
+
+func (f flags) confirming(initial, lo int64) {
+	f.whole(&f.o.confirm, "confirm", initial, lo, 1<<20, "publisher confirms with at most `N` outstanding per publisher; 0 = without confirms")
+}
+
+// Parse fills the options and checks what no single flag can.
+func (f flags) parse(args []string) (*options, error) {
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, f.complain(fmt.Errorf("unexpected argument %q: options begin with --", f.Arg(0)))
+	}
+	if err := f.o.check(f.given()); err != nil {
+		return nil, f.complain(err)
+	}
+	return f.o, nil
+}
+
+func (f flags) complain(err error) error {
+	fmt.Fprintln(f.Output(), err)
+	f.Usage()
+	return err
+}
+
+func (f flags) given() map[string]bool {
+	m := make(map[string]bool)
+	f.Visit(func(g *flag.Flag) { m[g.Name] = true })
+	return m
+}
+
+func (o *options) check(given map[string]bool) error {
+	if o.ackEvery == 0 && o.prefetch > 0 {
+		o.ackEvery = 1
+	}
+	if o.prefetch > 0 && o.ackEvery > o.prefetch {
+		return fmt.Errorf("--ack-every %d: must be from 1 to --prefetch, %d, or the broker stops sending before an acknowledgement is due", o.ackEvery, o.prefetch)
+	}
+	if given["publishers"] && given["consumers"] && o.publishers+o.consumers == 0 {
+		return errors.New("--publishers 0 --consumers 0: one of them must be from 1 to 10000")
+	}
+	if given["messages"] && o.messages > 0 && !given["duration"] {
+		o.duration = 0
+	}
+	for _, name := range []string{"x-message-ttl", "x-expires", "x-dead-letter-exchange", "x-dead-letter-routing-key"} {
+		if _, ok := o.queueArgs.table.Lookup(name); ok && o.sets(name) {
+			return fmt.Errorf("--queue-args %s: this scenario sets it itself", name)
+		}
+	}
+	return nil
+}
+
+// Sets says whether the options other than --queue-args decide a queue argument.
+func (o *options) sets(argument string) bool {
+	switch argument {
+	case "x-message-ttl":
+		return o.ttl >= 0
+	case "x-expires":
+		return o.expires > 0
+	default:
+		return o.mortal
+	}
+}

@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
+	cases := []struct {
+		args string
+		want []string
+	}{
+		{"--queues 0", []string{"-queues", `"0"`, "from 1 to 1000000"}},
+		{"--size -1", []string{"-size", `"-1"`, "from 0 to 134217728"}},
+		{"--size big", []string{"-size", `"big"`, "a whole number from 0 to 134217728"}},
+		{"--prefetch 65536", []string{"-prefetch", "from 0 to 65535"}},
+		{"--rate 1e6", []string{"-rate", `"1e6"`, "from 0 to 1000000000"}},
+		{"--ttl 315360000001", []string{"-ttl", "from -1 to 315360000000"}},
+		{"--duration 10", []string{"-duration", `"10"`, "such as 10s, from 0s to 240h0m0s"}},
+		{"--duration -1s", []string{"-duration", "from 0s to 240h0m0s"}},
+		{"--expiration 9..1", []string{"-expiration", `"9..1"`, "0 <= A <= B <= 315360000000"}},
+		{"--expiration x..1", []string{"-expiration", "A..B"}},
+		{"--expiration -5", []string{"-expiration", "A..B"}},
+		{"--uri http://x", []string{"-uri", "amqp://USER:PASSWORD@HOST:PORT/VHOST"}},
+		{"--uri amqp://", []string{"-uri", "amqp://USER:PASSWORD@HOST:PORT/VHOST"}},
+		{"--queue-args x-max-length", []string{"-queue-args", "k=v"}},
+		{"--queue-args a=1 --queue-args a=2", []string{"-queue-args", "a is given twice"}},
+		{"--ack-every 300 --prefetch 200", []string{"--ack-every 300", "from 1 to --prefetch, 200"}},
+		{"--ttl 5 --queue-args x-message-ttl=6", []string{"--queue-args x-message-ttl", "sets it itself"}},
+		{"--size 16 now", []string{`unexpected argument "now"`}},
+		{"--publishers 0 --consumers 0", []string{"--publishers 0 --consumers 0", "from 1"}},
+		{"--frobnicate", []string{"-frobnicate"}},
+		{"hurricane", []string{`unknown scenario "hurricane"`, "curfew bench storm", "curfew bench leases"}},
+		{"storm --confirm 0", []string{"-confirm", "from 1 to 1048576"}},
+		{"storm --delay 1s", []string{"-delay", "from 2s to 1h0m0s"}},
+		{"lateness --size 7", []string{"-size", "from 8 to 134217728"}},
+		{"lateness --rate 0", []string{"-rate", "from 1 to"}},
+		{"lateness --queue-args x-dead-letter-exchange=d", []string{"--queue-args x-dead-letter-exchange", "sets it itself"}},
+		{"leases --expires 10", []string{"-expires", "from 1000 to 315360000000"}},
+		{"leases --queue-args x-expires=9", []string{"--queue-args x-expires", "sets it itself"}},
+		{"leases --window 1001", []string{"-window", "from 1 to 1000"}},
+		{"backlog --messages 0", []string{"-messages", "from 1 to 1000000000"}},
+		{"backlog --rate 5", []string{"-rate"}},
+	}
+	for _, c := range cases {
+		t.Run(c.args, func(t *testing.T) {
+			var stderr bytes.Buffer
+			e := env{stderr: &stderr, dial: func(context.Context, string) (net.Conn, error) {
+				t.Error("dialled in spite of a bad call")
+				return nil, net.ErrClosed
+			}}
+			if status := e.main(t.Context(), strings.Fields(c.args)); status != 2 {
+				t.Errorf("exit status %d, want 2", status)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(stderr.String(), want) {
+					t.Errorf("complaint does not contain %q:\n%s", want, stderr.String())
+				}
+			}
+		})
+	}
+}
+
+func TestHelpIsNoFailure(t *testing.T) {
+	var stderr bytes.Buffer
+	e := env{stderr: &stderr}
+	if status := e.main(t.Context(), []string{"--help"}); status != 0 {
+		t.Errorf("exit status %d, want 0", status)
+	}
+	for _, want := range []string{"-publishers", "curfew bench storm", "acknowledge every"} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("help does not contain %q", want)
+		}
+	}
+}
+
+func parseLoad(t *testing.T, args ...string) *options {
+	t.Helper()
+	f := newFlags("", &bytes.Buffer{})
+	loadFlags(f)
+	o, err := f.parse(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestAcknowledgementModes(t *testing.T) {
+	cases := []struct {
+		args string
+		want int64
+	}{
+		{"", 0},
+		{"--prefetch 200", 1},
+		{"--prefetch 200 --ack-every 50", 50},
+		{"--ack-every 50", 50},
+	}
+	for _, c := range cases {
+		if o := parseLoad(t, strings.Fields(c.args)...); o.ackEvery != c.want {
+			t.Errorf("%q: acknowledges every %d, want %d", c.args, o.ackEvery, c.want)
+		}
+	}
+}
+
+func TestCountAloneDecidesUnlessDurationIsGiven(t *testing.T) {
+	if o := parseLoad(t, "--messages", "5"); o.duration != 0 {
+		t.Errorf("with --messages alone the duration is %v, want none", o.duration)
+	}
+	if o := parseLoad(t, "--messages", "5", "--duration", "3s"); o.duration != 3*time.Second {
+		t.Errorf("with both the duration is %v, want 3s", o.duration)
+	}
+}
+
+func TestTarget(t *testing.T) {
+	cases := []struct {
+		in   string
+		want target
+	}{
+		{"amqp://h", target{"h:5672", "/", "guest", "guest"}},
+		{"amqp://u:p@h:1/", target{"h:1", "/", "u", "p"}},
+		{"amqp://u@h/v", target{"h:5672", "v", "u", ""}},
+		{"amqp://h/%2Fa%2Fb", target{"h:5672", "/a/b", "guest", "guest"}},
+		{"amqp://[::1]:9/%2F", target{"[::1]:9", "/", "guest", "guest"}},
+	}
+	for _, c := range cases {
+		t.Run(c.in, func(t *testing.T) {
+			var got target
+			if err := got.Set(c.in); err != nil {
+				t.Fatal(err)
+			}
+			if got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+			var again target
+			if err := again.Set(got.String()); err != nil || again != got {
+				t.Errorf("%s reads as %+v (%v), want %+v", got.String(), again, err, got)
+			}
+		})
+	}
+}
+
+func TestQueueArgumentsAreTyped(t *testing.T) {
+	o := parseLoad(t, "--queue-args", "x-queue-mode=lazy", "--queue-args", "x-max-length=10", "--queue-args", "x-single-active-consumer=true", "--queue-args", "x=a=b")
+	want := amqp.Table{
+		{Key: "x-queue-mode", Value: "lazy"},
+		{Key: "x-max-length", Value: int64(10)},
+		{Key: "x-single-active-consumer", Value: true},
+		{Key: "x", Value: "a=b"},
+	}
+	if !reflect.DeepEqual(o.queueArgs.table, want) {
+		t.Errorf("got %v, want %v", o.queueArgs.table, want)
+	}
+}

@@ -1,0 +1,53 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+const clockMonotonic = 1
+
+// TimerFD sleeps on a timerfd through the runtime's poller: as precise as the kernel's timers (tens of microseconds) without
+// keeping a processor from the other goroutines, as a blocking nanosleep would.
+type timerFD struct {
+	fd   int
+	file *os.File
+	buf  [8]byte
+}
+
+func newPacer() (pacer, error) {
+	fd, _, errno := syscall.Syscall(syscall.SYS_TIMERFD_CREATE, clockMonotonic, syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if errno != 0 {
+		return nil, fmt.Errorf("timerfd_create: %w", errno)
+	}
+	return &timerFD{fd: int(fd), file: os.NewFile(fd, "timerfd")}, nil
+}
+
+func (t *timerFD) sleep(d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	spec := [2]syscall.Timespec{1: syscall.NsecToTimespec(int64(d))} // {interval, value}
+	_, _, errno := syscall.Syscall6(syscall.SYS_TIMERFD_SETTIME, uintptr(t.fd), 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("timerfd_settime: %w", errno)
+	}
+	if _, err := t.file.Read(t.buf[:]); err != nil {
+		return fmt.Errorf("timerfd: %w", err)
+	}
+	return nil
+}
+
+func (t *timerFD) Close() error { return t.file.Close() }
+
+// OwnCPU is the CPU time of this process, all threads, user plus system: what the load generator itself costs.
+func ownCPU() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		return 0
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}

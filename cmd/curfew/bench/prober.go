@@ -1,0 +1,213 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// Lease is the life of one queue as seen from here. Instants; 0 = not yet.
+type lease struct {
+	asked, answered int64 // its declaration: the lease began in between
+	alive           int64 // a probe sent then still found it
+	gone            int64 // a probe answered then did not
+}
+
+// Prober finds out when queues are gone without keeping them alive. A declaration, even a passive one, and basic.get renew a
+// lease and a consumer suspends it, but a publish does neither. So it publishes one byte with mandatory set, by way of the
+// default exchange, to each watched queue whose time is near, in rounds of a millisecond or more: a message that comes back
+// with basic.return tells that its queue is gone, and the publisher confirms, which follow the returns, end the round. Each
+// end is thus known to lie between the start of the last round that found the queue and the answer of the first that did not.
+type prober struct {
+	s      *session
+	c      *conn
+	pace   pacer
+	gate   *window
+	leases []lease // in the order of their declaration
+	byName map[string]int
+	begun  int   // leases[:begun] have come near their end
+	open   []int // of those, the ones not yet gone
+	out    []byte
+}
+
+const (
+	rounds = time.Millisecond      // between the starts of two
+	margin = 20 * time.Millisecond // the first round comes so long before the lease runs out, so that an early death shows
+)
+
+func (s *session) newProber(ctx context.Context) (*prober, error) {
+	pace, err := s.pace()
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.open(ctx, s.o.broker)
+	if err != nil {
+		return nil, errors.Join(err, pace.Close())
+	}
+	n := min(s.o.sample, s.o.queues)
+	p := &prober{s: s, c: c, pace: pace, gate: newWindow(n), leases: make([]lease, n), byName: make(map[string]int)}
+	for i := range p.leases {
+		p.byName[s.prefix+p.name(i)] = i
+	}
+	if err := c.confirms(); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+func (p *prober) name(i int) string { return "w" + strconv.Itoa(i) }
+
+// Declare declares the watched queues one by one, each when its turn comes, until there are no more turns.
+func (p *prober) declare(turns <-chan struct{}) error {
+	i := 0
+	for range turns {
+		p.leases[i].asked = p.s.clock.now()
+		if _, err := p.c.declare(*p.s.leased(p.name(i))); err != nil {
+			return err
+		}
+		p.leases[i].answered = p.s.clock.now()
+		i++
+	}
+	return nil
+}
+
+func (p *prober) close() error { return errors.Join(p.c.close(), p.pace.Close()) }
+
+// Watch runs until every watched queue is gone, or until none has been for long after the last was due.
+func (p *prober) watch(ctx context.Context) error {
+	last := p.due(len(p.leases) - 1)
+	for ctx.Err() == nil {
+		now := p.s.clock.now()
+		p.admit(now)
+		if len(p.open) == 0 && p.begun == len(p.leases) {
+			return nil
+		}
+		if now > last+int64(patience) {
+			return nil // those left over are reported as such
+		}
+		if err := p.round(now); err != nil {
+			return err
+		}
+		if err := p.s.clock.nap(p.pace, p.wake(now)); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// Due is the earliest instant at which lease i may end.
+func (p *prober) due(i int) int64 { return p.leases[i].asked + p.s.leaseTime() }
+
+func (p *prober) admit(now int64) {
+	for p.begun < len(p.leases) && p.due(p.begun)-int64(margin) <= now {
+		p.open = append(p.open, p.begun)
+		p.begun++
+	}
+}
+
+// Wake is when the round after the one of now begins.
+func (p *prober) wake(now int64) int64 {
+	if len(p.open) == 0 && p.begun < len(p.leases) {
+		return p.due(p.begun) - int64(margin)
+	}
+	return now + int64(rounds)
+}
+
+// Round probes every open queue once.
+func (p *prober) round(now int64) error {
+	if len(p.open) == 0 {
+		return nil
+	}
+	p.out = p.out[:0]
+	for _, i := range p.open {
+		p.out = amqp.AppendMethod(p.out, channel, &amqp.BasicPublish{RoutingKey: p.s.prefix + p.name(i), Mandatory: true})
+		p.out = amqp.AppendContentHeader(p.out, channel, 1, []byte{0, 0})
+		p.out = amqp.AppendBody(p.out, channel, []byte{0}, p.c.frameMax)
+	}
+	p.gate.send(uint64(len(p.open)), now)
+	if _, err := p.c.nc.Write(p.out); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	for p.gate.outstanding() > 0 {
+		if err := p.answer(); err != nil {
+			return fmt.Errorf("probe: %w", err)
+		}
+	}
+	p.sort(now)
+	return nil
+}
+
+// Answer takes in one frame.
+func (p *prober) answer() error {
+	f, err := p.c.frame()
+	if err != nil || f.Type != amqp.FrameMethod {
+		return err // the content of a returned message is of no interest
+	}
+	now := p.s.clock.now()
+	c, ok, err := asConfirm(f.Payload)
+	if err != nil {
+		return err
+	}
+	if ok {
+		return p.gate.settle(c.tag, c.multiple, c.nack, now)
+	}
+	return p.returned(f.Payload, now)
+}
+
+func (p *prober) returned(payload []byte, now int64) error {
+	m, err := amqp.ParseMethod(payload)
+	if err != nil {
+		return err
+	}
+	back, ok := m.(*amqp.BasicReturn)
+	if !ok {
+		return asClosed(m)
+	}
+	i, ok := p.byName[back.RoutingKey]
+	if !ok {
+		return fmt.Errorf("the broker returned a message to %q, which was not probed", back.RoutingKey)
+	}
+	p.leases[i].gone = now
+	return nil
+}
+
+// Sort keeps the queues that the round of begin has found.
+func (p *prober) sort(begin int64) {
+	open := p.open[:0]
+	for _, i := range p.open {
+		if p.leases[i].gone > 0 {
+			continue
+		}
+		p.leases[i].alive = begin
+		open = append(open, i)
+	}
+	p.open = open
+}
+
+// Report counts against the broker what cannot be told apart: lateness is the answer that found the queue gone minus the
+// earliest instant at which its lease can have ended. Uncertainty is by how much the true lateness may be smaller.
+func (p *prober) report(r *report) {
+	var late, doubt histogram
+	for i, q := range p.leases {
+		if q.gone == 0 {
+			continue
+		}
+		latest := q.gone - p.due(i)
+		late.record(latest, 1)
+		if q.alive > 0 {
+			doubt.record(latest-(q.alive-q.answered-p.s.leaseTime()), 1)
+		}
+	}
+	r.add("watched", "watched until their end", int64(len(p.leases)), "queues")
+	r.add("remaining", "still there at the end", int64(len(p.leases))-int64(late.n), "queues")
+	r.quantiles("lateness", "lateness of deletion", &late)
+	if late.n > 0 {
+		r.add("earliest_ms", "earliest", millis(late.min), "ms")
+		r.add("early", "gone before their time", int64(late.negative()), "queues")
+	}
+	r.quantiles("uncertainty", "of which uncertain", &doubt)
+}

@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// tick is the unit of CPU time in /proc/PID/stat: USER_HZ, 100 per second on every Linux that Go runs on.
+const tick = 10 * time.Millisecond
+
+// Usage is what a process has used: CPU is user plus system time of all its threads since it started, in steps of 10 ms; RSS
+// and peak are bytes.
+type usage struct {
+	cpu       time.Duration
+	rss, peak int64
+}
+
+// Process is a process to be watched through a proc file system.
+type process struct {
+	root string // "/proc" but in tests
+	pid  int
+}
+
+func (p process) sample() (usage, error) {
+	dir := filepath.Join(p.root, strconv.Itoa(p.pid))
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
+	}
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
+	}
+	var u usage
+	if u.cpu, err = parseStat(stat); err != nil {
+		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
+	}
+	if u.rss, err = parseStatus(status, "VmRSS"); err != nil {
+		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
+	}
+	if u.peak, err = parseStatus(status, "VmHWM"); err != nil {
+		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
+	}
+	return u, nil
+}
+
+// ParseStat reads utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2 is the command's name in parentheses and may
+// itself hold blanks and parentheses, so counting starts behind the last one.
+func parseStat(b []byte) (time.Duration, error) {
+	end := bytes.LastIndexByte(b, ')')
+	if end < 0 {
+		return 0, fmt.Errorf("stat %q: no command name in parentheses", b)
+	}
+	fields := bytes.Fields(b[end+1:]) // fields[0] is field 3
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("stat: %d fields behind the command name, want 13 or more", len(fields))
+	}
+	var sum uint64
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseUint(string(f), 10, 63)
+		if err != nil {
+			return 0, fmt.Errorf("stat: CPU time: %w", err)
+		}
+		sum += n
+	}
+	return time.Duration(sum) * tick, nil
+}
+
+// ParseStatus reads one memory line of proc_pid_status(5), such as "VmRSS:	  1234 kB", in bytes.
+func parseStatus(b []byte, key string) (int64, error) {
+	for line := range bytes.Lines(b) {
+		rest, ok := bytes.CutPrefix(line, []byte(key+":"))
+		if !ok {
+			continue
+		}
+		number, ok := bytes.CutSuffix(bytes.TrimSpace(rest), []byte(" kB"))
+		if !ok {
+			return 0, fmt.Errorf("status: %s: %q is not in kB", key, bytes.TrimSpace(rest))
+		}
+		kb, err := strconv.ParseInt(string(bytes.TrimSpace(number)), 10, 53)
+		if err != nil {
+			return 0, fmt.Errorf("status: %s: %w", key, err)
+		}
+		return kb << 10, nil
+	}
+	return 0, fmt.Errorf("status: no %s line", key)
+}

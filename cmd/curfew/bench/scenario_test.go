@@ -1,0 +1,248 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// RunScenario runs a command line against b and returns the JSON result.
+func runScenario(t *testing.T, b *fakeBroker, line string) map[string]any {
+	t.Helper()
+	e, stdout, stderr := b.env(t)
+	if status := e.main(t.Context(), append(strings.Fields(line), "--json", "--pid", "42")); status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	synctest.Wait()
+	if left := b.left(); len(left) > 0 {
+		t.Errorf("queues left behind: %v", left)
+	}
+	var result map[string]any
+	if err := json.Unmarshal(stdout.Bytes(), &result); err != nil {
+		t.Fatalf("%v in %s", err, stdout)
+	}
+	return result
+}
+
+// In the bubble the generator and the broker take no time at all, so every figure is exact.
+func TestScenarios(t *testing.T) {
+	cases := []struct {
+		name, line string
+		late       time.Duration
+		want       map[string]float64
+	}{
+		{
+			name: "load by count", line: "--messages 5000 --size 64 --publishers 3 --consumers 2 --queues 2",
+			want: map[string]float64{"published": 5000, "consumed": 5000, "latency_max_ms": 0, "broker_cpu_seconds": 0, "broker_rss_peak_bytes": 188608 << 10},
+		},
+		{
+			name: "load by rate", line: "--rate 2500 --duration 2s --confirm 10 --prefetch 100 --ack-every 10",
+			want: map[string]float64{"published": 5000, "consumed": 5000, "publish_rate": 2500, "latency_p99_ms": 0, "confirm_max_ms": 0, "nacked": 0, "schedule_delay_max_ms": 0},
+		},
+		{
+			name: "more queues than publishers", line: "--messages 100 --queues 7 --consumers 7 --publishers 2 --ack-every 1 --persistent --durable",
+			want: map[string]float64{"published": 100, "consumed": 100},
+		},
+		{
+			name: "bodies without a stamp", line: "--messages 10 --size 0",
+			want: map[string]float64{"published": 10, "consumed": 10, "latency_max_ms": -1},
+		},
+		{
+			name: "bodies over several frames", line: "--messages 10 --size 100000",
+			want: map[string]float64{"published": 10, "consumed": 10, "latency_max_ms": 0},
+		},
+		{
+			name: "publish only", line: "--messages 10 --consumers 0",
+			want: map[string]float64{"published": 10, "consumed": 0},
+		},
+		{
+			name: "expired before they were consumed", line: "--messages 10 --queues 2 --consumers 1 --ttl 5",
+			want: map[string]float64{"published": 10, "consumed": 5},
+		},
+		{
+			name: "lateness of expirations", line: "lateness --rate 1000 --duration 1s --expiration 50..200", late: 3 * time.Millisecond,
+			want: map[string]float64{"published": 1000, "arrived": 1000, "missing": 0, "lateness_p50_ms": 3, "earliest_ms": 3, "early": 0},
+		},
+		{
+			name: "lateness of a queue's TTL, early", line: "lateness --rate 1000 --duration 1s --ttl 100", late: -5 * time.Millisecond,
+			want: map[string]float64{"arrived": 1000, "lateness_p99_ms": -5, "earliest_ms": -5, "early": 1000},
+		},
+		{
+			name: "lateness by default", line: "lateness --rate 100 --duration 100ms",
+			want: map[string]float64{"arrived": 10, "lateness_max_ms": 0},
+		},
+		{
+			name: "expire", line: "expire --messages 3000",
+			want: map[string]float64{"published": 3000, "dead_lettered": 3000, "duration_seconds": 1.01},
+		},
+		{
+			name: "expire to a consumer", line: "expire --messages 3000 --consumers 1 --expiration 20..20",
+			want: map[string]float64{"published": 3000, "dead_lettered": 3000, "duration_seconds": 0.02},
+		},
+		{
+			name: "backlog", line: "backlog --messages 3000 --publishers 2 --confirm 100",
+			want: map[string]float64{"published": 3000, "drained": 3000, "rss_per_message_bytes": 0},
+		},
+		{
+			name: "storm", line: "storm --messages 500 --delay 3s --every 10ms",
+			want: map[string]float64{"messages": 500, "dead_lettered": 500, "quiet_deliver_max_ms": 0, "storm_deliver_max_ms": 0, "storm_declare_max_ms": 0, "storm_schedule_delay_max_ms": 0},
+		},
+		{
+			name: "leases", line: "leases --queues 300 --sample 30 --expires 5000", late: 6500 * time.Microsecond,
+			want: map[string]float64{"queues": 300, "watched": 30, "remaining": 0, "lateness_p50_ms": 7, "earliest_ms": 7, "early": 0, "uncertainty_max_ms": 1, "rss_per_queue_bytes": 0},
+		},
+		{
+			name: "leases all watched, early", line: "leases --queues 20 --sample 30 --window 1 --expires 5000", late: -10 * time.Millisecond,
+			want: map[string]float64{"queues": 20, "watched": 20, "earliest_ms": -10, "early": 20},
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newFakeBroker()
+				b.late = c.late
+				got := runScenario(t, b, c.line)
+				for key, want := range c.want {
+					v, ok := got[key].(float64)
+					if want == -1 && !ok {
+						continue // to be absent
+					}
+					if !ok || v < want-1e-6 || v > want+1e-6 {
+						t.Errorf("%s = %v, want %v", key, got[key], want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestEveryDeliveryIsAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFakeBroker()
+		runScenario(t, b, "--messages 1003 --prefetch 100 --ack-every 10")
+		if b.acked != 1003 {
+			t.Errorf("%d deliveries were acknowledged, want 1003: the incomplete last round too", b.acked)
+		}
+	})
+}
+
+func TestRefusedMessagesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFakeBroker()
+		b.refuse = 4
+		got := runScenario(t, b, "--messages 100 --confirm 5")
+		if got["nacked"] != 4.0 || got["consumed"] != 96.0 {
+			t.Errorf("nacked %v, consumed %v, want 4 and 96", got["nacked"], got["consumed"])
+		}
+	})
+}
+
+func TestLeasesThatNeverEndAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFakeBroker()
+		b.late = time.Minute
+		e, stdout, _ := b.env(t)
+		if status := e.main(t.Context(), strings.Fields("leases --queues 10 --sample 5 --expires 4000 --json")); status != 0 {
+			t.Fatalf("exit status %d", status)
+		}
+		if !strings.Contains(stdout.String(), `"remaining":5`) {
+			t.Errorf("result %s does not report the 5 watched queues", stdout)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestFailuresAreTold(t *testing.T) {
+	cases := []struct {
+		name, line string
+		change     func(*fakeBroker)
+		want       string
+	}{
+		{name: "login", line: "--messages 1", change: func(b *fakeBroker) { b.password = "other" }, want: "handshake: connection.start-ok: broker closed the connection: 403 ACCESS_REFUSED"},
+		{name: "no such process", line: "--messages 1 --pid 43", want: "--pid 43"},
+		{
+			name: "blocked for good", line: "--messages 50000 --consumers 0", change: func(b *fakeBroker) { b.jam = 100 },
+			want: "publish: the broker took nothing for 30s: connection.blocked: low on memory",
+		},
+		{
+			name: "storm that cannot be poured", line: "storm --messages 50000 --delay 2s", change: func(b *fakeBroker) { b.jam = 100 },
+			want: "--delay 2s: the broker had not taken the messages when they fell due: raise it",
+		},
+		{name: "leases too short", line: "leases --queues 10 --expires 1000", want: "--expires 1000: declaring took"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newFakeBroker()
+				if c.change != nil {
+					c.change(b)
+				}
+				e, stdout, stderr := b.env(t)
+				if status := e.main(t.Context(), strings.Fields(c.line)); status != 1 {
+					t.Errorf("exit status %d, want 1", status)
+				}
+				if !strings.Contains(stderr.String(), c.want) || stdout.Len() > 0 {
+					t.Errorf("stderr %q stdout %q, want nothing but %q", stderr, stdout, c.want)
+				}
+				time.Sleep(2 * time.Hour) // leases and jams of the fake end
+			})
+		})
+	}
+}
+
+func TestInterruptEndsARunInOrder(t *testing.T) {
+	for _, line := range []string{"--rate 100 --duration 0s", "--rate 1 --publishers 20 --duration 1h --confirm 1", "--messages 100 --publishers 0 --duration 0s"} {
+		t.Run(line, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second+time.Microsecond)
+				defer cancel()
+				b := newFakeBroker()
+				e, stdout, stderr := b.env(t)
+				if status := e.main(ctx, strings.Fields(line)); status != 0 {
+					t.Fatalf("exit status %d: %s", status, stderr)
+				}
+				if !strings.Contains(stdout.String(), "published") || len(b.left()) > 0 {
+					t.Errorf("result %q, queues left %v; want a result and none", stdout, b.left())
+				}
+			})
+		})
+	}
+}
+
+func TestProgressIsShownEachSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFakeBroker()
+		e, _, stderr := b.env(t)
+		if status := e.main(t.Context(), strings.Fields("--rate 2000 --duration 3500ms --pid 42")); status != 0 {
+			t.Fatalf("exit status %d: %s", status, stderr)
+		}
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		if len(lines) != 3 || !strings.HasPrefix(lines[2], "   3s  published 6,0") || !strings.HasSuffix(lines[2], "latency p50 0.00 p99 0.00 ms  broker CPU 0 % RSS 125.9 MiB") {
+			t.Errorf("got %q, want three lines with rates, latency, CPU and memory", lines)
+		}
+	})
+}
+
+func TestReportForPeople(t *testing.T) {
+	r := &report{}
+	r.add("a", "whole", int64(-1234567), "messages")
+	r.add("b", "large", 123456.7, "per s")
+	r.add("c", "small", 0.01234, "ms")
+	r.quantiles("d", "nothing measured", &histogram{})
+	var b bytes.Buffer
+	if err := r.writeText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{" -1,234,567 messages\n", " 123,457 per s\n", " 0.012 ms\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("report lacks %q:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "nothing") {
+		t.Errorf("report shows an empty distribution:\n%s", b.String())
+	}
+}

@@ -1,0 +1,220 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+const (
+	calm      = time.Second // the least time to watch the bystander in peace
+	aftermath = 500 * time.Millisecond
+)
+
+func stormFlags(f flags) {
+	f.sized(100, 0)
+	f.counted(200_000, 1, "`messages` that fall due at once")
+	f.period(&f.o.delay, "delay", 15*time.Second, 2*time.Second, time.Hour, "from the first publish to the instant at which all fall due; the broker must have taken all of them a second before")
+	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "how often the bystander publishes, and declares passively")
+	f.confirming(4096, 1)
+	f.o.mortal = true
+}
+
+// Storm is the scenario of the same name.
+type storm struct {
+	s     *session
+	f     *fleet    // the publisher of the storm
+	by    *fleet    // the bystander's publisher and consumer
+	asker *asker    // the bystander's passive declares
+	quiet snapshots // before the storm
+	loud  snapshots // from the instant all fell due to shortly after the last was dead-lettered
+	from  usage
+	to    usage
+
+	due, over  int64 // instants
+	dead, sent int64
+}
+
+// Snapshots are the bystander's latencies in one phase.
+type snapshots struct{ deliver, declare, delayed histogram }
+
+func runStorm(ctx context.Context, s *session) (*report, error) {
+	queue, dead, err := s.mortal()
+	if err != nil {
+		return nil, err
+	}
+	own, err := s.bare("bystander")
+	if err != nil {
+		return nil, err
+	}
+	st := storm{s: s, f: s.newFleet(ctx), by: s.newFleet(ctx)}
+	err = st.run(queue, dead, own) //nolint:contextcheck // the fleets' contexts descend from ctx
+	for _, f := range []*fleet{st.by, st.f} {
+		if e := f.stop(); err == nil {
+			err = e
+		}
+	}
+	if st.asker != nil {
+		st.asker.close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st.report(), nil
+}
+
+func (st *storm) run(queue, dead, own string) error {
+	var err error
+	if st.from, err = st.s.usage(); err != nil {
+		return err
+	}
+	if err := st.fill(queue); err != nil {
+		return err
+	}
+	if err := st.bystand(own); err != nil {
+		return err
+	}
+	if err := st.watch(st.due); err != nil {
+		return err
+	}
+	st.collect(&st.quiet)
+	if st.dead, st.over, err = st.by.filled(dead, st.sent, patience); err != nil {
+		return err
+	}
+	if err := st.watch(st.s.clock.now() + int64(aftermath)); err != nil {
+		return err
+	}
+	if err := st.hush(); err != nil {
+		return err
+	}
+	st.to, err = st.s.usage()
+	return err
+}
+
+// Fill publishes messages that fall due at the same instant: the expiration shrinks as time passes.
+func (st *storm) fill(queue string) error {
+	p, err := st.f.publisher(st.s.content([]string{queue}, 0), st.s.o.confirm)
+	if err != nil {
+		return err
+	}
+	p.limit = st.s.o.messages
+	st.due = st.s.clock.now() + int64(st.s.o.delay)
+	end := time.Now().Add(st.s.o.delay)
+	ctx, cancel := context.WithDeadlineCause(st.f.ctx, end, fmt.Errorf("--delay %v: the broker had not taken the messages when they fell due: raise it", st.s.o.delay))
+	defer cancel()
+	if err := p.c.nc.SetWriteDeadline(end); err != nil {
+		return err
+	}
+	if err := st.pour(ctx, p, queue); err != nil {
+		return err
+	}
+	st.sent = p.sent.Load()
+	if early := st.due - st.s.clock.now(); early < int64(calm) {
+		return fmt.Errorf("--delay %v: the broker had taken the %d messages %v before they fell due, %v are needed: raise it",
+			st.s.o.delay, st.sent, time.Duration(early), calm)
+	}
+	return nil
+}
+
+// Pour ends when every message is confirmed, or with ctx, whose deadline is the connection's for writing too.
+func (st *storm) pour(ctx context.Context, p *publisher, queue string) error {
+	c := st.s.content([]string{queue}, p.c.frameMax)
+	for {
+		now := st.s.clock.now()
+		n, err := p.allowed(ctx, now)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return p.gate.drained(ctx)
+		}
+		if ms := remaining(st.due, now); ms != c.expiration.lo {
+			c.expiration = span{lo: ms, hi: ms, set: true}
+			p.t = newTemplate(c)
+			p.pos = 0
+		}
+		err = p.write(min(n, int64(p.t.batch)), now)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			<-ctx.Done() // its deadline is the same
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Remaining is the time until due in whole milliseconds, rounded up.
+func remaining(due, now int64) int64 {
+	return max(0, (due-now+int64(time.Millisecond)-1)/int64(time.Millisecond))
+}
+
+// Bystand lets the bystander loose: a publisher and a consumer of one queue, and a third connection that declares it
+// passively.
+func (st *storm) bystand(own string) error {
+	if err := st.by.consume(own); err != nil {
+		return err
+	}
+	c := content{keys: []string{own}, size: 16, ttl: -1}
+	p, err := st.by.publisher(c, 0)
+	if err != nil {
+		return err
+	}
+	p.rate = float64(time.Second) / float64(st.s.o.every)
+	if st.asker, err = st.s.newAsker(st.by.ctx, own); err != nil {
+		return err
+	}
+	st.by.publish(p)
+	st.by.start(func() error { return st.asker.run(st.by.ctx) })
+	return nil
+}
+
+func (st *storm) watch(until int64) error {
+	return st.by.until(func() (bool, error) { return st.s.clock.now() >= until, nil })
+}
+
+// Hush ends the bystander's publishing and waits for its last deliveries: the slowest may be among them.
+func (st *storm) hush() error {
+	st.asker.stop.Store(true)
+	for _, p := range st.by.publishers {
+		p.stop.Store(true)
+	}
+	if err := st.by.published(); err != nil {
+		return err
+	}
+	sent := st.by.sent()
+	if err := st.by.drained(sent, patience); err != nil {
+		return err
+	}
+	if got, _ := st.by.got(); got < sent {
+		return fmt.Errorf("the bystander published %d messages and got %d", sent, got)
+	}
+	st.collect(&st.loud)
+	return nil
+}
+
+func (st *storm) collect(into *snapshots) {
+	st.by.sweep()
+	into.deliver = st.by.latency
+	st.by.latency = histogram{}
+	st.asker.latency.collect(&into.declare)
+	for _, p := range st.by.publishers {
+		p.delayed.collect(&into.delayed)
+	}
+}
+
+func (st *storm) report() *report {
+	r := &report{}
+	r.add("messages", "fell due at once", st.sent, "messages")
+	r.add("dead_lettered", "dead-lettered", st.dead, "messages")
+	r.add("storm_seconds", "from due to the last dead-lettered", float64(st.over-st.due)/1e9, "s")
+	r.quantiles("quiet_deliver", "before: publish to deliver", &st.quiet.deliver)
+	r.quantiles("quiet_declare", "before: passive declare", &st.quiet.declare)
+	r.quantiles("storm_deliver", "storm: publish to deliver", &st.loud.deliver)
+	r.quantiles("storm_declare", "storm: passive declare", &st.loud.declare)
+	r.quantiles("storm_schedule_delay", "storm: sent later than intended", &st.loud.delayed)
+	r.cost(st.s, st.sent, st.from, st.to)
+	return r
+}

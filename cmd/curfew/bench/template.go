@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+const (
+	channel   = 1       // the only channel of each connection
+	writeSize = 1 << 16 // bytes aimed at per write
+	stampSize = 8       // bytes of a stamp: nanoseconds, big endian
+	variants  = 1 << 14 // messages prepared when each draws an expiration of its own
+)
+
+// Template is a ring of whole messages, ready to be written to a socket: a run of them is one slice of buf. Nothing but the
+// stamp, the first eight bytes of each body, changes from round to round.
+//
+//	| basic.publish frame | header frame | body frame: | stamp 8 | zeros ... || next message ...
+type template struct {
+	buf    []byte
+	off    []int   // message i is buf[off[i]:off[i+1]]
+	stamps []int   // where in buf message i's stamp goes; nil when bodies are too short for one
+	plus   []int64 // added to message i's stamp; nil = nothing
+	batch  int     // messages in a write of about writeSize
+}
+
+// Content is what a template's messages have in common.
+type content struct {
+	keys       []string // queues, taken in turn by way of the default exchange
+	size       int      // of the body
+	persistent bool
+	mandatory  bool
+	expiration span  // each message's own, drawn from here
+	ttl        int64 // of the queue, milliseconds; -1 = none
+	due        bool  // stamp with the instant a message's time is up, not with the one it is sent
+	frameMax   int
+}
+
+func newTemplate(c content) *template {
+	t := &template{off: []int{0}}
+	t.append(c, 0)
+	n := t.plan(c, max(1, writeSize/len(t.buf)))
+	for i := 1; i < n; i++ {
+		t.append(c, i)
+	}
+	return t
+}
+
+// Plan sets the batch to about batch and returns the length of the ring: whole batches, and every queue equally often.
+func (t *template) plan(c content, batch int) int {
+	n := len(c.keys)
+	if n <= batch {
+		n = batch - batch%n
+	}
+	if c.expiration.hi > c.expiration.lo {
+		n *= (variants + n - 1) / n
+	}
+	writes := (n + batch - 1) / batch
+	t.batch = (n + writes - 1) / writes
+	return n
+}
+
+func (t *template) append(c content, i int) {
+	key := c.keys[i%len(c.keys)]
+	t.buf = amqp.AppendMethod(t.buf, channel, &amqp.BasicPublish{RoutingKey: key, Mandatory: c.mandatory})
+	t.buf = amqp.AppendContentHeader(t.buf, channel, uint64(c.size), t.properties(c))
+	if c.size >= stampSize {
+		t.stamps = append(t.stamps, len(t.buf)+amqp.FrameOverhead-1)
+	}
+	t.buf = amqp.AppendBody(t.buf, channel, make([]byte, c.size), c.frameMax)
+	t.off = append(t.off, len(t.buf))
+}
+
+func (t *template) properties(c content) []byte {
+	var p amqp.Properties
+	lifetime := c.ttl
+	if c.persistent {
+		p.Set(amqp.PropDeliveryMode)
+		p.DeliveryMode = 2
+	}
+	if c.expiration.set {
+		ms := c.expiration.lo + rand.Int64N(c.expiration.hi-c.expiration.lo+1)
+		p.Set(amqp.PropExpiration)
+		p.Expiration = strconv.FormatInt(ms, 10)
+		lifetime = ms
+		if c.ttl >= 0 {
+			lifetime = min(ms, c.ttl)
+		}
+	}
+	if c.due {
+		t.plus = append(t.plus, lifetime*int64(time.Millisecond))
+	}
+	return p.Append(nil)
+}
+
+// Len is the number of messages in the ring.
+func (t *template) len() int { return len(t.off) - 1 }
+
+// Stamp gives messages i to i+n the time at, plus what each adds to it.
+func (t *template) stamp(i, n int, at int64) {
+	if t.stamps == nil {
+		return
+	}
+	for j, where := range t.stamps[i : i+n] {
+		v := at
+		if t.plus != nil {
+			v += t.plus[i+j]
+		}
+		binary.BigEndian.PutUint64(t.buf[where:], uint64(v))
+	}
+}
+
+// Run is messages i to i+n as they go on the wire.
+func (t *template) run(i, n int) []byte { return t.buf[t.off[i]:t.off[i+n]] }

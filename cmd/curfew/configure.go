@@ -1,0 +1,120 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/config"
+)
+
+// settingFlags are the flags that set a key of the configuration.
+var settingFlags = []struct{ name, key, usage string }{
+	{"amqp", "listen.amqp", "listen for AMQP on `ADDR` (default :5672)"},
+	{"management", "listen.management", "listen for the management API on `ADDR` (default :15672)"},
+	{"data", "data.dir", "keep data in `DIR` (default ./curfew-data)"},
+	{"log-level", "log.level", "log from `LEVEL` on: debug, info, warn or error (default info)"},
+}
+
+const configHelp = `Every setting has a default. A YAML file overrides the defaults, variables
+override the file, flags override variables. The variable of a key has __
+between the levels and _ for a dash: limits.frame-max is
+CURFEW_LIMITS__FRAME_MAX. CURFEW_CONFIG names the file when --config does not.
+`
+
+// configFlags adds the flags that make up a configuration to f and returns how
+// to read them once they are parsed.
+func configFlags(f *flags) func() (file string, set []config.Flag) {
+	file := f.String("config", "", "read the configuration from the YAML file `FILE`")
+	for _, s := range settingFlags {
+		f.String(s.name, "", s.usage)
+	}
+	return func() (string, []config.Flag) {
+		var set []config.Flag
+		f.Visit(func(d *flag.Flag) {
+			for _, s := range settingFlags {
+				if s.name == d.Name {
+					set = append(set, config.Flag{Name: "--" + s.name, Key: s.key, Value: d.Value.String()})
+				}
+			}
+		})
+		return *file, set
+	}
+}
+
+// configuration is a checked configuration and the chain its plugins make.
+type configuration struct {
+	*config.Config
+	chain *chain.Chain
+}
+
+// load makes the configuration of file, the environment and set. onPanic is
+// the chain's.
+func (a *app) load(file string, set []config.Flag, o chain.Options) (configuration, error) {
+	if file == "" {
+		file = a.variable(config.FileVariable)
+	}
+	var loaded configuration
+	var err error
+	loaded.Config, err = config.Load(config.Input{
+		File: file, Environ: a.environ, Flags: set, Plugins: plugins(), Version: version,
+		Check: func(ps []config.Plugin) error {
+			var err error
+			loaded.chain, err = chain.New(named(ps), o)
+			return err
+		},
+	})
+	return loaded, err
+}
+
+func named(ps []config.Plugin) []chain.Named {
+	ns := make([]chain.Named, len(ps))
+	for i, p := range ps {
+		ns[i] = chain.Named(p)
+	}
+	return ns
+}
+
+func (a *app) variable(name string) string {
+	for _, entry := range a.environ {
+		if v, ok := strings.CutPrefix(entry, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// refuseConfig reports every problem of a configuration on its own line.
+func (a *app) refuseConfig(command string, err error) int {
+	lines := strings.Split(err.Error(), "\n")
+	count := "an error"
+	if len(lines) > 1 {
+		count = fmt.Sprintf("%d errors", len(lines))
+	}
+	fmt.Fprintf(a.stderr, "curfew %s: the configuration has %s:\n", command, count)
+	for _, line := range lines {
+		fmt.Fprintf(a.stderr, "  %s\n", line)
+	}
+	return exitUsage
+}
+
+func (a *app) printConfig(args []string) int {
+	f := newFlags("config", "Prints the effective configuration as YAML, each value with its source.\nIt can be saved and loaded with --config.")
+	f.more = configHelp
+	read := configFlags(f)
+	explain := f.Bool("explain", false, "say above each key what it means, what it accepts, which variable sets it")
+	if code, done := a.parse(f, args); done {
+		return code
+	}
+	file, set := read()
+	c, err := a.load(file, set, chain.Options{})
+	if err != nil {
+		return a.refuseConfig("config", err)
+	}
+	if err := c.Print(a.stdout, *explain); err != nil {
+		fmt.Fprintln(a.stderr, "curfew config:", err)
+		return exitFailure
+	}
+	return exitOK
+}

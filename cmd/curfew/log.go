@@ -1,0 +1,26 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+)
+
+// newLogger writes to w as format says: text, json, or auto, which is text on a
+// terminal and JSON for machines.
+func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if format == "text" || format == "auto" && isTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, o))
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

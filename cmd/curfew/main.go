@@ -1,0 +1,144 @@
+// Command curfew is the broker and its tools: serve, config, bench, version.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/curfewmq/curfew/cmd/curfew/bench"
+	"github.com/curfewmq/curfew/core/config"
+)
+
+// The exit statuses: a call or a configuration that makes no sense is not a
+// broker that broke.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run executes the command line args, without the program's name, and returns
+// the exit status.
+func run(args []string, stdout, stderr io.Writer) int {
+	a := &app{
+		stdout: stdout, stderr: stderr, environ: os.Environ(),
+		signals: make(chan os.Signal, 4), newBroker: newBroker,
+	}
+	return a.run(args)
+}
+
+// app is a command's view of the process. Tests put their own things in it.
+type app struct {
+	stdout, stderr io.Writer
+	environ        []string
+	signals        chan os.Signal // serve also has the process's signals sent here
+	newBroker      func(setup) (broker, error)
+}
+
+// command is what the first word of a command line selects.
+type command struct {
+	name, summary string
+	run           func(a *app, args []string) int
+}
+
+func commands() []command {
+	return []command{
+		{"serve", "run the broker", (*app).serve},
+		{"config", "print the effective configuration, with the source of each value", (*app).printConfig},
+		{"bench", "put load on an AMQP broker and measure it", (*app).bench},
+		{"version", "print the version", (*app).printVersion},
+		{"help", `explain a command, as in "curfew help serve"`, (*app).help},
+	}
+}
+
+func (a *app) run(args []string) int {
+	if len(args) == 0 {
+		a.writeHelp(a.stderr)
+		return exitUsage
+	}
+	name, args := args[0], args[1:]
+	switch name {
+	case "-h", "-help", "--help":
+		name = "help"
+	case "-v", "-version", "--version":
+		name = "version"
+	}
+	if c, ok := lookup(name); ok {
+		return c.run(a, args)
+	}
+	return a.unknownCommand(name)
+}
+
+func lookup(name string) (command, bool) {
+	for _, c := range commands() {
+		if c.name == name {
+			return c, true
+		}
+	}
+	return command{}, false
+}
+
+func (a *app) unknownCommand(name string) int {
+	what := "command"
+	if strings.HasPrefix(name, "-") {
+		what = "flag"
+	}
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	problem := fmt.Sprintf("unknown %s %q", what, name)
+	if near := config.Nearest(name, names); near != "" {
+		problem += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return a.misuse("", problem)
+}
+
+// misuse reports a command line that makes no sense; command is "" when there
+// is none.
+func (a *app) misuse(command, problem string) int {
+	words := strings.TrimSpace("curfew " + command)
+	help := strings.TrimSpace("curfew help " + command)
+	fmt.Fprintf(a.stderr, "%s: %s\nRun %q for help.\n", words, problem, help)
+	return exitUsage
+}
+
+func (a *app) bench(args []string) int { return bench.Main(args, a.stdout, a.stderr) }
+
+func (a *app) help(args []string) int {
+	if len(args) == 0 {
+		a.writeHelp(a.stdout)
+		return exitOK
+	}
+	if args[0] == "help" {
+		return a.help(nil)
+	}
+	c, ok := lookup(args[0])
+	if !ok {
+		return a.unknownCommand(args[0])
+	}
+	return c.run(a, append(args[1:], "--help"))
+}
+
+func (a *app) writeHelp(w io.Writer) {
+	var b strings.Builder
+	for _, c := range commands() {
+		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.summary)
+	}
+	fmt.Fprintf(w, `Curfew is an AMQP 0-9-1 broker in which every message and every queue knows
+when its time is up. RabbitMQ clients connect to it unchanged.
+
+Usage:
+  curfew COMMAND [FLAGS]
+
+Commands:
+%s
+Start here:
+  curfew serve
+AMQP is then on port 5672, for user guest with password guest from this machine.
+`, b.String())
+}

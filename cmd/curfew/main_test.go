@@ -1,0 +1,178 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// invoke runs a command line as main does.
+func invoke(args ...string) (code int, stdout, stderr string) {
+	var out, errs strings.Builder
+	code = run(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestUsage(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		code   int
+		stdout string // a part of it; "" = nothing is printed
+		stderr string // all of it, or with … at its end the beginning
+	}{
+		{"nothing", nil, 2, "", "Curfew is an AMQP 0-9-1 broker …"},
+		{"help", []string{"help"}, 0, "\nCommands:\n  serve     run the broker\n", ""},
+		{"help flag", []string{"--help"}, 0, "\nStart here:\n  curfew serve\n", ""},
+		{"help of help", []string{"help", "help"}, 0, "\nCommands:\n", ""},
+		{"help of a command", []string{"help", "serve"}, 0, "Usage:\n  curfew serve [FLAGS]\n\nFlags:\n  --amqp ADDR ", ""},
+		{"command's help flag", []string{"config", "-h"}, 0, "  --explain          say above", ""},
+		{"command without flags", []string{"version", "--help"}, 0, "Usage:\n  curfew version\n", ""},
+		{"version", []string{"version"}, 0, "curfew " + version + " (go", ""},
+		{"version flag", []string{"--version"}, 0, "curfew " + version + " (go", ""},
+		{"bench", []string{"help", "bench"}, 0, "", "curfew bench…"},
+		{"typing error", []string{"sevre"}, 2, "", "curfew: unknown command \"sevre\"; did you mean \"serve\"?\nRun \"curfew help\" for help.\n"},
+		{"no such command", []string{"ctl"}, 2, "", "curfew: unknown command \"ctl\"\nRun \"curfew help\" for help.\n"},
+		{"help of no command", []string{"help", "conf"}, 2, "", "curfew: unknown command \"conf\"; did you mean \"config\"?\nRun \"curfew help\" for help.\n"},
+		{"flag for a command", []string{"--amqp", ":1"}, 2, "", "curfew: unknown flag \"--amqp\"\nRun \"curfew help\" for help.\n"},
+		{"unknown flag", []string{"serve", "--ampq", ":1"}, 2, "", "curfew serve: unknown flag --ampq; did you mean --amqp?\nRun \"curfew help serve\" for help.\n"},
+		{"flag without a value", []string{"config", "--data"}, 2, "", "curfew config: the flag --data needs a value\nRun \"curfew help config\" for help.\n"},
+		{"argument too many", []string{"serve", "now"}, 2, "", "curfew serve: unexpected argument \"now\"\nRun \"curfew help serve\" for help.\n"},
+		{"bad switch", []string{"config", "--explain=maybe"}, 2, "", "curfew config: the flag --explain takes no value, or true or false\nRun \"curfew help config\" for help.\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := invoke(tt.args...)
+			if code != tt.code {
+				t.Errorf("exit status %d, want %d", code, tt.code)
+			}
+			if !strings.Contains(stdout, tt.stdout) || tt.stdout == "" && stdout != "" {
+				t.Errorf("stdout:\n%s\nwant in it:\n%s", stdout, tt.stdout)
+			}
+			if want, cut := strings.CutSuffix(tt.stderr, "…"); cut && !strings.HasPrefix(stderr, want) || !cut && stderr != want {
+				t.Errorf("stderr:\n%s\nwant:\n%s", stderr, tt.stderr)
+			}
+		})
+	}
+}
+
+func TestEveryCommandHasHelp(t *testing.T) {
+	for _, c := range commands() {
+		if code, stdout, stderr := invoke("help", c.name); code != 0 || len(stdout+stderr) < 50 {
+			t.Errorf("curfew help %s: exit status %d, %s%s", c.name, code, stdout, stderr)
+		}
+	}
+}
+
+// The defaults that the help pages name are the real ones.
+func TestHelpNamesDefaults(t *testing.T) {
+	_, printed, _ := invoke("config")
+	_, page, _ := invoke("help", "serve")
+	for _, tt := range []struct{ page, config string }{
+		{"(default :5672)", `amqp: ":5672" `},
+		{"(default :15672)", `management: ":15672" `},
+		{"(default ./curfew-data)", "dir: ./curfew-data "},
+		{"(default info)", "level: info "},
+	} {
+		if !strings.Contains(page, tt.page) || !strings.Contains(printed, tt.config) {
+			t.Errorf("%q and %q do not both appear", tt.page, tt.config)
+		}
+	}
+}
+
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConfigShowsSources(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "curfew.yaml")
+	writeFile(t, file, "limits:\n  channels: 5\nplugins:\n  ttl: {strategy: rabbitmq}\n")
+	t.Setenv("CURFEW_PLUGINS__TTL__MAX", "1h")
+	code, stdout, stderr := invoke("config", "--config", file, "--amqp", "127.0.0.1:0", "-data=/tmp/x")
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit status %d: %s", code, stderr)
+	}
+	for _, want := range []string{
+		`amqp: "127.0.0.1:0"|# flag --amqp`, `management: ":15672"|# default`, "dir: /tmp/x|# flag --data",
+		"channels: 5|# file " + file + ":2", "strategy: rabbitmq|# file " + file + ":4", "max: 1h|# env CURFEW_PLUGINS__TTL__MAX",
+	} {
+		value, source, _ := strings.Cut(want, "|")
+		found := false
+		for line := range strings.Lines(stdout) {
+			found = found || strings.HasPrefix(strings.TrimSpace(line), value+" ") && strings.HasSuffix(line, source+"\n")
+		}
+		if !found {
+			t.Errorf("no line %s … %s in\n%s", value, source, stdout)
+		}
+	}
+}
+
+func TestConfigFileVariable(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir+"/a.yaml", "limits: {channels: 5}\n")
+	writeFile(t, dir+"/b.yaml", "limits: {channels: 6}\n")
+	t.Setenv("CURFEW_CONFIG", dir+"/a.yaml")
+	if _, stdout, stderr := invoke("config"); !strings.Contains(stdout, "channels: 5 ") {
+		t.Errorf("CURFEW_CONFIG is not read: %s%s", stdout, stderr)
+	}
+	if _, stdout, stderr := invoke("config", "--config", dir+"/b.yaml"); !strings.Contains(stdout, "channels: 6 ") {
+		t.Errorf("--config does not override CURFEW_CONFIG: %s%s", stdout, stderr)
+	}
+}
+
+func TestConfigExplains(t *testing.T) {
+	_, stdout, _ := invoke("config", "--explain")
+	want := "  # Largest message body.\n  # Accepted: 1 to 512MiB\n  # Variable: CURFEW_LIMITS__MESSAGE_SIZE\n  message-size: 16MiB "
+	if !strings.Contains(stdout, want) {
+		t.Errorf("got\n%s\nwant in it\n%s", stdout, want)
+	}
+}
+
+// What the plugins and the chain refuse comes with the other errors, with its
+// source.
+func TestConfigErrors(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, tt := range []struct {
+		name, file string
+		args       []string
+		stderr     string
+	}{
+		{
+			"one", "",
+			[]string{"--amqp", "5672"},
+			"curfew config: the configuration has an error:\n" +
+				"  listen.amqp: \"5672\" is a port without its colon (:5672?); accepted: host:port, :port for all interfaces, or off (flag --amqp)\n",
+		},
+		{
+			"several", "limits:\n  frame-max: 1\nplugins:\n  ttl:\n    max: 1ns\n  wasm: {}\n", nil,
+			"curfew config: the configuration has 3 errors:\n" +
+				"  limits.frame-max: \"1\" is out of range; accepted: 4KiB to 16MiB (file x.yaml:2)\n" +
+				"  plugins.ttl.max: 1ns is out of range; accepted are 0 (no ceiling) and whole milliseconds from 1ms (file x.yaml:5)\n" +
+				"  plugins.wasm: unknown plugin; known plugins: ttl, maxlength, deadletter, expires (file x.yaml:6)\n",
+		},
+		{
+			"the chain's", "plugins:\n  ttl:\n    strategy: lazy\n", nil,
+			"curfew config: the configuration has an error:\n" +
+				"  plugins.ttl.strategy: \"lazy\" is not an expiry strategy; there are deadline, rabbitmq, lavinmq, ottermq (file x.yaml:3)\n",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			writeFile(t, "x.yaml", tt.file)
+			for _, command := range []string{"config", "serve"} {
+				code, stdout, stderr := invoke(append([]string{command, "--config", "x.yaml"}, tt.args...)...)
+				want := strings.Replace(tt.stderr, "curfew config:", "curfew "+command+":", 1)
+				if code != 2 || stdout != "" || stderr != want {
+					t.Errorf("exit status %d, got\n%s%s\nwant\n%s", code, stdout, stderr, want)
+				}
+			}
+		})
+	}
+}

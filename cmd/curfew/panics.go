@@ -1,0 +1,58 @@
+package main
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// panicPause is how long a plugin's panics go unlogged after one was logged: a
+// broken plugin panics with every batch.
+const panicPause = 10 * time.Second
+
+// panicLog logs the panics of plugins that the chain contained.
+type panicLog struct {
+	log *slog.Logger // set before the first queue exists
+
+	mu    sync.Mutex // guards spots
+	spots map[panicSpot]*panicCount
+}
+
+type panicSpot struct{ plugin, point string }
+
+type panicCount struct {
+	silentUntil time.Time
+	unlogged    int
+}
+
+// report implements chain.Options.OnPanic.
+func (p *panicLog) report(plugin, point string, v any, stack []byte) {
+	unlogged, ok := p.due(panicSpot{plugin, point}, time.Now())
+	if !ok {
+		return
+	}
+	p.log.Error("a plugin panicked; the verdicts before it stand",
+		"plugin", plugin, "point", point, "panic", v, "unlogged_before", unlogged, "stack", string(stack))
+}
+
+// due reports whether a panic now is to be logged, and how many before it were
+// not.
+func (p *panicLog) due(at panicSpot, now time.Time) (unlogged int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.spots[at]
+	if c == nil {
+		c = &panicCount{}
+		if p.spots == nil {
+			p.spots = map[panicSpot]*panicCount{}
+		}
+		p.spots[at] = c
+	}
+	if now.Before(c.silentUntil) {
+		c.unlogged++
+		return 0, false
+	}
+	unlogged, c.unlogged = c.unlogged, 0
+	c.silentUntil = now.Add(panicPause)
+	return unlogged, true
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/curfewmq/curfew/core/chain"
+)
+
+// broker is the AMQP server as serve runs it.
+type broker interface {
+	// Start listens on listen.amqp and listen.amqps, and serves.
+	Start(ctx context.Context) error
+	// Addresses returns what it listens on: AMQP first, then AMQP over TLS, as
+	// far as they are on.
+	Addresses() []net.Addr
+	// Alarms names what keeps it from taking messages, "memory". It is called
+	// from any goroutine.
+	Alarms() []string
+	// ReloadTLS reads the certificate files again. On an error the old ones
+	// stay in use.
+	ReloadTLS() error
+	// Shutdown stops accepting, closes every connection with 320
+	// CONNECTION_FORCED and returns when all are gone and everything is
+	// flushed. When ctx is over it cuts off those left and returns an error.
+	Shutdown(ctx context.Context) error
+}
+
+// setup is what a broker is made of.
+type setup struct {
+	configuration
+	watermark uint64 // bytes of memory above which publishers are blocked; 0 = never
+	log       *slog.Logger
+}
+
+func (a *app) serve(args []string) int {
+	f := newFlags("serve", "Runs the broker until SIGTERM or Ctrl-C.")
+	f.more = configHelp + serveHelp
+	read := configFlags(f)
+	if code, done := a.parse(f, args); done {
+		return code
+	}
+	file, set := read()
+	panics := &panicLog{}
+	load := func() (configuration, error) { return a.load(file, set, chain.Options{OnPanic: panics.report}) }
+	c, err := load()
+	if err != nil {
+		return a.refuseConfig("serve", err)
+	}
+	level := new(slog.LevelVar)
+	level.Set(c.Log.Level)
+	log := newLogger(a.stderr, c.Log.Format, level)
+	panics.log = log
+
+	// From here on a signal ends the broker properly, however early it comes.
+	signal.Notify(a.signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(a.signals)
+
+	s := &service{running: c, load: load, level: level, log: log}
+	if err := s.start(a.newBroker); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			log.Error("the broker cannot start", "error", line)
+		}
+		return exitFailure
+	}
+	return s.run(a.signals)
+}
+
+const serveHelp = `"curfew config --explain" lists every key.
+
+SIGTERM and Ctrl-C close connections properly and exit; a second one exits at
+once. SIGHUP reads the configuration again: log.level and the contents of the
+TLS certificate files take effect at once; the log names the changes that wait
+for a restart.
+`

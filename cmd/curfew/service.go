@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt"
+)
+
+// drainTime is how long connections get to close; orchestrators kill after 30 s.
+const drainTime = 20 * time.Second
+
+// service is a running broker and its management API. It belongs to the
+// goroutine that calls run.
+type service struct {
+	running configuration
+	load    func() (configuration, error)
+	level   *slog.LevelVar
+	log     *slog.Logger
+
+	broker   broker
+	api      *http.Server // nil when off
+	apiEnded chan error   // what its Serve returned; nobody sends when it is off
+	draining atomic.Bool
+}
+
+// start opens every listener, or none. The error joins what is wrong with each.
+func (s *service) start(newBroker func(setup) (broker, error)) error {
+	var err error
+	s.broker, err = newBroker(setup{configuration: s.running, watermark: s.watermark(), log: s.log})
+	if err != nil {
+		return err
+	}
+	s.apiEnded = make(chan error, 1)
+	api, err := s.listenAPI()
+	if err := errors.Join(s.broker.Start(context.Background()), err); err != nil {
+		return errors.Join(hinted(err), s.undo(api))
+	}
+	s.logAddresses()
+	if api != nil {
+		s.log.Info("listening", "key", "listen.management", "address", api.Addr().String())
+		s.api = mgmt.Server(mgmt.Handler(mgmt.Options{Product: product, Version: version, Alarms: s.alarms}), s.log)
+		go func() { s.apiEnded <- s.api.Serve(api) }()
+	}
+	s.log.Info("ready", "version", version)
+	return nil
+}
+
+// listenAPI returns the listener of the management API, nil when it is off.
+func (s *service) listenAPI() (net.Listener, error) {
+	addr := s.running.Listen.Management
+	if addr == "" {
+		return nil, nil
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen.management: %w", err)
+	}
+	return ln, nil
+}
+
+// undo closes what start opened before something went wrong.
+func (s *service) undo(api net.Listener) error {
+	if api != nil {
+		_ = api.Close() // nothing was accepted from it
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	return s.broker.Shutdown(ctx)
+}
+
+// hinted adds what usually helps.
+func hinted(err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return errors.Join(err, errors.New("another broker may run already: stop it, or choose other addresses with --amqp and --management"))
+	}
+	return err
+}
+
+func (s *service) logAddresses() {
+	var keys []string
+	if s.running.Listen.AMQP != "" {
+		keys = append(keys, "listen.amqp")
+	}
+	if s.running.Listen.AMQPS != "" {
+		keys = append(keys, "listen.amqps")
+	}
+	for i, addr := range s.broker.Addresses() {
+		s.log.Info("listening", "key", keys[i], "address", addr.String())
+	}
+}
+
+// watermark returns limits.memory-watermark in bytes.
+func (s *service) watermark() uint64 {
+	w := s.running.Limits.MemoryWatermark
+	total := machineMemory(os.DirFS("/"))
+	if total == 0 && w.Bytes == 0 {
+		s.log.Warn("the machine does not tell how much memory it has: publishers are never blocked; set limits.memory-watermark to a size")
+	}
+	return w.Of(total)
+}
+
+func (s *service) alarms() []string {
+	alarms := s.broker.Alarms()
+	if s.draining.Load() {
+		alarms = append(slices.Clip(alarms), "draining")
+	}
+	return alarms
+}
+
+// run serves until a signal ends it or the API fails, and returns the exit
+// status.
+func (s *service) run(signals <-chan os.Signal) int {
+	for {
+		select {
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				s.reload()
+				continue
+			}
+			s.log.Info("closing connections", "signal", sig.String())
+			return s.drain(signals, exitOK)
+		case err := <-s.apiEnded:
+			s.log.Error("the management API failed", "error", err)
+			s.apiEnded <- err // shutdown waits for it
+			return s.drain(signals, exitFailure)
+		}
+	}
+}
+
+// drain ends the broker, then the management API, so that /health answers for
+// as long as there are connections. A second signal cuts it short. code is the
+// exit status if all goes well.
+func (s *service) drain(signals <-chan os.Signal, code int) int {
+	s.draining.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.shutdown(ctx) }()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				s.log.Error("not everything was closed in time", "error", err)
+				return exitFailure
+			}
+			s.log.Info("stopped")
+			return code
+		case sig := <-signals:
+			if sig != syscall.SIGHUP {
+				cancel()
+			}
+		}
+	}
+}
+
+func (s *service) shutdown(ctx context.Context) error {
+	err := s.broker.Shutdown(ctx)
+	if s.api == nil {
+		return err
+	}
+	err = errors.Join(err, s.api.Shutdown(ctx))
+	_ = s.api.Close() // cuts off what Shutdown left because ctx was over
+	<-s.apiEnded
+	return err
+}
+
+// reload reads the configuration again and takes over what a running broker
+// can change.
+func (s *service) reload() {
+	next, err := s.load()
+	if err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			s.log.Error("the configuration was not reloaded", "error", line)
+		}
+		return
+	}
+	s.level.Set(next.Log.Level)
+	if err := s.broker.ReloadTLS(); err != nil {
+		s.log.Error("the TLS certificate was not reloaded", "error", err)
+	}
+	for _, c := range s.running.Changes(next.Config) {
+		if !c.Live {
+			s.log.Warn("a changed key needs a restart", "key", c.Key, "running", c.Old, "configured", c.New)
+		}
+	}
+	s.log.Info("configuration reloaded", "log_level", next.Log.Level.String())
+}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+)
+
+const product = "Curfew"
+
+// version is set by release builds, with -ldflags "-X main.version=…".
+var version = "0.1.0"
+
+func (a *app) printVersion(args []string) int {
+	f := newFlags("version", "Prints the version of curfew and of the Go it was built with.")
+	if code, done := a.parse(f, args); done {
+		return code
+	}
+	fmt.Fprintf(a.stdout, "curfew %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return exitOK
+}

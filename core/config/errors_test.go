@@ -1,0 +1,310 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func TestErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name, file string
+		environ    []string
+		flags      []Flag
+		want       []string
+	}{
+		{
+			name: "out of range", file: "limits:\n  frame-max: 1KiB\n",
+			want: []string{`limits.frame-max: "1KiB" is out of range; accepted: 4KiB to 16MiB (file curfew.yaml:2)`},
+		},
+		{
+			name: "message size above the hard limit", environ: []string{"CURFEW_LIMITS__MESSAGE_SIZE=513MiB"},
+			want: []string{`limits.message-size: "513MiB" is out of range; accepted: 1 to 512MiB (env CURFEW_LIMITS__MESSAGE_SIZE)`},
+		},
+		{
+			name: "not a number", flags: []Flag{{"--channels", "limits.channels", "many"}},
+			want: []string{`limits.channels: "many" is not a whole number; accepted: 1 to 65535 (flag --channels)`},
+		},
+		{
+			name: "number too large for any type", file: "limits: {channels: 99999999999999999999, frame-max: 99999999TiB, message-size: 9999999999.5TiB}",
+			want: []string{
+				`limits.channels: "99999999999999999999" is out of range; accepted: 1 to 65535 (file curfew.yaml:1)`,
+				`limits.frame-max: "99999999TiB" is out of range; accepted: 4KiB to 16MiB (file curfew.yaml:1)`,
+				`limits.message-size: "9999999999.5TiB" is out of range; accepted: 1 to 512MiB (file curfew.yaml:1)`,
+			},
+		},
+		{
+			name: "not a size", file: "limits:\n  message-size: 16 megs\n",
+			want: []string{`limits.message-size: "16 megs" is not a byte size such as 64MiB, 128KB or 4096; accepted: 1 to 512MiB (file curfew.yaml:2)`},
+		},
+		{
+			name: "fraction of a byte", file: "limits:\n  message-size: 0.0001KB\n",
+			want: []string{`limits.message-size: "0.0001KB" is not a byte size such as 64MiB, 128KB or 4096; accepted: 1 to 512MiB (file curfew.yaml:2)`},
+		},
+		{
+			name: "duration without a unit", file: "limits:\n  handshake-timeout: 10\n",
+			want: []string{`limits.handshake-timeout: "10" is a duration without a unit (10s, 10ms, 10m or 10h?); accepted: 100ms to 10m (file curfew.yaml:2)`},
+		},
+		{
+			name: "not a duration", file: "limits:\n  handshake-timeout: soon\n",
+			want: []string{`limits.handshake-timeout: "soon" is not a duration such as 10s, 500ms or 1h30m; accepted: 100ms to 10m (file curfew.yaml:2)`},
+		},
+		{
+			name: "half a second of heartbeat", file: "limits:\n  heartbeat: 1500ms\n",
+			want: []string{`limits.heartbeat: "1500ms" is not in whole seconds; accepted: 0s to 18h12m15s (file curfew.yaml:2)`},
+		},
+		{
+			name: "watermark", file: "limits:\n  memory-watermark: 130%\n",
+			want: []string{`limits.memory-watermark: "130%" is out of range; accepted: above 0 and up to 1 (a share of the machine's memory, also as 60%), or a size from 16MiB (file curfew.yaml:2)`},
+		},
+		{
+			name: "watermark of nothing", file: "limits:\n  memory-watermark: 0\n",
+			want: []string{`limits.memory-watermark: "0" is out of range; accepted: above 0 and up to 1 (a share of the machine's memory, also as 60%), or a size from 16MiB (file curfew.yaml:2)`},
+		},
+		{
+			name: "choices", file: "log:\n  level: loud\n  format: xml\n",
+			want: []string{
+				`log.level: "loud" is not a log level; accepted: debug, info, warn, error (file curfew.yaml:2)`,
+				`log.format: "xml" is not a choice; accepted: auto, text, json (file curfew.yaml:3)`,
+			},
+		},
+		{
+			name: "truth", file: "auth:\n  guest-loopback-only: yes\n",
+			want: []string{`auth.guest-loopback-only: "yes" is not a truth value; accepted: true or false (file curfew.yaml:2)`},
+		},
+		{
+			name: "empty text", file: "data:\n  dir: \"\"\n",
+			want: []string{`data.dir: "" is empty; accepted: 1 to 4096 bytes (file curfew.yaml:2)`},
+		},
+		{
+			name: "addresses", file: "listen:\n  amqp: 5672\n  amqps: ::1:5671\n  management: localhost\n",
+			want: []string{
+				`listen.amqp: "5672" is a port without its colon (:5672?); accepted: host:port, :port for all interfaces, or off (file curfew.yaml:2)`,
+				`listen.amqps: "::1:5671" is not an address: an IPv6 host stands in brackets, as in [::1]:5672; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:3)`,
+				`listen.management: "localhost" is not an address such as :5672 or 127.0.0.1:5672; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:4)`,
+			},
+		},
+		{
+			name: "port", file: "listen:\n  amqp: localhost:70000\n",
+			want: []string{`listen.amqp: "localhost:70000" has the port "70000", which is not 0 to 65535; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:2)`},
+		},
+		{
+			name: "unknown keys", file: "limit:\n  frame-max: 8KiB\nframe-max: 8KiB\nlimits:\n  frame: 8KiB\n  frame_max: 8KiB\n  zzz: 1\n",
+			want: []string{
+				`limit.frame-max: unknown key; did you mean limits.frame-max? (file curfew.yaml:2)`,
+				`frame-max: unknown key; did you mean limits.frame-max? (file curfew.yaml:3)`,
+				`limits.frame: unknown key; did you mean limits.frame-max? (file curfew.yaml:5)`,
+				`limits.frame_max: unknown key; did you mean limits.frame-max? (file curfew.yaml:6)`,
+				`limits.zzz: unknown key (file curfew.yaml:7)`,
+			},
+		},
+		{
+			name: "unknown variables", environ: []string{"CURFEW_LISTEN_AMQP=:1", "CURFEW_limits__channels=1", "CURFEW_PORT=5672", "CURFEW_X__Y="},
+			want: []string{
+				`CURFEW_LISTEN_AMQP: unknown variable; did you mean CURFEW_LISTEN__AMQP? (env CURFEW_LISTEN_AMQP)`,
+				`CURFEW_PORT: unknown variable (env CURFEW_PORT)`,
+				`CURFEW_X__Y: unknown variable (env CURFEW_X__Y)`,
+				`CURFEW_limits__channels: unknown variable; did you mean CURFEW_LIMITS__CHANNELS? (env CURFEW_limits__channels)`,
+			},
+		},
+		{
+			name: "sections and values confused", file: "limits: 5\nlog: [a]\nlisten:\n  amqp:\n    port: 1\n  amqps: [a, b]\n  management:\n",
+			want: []string{
+				`limits: is a section; it has the keys limits.connections, limits.channels, limits.frame-max, limits.message-size, limits.handshake-timeout, limits.heartbeat, limits.memory-watermark, limits.consumer-timeout (file curfew.yaml:1)`,
+				`log: is a section; it has the keys log.level, log.format (file curfew.yaml:2)`,
+				`listen.amqp: is a single value, not a section; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:4)`,
+				`listen.amqps: is a single value, not a list; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:6)`,
+				`listen.management: has no value; leave the key out for its default; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:7)`,
+			},
+		},
+		{
+			name: "variable for a section", environ: []string{"CURFEW_LOG=5", "CURFEW_LOG__LEVEL__MAX=5"},
+			want: []string{
+				`CURFEW_LOG: is a section; it has the variables CURFEW_LOG__LEVEL, CURFEW_LOG__FORMAT (env CURFEW_LOG)`,
+				`CURFEW_LOG__LEVEL__MAX: unknown variable; did you mean CURFEW_LOG__LEVEL? (env CURFEW_LOG__LEVEL__MAX)`,
+			},
+		},
+		{
+			name: "faults of form", file: "limits:\n  channels: 5\n  channels: 6\nlimits.channels: 7\nlog: &x {level: info}\ntls: *x\nplugins:\n  chain: [[ttl]]\n",
+			want: []string{
+				`limits.channels: is given twice, on line 2 too (file curfew.yaml:3)`,
+				`limits.channels: is given twice, on line 2 too (file curfew.yaml:4)`,
+				`tls: is a YAML alias, which is not supported (file curfew.yaml:6)`,
+				`plugins.chain: is a list with something else than words in it (file curfew.yaml:8)`,
+			},
+		},
+		{
+			name: "not YAML", file: "limits:\n\tchannels: 5\n", environ: []string{"CURFEW_LIMITS__CHANNELS=0"},
+			want: []string{
+				`"curfew.yaml" is not valid YAML: line 2: found character that cannot start any token (file curfew.yaml)`,
+				`limits.channels: "0" is out of range; accepted: 1 to 65535 (env CURFEW_LIMITS__CHANNELS)`,
+			},
+		},
+		{
+			name: "not a mapping", file: "- limits\n",
+			want: []string{`"curfew.yaml" is not a YAML mapping of sections, such as limits and plugins (file curfew.yaml)`},
+		},
+		{
+			name: "two documents", file: "limits: {}\n---\nlimits: {}\n",
+			want: []string{`"curfew.yaml" holds more than one YAML document (file curfew.yaml)`},
+		},
+		{
+			name: "unknown plugin in the chain", file: "plugins:\n  chain: [tll, ttl, zzz, ttl]\n  tll:\n    max: 1s\n",
+			want: []string{
+				`plugins.chain: names the unknown plugin tll; did you mean ttl? (file curfew.yaml:2)`,
+				`plugins.chain: names the unknown plugin zzz; known plugins: ttl, maxlength, deadletter, expires, audit-log (file curfew.yaml:2)`,
+				`plugins.chain: names ttl twice (file curfew.yaml:2)`,
+			},
+		},
+		{
+			name:    "sections without their plugin",
+			file:    "plugins:\n  chain: [ttl]\n  expires:\n    a: 1\n    b: 2\n  audit-log:\n  tttl: {max: 1s}\n  zebra: 5\n",
+			environ: []string{"CURFEW_PLUGINS__AUDIT_LOG__MAX=1s", "CURFEW_PLUGINS__TTTL__MAX=1s"},
+			want: []string{
+				`plugins.expires: is a section for a plugin that is not in plugins.chain [ttl]; add it there or remove the section (file curfew.yaml:4)`,
+				`plugins.audit-log: is a section for a plugin that is not in plugins.chain [ttl]; add it there or remove the section (file curfew.yaml:6)`,
+				`plugins.tttl: unknown plugin; did you mean ttl? (file curfew.yaml:7)`,
+				`plugins.zebra: unknown plugin; known plugins: ttl, maxlength, deadletter, expires, audit-log (file curfew.yaml:8)`,
+				`CURFEW_PLUGINS__AUDIT_LOG: is a section for a plugin that is not in plugins.chain [ttl]; add it there or remove the section (env CURFEW_PLUGINS__AUDIT_LOG__MAX)`,
+				`CURFEW_PLUGINS__TTTL: unknown plugin; did you mean TTL? (env CURFEW_PLUGINS__TTTL__MAX)`,
+			},
+		},
+		{
+			name: "item of the chain", environ: []string{"CURFEW_PLUGINS__CHAIN=ttl,,expires"},
+			want: []string{`plugins.chain: "ttl,,expires" has an empty item; accepted: a list such as [ttl, expires], or ttl,expires (env CURFEW_PLUGINS__CHAIN)`},
+		},
+		{
+			name:    "a plugin's own keys",
+			file:    "plugins:\n  ttl:\n    strategy: lazy\n    max: -1s\n    batch-size: 300\n    ratio: x\n    mx: 1s\n    idle: 5\n    since: later\n",
+			environ: []string{"CURFEW_PLUGINS__TTL__IDLE__CHECK=never"},
+			want: []string{
+				`plugins.ttl.strategy: "lazy" is not one of deadline, rabbitmq (file curfew.yaml:3)`,
+				`plugins.ttl.max: -1s is negative; accepted: 0s and above (file curfew.yaml:4)`,
+				`plugins.ttl.batch-size: "300" is out of range; accepted: 0 to 255 (file curfew.yaml:5)`,
+				`plugins.ttl.ratio: "x" is not a number; accepted: a number (file curfew.yaml:6)`,
+				`plugins.ttl.mx: unknown key; did you mean plugins.ttl.max? (file curfew.yaml:7)`,
+				`plugins.ttl.idle: is a section; it has the keys plugins.ttl.idle.check (file curfew.yaml:8)`,
+				`plugins.ttl.since: "later" is not understood: parsing time "later" as "2006-01-02T15:04:05Z07:00": cannot parse "later" as "2006" (file curfew.yaml:9)`,
+				`plugins.ttl.idle.check: "never" is not a duration such as 10s, 500ms or 1h30m; accepted: a duration (env CURFEW_PLUGINS__TTL__IDLE__CHECK)`,
+			},
+		},
+		{
+			name: "a plugin's error without a key", file: "plugins: {ttl: {ratio: 10}}",
+			want: []string{`plugins.ttl: the ratio does not add up`},
+		},
+		{
+			name: "nobody could connect", file: "listen: {amqp: off}",
+			want: []string{`listen.amqp: is off, and so is listen.amqps: nobody could connect (file curfew.yaml:1)`},
+		},
+		{
+			name: "TLS without its files", file: "listen:\n  amqps: :5671\ntls:\n  verify-peer: true\n",
+			want: []string{
+				`tls.cert: is missing: listen.amqps is on (file curfew.yaml:2)`,
+				`tls.key: is missing: listen.amqps is on (file curfew.yaml:2)`,
+				`tls.ca: is missing: tls.verify-peer is true (file curfew.yaml:4)`,
+			},
+		},
+		{
+			name: "every source at once", file: "log:\n  format: xml\nlimits:\n  channels: 0\n", environ: []string{"CURFEW_LIMITS__CHANNELS=-1"},
+			flags: []Flag{{"--amqp", "listen.amqp", "x"}},
+			want: []string{
+				`log.format: "xml" is not a choice; accepted: auto, text, json (file curfew.yaml:2)`,
+				`limits.channels: "0" is out of range; accepted: 1 to 65535 (file curfew.yaml:4)`,
+				`limits.channels: "-1" is out of range; accepted: 1 to 65535 (env CURFEW_LIMITS__CHANNELS)`,
+				`listen.amqp: "x" is not an address such as :5672 or 127.0.0.1:5672; accepted: host:port, :port for all interfaces, or off (flag --amqp)`,
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) { wantErrors(t, input(t, tt.file, tt.environ, tt.flags...), tt.want) })
+	}
+}
+
+func wantErrors(t *testing.T, in Input, want []string) {
+	t.Helper()
+	c, err := Load(in)
+	if err == nil {
+		t.Fatalf("Load = %+v, want errors", c)
+	}
+	if got, want := err.Error(), strings.Join(want, "\n"); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestUnreadableFile(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "no.yaml")
+	wantErrors(t, Input{File: missing, Plugins: factories()}, []string{
+		`"` + missing + `" cannot be read: no such file or directory (file ` + missing + `)`,
+	})
+	wantErrors(t, Input{File: dir, Plugins: factories()}, []string{
+		`"` + dir + `" cannot be read: is a directory (file ` + dir + `)`,
+	})
+}
+
+// A struct that cannot be a configuration is the plugin author's mistake and
+// says which field it is.
+func TestUnusableStructs(t *testing.T) {
+	type untagged struct{ Max int }
+	type odd struct {
+		Call func() `koanf:"call"`
+	}
+	for _, tt := range []struct {
+		name    string
+		factory hook.Factory
+		want    string
+	}{
+		{"untagged", hook.NewFactory("x", untagged{}, nil), "plugins.x: field config.untagged.Max has no koanf tag"},
+		{"func", hook.NewFactory("x", odd{}, nil), "plugins.x: field config.odd.Call: func() is not a type that a configuration may have"},
+		{"scalar", hook.NewFactory("x", 5, nil), "plugins.x: configuration is a *int, not a pointer to a struct"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := Input{Plugins: []hook.Factory{tt.factory}, Environ: []string{"CURFEW_PLUGINS__CHAIN=x"}, Version: "1"}
+			wantErrors(t, in, []string{tt.want})
+		})
+	}
+}
+
+// What the chain says about several plugins together finds its key, too.
+func TestChainCheck(t *testing.T) {
+	in := input(t, "plugins:\n  ttl:\n    strategy: rabbitmq\n", nil)
+	in.Check = func(ps []Plugin) error {
+		return errors.Join(
+			fmt.Errorf("plugins.%s: strategy: is not to my liking", ps[0].Name),
+			errors.New("plugins.ttl: two of a kind: bad"),
+			errors.New("plugins.expires: the argument x is taken"),
+			errors.New("too long"),
+		)
+	}
+	wantErrors(t, in, []string{
+		"plugins.ttl: two of a kind: bad",
+		"plugins.expires: the argument x is taken",
+		"too long",
+		"plugins.ttl.strategy: is not to my liking (file curfew.yaml:3)",
+	})
+	in.Environ = []string{"CURFEW_PLUGINS__TTL__MAX=x"}
+	in.Check = func([]Plugin) error { t.Error("a broken configuration was checked as a whole"); return nil }
+	if _, err := Load(in); err == nil {
+		t.Error("Load succeeded")
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	for _, s := range []string{"limits: {channels: 5}", "a: [b, {c: d}]", "? [x]\n: y", "<<: *a", "listen.amqp: :1\nlisten: 5", "plugins: {ttl: {max: 1s}}"} {
+		f.Add(s)
+	}
+	path := filepath.Join(f.TempDir(), "fuzz.yaml")
+	f.Fuzz(func(t *testing.T, s string) {
+		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(Input{File: path, Plugins: factories(), Version: "1"})
+		if (c == nil) != (err != nil) {
+			t.Fatalf("Load = %v, %v", c, err)
+		}
+	})
+}

@@ -1,0 +1,190 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// loader gathers the problems of one Load.
+type loader struct {
+	in       Input
+	cfg      *Config
+	layers   []*layer // in the order in which they override one another
+	problems []*Error
+	// spoiled are plugin sections that were refused as a whole: nothing more is
+	// said of their keys.
+	spoiled map[string]bool
+}
+
+func (l *loader) refuse(e *Error) { l.problems = append(l.problems, e) }
+
+func (l *loader) err() error {
+	slices.SortStableFunc(l.problems, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Source.Kind, b.Source.Kind), cmp.Compare(a.Source.Line, b.Source.Line))
+	})
+	errs := make([]error, len(l.problems))
+	for i, p := range l.problems {
+		errs[i] = p
+	}
+	return errors.Join(errs...)
+}
+
+func (l *loader) read() {
+	if l.in.File != "" {
+		file, problems := readFile(l.in.File)
+		l.problems = append(l.problems, problems...)
+		if file != nil {
+			l.layers = append(l.layers, file)
+		}
+	}
+	env, err := readEnv(l.in.Environ)
+	l.add(env, err, Source{Kind: FromEnv, Name: envPrefix + "*"})
+	flags, err := readFlags(l.in.Flags)
+	l.add(flags, err, Source{Kind: FromFlag})
+}
+
+func (l *loader) add(y *layer, err error, from Source) {
+	if err != nil {
+		l.refuse(&Error{Problem: err.Error(), Source: from})
+		return
+	}
+	l.layers = append(l.layers, y)
+}
+
+// assign sets the settings to what the layers say, the last word winning.
+func (l *loader) assign(settings []*setting) {
+	for _, y := range l.layers {
+		for _, s := range settings {
+			v, from, ok := y.value(s.key)
+			if !ok {
+				continue
+			}
+			if e := s.assign(v); e != nil {
+				e.Key, e.Source = s.key, from
+				l.refuse(e)
+				continue
+			}
+			s.source = from
+		}
+	}
+}
+
+func (s *setting) assign(v any) *Error {
+	switch v := v.(type) {
+	case string:
+		if err := s.value.Set(v); err != nil {
+			return &Error{Value: v, HasValue: true, Problem: err.Error(), Accepted: s.value.Accepts()}
+		}
+	case []string:
+		return s.assignList(v)
+	case nil:
+		return &Error{Problem: "has no value; leave the key out for its default", Accepted: s.value.Accepts()}
+	default:
+		return &Error{Problem: "is a single value, not a section", Accepted: s.value.Accepts()}
+	}
+	return nil
+}
+
+func (s *setting) assignList(items []string) *Error {
+	many, ok := s.value.(lister)
+	if !ok {
+		return &Error{Problem: "is a single value, not a list", Accepted: s.value.Accepts()}
+	}
+	if err := many.SetList(items); err != nil {
+		return &Error{Value: strings.Join(items, ", "), HasValue: true, Problem: err.Error(), Accepted: s.value.Accepts()}
+	}
+	return nil
+}
+
+// refuseUnknown reports everything the layers say that no setting has read.
+func (l *loader) refuseUnknown() {
+	for _, y := range l.layers {
+		known := make([]string, len(l.cfg.settings))
+		for i, s := range l.cfg.settings {
+			known[i] = y.name(s.key)
+		}
+		for _, name := range y.names() {
+			if !slices.Contains(known, name) {
+				l.refuseName(y, name, known)
+			}
+		}
+	}
+}
+
+func (l *loader) refuseName(y *layer, name string, known []string) {
+	if l.isSpoiled(y, name) {
+		return
+	}
+	from := y.source(name)
+	if members := below(name+y.sep, known); len(members) > 0 {
+		if v := y.said.Get(name); v != nil && !isSection(v) {
+			l.refuse(&Error{Key: name, Problem: "is a section; it has the " + y.term + "s " + strings.Join(members, ", "), Source: from})
+		}
+		return
+	}
+	if y.sep == "." && slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(name, k+".") }) {
+		return // the key above was told that it is not a section
+	}
+	l.refuse(&Error{Key: name, Problem: unknown(y.term, name, known), Source: from})
+}
+
+// below returns the known names that begin with prefix.
+func below(prefix string, known []string) []string {
+	var names []string
+	for _, k := range known {
+		if strings.HasPrefix(k, prefix) {
+			names = append(names, k)
+		}
+	}
+	return names
+}
+
+func isSection(v any) bool {
+	_, ok := v.(map[string]any)
+	return ok
+}
+
+// unknown says that there is no such what, and which may have been meant.
+func unknown(what, name string, known []string) string {
+	if near := Nearest(name, known); near != "" {
+		return fmt.Sprintf("unknown %s; did you mean %s?", what, near)
+	}
+	return "unknown " + what
+}
+
+// checkTogether checks settings that depend on one another. The check is for
+// values that passed alone.
+func (l *loader) checkTogether() {
+	c := l.cfg
+	if c.Listen.AMQP == "" && c.Listen.AMQPS == "" {
+		l.need("listen.amqp", "listen.amqp", "is off, and so is listen.amqps: nobody could connect")
+	}
+	if c.Listen.AMQPS != "" && c.TLS.Cert == "" {
+		l.need("tls.cert", "listen.amqps", "is missing: listen.amqps is on")
+	}
+	if c.Listen.AMQPS != "" && c.TLS.Key == "" {
+		l.need("tls.key", "listen.amqps", "is missing: listen.amqps is on")
+	}
+	if c.TLS.VerifyPeer && c.TLS.CA == "" {
+		l.need("tls.ca", "tls.verify-peer", "is missing: tls.verify-peer is true")
+	}
+}
+
+// need reports that key is not as because, another key or the same, demands.
+func (l *loader) need(key, because, problem string) {
+	if slices.ContainsFunc(l.problems, func(e *Error) bool { return e.Key == key }) {
+		return // it is there, but wrong
+	}
+	l.refuse(&Error{Key: key, Problem: problem, Source: l.cfg.setting(because).source})
+}
+
+func (c *Config) setting(key string) *setting {
+	i := slices.IndexFunc(c.settings, func(s *setting) bool { return s.key == key })
+	if i < 0 {
+		return nil
+	}
+	return c.settings[i]
+}

@@ -1,0 +1,83 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// commentColumn is where the sources stand in a printed configuration, unless
+// a value reaches further.
+const commentColumn = 48
+
+// Print writes the effective configuration as YAML that can be loaded back,
+// each value followed by its source. With explain, what a key means, which
+// values it takes and which variable sets it stand above it.
+func (c *Config) Print(w io.Writer, explain bool) error {
+	var b strings.Builder
+	var open []string // the sections the last line stood in
+	for _, s := range c.settings {
+		path := strings.Split(s.key, ".")
+		sections, name := path[:len(path)-1], path[len(path)-1]
+		indent := strings.Repeat("  ", len(sections))
+		if explain && b.Len() > 0 {
+			b.WriteString("\n")
+		}
+		openSections(&b, open, sections)
+		open = sections
+		if explain {
+			b.WriteString(s.explanation(indent))
+		}
+		line := indent + name + ": " + s.value.YAML()
+		fmt.Fprintf(&b, "%-*s # %s\n", commentColumn-1, line, oneLine(s.source.String()))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// openSections writes the headings that lead from one section to the next.
+func openSections(b *strings.Builder, from, to []string) {
+	same := 0
+	for same < len(from) && same < len(to) && from[same] == to[same] {
+		same++
+	}
+	for i := same; i < len(to); i++ {
+		b.WriteString(strings.Repeat("  ", i) + to[i] + ":\n")
+	}
+}
+
+func (s *setting) explanation(indent string) string {
+	var b strings.Builder
+	if s.doc != "" {
+		b.WriteString(indent + "# " + s.doc + "\n")
+	}
+	if a := s.value.Accepts(); a != "" {
+		b.WriteString(indent + "# Accepted: " + a + "\n")
+	}
+	b.WriteString(indent + "# Variable: " + envName(s.key) + "\n")
+	return b.String()
+}
+
+// oneLine keeps a file name with a line break in it inside its comment.
+func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
+
+// Change is a key with another value than before.
+type Change struct {
+	Key, Old, New string
+	Live          bool // the running broker can take it over; otherwise it needs a restart
+}
+
+// Changes returns what is different in next.
+func (c *Config) Changes(next *Config) []Change {
+	var changes []Change
+	for _, s := range next.settings {
+		old := "(absent)"
+		if before := c.setting(s.key); before != nil {
+			old = before.value.String()
+		}
+		if v := s.value.String(); v != old {
+			changes = append(changes, Change{Key: s.key, Old: old, New: v, Live: s.live})
+		}
+	}
+	return changes
+}

@@ -1,0 +1,60 @@
+package config
+
+import (
+	"strings"
+	"time"
+)
+
+// setting is one key: what it means, its value, and who said so last.
+type setting struct {
+	key    string
+	value  value
+	doc    string // to the operator, one sentence
+	live   bool   // a reload applies it; the others need a restart
+	source Source
+}
+
+// coreSettings lists every key but the plugins' own, in the order they are
+// printed. The values point into c.
+func coreSettings(c *Config) []*setting {
+	l := &c.Limits
+	return []*setting{
+		{key: "listen.amqp", value: address(&c.Listen.AMQP), doc: "Where to listen for AMQP 0-9-1; off = do not."},
+		{key: "listen.amqps", value: address(&c.Listen.AMQPS), doc: "Where to listen for AMQP 0-9-1 over TLS, usually :5671; needs tls.cert and tls.key."},
+		{key: "listen.management", value: address(&c.Listen.Management), doc: "Where to listen for the management HTTP API; off = do not."},
+
+		{key: "data.dir", value: text(&c.Data.Dir, 4096), doc: "Folder for what survives a restart."},
+
+		{key: "tls.cert", value: path(&c.TLS.Cert), doc: "PEM file with the server's certificate and the chain above it."},
+		{key: "tls.key", value: path(&c.TLS.Key), doc: "PEM file with the certificate's private key."},
+		{key: "tls.ca", value: path(&c.TLS.CA), doc: "PEM file with the authorities that sign client certificates."},
+		{key: "tls.verify-peer", value: boolean(&c.TLS.VerifyPeer), doc: "Demand a client certificate signed by tls.ca."},
+		{key: "tls.min-version", value: oneOf(&c.TLS.MinVersion, "1.2", "1.3"), doc: "The oldest TLS version that clients may speak."},
+
+		{key: "auth.guest-loopback-only", value: boolean(&c.Auth.GuestLoopbackOnly), doc: "Let the user guest in from this machine only."},
+
+		{key: "limits.connections", value: whole(&l.Connections, 0, 10_000_000), doc: "Connections at a time; 0 = no limit."},
+		{key: "limits.channels", value: whole(&l.Channels, 1, 65535), doc: "Channels per connection (channel-max)."},
+		{key: "limits.frame-max", value: size(&l.FrameMax, 4*KiB, 16*MiB), doc: "Largest frame; clients may ask for less."},
+		{key: "limits.message-size", value: size(&l.MessageSize, 1, 512*MiB), doc: "Largest message body."},
+		{key: "limits.handshake-timeout", value: duration(&l.HandshakeTimeout, 100*time.Millisecond, 10*time.Minute), doc: "How long a client may take from connecting to connection.open."},
+		{key: "limits.heartbeat", value: seconds(&l.Heartbeat, 0, 65535*time.Second), doc: "Heartbeat interval proposed to clients, whole seconds; 0s = off."},
+		{key: "limits.memory-watermark", value: watermark(&l.MemoryWatermark), doc: "Memory use above which publishers are blocked: a share of the machine's memory, or a size."},
+		{key: "limits.consumer-timeout", value: duration(&l.ConsumerTimeout, 0, 8760*time.Hour), doc: "How long a consumer may keep a message unacknowledged; 0s = for ever."},
+
+		{key: "log.level", value: level(&c.Log.Level), live: true, doc: "Least severe level that is logged."},
+		{key: "log.format", value: oneOf(&c.Log.Format, "auto", "text", "json"), doc: "Log format; auto = text on a terminal, JSON otherwise."},
+
+		{key: "compat.product", value: text(&c.Compat.Product, 255), doc: "Product name announced to clients; some look for RabbitMQ."},
+		{key: "compat.version", value: text(&c.Compat.Version, 255), doc: "Version announced to clients."},
+
+		{key: "plugins.chain", value: list{&c.chain}, doc: "Plugins in the order they are asked."},
+	}
+}
+
+// envName returns the environment variable that sets key.
+func envName(key string) string {
+	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "__", "-", "_").Replace(key))
+}
+
+const envPrefix = "CURFEW_"

@@ -1,0 +1,141 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Size is a number of bytes, written "16MiB", "128KB" or as a plain number.
+// KiB, MiB, GiB and TiB are powers of 1024, KB, MB, GB and TB of 1000.
+type Size int64
+
+// The binary units.
+const (
+	KiB Size = 1 << 10
+	MiB Size = 1 << 20
+	GiB Size = 1 << 30
+	TiB Size = 1 << 40
+)
+
+// units has longer names before the shorter ones they end in.
+var units = []struct {
+	name string
+	size Size
+}{
+	{"TiB", TiB},
+	{"GiB", GiB},
+	{"MiB", MiB},
+	{"KiB", KiB},
+	{"TB", 1e12},
+	{"GB", 1e9},
+	{"MB", 1e6},
+	{"KB", 1e3},
+	{"B", 1},
+}
+
+var errNotSize = errors.New("is not a byte size such as 64MiB, 128KB or 4096")
+
+// ParseSize reads a size. Units are read in any case; "1.5GiB" is fine, a
+// fraction of a byte is not.
+func ParseSize(s string) (Size, error) {
+	number, unit := splitUnit(s)
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err == nil && n >= 0 && n <= math.MaxInt64/int64(unit) {
+		return Size(n) * unit, nil
+	}
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || strings.ContainsAny(number, "-+xXpPeEnN_") {
+		return 0, errNotSize
+	}
+	f *= float64(unit)
+	if f >= math.MaxInt64 {
+		return 0, errOutOfRange
+	}
+	if f != math.Trunc(f) {
+		return 0, errNotSize
+	}
+	return Size(f), nil
+}
+
+// splitUnit cuts the unit off s; without one it is bytes.
+func splitUnit(s string) (number string, unit Size) {
+	for _, u := range units {
+		at := len(s) - len(u.name)
+		if at > 0 && strings.EqualFold(s[at:], u.name) {
+			return strings.TrimSpace(s[:at]), u.size
+		}
+	}
+	return s, 1
+}
+
+// String returns the shortest form with a unit, or the plain number, that [ParseSize] reads back.
+func (s Size) String() string {
+	shortest := ""
+	for _, u := range units {
+		if u.size == 1 || s == 0 || s%u.size != 0 {
+			continue
+		}
+		if form := strconv.FormatInt(int64(s/u.size), 10) + u.name; shortest == "" || len(form) < len(shortest) {
+			shortest = form
+		}
+	}
+	return cmp.Or(shortest, strconv.FormatInt(int64(s), 10))
+}
+
+// Watermark is an amount of memory: a share of what the machine has, or a
+// size. One of the two fields is set.
+type Watermark struct {
+	Fraction float64 // above 0, at most 1
+	Bytes    Size
+}
+
+const minWatermark = 16 * MiB
+
+// Of returns the watermark in bytes on a machine with total bytes of memory.
+func (w Watermark) Of(total uint64) uint64 {
+	if w.Bytes > 0 {
+		return uint64(w.Bytes)
+	}
+	return uint64(w.Fraction * float64(total))
+}
+
+// ParseWatermark reads "0.6", "60%" or a size.
+func ParseWatermark(s string) (Watermark, error) {
+	number, isPercent := strings.CutSuffix(s, "%")
+	f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if isPercent {
+		f /= 100
+	}
+	if err == nil && f > 0 && f <= 1 {
+		return Watermark{Fraction: f}, nil
+	}
+	if isPercent {
+		return Watermark{}, errOutOfRange
+	}
+	b, err := ParseSize(s)
+	if err != nil {
+		return Watermark{}, errors.New("is neither a share nor a byte size")
+	}
+	if b < minWatermark {
+		return Watermark{}, errOutOfRange
+	}
+	return Watermark{Bytes: b}, nil
+}
+
+func (w Watermark) String() string {
+	if w.Bytes > 0 {
+		return w.Bytes.String()
+	}
+	return strconv.FormatFloat(w.Fraction, 'g', -1, 64)
+}
+
+func watermark(p *Watermark) value {
+	return &parsed[Watermark]{
+		p: p, parse: ParseWatermark, format: Watermark.String,
+		accepted: fmt.Sprintf("above 0 and up to 1 (a share of the machine's memory, also as 60%%), or a size from %s", minWatermark),
+	}
+}

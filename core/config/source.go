@@ -1,0 +1,78 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Kind is a kind of source, in the order in which they override one another.
+type Kind uint8
+
+// The kinds.
+const (
+	FromDefault Kind = iota
+	FromFile
+	FromEnv
+	FromFlag
+)
+
+// Source tells where a value comes from.
+type Source struct {
+	Kind Kind
+	Name string // the file's path, the variable's or the flag's name
+	Line int    // in the file, from 1; 0 = the file as a whole
+}
+
+func (s Source) String() string {
+	switch s.Kind {
+	case FromFile:
+		if s.Line == 0 {
+			return "file " + s.Name
+		}
+		return "file " + s.Name + ":" + strconv.Itoa(s.Line)
+	case FromEnv:
+		return "env " + s.Name
+	case FromFlag:
+		return "flag " + s.Name
+	}
+	return "default"
+}
+
+// Error is one thing wrong with a configuration. Its text reads
+// "KEY: VALUE PROBLEM; accepted: RANGE (SOURCE)", without the parts it lacks.
+type Error struct {
+	Key      string
+	Value    string // as it was written
+	HasValue bool   // whether the problem is about a value
+	Problem  string
+	Accepted string // what would do; "" when there is nothing to say
+	Source   Source
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Key != "" {
+		b.WriteString(e.Key + ": ")
+	}
+	if e.HasValue {
+		fmt.Fprintf(&b, "%q ", shorten(e.Value))
+	}
+	b.WriteString(e.Problem)
+	if e.Accepted != "" {
+		b.WriteString("; accepted: " + e.Accepted)
+	}
+	if e.Source.Kind != FromDefault {
+		fmt.Fprintf(&b, " (%s)", e.Source)
+	}
+	return b.String()
+}
+
+// shorten keeps a pasted certificate out of the terminal.
+func shorten(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

@@ -1,0 +1,109 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// document is a koanf parser for YAML that remembers the line of every key and
+// leaves scalars as they were written: 4.10 stays "4.10", and whether it is a
+// number is for the key to say. Leaves are string, []string or nil.
+type document struct {
+	lines    map[string]int
+	problems []problem
+}
+
+// problem is a fault in the file's form, as opposed to one in a value.
+type problem struct {
+	key  string
+	line int
+	text string
+}
+
+// Unmarshal returns the document as nested maps. Faults that concern single
+// keys are kept in d.problems, and those keys left out.
+func (d *document) Unmarshal(b []byte) (map[string]any, error) {
+	d.lines = map[string]int{}
+	dec := yaml.NewDecoder(strings.NewReader(string(b)))
+	var root yaml.Node
+	if err := dec.Decode(&root); errors.Is(err, io.EOF) {
+		return map[string]any{}, nil
+	} else if err != nil {
+		return nil, notYAML(err)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("holds more than one YAML document")
+	}
+	top := root.Content[0]
+	if top.Kind == yaml.MappingNode {
+		return d.section("", top), nil
+	}
+	if top.Tag == "!!null" {
+		return map[string]any{}, nil
+	}
+	return nil, errors.New("is not a YAML mapping of sections, such as limits and plugins")
+}
+
+// Marshal completes koanf's interface; a configuration is printed by
+// [Config.Print], which knows the sources.
+func (d *document) Marshal(map[string]any) ([]byte, error) { return nil, errors.ErrUnsupported }
+
+func notYAML(err error) error {
+	return fmt.Errorf("is not valid YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+}
+
+func (d *document) section(prefix string, n *yaml.Node) map[string]any {
+	m := map[string]any{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k := n.Content[i]
+		key := prefix + k.Value
+		if k.Kind != yaml.ScalarNode || k.Tag == "!!merge" {
+			d.refuse(prefix+"<key>", k, "is not a plain key")
+			continue
+		}
+		if first, twice := d.lines[key]; twice {
+			d.refuse(key, k, fmt.Sprintf("is given twice, on line %d too", first))
+			continue
+		}
+		d.lines[key] = k.Line
+		if v, ok := d.leaf(key, n.Content[i+1]); ok {
+			m[k.Value] = v
+		}
+	}
+	return m
+}
+
+func (d *document) leaf(key string, n *yaml.Node) (v any, ok bool) {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return d.section(key+".", n), true
+	case n.Kind == yaml.SequenceNode:
+		return d.list(key, n)
+	case n.Kind == yaml.AliasNode:
+		d.refuse(key, n, "is a YAML alias, which is not supported")
+		return nil, false
+	case n.Tag == "!!null":
+		return nil, true
+	}
+	return n.Value, true
+}
+
+func (d *document) list(key string, n *yaml.Node) (v any, ok bool) {
+	items := make([]string, 0, len(n.Content))
+	for _, item := range n.Content {
+		if item.Kind != yaml.ScalarNode {
+			d.refuse(key, item, "is a list with something else than words in it")
+			return nil, false
+		}
+		items = append(items, item.Value)
+	}
+	return items, true
+}
+
+func (d *document) refuse(key string, n *yaml.Node, text string) {
+	d.problems = append(d.problems, problem{key: key, line: n.Line, text: text})
+}

@@ -1,0 +1,265 @@
+package session
+
+import (
+	"encoding/binary"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// channel is one channel of a connection. It belongs to the connection's reader, but for what deliveries and confirms
+// touch, which out's lock guards.
+type channel struct {
+	conn *Conn
+	id   uint16
+
+	closing bool // channel.close was sent and close-ok is awaited: everything else is passed over
+	mode    mode
+	content content              // the message that is being received
+	facts   facts                // of the last properties that were received
+	route   *route               // of the last message
+	headers func() amqp.RawTable // readHeaders, made once
+	asked   bool                 // the last routing looked at the headers
+	dirty   bool                 // it is among the connection's dirty channels
+
+	seq    uint64   // of the last message to be confirmed
+	counts []uint32 // messages the confirms of which are not tracked yet: the number of queues of each
+	tx     transaction
+
+	declared string // the name of the queue declared last
+	prefetch uint32 // of the consumers to come
+	getter   *consumer
+	reply    *replyQueue // where replies to this channel's requests arrive
+	shells   []*queue.Shell
+
+	// What follows is guarded by the lock of the connection's out.
+	closed    bool // no delivery and no confirm may be sent any more
+	consumers map[string]*consumer
+	unacked   unacked
+	confirms  window
+	limit     uint32            // unacknowledged deliveries the channel may have; 0 = any number
+	charged   uint32            // how many it has
+	blocked   []*queue.Consumer // stalled by limit
+	marks     []mark            // when deliveries were made, roughly
+}
+
+// mode is what becomes of the messages a channel publishes.
+type mode uint8
+
+const (
+	plain mode = iota
+	confirming
+	transactional
+)
+
+func newChannel(c *Conn, id uint16) *channel {
+	ch := &channel{conn: c, id: id, consumers: map[string]*consumer{}}
+	ch.headers = ch.readHeaders
+	return ch
+}
+
+// frame handles a frame.
+func (ch *channel) frame(f amqp.Frame) error {
+	if ch.closing {
+		return ch.ignore(f)
+	}
+	switch {
+	case f.Type == amqp.FrameMethod && ch.content.stage == awaitMethod:
+		return ch.method(f.Payload)
+	case f.Type == amqp.FrameHeader && ch.content.stage == awaitContentHeader:
+		return in(ch.header(f.Payload), amqp.ClassBasic, amqp.MethodBasicPublish)
+	case f.Type == amqp.FrameBody && ch.content.stage == awaitBody:
+		return in(ch.body(f.Payload), amqp.ClassBasic, amqp.MethodBasicPublish)
+	}
+	return ch.content.unexpected()
+}
+
+// The methods of which there are many.
+const (
+	methodPublish = uint32(amqp.ClassBasic)<<16 | uint32(amqp.MethodBasicPublish)
+	methodAck     = uint32(amqp.ClassBasic)<<16 | uint32(amqp.MethodBasicAck)
+	methodNack    = uint32(amqp.ClassBasic)<<16 | uint32(amqp.MethodBasicNack)
+	methodReject  = uint32(amqp.ClassBasic)<<16 | uint32(amqp.MethodBasicReject)
+)
+
+func (ch *channel) method(payload []byte) error {
+	args := payload[4:]
+	switch binary.BigEndian.Uint32(payload) {
+	case methodPublish:
+		return in(ch.publish(args), amqp.ClassBasic, amqp.MethodBasicPublish)
+	case methodAck:
+		return in(ch.ack(args), amqp.ClassBasic, amqp.MethodBasicAck)
+	case methodNack:
+		return in(ch.nack(args), amqp.ClassBasic, amqp.MethodBasicNack)
+	case methodReject:
+		return in(ch.reject(args), amqp.ClassBasic, amqp.MethodBasicReject)
+	}
+	m, err := amqp.ParseMethod(payload)
+	if err != nil {
+		return err
+	}
+	ch.conn.flush() // what came before it happens before it
+	class, method := m.ID()
+	return in(ch.handle(m), class, method)
+}
+
+// ignore waits for the answer to channel.close [AMQP 1.5.2.5].
+func (ch *channel) ignore(f amqp.Frame) error {
+	if f.Type != amqp.FrameMethod {
+		return nil
+	}
+	class, method, err := amqp.MethodID(f.Payload)
+	if err != nil {
+		return err
+	}
+	if class != amqp.ClassChannel {
+		return nil
+	}
+	switch method {
+	case amqp.MethodChannelClose: // the two of them crossed
+		ch.send(&amqp.ChannelCloseOK{})
+	case amqp.MethodChannelCloseOK:
+		ch.conn.forget(ch)
+	}
+	return nil
+}
+
+// handle carries out a method that is not handled by its bytes.
+func (ch *channel) handle(m amqp.Method) error {
+	switch m := m.(type) {
+	case *amqp.ChannelOpen:
+		return amqp.Errorf(amqp.ReplyChannelError, "second 'channel.open' seen")
+	case *amqp.ChannelFlow:
+		return ch.flow(m)
+	case *amqp.ChannelFlowOK:
+		return nil
+	case *amqp.ChannelClose:
+		return ch.closeByPeer(m)
+	case *amqp.ChannelCloseOK:
+		return nil
+	case *amqp.AccessRequest:
+		return ch.access()
+	case *amqp.ExchangeDeclare:
+		return ch.declareExchange(m)
+	case *amqp.ExchangeDelete:
+		return ch.deleteExchange(m)
+	case *amqp.ExchangeBind:
+		return ch.bindExchange(m)
+	case *amqp.ExchangeUnbind:
+		return ch.unbindExchange(m)
+	case *amqp.QueueDeclare:
+		return ch.declareQueue(m)
+	case *amqp.QueueBind:
+		return ch.bindQueue(m)
+	case *amqp.QueueUnbind:
+		return ch.unbindQueue(m)
+	case *amqp.QueuePurge:
+		return ch.purgeQueue(m)
+	case *amqp.QueueDelete:
+		return ch.deleteQueue(m)
+	case *amqp.BasicQos:
+		return ch.qos(m)
+	case *amqp.BasicConsume:
+		return ch.consume(m)
+	case *amqp.BasicCancel:
+		return ch.cancel(m)
+	case *amqp.BasicCancelOK:
+		return nil
+	case *amqp.BasicGet:
+		return ch.get(m)
+	case *amqp.BasicRecover:
+		return ch.recover(m)
+	case *amqp.BasicRecoverAsync:
+		return ch.requeueAll(m.Requeue)
+	case *amqp.TxSelect:
+		return ch.txSelect()
+	case *amqp.TxCommit:
+		return ch.txCommit()
+	case *amqp.TxRollback:
+		return ch.txRollback()
+	case *amqp.ConfirmSelect:
+		return ch.confirmSelect(m)
+	}
+	return amqp.Errorf(amqp.ReplyCommandInvalid, "unimplemented method")
+}
+
+// flow starts deliveries, which are never stopped this way.
+func (ch *channel) flow(m *amqp.ChannelFlow) error {
+	if !m.Active {
+		return amqp.Errorf(amqp.ReplyNotImplemented, "active=false")
+	}
+	ch.send(&amqp.ChannelFlowOK{Active: true})
+	return nil
+}
+
+// access hands out the ticket that nobody looks at since AMQP 0-9-1.
+func (ch *channel) access() error {
+	ch.send(&amqp.AccessRequestOK{Ticket: 1})
+	return nil
+}
+
+func (ch *channel) closeByPeer(m *amqp.ChannelClose) error {
+	if m.ReplyCode != amqp.ReplySuccess {
+		ch.conn.log().Warn("client closed the channel", "channel", ch.id, "code", m.ReplyCode, "text", m.ReplyText)
+	}
+	ch.close()
+	ch.send(&amqp.ChannelCloseOK{})
+	ch.conn.forget(ch)
+	return nil
+}
+
+// fail closes the channel for an error. What was received before it counts.
+func (ch *channel) fail(e *amqp.Error) {
+	ch.conn.flush()
+	ch.closing = true
+	ch.shut(amqp.AppendMethod(nil, ch.id, &amqp.ChannelClose{
+		ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method,
+	}))
+}
+
+// close ends the channel's part in the broker. The peer is not told.
+func (ch *channel) close() { ch.shut(nil) }
+
+// shut makes last the last frame of the channel, and gives back what it holds.
+func (ch *channel) shut(last []byte) {
+	o := &ch.conn.out
+	o.mu.Lock()
+	shut := ch.closed
+	consumers, held := ch.consumers, ch.unacked.takeAll(nil)
+	ch.closed, ch.consumers, ch.blocked, ch.marks = true, nil, nil, nil
+	ch.unacked, ch.confirms = unacked{}, window{}
+	o.pending = append(o.pending, last...)
+	o.kick()
+	o.mu.Unlock()
+	if shut {
+		return
+	}
+	ch.dropContent()
+	ch.dropReplies()
+	for _, s := range consumers {
+		s.leave()
+	}
+	held = append(held, ch.abandon()...)
+	ch.conn.settling.add(queue.Return, held)
+	ch.conn.flush()
+}
+
+// tick looks for consumers that do not acknowledge.
+func (ch *channel) tick(now hook.Instant) error {
+	if ch.closing {
+		return nil
+	}
+	return ch.checkTimeouts(now)
+}
+
+// send makes m wait for the writer.
+func (ch *channel) send(m amqp.Method) { ch.conn.send(ch.id, m) }
+
+// answer is send, unless the client does not want an answer.
+func (ch *channel) answer(noWait bool, m amqp.Method) error {
+	if !noWait {
+		ch.send(m)
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package session
+
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+var _ queue.Source = (*channel)(nil)
+
+// confirmSelect makes the broker say what became of each message [RabbitMQ: confirms.html].
+func (ch *channel) confirmSelect(m *amqp.ConfirmSelect) error {
+	if ch.mode == transactional {
+		return precondition("cannot switch from tx to confirm mode")
+	}
+	ch.mode = confirming
+	return ch.answer(m.NoWait, &amqp.ConfirmSelectOK{})
+}
+
+// track begins to wait for what becomes of the messages published since the last time. It must be called before their
+// queues get them.
+func (ch *channel) track() {
+	if len(ch.counts) == 0 {
+		return
+	}
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !ch.closed {
+		routed := ch.confirms.add(ch.counts)
+		if !routed {
+			o.pending = ch.confirms.settleAdded(o.pending, ch.id, len(ch.counts))
+			o.kick()
+		}
+	}
+	ch.counts = ch.counts[:0]
+}
+
+// Settled implements [queue.Source].
+func (ch *channel) Settled(b *queue.Batch) {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ch.closed {
+		return
+	}
+	o.pending = ch.confirms.settle(o.pending, ch.id, b.Messages)
+	o.kick()
+}
+
+// window is the messages of a channel that are not confirmed, and those behind the first of them.
+type window struct {
+	states []state // by sequence number, from states[head] on
+	head   int
+	base   uint64 // sequence number of states[head], less 1
+}
+
+// state is how many queues have not answered for a message, and what is known by then.
+type state uint32
+
+const (
+	refusedByQueue state = 1 << 31 // a queue did not take it: basic.nack
+	told           state = 1 << 30 // the publisher knows
+	outstanding          = told - 1
+)
+
+func (s state) done() bool { return s&outstanding == 0 }
+
+// add appends messages by the number of their queues. It returns false if some have none.
+func (w *window) add(counts []uint32) (routed bool) {
+	if w.head > len(w.states)/2 {
+		w.states = w.states[:copy(w.states, w.states[w.head:])]
+		w.head = 0
+	}
+	routed = true
+	for _, n := range counts {
+		routed = routed && n > 0
+		w.states = append(w.states, state(n))
+	}
+	return routed
+}
+
+// settle takes the answers of a queue and appends what the publisher is to be told.
+func (w *window) settle(dst []byte, channel uint16, ms []queue.Publish) []byte {
+	beyond := false
+	for i := range ms {
+		s := w.at(ms[i].Seq)
+		*s--
+		if ms[i].Flags&queue.Refused != 0 {
+			*s |= refusedByQueue
+		}
+		beyond = beyond || s.done()
+	}
+	dst = w.advance(dst, channel)
+	if !beyond || w.head == len(w.states) {
+		return dst
+	}
+	for i := range ms {
+		if ms[i].Seq > w.base {
+			dst = w.tell(dst, channel, ms[i].Seq)
+		}
+	}
+	return dst
+}
+
+// settleAdded confirms those of the last n messages that no queue has to answer for.
+func (w *window) settleAdded(dst []byte, channel uint16, n int) []byte {
+	dst = w.advance(dst, channel)
+	last := w.base + uint64(len(w.states)-w.head)
+	for seq := max(last-uint64(n), w.base) + 1; seq <= last; seq++ {
+		dst = w.tell(dst, channel, seq)
+	}
+	return dst
+}
+
+func (w *window) at(seq uint64) *state { return &w.states[w.head+int(seq-w.base-1)] }
+
+// tell confirms a message that others before it still wait for.
+func (w *window) tell(dst []byte, channel uint16, seq uint64) []byte {
+	s := w.at(seq)
+	if !s.done() || *s&told != 0 {
+		return dst
+	}
+	*s |= told
+	if *s&refusedByQueue != 0 {
+		return amqp.AppendNack(dst, channel, seq, false, false)
+	}
+	return amqp.AppendAck(dst, channel, seq, false)
+}
+
+// advance moves past the messages at the start that are done. Runs of accepted ones are confirmed together; a run ends at
+// a refused one, because it must not be among those that "multiple" means.
+func (w *window) advance(dst []byte, channel uint16) []byte {
+	run, last := 0, uint64(0)
+	for w.head < len(w.states) && w.states[w.head].done() {
+		s := w.states[w.head]
+		w.head++
+		w.base++
+		switch {
+		case s&refusedByQueue != 0:
+			dst = appendRun(dst, channel, run, last)
+			run = 0
+			if s&told == 0 {
+				dst = amqp.AppendNack(dst, channel, w.base, false, false)
+			}
+		case s&told == 0:
+			run, last = run+1, w.base
+		}
+	}
+	if w.head == len(w.states) {
+		w.states, w.head = w.states[:0], 0
+	}
+	return appendRun(dst, channel, run, last)
+}
+
+func appendRun(dst []byte, channel uint16, n int, last uint64) []byte {
+	if n == 0 {
+		return dst
+	}
+	return amqp.AppendAck(dst, channel, last, n > 1)
+}

@@ -1,0 +1,266 @@
+package session
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Conn is one client's connection: the handshake, then channels. It belongs to the goroutine that reads the connection,
+// which calls Feed with what it read; only out, and what a channel keeps under out's lock, is touched by others.
+type Conn struct {
+	srv  *Server
+	peer Peer
+	id   uint64 // unique in this process: the owner of exclusive queues
+	out  out
+
+	phase      phase
+	entered    bool // counted among the open connections
+	user       auth.User
+	vhost      *vhost.VHost
+	caps       capabilities
+	name       string // what the client calls itself, if it does
+	channelMax int
+	frameMax   int    // negotiated; before that, the most a handshake frame may have
+	heartbeat  uint16 // negotiated, seconds
+
+	channels []*channel // by number; nil where none is open. Grown as they are opened
+	open     int        // how many of them are not nil
+	last     *channel   // the one the last frame was for
+
+	now       hook.Instant // of the current Feed
+	block     *queue.Block // the bytes of the current Feed lie in it
+	published bool         // a message was published since Published was asked
+	ahead     bool         // the same for Ahead, and a queue had more than its consumers can take
+
+	// What the current Feed collects: flush lets it happen.
+	dirty    []*channel // that published something since
+	outbox   outbox
+	settling settling
+	awake    []*queue.Consumer // to be woken
+
+	routes map[routeKey]*route // that were used
+	taken  []tagged            // room to work in
+}
+
+// Peer is the far end of a connection.
+type Peer struct {
+	Address  string // "host:port"
+	Local    string // the address it connected to
+	Loopback bool   // it is this machine
+	TLS      bool
+}
+
+// phase is how far a connection has come [AMQP 2.2.4].
+type phase uint8
+
+const (
+	awaitHeader  phase = iota // the protocol header
+	awaitStartOK              // connection.start was sent
+	awaitTuneOK               // connection.tune was sent
+	awaitOpen                 // connection.open must come
+	running                   // channels may be opened
+	closing                   // connection.close was sent, close-ok is awaited
+	denied                    // the handshake failed without an answer
+	closed                    // nothing is read, and nothing written beyond what is pending
+)
+
+// State is what a connection needs from whoever owns its socket.
+type State uint8
+
+// The states, in the order they are gone through.
+const (
+	Handshake State = iota // bounded in time
+	Open
+	Closing // connection.close was sent: read on, but not for long
+	Denied  // leave the peer without an answer for a while, then close the socket
+	Closed  // write what is pending, then close the socket
+)
+
+// State is how far the connection has come.
+func (c *Conn) State() State {
+	switch c.phase {
+	case running:
+		return Open
+	case closing:
+		return Closing
+	case denied:
+		return Denied
+	case closed:
+		return Closed
+	}
+	return Handshake
+}
+
+// Feed handles the complete frames at the start of data, which lies in block, and says how many bytes they took. What
+// they ask for is done, and the answers pending, when it returns; messages may lie in block, and hold it. Feed stops
+// early when [Conn.Congested] becomes true.
+func (c *Conn) Feed(now hook.Instant, block *queue.Block, data []byte) (consumed int) {
+	c.now, c.block = now, block
+	for !c.out.congested.Load() {
+		n := c.step(data[consumed:])
+		if n == 0 {
+			break
+		}
+		consumed += n
+	}
+	c.flush()
+	c.block = nil
+	return consumed
+}
+
+// step handles what data starts with: a frame or, at first, the protocol header. It returns 0 when that is incomplete.
+func (c *Conn) step(data []byte) int {
+	switch c.phase {
+	case awaitHeader:
+		return c.header(data)
+	case denied, closed:
+		return len(data)
+	}
+	f, n, err := amqp.NextFrame(data, c.frameMax)
+	if err != nil {
+		c.fail(err)
+		c.lose()
+		return 0
+	}
+	if n > 0 {
+		c.frame(f)
+	}
+	return n
+}
+
+// lose is called when it is unknown where the next frame starts: close-ok could not be recognised.
+func (c *Conn) lose() {
+	if c.phase == closing {
+		c.phase = closed
+	}
+}
+
+// frame hands a frame to its channel and acts on the error that comes back.
+func (c *Conn) frame(f amqp.Frame) {
+	if f.Channel == 0 || c.phase != running {
+		if err := c.control(f); err != nil {
+			c.fail(err)
+		}
+		return
+	}
+	ch := c.last
+	if ch == nil || ch.id != f.Channel {
+		if ch = c.channel(f.Channel); ch == nil {
+			c.unopened(f)
+			return
+		}
+		c.last = ch
+	}
+	if err := ch.frame(f); err != nil {
+		c.failIn(ch, err)
+	}
+}
+
+// channel returns the open channel with that number, or nil.
+func (c *Conn) channel(id uint16) *channel {
+	if int(id) >= len(c.channels) {
+		return nil
+	}
+	return c.channels[id]
+}
+
+// failIn closes the channel for a soft error, the connection for any other.
+func (c *Conn) failIn(ch *channel, err error) {
+	var e *amqp.Error
+	if !errors.As(err, &e) || e.Hard() {
+		c.fail(err)
+		return
+	}
+	c.log().Warn("channel error", "channel", ch.id, "error", e)
+	ch.fail(e)
+}
+
+// forget takes a channel that is closed on both sides out of the table.
+func (c *Conn) forget(ch *channel) {
+	c.channels[ch.id], c.last = nil, nil
+	c.open--
+}
+
+// send makes m wait for the writer.
+func (c *Conn) send(channel uint16, m amqp.Method) {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.out.pending = amqp.AppendMethod(c.out.pending, channel, m)
+	c.out.kick()
+}
+
+// log is for what happens seldom.
+func (c *Conn) log() *slog.Logger {
+	l := c.srv.Log.With("connection", c.peer.Address)
+	if c.name != "" {
+		l = l.With("name", c.name)
+	}
+	return l
+}
+
+// Tick lets channels act on what has waited too long: a consumer that does not acknowledge.
+func (c *Conn) Tick(now hook.Instant) {
+	c.now = now
+	for _, ch := range c.channels {
+		if ch == nil {
+			continue
+		}
+		if err := ch.tick(now); err != nil {
+			c.failIn(ch, err)
+		}
+	}
+	c.flush()
+}
+
+// Published reports whether a message was published since it was last asked.
+func (c *Conn) Published() bool {
+	p := c.published
+	c.published = false
+	return p
+}
+
+// Ahead reports whether, since it was asked last, messages were published to a queue whose consumers have plenty to do. The
+// connection should be read from again after a little while only.
+func (c *Conn) Ahead() bool {
+	a := c.ahead
+	c.ahead = false
+	return a
+}
+
+// Congested reports that the peer does not read what it asked for. It should not be read from until Resumed says so.
+func (c *Conn) Congested() bool { return c.out.congested.Load() }
+
+// Resumed has a value when the writer has caught up, and maybe when it has not.
+func (c *Conn) Resumed() <-chan struct{} { return c.out.resumed }
+
+// Beat sends a heartbeat, unless something waits to be written anyway.
+func (c *Conn) Beat() {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	if len(c.out.pending) == 0 {
+		c.out.pending = amqp.AppendHeartbeat(c.out.pending)
+		c.out.kick()
+	}
+}
+
+// Heartbeat is the negotiated interval in seconds; 0 = none.
+func (c *Conn) Heartbeat() uint16 { return c.heartbeat }
+
+// Writer is the half of a connection that its writing goroutine uses.
+func (c *Conn) Writer() Writer { return Writer{&c.out} }
+
+// Writer hands out what is to be written. It belongs to the goroutine that writes the connection.
+type Writer struct{ out *out }
+
+// Next returns everything that is pending; the bytes are valid until the next call. The consumers that waited for room are
+// to be woken. Nothing pending means that Wake should be waited for; ok is false when nothing will come any more.
+func (w Writer) Next() (b []byte, waiting []*queue.Consumer, ok bool) { return w.out.next() }
+
+// Wake has a value when Next is worth calling.
+func (w Writer) Wake() <-chan struct{} { return w.out.wake }

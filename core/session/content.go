@@ -1,0 +1,122 @@
+package session
+
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// content is a message on its way in: a method, a header, and body frames [AMQP 4.2.6].
+type content struct {
+	stage     stage
+	mandatory bool
+	route     *route
+	props     []byte       // as they will be stored
+	size      int          // of the whole body
+	held      *queue.Block // of an earlier Feed: props lie in it
+	parts     *queue.Block // a body that comes in several frames
+	received  int          // bytes of it
+}
+
+type stage uint8
+
+const (
+	awaitMethod stage = iota
+	awaitContentHeader
+	awaitBody
+)
+
+// unexpected is the error for a frame that may not come now.
+func (c *content) unexpected() error {
+	var text string
+	switch c.stage {
+	case awaitContentHeader:
+		text = "expected content header for class 60, got non content header frame instead"
+	case awaitBody:
+		text = "expected content body, got non content body frame instead"
+	default:
+		return amqp.Errorf(amqp.ReplyUnexpectedFrame, "expected method frame, got non method frame instead")
+	}
+	return amqp.Errorf(amqp.ReplyUnexpectedFrame, "%s", text).In(amqp.ClassBasic, amqp.MethodBasicPublish)
+}
+
+// keep holds the block the properties lie in: the message is not complete, and the block will be read into again.
+func (c *content) keep(block *queue.Block) {
+	if c.stage == awaitBody && c.held == nil && block != nil {
+		block.Retain()
+		c.held = block
+	}
+}
+
+// dropContent forgets the message.
+func (ch *channel) dropContent() {
+	c := &ch.content
+	release(c.held)
+	if c.parts != nil {
+		ch.conn.hoard(-len(c.parts.Buf))
+		c.parts.Release()
+	}
+	*c = content{}
+}
+
+// header takes the content header in.
+func (ch *channel) header(payload []byte) error {
+	h, err := amqp.ParseContentHeader(payload)
+	if err != nil {
+		return err
+	}
+	if h.Class != amqp.ClassBasic {
+		return amqp.Errorf(amqp.ReplyUnexpectedFrame, "expected content header for class 60, got one for class %d instead", h.Class)
+	}
+	if limit := ch.conn.srv.MessageMax; h.BodySize > uint64(limit) {
+		return precondition("message size %d is larger than configured max size %d", h.BodySize, limit)
+	}
+	props, err := ch.examine(h.Props)
+	if err != nil {
+		return err
+	}
+	ch.content.props, ch.content.size, ch.content.stage = props, int(h.BodySize), awaitBody
+	if h.BodySize == 0 {
+		return ch.complete(nil)
+	}
+	return nil
+}
+
+// body takes a part of the body in. One that comes in a single frame is left where it was read.
+func (ch *channel) body(part []byte) error {
+	c := &ch.content
+	if len(part) > c.size-c.received {
+		return amqp.Errorf(amqp.ReplyFrameError, "content body frame exceeds remaining content size")
+	}
+	if len(part) == c.size {
+		return ch.complete(part)
+	}
+	ch.append(part)
+	if c.received < c.size {
+		return nil
+	}
+	return ch.complete(c.parts.Buf[:c.size])
+}
+
+// append copies a part of the body. Room is made as the bytes come, not as they are announced.
+func (ch *channel) append(part []byte) {
+	c := &ch.content
+	need := c.received + len(part)
+	if c.parts == nil || len(c.parts.Buf) < need {
+		k := queue.NewBlock(min(2*need, c.size))
+		ch.conn.hoard(len(k.Buf))
+		if c.parts != nil {
+			copy(k.Buf, c.parts.Buf[:c.received])
+			ch.conn.hoard(-len(c.parts.Buf))
+			c.parts.Release()
+		}
+		c.parts = k
+	}
+	copy(c.parts.Buf[c.received:], part)
+	c.received = need
+}
+
+// hoard counts memory that a client makes the broker hold for what is not finished, or uncounts it.
+func (c *Conn) hoard(n int) {
+	c.srv.pending.Add(int64(n))
+	c.published = c.published || n > 0
+}

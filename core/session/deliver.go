@@ -1,0 +1,105 @@
+package session
+
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// consumer is a consumer of a channel, or what stands for one in basic.get. Its exported fields are the queue's.
+type consumer struct {
+	queue.Consumer
+	channel   *channel
+	timeout   time.Duration // to acknowledge a delivery; 0 = any time, negative = the broker's default
+	announced bool          // consume-ok was sent, or is not wanted; guarded by the lock of the connection's out
+}
+
+var _ queue.Sink = (*consumer)(nil)
+
+// Deliver implements [queue.Sink].
+func (s *consumer) Deliver(_ *queue.Consumer, ds []queue.Delivery) (n int) {
+	ch := s.channel
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ch.closed {
+		return 0
+	}
+	s.announce()
+	for n < len(ds) && !o.full() && ch.mayHold(s) {
+		ch.deliver(s, &ds[n])
+		n++
+	}
+	if n < len(ds) {
+		ch.stall(s)
+	}
+	o.kick()
+	return n
+}
+
+// announce sends consume-ok, if that was not done: nothing is delivered before it. The caller holds out's lock.
+func (s *consumer) announce() {
+	if s.announced {
+		return
+	}
+	s.announced = true
+	o := &s.channel.conn.out
+	o.pending = amqp.AppendMethod(o.pending, s.channel.id, &amqp.BasicConsumeOK{ConsumerTag: s.Tag})
+	o.kick()
+}
+
+// mayHold reports whether a consumer may have another delivery, as far as the channel's limit goes.
+func (ch *channel) mayHold(s *consumer) bool {
+	return s.NoAck || ch.limit == 0 || ch.charged < ch.limit
+}
+
+// stall remembers a consumer that did not take everything, to wake it when it can. The caller holds out's lock.
+func (ch *channel) stall(s *consumer) {
+	if ch.mayHold(s) {
+		ch.conn.out.waiting = append(ch.conn.out.waiting, &s.Consumer)
+		return
+	}
+	ch.blocked = append(ch.blocked, &s.Consumer)
+}
+
+// deliveryOverhead is the size of the two frames before the body, without what varies.
+const deliveryOverhead = 2*amqp.FrameOverhead + 16 + 12
+
+// deliver writes one delivery. The caller holds out's lock.
+func (ch *channel) deliver(s *consumer, d *queue.Delivery) {
+	o := &ch.conn.out
+	o.reserve(deliveryOverhead + len(s.Tag) + len(d.Exchange) + len(d.Key) + len(d.Props) +
+		amqp.BodyFramesSize(len(d.Body), ch.conn.frameMax))
+	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, ch.tag(s, d), d.Redelivered, d.Exchange, d.Key)
+	o.pending = amqp.AppendContentHeader(o.pending, ch.id, uint64(len(d.Body)), d.Props)
+	o.pending = amqp.AppendBody(o.pending, ch.id, d.Body, ch.conn.frameMax)
+}
+
+// tag gives a delivery its tag and remembers what has to be acknowledged. The caller holds out's lock.
+func (ch *channel) tag(s *consumer, d *queue.Delivery) uint64 {
+	if s.NoAck {
+		return ch.unacked.skip()
+	}
+	if s.Sink != nil {
+		ch.charged++
+	}
+	return ch.unacked.push(queue.Settled{Ref: d.Ref, Consumer: &s.Consumer})
+}
+
+// Cancelled implements [queue.Sink].
+func (s *consumer) Cancelled(*queue.Consumer) {
+	ch := s.channel
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ch.closed || ch.consumers[s.Tag] != s {
+		return
+	}
+	delete(ch.consumers, s.Tag)
+	if ch.conn.caps.cancelNotify {
+		s.announce()
+		o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicCancel{ConsumerTag: s.Tag, NoWait: true})
+		o.kick()
+	}
+}

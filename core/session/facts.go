@@ -1,0 +1,108 @@
+package session
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/death"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// facts is what the broker needs of a message's properties. They are kept for the next message: most publishers send the
+// same properties again and again.
+type facts struct {
+	known bool
+	raw   []byte         // the properties as they were received, if known
+	index amqp.PropIndex // of the properties as they were received
+
+	stored     []byte // the properties as they are stored, if not as received; never written to again
+	cc, bcc    []string
+	expiration hook.Limit
+	priority   uint8
+	flags      queue.Flags
+}
+
+// maxKeptProps bounds what is remembered of a channel's properties.
+const maxKeptProps = 4 << 10
+
+// examine checks properties and returns them as they are to be stored: as they are, or a changed copy.
+func (ch *channel) examine(props []byte) ([]byte, error) {
+	f := &ch.facts
+	if !f.known || !bytes.Equal(f.raw, props) {
+		f.known = false
+		if err := ch.learn(props); err != nil {
+			return nil, err
+		}
+		if f.known = len(props) <= maxKeptProps; f.known {
+			f.raw = append(f.raw[:0], props...)
+		}
+	}
+	if f.stored != nil {
+		return f.stored, nil
+	}
+	return props, nil
+}
+
+func (ch *channel) learn(props []byte) error {
+	x, err := amqp.ScanProps(props)
+	if err != nil {
+		return err
+	}
+	if err := ch.checkUserID(x.UserID(props)); err != nil {
+		return err
+	}
+	f := &ch.facts
+	if f.expiration, err = parseExpiration(x.Expiration(props)); err != nil {
+		return err
+	}
+	f.flags = 0
+	if x.Persistent(props) {
+		f.flags |= queue.Persistent
+	}
+	var hasPriority bool
+	if f.priority, hasPriority = x.Priority(props); hasPriority {
+		f.flags |= queue.HasPriority
+	}
+	f.cc, f.bcc, f.stored = nil, nil, nil
+	if x.Has(amqp.PropHeaders) {
+		f.flags |= queue.HasHeaders
+		if f.cc, f.bcc, err = death.SenderSelected(x.Headers(props)); err != nil {
+			return err
+		}
+	}
+	f.index = x
+	return ch.rewrite(props)
+}
+
+// checkUserID refuses a user-id that is not the user's own [RabbitMQ: validated-user-id.html].
+func (ch *channel) checkUserID(id []byte, given bool) error {
+	u := ch.conn.user
+	if !given || string(id) == u.Name || u.Has("impersonator") {
+		return nil
+	}
+	return precondition("user_id property set to '%s' but authenticated user was '%s'", strings.ToValidUTF8(string(id), "?"), u.Name)
+}
+
+// rewrite changes the properties that are not stored as the publisher sent them: the header BCC is for nobody's eyes, and
+// who wants replies directly is given an address.
+func (ch *channel) rewrite(props []byte) error {
+	f := &ch.facts
+	x := f.index
+	to, _ := x.ReplyTo(props)
+	wantsReply := string(to) == replyTo
+	if f.bcc != nil {
+		f.stored = death.StripBCC(nil, props, x)
+		props = f.stored
+		x, _ = amqp.ScanProps(props) // what the broker made cannot be wrong
+	}
+	if !wantsReply {
+		return nil
+	}
+	if ch.reply == nil {
+		return precondition("fast reply consumer does not exist")
+	}
+	f.stored = amqp.RewriteProps(nil, props, x, amqp.PropEdit{ReplyTo: ch.reply.name})
+	return nil
+}

@@ -1,0 +1,61 @@
+package session
+
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// get fetches one message.
+func (ch *channel) get(m *amqp.BasicGet) error {
+	name, err := ch.queueName(m.Queue)
+	if err != nil {
+		return err
+	}
+	if err := ch.conn.mayQueue(auth.Read, name); err != nil {
+		return err
+	}
+	shell, err := ch.conn.vhost.Queue(name, ch.conn.id)
+	if err != nil {
+		return err
+	}
+	s := ch.fetcher(shell, m.NoAck)
+	got := false
+	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
+		got = q.Get(now, &s.Consumer, func(d queue.Delivery, remaining int) { ch.fetched(s, &d, remaining) })
+	})
+	switch {
+	case gone != nil:
+		return ch.conn.vhost.NoQueue(name)
+	case !got:
+		ch.send(&amqp.BasicGetEmpty{})
+	}
+	return nil
+}
+
+// fetcher is what stands for the consumer of fetched messages. It is never added to the queue.
+func (ch *channel) fetcher(shell *queue.Shell, noAck bool) *consumer {
+	if s := ch.getter; s != nil && s.Queue == shell && s.NoAck == noAck {
+		return s
+	}
+	ch.getter = &consumer{channel: ch, timeout: -1, Consumer: queue.Consumer{Queue: shell, NoAck: noAck}}
+	return ch.getter
+}
+
+// fetched answers with a message. It is called from the queue's turn.
+func (ch *channel) fetched(s *consumer, d *queue.Delivery, remaining int) {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicGetOK{
+		DeliveryTag: ch.tag(s, d), Redelivered: d.Redelivered,
+		Exchange: string(d.Exchange), RoutingKey: string(d.Key), MessageCount: count32(remaining),
+	})
+	o.pending = amqp.AppendContentHeader(o.pending, ch.id, uint64(len(d.Body)), d.Props)
+	o.pending = amqp.AppendBody(o.pending, ch.id, d.Body, ch.conn.frameMax)
+	o.kick()
+}
+
+// count32 is a count as it fits a field of the protocol.
+func count32(n int) uint32 { return uint32(min(uint64(n), 1<<32-1)) }

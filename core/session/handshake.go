@@ -1,0 +1,144 @@
+package session
+
+import (
+	"errors"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
+)
+
+// handshakeFrameMax bounds frames before frame-max is negotiated; client properties and a token as password must fit.
+const handshakeFrameMax = 8192
+
+// capabilities are the extensions a client says it understands.
+type capabilities struct {
+	cancelNotify     bool // consumer_cancel_notify: basic.cancel from the server
+	blocked          bool // connection.blocked
+	authFailureClose bool // authentication_failure_close: a failed login is answered
+	nack             bool // basic.nack from the server
+}
+
+func parseCapabilities(client amqp.Table) capabilities {
+	v, _ := client.Lookup("capabilities")
+	t, _ := v.(amqp.Table)
+	has := func(name string) bool {
+		v, _ := t.Lookup(name)
+		yes, _ := v.(bool)
+		return yes
+	}
+	return capabilities{
+		cancelNotify:     has("consumer_cancel_notify"),
+		blocked:          has("connection.blocked"),
+		authFailureClose: has("authentication_failure_close"),
+		nack:             has("basic.nack"),
+	}
+}
+
+// header expects the protocol header. A peer that sends another one is told ours [AMQP 4.2.2].
+func (c *Conn) header(data []byte) int {
+	n := len(amqp.ProtocolHeader)
+	if len(data) < n {
+		return 0
+	}
+	if h := string(data[:n]); h != amqp.ProtocolHeader && h != amqp.ProtocolHeader09 {
+		c.log().Warn("wrong protocol header", "received", h)
+		c.sendRaw([]byte(amqp.ProtocolHeader))
+		c.finish()
+		return len(data)
+	}
+	c.sendRaw(c.srv.start)
+	c.phase = awaitStartOK
+	return n
+}
+
+func (c *Conn) sendRaw(b []byte) {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.out.pending = append(c.out.pending, b...)
+	c.out.kick()
+}
+
+// startOK logs the client in.
+func (c *Conn) startOK(m *amqp.ConnectionStartOK) error {
+	c.caps = parseCapabilities(m.ClientProperties)
+	if name, ok := m.ClientProperties.Lookup("connection_name"); ok {
+		c.name, _ = name.(string)
+	}
+	u, err := c.srv.Users.Login(m.Mechanism, m.Response, c.peer.Loopback || !c.srv.GuestLoopbackOnly)
+	if err != nil {
+		return c.refuseLogin(err)
+	}
+	c.user = u
+	c.phase = awaitTuneOK
+	c.send(0, &amqp.ConnectionTune{
+		ChannelMax: c.srv.ChannelMax, FrameMax: uint32(c.srv.FrameMax), Heartbeat: c.srv.Heartbeat,
+	})
+	return nil
+}
+
+// refuseLogin tells the client no more than it must: the reason is for the log.
+func (c *Conn) refuseLogin(err error) error {
+	var r *auth.Refused
+	if !errors.As(err, &r) {
+		return err
+	}
+	c.log().Warn("login refused", "user", r.User, "mechanism", r.Mechanism, "reason", r.Reason)
+	return r.Reply()
+}
+
+// tuneOK takes the client's choice within the limits that connection.tune announced.
+func (c *Conn) tuneOK(m *amqp.ConnectionTuneOK) error {
+	err := negotiated("frame_max", int(m.FrameMax), amqp.FrameMinSize, c.srv.FrameMax)
+	if err == nil {
+		err = negotiated("channel_max", int(m.ChannelMax), 1, int(c.srv.ChannelMax))
+	}
+	if err != nil {
+		return err.In(amqp.ClassConnection, amqp.MethodConnectionTune)
+	}
+	c.frameMax, c.channelMax, c.heartbeat = int(m.FrameMax), int(m.ChannelMax), m.Heartbeat
+	c.phase = awaitOpen
+	return nil
+}
+
+// negotiated checks a value that the client chose; 0 means that it wants no limit.
+func negotiated(what string, v, low, high int) *amqp.Error {
+	switch {
+	case v == 0 && what == "channel_max":
+		return amqp.Errorf(amqp.ReplyNotAllowed, "negotiated channel_max = 0 (no limit) is higher than the maximum allowed value (%d)", high)
+	case v == 0 || v > high:
+		return amqp.Errorf(amqp.ReplyNotAllowed, "negotiated %s = %d is higher than the maximum allowed value (%d)", what, v, high)
+	case v < low:
+		return amqp.Errorf(amqp.ReplyNotAllowed, "negotiated %s = %d is lower than the minimum allowed value (%d)", what, v, low)
+	}
+	return nil
+}
+
+// inMethod names m as what caused err.
+func inMethod(err error, m amqp.Method) error {
+	var e *amqp.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return e.In(m.ID())
+}
+
+// openVHost lets the user into a virtual host.
+func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
+	refuse := func(layout string, args ...any) error {
+		return amqp.Errorf(amqp.ReplyNotAllowed, layout, args...).In(m.ID())
+	}
+	v, ok := c.srv.VHosts(m.VirtualHost)
+	if !ok {
+		return refuse("vhost %s not found", m.VirtualHost)
+	}
+	if err := c.srv.Users.OpenVHost(c.user.Name, m.VirtualHost); err != nil {
+		return inMethod(err, m)
+	}
+	if !c.srv.enter() {
+		return refuse("connection refused: node connection limit (%d) is reached", c.srv.Connections)
+	}
+	c.vhost, c.entered, c.phase = v, true, running
+	c.log().Info("connection open", "user", c.user.Name, "vhost", m.VirtualHost, "tls", c.peer.TLS)
+	c.send(0, &amqp.ConnectionOpenOK{})
+	return nil
+}

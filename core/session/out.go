@@ -1,0 +1,150 @@
+package session
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// out is what waits to be written to a connection. Its mutex is the one lock of a connection: it guards the pending bytes
+// and everything a delivery touches (delivery tags, unacknowledged messages, confirms), because deliveries come from queue
+// turns while the reader handles acks. Nothing is called on a queue while it is held.
+//
+// To write: take mu, reserve, append whole frames to pending, kick, let go.
+type out struct {
+	mu      sync.Mutex
+	pending []byte            // encoded frames
+	waiting []*queue.Consumer // stalled by a full buffer; woken when it drains
+	wake    chan struct{}     // capacity 1; tells the writer that there is something to do
+	asleep  bool              // the writer waits on wake
+	closed  bool              // the peer is gone: bytes are thrown away
+	sealed  bool              // the last frame is pending or written
+	last    int               // what of pending lies before the seal
+
+	held    *queue.Block // pending lies in it, unless it was outgrown
+	writing *queue.Block // the same for what the writer took last
+	size    int          // of what the writer took last
+
+	congested atomic.Bool   // the reader should pause: the peer does not read its answers
+	resumed   chan struct{} // capacity 1; tells the reader that congested is over
+	counted   int           // what of pending is in total
+	total     *atomic.Int64 // bytes pending in all connections, more or less
+}
+
+const (
+	// room bounds what a slow peer can make the broker hold for it: beyond it deliveries stay in their queues.
+	room = 512 << 10
+	// congestion is where the peer's requests stop being read, because their answers, which are always taken, pile up.
+	congestion = 4 * room
+	// grain is how far the count of pending bytes may lag behind.
+	grain = 64 << 10
+)
+
+func newOut(total *atomic.Int64) out {
+	return out{wake: make(chan struct{}, 1), resumed: make(chan struct{}, 1), total: total}
+}
+
+// full reports whether deliveries should wait. The caller holds mu.
+func (o *out) full() bool { return len(o.pending) >= room || o.sealed || o.closed }
+
+// reserve makes room in pending for n more bytes. Appending without is not wrong, only slower. The caller holds mu.
+func (o *out) reserve(n int) {
+	if cap(o.pending)-len(o.pending) >= n {
+		return
+	}
+	need := len(o.pending) + n
+	if o.pending == nil {
+		need = max(need, min(o.size, room)) // as much as last time
+	}
+	k := queue.NewBlock(need)
+	o.pending = k.Buf[:copy(k.Buf, o.pending)]
+	release(o.held)
+	o.held = k
+}
+
+// kick wakes the writer if it sleeps, and notices when too much is pending. The caller holds mu and has added bytes.
+func (o *out) kick() {
+	if o.sealed || o.closed {
+		o.pending = o.pending[:min(o.last, len(o.pending))]
+	}
+	if n := len(o.pending); n >= o.counted+grain {
+		o.count(n)
+		o.congested.Store(n >= congestion)
+	}
+	if o.asleep {
+		o.asleep = false
+		signal(o.wake)
+	}
+}
+
+// count makes n the share of pending in the total.
+func (o *out) count(n int) {
+	o.total.Add(int64(n - o.counted))
+	o.counted = n
+}
+
+// seal appends a frame, or nothing, that is the last to be written but for another sealing one. The caller holds mu.
+func (o *out) seal(frame []byte) {
+	if o.sealed {
+		o.pending = o.pending[:min(o.last, len(o.pending))]
+	}
+	o.pending = append(o.pending, frame...)
+	o.sealed, o.last = true, len(o.pending)
+	o.kick()
+}
+
+// next hands the writer everything that is pending, which stays valid until the next call, and the consumers that may be
+// woken now. No bytes mean that the writer should wait for wake, and ok=false that there will be none any more.
+func (o *out) next() (b []byte, woken []*queue.Consumer, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	release(o.writing)
+	b = o.take()
+	if len(b) == 0 {
+		o.asleep = !o.closed && !o.sealed
+		return nil, nil, o.asleep
+	}
+	o.size = len(b)
+	if o.congested.Swap(false) {
+		signal(o.resumed)
+	}
+	woken, o.waiting = o.waiting, nil
+	return b, woken, true
+}
+
+// take empties pending, as far as it may still be written.
+func (o *out) take() []byte {
+	b := o.pending
+	o.writing, o.held, o.pending = o.held, nil, nil
+	o.last = 0
+	o.count(0)
+	return b
+}
+
+// close throws away what is pending and whatever comes: the peer is gone.
+func (o *out) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed, o.last, o.waiting = true, 0, nil
+	release(o.held)
+	o.held, o.pending = nil, nil
+	o.count(0)
+	o.congested.Store(false)
+	signal(o.resumed)
+	signal(o.wake)
+}
+
+func release(k *queue.Block) {
+	if k != nil {
+		k.Release()
+	}
+}
+
+// signal sends on a channel of capacity 1; a signal that waits there already is enough.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,130 @@
+package session
+
+import (
+	"bytes"
+	"sync/atomic"
+	"testing"
+)
+
+func write(o *out, b string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reserve(len(b))
+	o.pending = append(o.pending, b...)
+	o.kick()
+}
+
+func taken(o *out) string {
+	b, _, _ := o.next()
+	return string(b)
+}
+
+func signalled(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestOutWakesASleepingWriterOnce(t *testing.T) {
+	o := newOut(new(atomic.Int64))
+	write(&o, "a")
+	if signalled(o.wake) {
+		t.Error("a writer that was not asleep was woken")
+	}
+	if got := taken(&o); got != "a" {
+		t.Errorf("got %q, want a", got)
+	}
+	if _, _, ok := o.next(); !ok {
+		t.Error("the writer was sent away")
+	}
+	write(&o, "b")
+	write(&o, "c")
+	if !signalled(o.wake) || signalled(o.wake) {
+		t.Error("want one signal")
+	}
+	if got := taken(&o); got != "bc" {
+		t.Errorf("got %q, want bc", got)
+	}
+}
+
+func TestOutSealed(t *testing.T) {
+	o := newOut(new(atomic.Int64))
+	write(&o, "a")
+	o.seal([]byte("Z"))
+	write(&o, "b")
+	if !o.full() {
+		t.Error("deliveries are taken after the last frame")
+	}
+	if got := taken(&o); got != "aZ" {
+		t.Errorf("got %q, want aZ", got)
+	}
+	write(&o, "c")
+	if b, _, ok := o.next(); ok || len(b) > 0 {
+		t.Errorf("got %q, %t after the last frame", b, ok)
+	}
+}
+
+func TestOutClosed(t *testing.T) {
+	var total atomic.Int64
+	o := newOut(&total)
+	write(&o, string(make([]byte, congestion)))
+	if !o.congested.Load() || total.Load() == 0 {
+		t.Fatal("not congested")
+	}
+	o.close()
+	if !signalled(o.resumed) || !signalled(o.wake) || o.congested.Load() {
+		t.Error("those who wait were not told")
+	}
+	write(&o, string(make([]byte, congestion)))
+	if b, _, ok := o.next(); ok || len(b) > 0 || total.Load() != 0 {
+		t.Errorf("%d bytes, ok %t, total %d after the end", len(b), ok, total.Load())
+	}
+}
+
+func TestOutCongestion(t *testing.T) {
+	var total atomic.Int64
+	o := newOut(&total)
+	part := string(make([]byte, grain))
+	for range congestion/grain - 1 {
+		write(&o, part)
+	}
+	if o.congested.Load() {
+		t.Error("congested too early")
+	}
+	write(&o, part)
+	if !o.congested.Load() || total.Load() != congestion {
+		t.Errorf("congested %t, total %d, want true, %d", o.congested.Load(), total.Load(), congestion)
+	}
+	taken(&o)
+	if o.congested.Load() || !signalled(o.resumed) || total.Load() != 0 {
+		t.Error("still congested")
+	}
+}
+
+// What was handed to the writer does not change while it is written.
+func TestOutBuffersDoNotMix(t *testing.T) {
+	o := newOut(new(atomic.Int64))
+	for i := range 100 {
+		want := bytes.Repeat([]byte{byte(i)}, 1+i*397)
+		write(&o, string(want))
+		b, _, _ := o.next()
+		write(&o, string(bytes.Repeat([]byte{0xff}, 1+i*811)))
+		if !bytes.Equal(b, want) {
+			t.Fatalf("round %d: bytes changed while they were written", i)
+		}
+		o.next()
+	}
+}
+
+func TestOutIdleHoldsNothing(t *testing.T) {
+	o := newOut(new(atomic.Int64))
+	write(&o, string(make([]byte, room)))
+	taken(&o)
+	taken(&o)
+	if o.pending != nil || o.held != nil || o.writing != nil {
+		t.Error("an idle connection holds on to a buffer")
+	}
+}

@@ -1,0 +1,82 @@
+package session
+
+import "github.com/curfewmq/curfew/core/queue"
+
+// outbox collects messages by the queue they go to, so that each queue gets them at once. Messages of one channel to one
+// queue stay in order.
+type outbox struct {
+	places  places[destination]
+	batches []*queue.Batch // by place
+	round   uint64         // counts how often it was emptied
+}
+
+// destination is where one batch goes.
+type destination struct {
+	shell  *queue.Shell
+	source *channel // that waits for confirms; nil if nobody does
+}
+
+// memory is the blocks that a message may lie in; nil where there is none.
+type memory [3]*queue.Block
+
+// along adds a message for the queues of a route, which remembers their places.
+func (o *outbox) along(r *route, source *channel, m *queue.Publish, mem *memory) {
+	if !r.located || r.round != o.round || r.source != source {
+		o.locate(r, source)
+	}
+	for _, i := range r.places {
+		add(o.batches[i], m, mem)
+	}
+}
+
+func (o *outbox) locate(r *route, source *channel) {
+	r.places = r.places[:0]
+	for _, shell := range r.shells {
+		r.places = append(r.places, o.place(destination{shell, source}))
+	}
+	r.located, r.round, r.source = true, o.round, source
+}
+
+// to adds a message for queues.
+func (o *outbox) to(shells []*queue.Shell, source *channel, m *queue.Publish, mem *memory) {
+	for _, shell := range shells {
+		add(o.batches[o.place(destination{shell, source})], m, mem)
+	}
+}
+
+func add(b *queue.Batch, m *queue.Publish, mem *memory) {
+	b.Messages = append(b.Messages, *m)
+	for _, k := range mem {
+		if k != nil {
+			b.Hold(k)
+		}
+	}
+}
+
+// place returns the place of a batch, which is begun if there is none.
+func (o *outbox) place(d destination) int {
+	i, added := o.places.find(d)
+	if added {
+		b := queue.NewBatch()
+		if d.source != nil {
+			b.Source = d.source
+		}
+		o.batches = append(o.batches, b)
+	}
+	return i
+}
+
+// flush hands every queue its batch. It reports whether one has more than its consumers can take.
+func (o *outbox) flush() (ahead bool) {
+	if len(o.batches) == 0 {
+		return false
+	}
+	for i, b := range o.batches {
+		ahead = o.places.keys[i].shell.Publish(b) || ahead
+		o.batches[i] = nil
+	}
+	o.batches = o.batches[:0]
+	o.places.reset()
+	o.round++
+	return ahead
+}

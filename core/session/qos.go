@@ -1,0 +1,49 @@
+package session
+
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// qos limits unacknowledged deliveries: those of each consumer to come or, with global, of the channel
+// [RabbitMQ: consumer-prefetch.html].
+func (ch *channel) qos(m *amqp.BasicQos) error {
+	if m.PrefetchSize != 0 {
+		return amqp.Errorf(amqp.ReplyNotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
+	}
+	if m.Global {
+		ch.limitChannel(uint32(m.PrefetchCount))
+	} else {
+		ch.prefetch = uint32(m.PrefetchCount)
+	}
+	ch.send(&amqp.BasicQosOK{})
+	ch.conn.wakeBlocked()
+	return nil
+}
+
+func (ch *channel) limitChannel(n uint32) {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ch.limit = n
+	ch.unblock()
+}
+
+func (ch *channel) recover(m *amqp.BasicRecover) error {
+	if err := ch.requeueAll(m.Requeue); err != nil {
+		return err
+	}
+	ch.send(&amqp.BasicRecoverOK{})
+	return nil
+}
+
+// requeueAll sends every unacknowledged message of the channel back to its queue.
+func (ch *channel) requeueAll(requeue bool) error {
+	if !requeue {
+		return amqp.Errorf(amqp.ReplyNotImplemented, "requeue=false")
+	}
+	ts, _ := ch.takeUpTo(0, nil)
+	ch.conn.settling.add(queue.Requeue, ts)
+	ch.conn.flush()
+	return nil
+}

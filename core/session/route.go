@@ -1,0 +1,111 @@
+package session
+
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// route is where messages with one exchange and routing key go. A connection keeps those it used.
+type route struct {
+	origin      *queue.Origin
+	permissions uint64 // version of the permissions by which the user may publish to the exchange
+
+	shells     []*queue.Shell
+	resolved   bool   // shells is right for every message with this exchange and key
+	generation uint64 // of the vhost that shells is from
+
+	// The places of shells' batches in the connection's outbox, as they were in a round of it.
+	located bool
+	source  *channel
+	round   uint64
+	places  []int
+}
+
+type routeKey struct{ exchange, key string }
+
+// maxRoutes bounds the routes a connection keeps.
+const maxRoutes = 2048
+
+// find returns the route of a message, which the user may take.
+func (ch *channel) find(exchange, key []byte) (*route, error) {
+	r := ch.route
+	if r == nil || r.origin.Key != string(key) || r.origin.Exchange != string(exchange) {
+		if r = ch.conn.routes[routeKey{string(exchange), string(key)}]; r == nil {
+			return ch.discover(string(exchange), string(key))
+		}
+		ch.route = r
+	}
+	if v := ch.conn.srv.Users.Version(); r.permissions != v {
+		if err := ch.conn.mayExchange(auth.Write, r.origin.Exchange); err != nil {
+			return nil, err
+		}
+		r.permissions = v
+	}
+	return r, nil
+}
+
+// discover makes a route for an exchange and key that were not used before.
+func (ch *channel) discover(exchange, key string) (*route, error) {
+	c := ch.conn
+	version := c.srv.Users.Version()
+	if err := c.mayExchange(auth.Write, exchange); err != nil {
+		return nil, err
+	}
+	r := &route{origin: &queue.Origin{Exchange: exchange, Key: key}, permissions: version}
+	if len(c.routes) >= maxRoutes {
+		clear(c.routes)
+	}
+	if c.routes == nil {
+		c.routes = map[routeKey]*route{}
+	}
+	c.routes[routeKey{exchange, key}] = r
+	ch.route = r
+	return r, nil
+}
+
+// resolve finds the queues for the message at hand. They are the route's own, or for this message alone.
+func (ch *channel) resolve(r *route) (origin *queue.Origin, shells []*queue.Shell, own bool, err error) {
+	if ch.facts.cc != nil || ch.facts.bcc != nil {
+		origin, shells, err = ch.resolveCopies(r)
+		return origin, shells, false, err
+	}
+	v := ch.conn.vhost
+	generation := v.Generation()
+	if r.resolved && r.generation == generation {
+		return r.origin, r.shells, true, nil
+	}
+	r.located = false
+	if isReply(r.origin) {
+		ch.shells = ch.conn.srv.replies.route(v.Name(), r.origin.Key, ch.shells[:0])
+		return r.origin, ch.shells, false, nil
+	}
+	ch.asked = false
+	shells, err = v.Route(r.origin.Exchange, r.origin.Key, ch.headers, nil, r.shells[:0])
+	if err != nil {
+		r.resolved = false
+		return nil, nil, false, err
+	}
+	r.shells, r.generation, r.resolved = shells, generation, !ch.asked
+	return r.origin, shells, r.resolved, nil
+}
+
+// resolveCopies routes a message by the keys in its headers, too [RabbitMQ: sender-selected.html].
+func (ch *channel) resolveCopies(r *route) (*queue.Origin, []*queue.Shell, error) {
+	f := &ch.facts
+	origin := &queue.Origin{Exchange: r.origin.Exchange, Key: r.origin.Key, CC: f.cc, BCC: f.bcc}
+	keys := append(f.cc[:len(f.cc):len(f.cc)], f.bcc...)
+	shells, err := ch.conn.vhost.Route(origin.Exchange, origin.Key, ch.headers, keys, ch.shells[:0])
+	ch.shells = shells[:0]
+	return origin, shells, err
+}
+
+// readHeaders returns the headers of the message at hand, for routing.
+func (ch *channel) readHeaders() amqp.RawTable {
+	ch.asked = true
+	x := ch.facts.index
+	if ch.facts.stored != nil {
+		x, _ = amqp.ScanProps(ch.content.props) // the broker's own cannot be wrong
+	}
+	return x.Headers(ch.content.props)
+}

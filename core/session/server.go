@@ -1,0 +1,99 @@
+package session
+
+import (
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/vhost"
+)
+
+// Options are what every connection shares. They do not change while there are connections.
+type Options struct {
+	Product, Version string // as connection.start announces them
+	ClusterName      string
+
+	Users  *auth.Store
+	VHosts func(name string) (*vhost.VHost, bool)
+
+	ChannelMax        uint16 // channels per connection, at least 1
+	FrameMax          int    // of a whole frame, at least amqp.FrameMinSize
+	Heartbeat         uint16 // proposed to clients, seconds; 0 = none
+	MessageMax        int    // largest message body
+	Connections       int    // open at a time; 0 = any number
+	ConsumerTimeout   time.Duration
+	GuestLoopbackOnly bool // let the user guest in from this machine only
+
+	Log *slog.Logger
+}
+
+// Server is what connections have in common. It may be used from any goroutine.
+type Server struct {
+	Options
+	start   []byte // the frame of connection.start
+	replies *replies
+
+	ids     atomic.Uint64
+	open    atomic.Int64 // connections past connection.open
+	pending atomic.Int64 // bytes waiting to be written to clients, or for clients to finish what they began
+}
+
+// NewServer returns a server without connections.
+func NewServer(o Options) *Server {
+	s := &Server{Options: o, replies: newReplies()}
+	s.start = amqp.AppendMethod(nil, 0, &amqp.ConnectionStart{
+		VersionMajor: 0, VersionMinor: 9,
+		ServerProperties: s.properties(),
+		Mechanisms:       auth.Mechanisms,
+		Locales:          locale,
+	})
+	return s
+}
+
+const locale = "en_US"
+
+// properties is what the broker tells of itself, with RabbitMQ's names for what it can do.
+func (s *Server) properties() amqp.Table {
+	var can amqp.Table
+	for _, name := range []string{
+		"publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify", "connection.blocked",
+		"consumer_priorities", "authentication_failure_close", "per_consumer_qos", "direct_reply_to",
+	} {
+		can = append(can, amqp.Field{Key: name, Value: true})
+	}
+	return amqp.Table{
+		{Key: "capabilities", Value: can},
+		{Key: "cluster_name", Value: s.ClusterName},
+		{Key: "copyright", Value: "The Curfew authors"},
+		{Key: "information", Value: "Licensed under the Apache License 2.0"},
+		{Key: "platform", Value: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
+		{Key: "product", Value: s.Product},
+		{Key: "version", Value: s.Version},
+	}
+}
+
+// Accept begins a connection: the client is expected to speak.
+func (s *Server) Accept(p Peer) *Conn {
+	return &Conn{srv: s, peer: p, id: s.ids.Add(1), out: newOut(&s.pending), frameMax: handshakeFrameMax}
+}
+
+// PendingBytes is about how much waits to be written to clients, or for them to finish what they began to send.
+func (s *Server) PendingBytes() int64 { return s.pending.Load() }
+
+// OpenConnections is how many connections are past the handshake.
+func (s *Server) OpenConnections() int { return int(s.open.Load()) }
+
+// enter counts a connection in, unless there are too many.
+func (s *Server) enter() bool {
+	n := s.open.Add(1)
+	if s.Connections > 0 && n > int64(s.Connections) {
+		s.open.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (s *Server) leave() { s.open.Add(-1) }

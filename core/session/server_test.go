@@ -1,0 +1,38 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+)
+
+// testServer returns a server without plugins, with the vhosts "/" and "other", and guest who may use the first.
+func testServer(t *testing.T, change ...func(*Options)) *Server {
+	t.Helper()
+	users, err := auth.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	noPlugins, err := chain.New(nil, chain.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := queue.NewClock()
+	vhosts := map[string]*vhost.VHost{}
+	for _, name := range []string{"/", "other"} {
+		vhosts[name] = vhost.New(vhost.Config{Name: name, Chain: noPlugins, Clock: clock, Log: discard()})
+	}
+	o := Options{
+		Product: "Curfew", Version: "1.0.0", ClusterName: "test",
+		Users: users, VHosts: func(name string) (*vhost.VHost, bool) { v, ok := vhosts[name]; return v, ok },
+		ChannelMax: 2047, FrameMax: 131072, Heartbeat: 60, MessageMax: 16 << 20,
+		Log: discard(),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	return NewServer(o)
+}

@@ -1,0 +1,252 @@
+package wire
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// conn is one socket. It belongs to its reader, the goroutine of run, but for what is atomic or a channel; the writer, the
+// goroutine of write, uses the socket, sent and written.
+type conn struct {
+	srv     *Server
+	socket  net.Conn
+	session *session.Conn
+	in      input
+
+	state   session.State   // as it was last seen
+	due     hook.Instant    // when something is to be done if nothing is read
+	rearm   bool            // the socket's read deadline is not what due says
+	behind  bool            // in holds frames that were left because of congestion
+	alarm   <-chan struct{} // the memory alarm it waits for, while it is blocked
+	problem error           // why reading ended, if not by agreement
+
+	heard hook.Instant // when something was read last
+	spoke hook.Instant // when it was noticed last that something had been written
+	said  uint32       // sent at that time
+
+	asks    atomic.Uint32 // what others ask of the reader
+	poked   chan struct{} // capacity 1; wakes a reader that does not read
+	sent    atomic.Uint32 // counts writes
+	written chan struct{} // closed when the writer has ended
+}
+
+// What can be asked of a reader.
+const (
+	askShutdown uint32 = 1 << iota // close the connection in good order
+	askStop                        // the socket is closed: end
+)
+
+// breath is how long a publisher that is ahead of the consumers is not read from. With a full buffer read after each it is
+// still heard at some 250 MB/s: it is slowed down, never stopped, by consumers that are slow.
+const breath = time.Millisecond
+
+const (
+	silence   = 3 * time.Second  // how long a failed handshake is left without an answer
+	patience  = 5 * time.Second  // how long a peer has to take note of an end
+	idleBeat  = 30 * time.Second // how often an idle connection is looked at
+	quickBeat = 50 * time.Millisecond
+)
+
+func newConn(s *Server, socket net.Conn) *conn {
+	return &conn{
+		srv: s, socket: socket, session: s.sessions.Accept(peerOf(socket)), in: newInput(),
+		poked: make(chan struct{}, 1), written: make(chan struct{}),
+	}
+}
+
+// ask wakes the reader to do something.
+func (c *conn) ask(what uint32) {
+	c.asks.Or(what)
+	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // fails when the socket is closed, which wakes the reader too
+	select {
+	case c.poked <- struct{}{}:
+	default:
+	}
+}
+
+// run reads the connection until it ends, and then tidies up.
+func (c *conn) run() {
+	now := c.srv.options.Clock()
+	c.heard, c.spoke = now, now
+	c.plan(now)
+	c.attend(now)
+	c.read()
+	c.end()
+}
+
+func (c *conn) read() {
+	for c.state <= session.Closing && c.problem == nil {
+		switch {
+		case c.held():
+			c.wait()
+		case c.behind:
+			c.feed(c.srv.options.Clock())
+		default:
+			c.fill()
+		}
+	}
+}
+
+// fill reads once.
+func (c *conn) fill() {
+	n, err := c.socket.Read(c.in.space())
+	now := c.srv.options.Clock()
+	if n > 0 {
+		c.heard = now
+		c.in.got(n)
+		c.feed(now)
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.rearm = true
+	case err != nil && c.state <= session.Closing:
+		c.problem = err
+		return
+	}
+	c.attend(now)
+}
+
+// feed hands the session what was read.
+func (c *conn) feed(now hook.Instant) {
+	n := c.session.Feed(now, c.in.block, c.in.waiting())
+	c.in.consumed(n)
+	c.behind = c.session.Congested()
+	if c.session.Ahead() {
+		time.Sleep(breath)
+	}
+	if c.session.Published() {
+		c.block(c.srv.memory.check())
+	}
+	c.plan(now)
+}
+
+// plan sets due when the connection has got further.
+func (c *conn) plan(now hook.Instant) {
+	state := c.session.State()
+	if state == c.state && c.due != 0 {
+		return
+	}
+	c.state, c.rearm = state, true
+	switch state {
+	case session.Handshake:
+		c.due = now.Add(c.srv.options.HandshakeTimeout)
+	case session.Open:
+		c.due = now.Add(c.beatInterval())
+	default:
+		c.due = now.Add(patience)
+	}
+}
+
+// attend does what was asked for and what is due, and sets the socket's deadline to what is due next.
+func (c *conn) attend(now hook.Instant) {
+	for c.problem == nil && (c.rearm || now >= c.due || c.asks.Load() != 0) {
+		asks := c.asks.Swap(0)
+		if asks&askStop != 0 {
+			c.problem = net.ErrClosed
+		}
+		if asks&askShutdown != 0 {
+			c.session.Shutdown(now, "shutdown")
+			c.plan(now)
+		}
+		if now >= c.due {
+			c.overdue(now)
+		}
+		// Whoever asks sets a deadline of its own after the ask: the loop sees the one or the read the other.
+		c.rearm = false
+		_ = c.socket.SetReadDeadline(time.Now().Add(c.due.Sub(now))) // fails when the socket is closed: so does the read
+	}
+}
+
+// overdue is called when due has come.
+func (c *conn) overdue(now hook.Instant) {
+	switch c.state {
+	case session.Handshake:
+		c.problem = errHandshake
+	case session.Open:
+		c.due = now.Add(c.beatInterval())
+		c.beat(now)
+	default:
+		c.problem = errNoCloseOK
+	}
+}
+
+var (
+	errHandshake = errors.New("handshake timeout")
+	errNoCloseOK = errors.New("client did not answer connection.close")
+	errSilent    = errors.New("missed heartbeats from client")
+)
+
+// beatInterval is how often an open connection is looked at.
+func (c *conn) beatInterval() time.Duration {
+	interval := idleBeat
+	if half := c.heartbeat() / 2; half > 0 {
+		interval = min(interval, half)
+	}
+	if t := c.srv.options.Session.ConsumerTimeout; t > 0 {
+		interval = min(interval, max(t/4, quickBeat))
+	}
+	return interval
+}
+
+func (c *conn) heartbeat() time.Duration {
+	return time.Duration(c.session.Heartbeat()) * time.Second
+}
+
+// beat sends a heartbeat if nothing was written for half the interval, and gives up a peer that was silent for two of them
+// [AMQP 4.2.7].
+func (c *conn) beat(now hook.Instant) {
+	if interval := c.heartbeat(); interval > 0 {
+		if sent := c.sent.Load(); sent != c.said {
+			c.said, c.spoke = sent, now
+		}
+		if now.Sub(c.spoke) >= interval/2 {
+			c.session.Beat()
+		}
+		if now.Sub(c.heard) >= 2*interval && !c.held() {
+			c.problem = errSilent
+			return
+		}
+	}
+	if now.Sub(c.heard) >= c.beatInterval() {
+		c.in.shrink()
+	}
+	c.session.Tick(now)
+	c.plan(now)
+}
+
+// block stops a publisher for as long as there is an alarm.
+func (c *conn) block(alarm <-chan struct{}) {
+	if alarm == nil || c.alarm != nil || c.session.State() != session.Open {
+		return
+	}
+	c.alarm = alarm
+	c.session.Block("low on memory")
+}
+
+// held reports that the connection may not be read from now.
+func (c *conn) held() bool {
+	return c.session.Congested() || c.alarm != nil && c.state == session.Open
+}
+
+// wait waits for a reason to look again.
+func (c *conn) wait() {
+	timer := time.NewTimer(c.due.Sub(c.srv.options.Clock()))
+	defer timer.Stop()
+	select {
+	case <-c.session.Resumed():
+	case <-c.alarm:
+		c.alarm = nil
+		c.session.Unblock()
+	case <-c.poked:
+	case <-timer.C:
+	}
+	now := c.srv.options.Clock()
+	c.heard = now // it could not be heard
+	c.attend(now)
+}

@@ -1,0 +1,320 @@
+package wire
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// elapsed returns how long fn takes, in the time of the bubble.
+func elapsed(fn func()) time.Duration {
+	start := time.Now()
+	fn()
+	return time.Since(start)
+}
+
+func wantElapsed(t *testing.T, want time.Duration, fn func()) {
+	t.Helper()
+	if got := elapsed(fn); got != want {
+		t.Errorf("took %v, want %v", got, want)
+	}
+}
+
+func TestOpenAndClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := dial(t, s).open(0)
+		if got := s.Connections(); got != 1 {
+			t.Errorf("got %d connections, want 1", got)
+		}
+		c.close()
+		synctest.Wait()
+		if got := s.Connections(); got != 0 {
+			t.Errorf("got %d connections after the end, want none", got)
+		}
+	})
+}
+
+// Whoever stops in the middle of the handshake is sent away when the time for it is over.
+func TestHandshakeTimeout(t *testing.T) {
+	tests := []struct {
+		name string
+		stop func(c *client)
+	}{
+		{"says nothing", func(*client) {}},
+		{"half a header", func(c *client) { c.write([]byte("AMQP")) }},
+		{"only the header", func(c *client) {
+			c.write([]byte(amqp.ProtocolHeader))
+			expectMethod[*amqp.ConnectionStart](c)
+		}},
+		{"half a frame", func(c *client) {
+			c.write([]byte(amqp.ProtocolHeader))
+			expectMethod[*amqp.ConnectionStart](c)
+			c.write([]byte{amqp.FrameMethod, 0, 0, 0, 0, 1})
+		}},
+		{"no connection.open", func(c *client) {
+			c.write([]byte(amqp.ProtocolHeader))
+			expectMethod[*amqp.ConnectionStart](c)
+			c.send(0, &amqp.ConnectionStartOK{Mechanism: "PLAIN", Response: "\x00guest\x00guest"})
+			expectMethod[*amqp.ConnectionTune](c)
+			c.send(0, &amqp.ConnectionTuneOK{ChannelMax: 1, FrameMax: 4096})
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := dial(t, newServer(t))
+				wantElapsed(t, 10*time.Second, func() {
+					tt.stop(c)
+					c.ended()
+				})
+			})
+		})
+	}
+}
+
+// A drop at a time does not make the handshake last longer.
+func TestSlowHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t))
+		wantElapsed(t, 10*time.Second, func() {
+			for _, b := range []byte(amqp.ProtocolHeader)[:7] {
+				c.write([]byte{b})
+				time.Sleep(time.Second)
+			}
+			c.ended()
+		})
+	})
+}
+
+func TestOpenConnectionOutlivesTheHandshakeTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t)).open(0)
+		time.Sleep(24 * time.Hour)
+		c.close()
+	})
+}
+
+// A failed login is left in the dark for three seconds, unless the client understands an answer.
+func TestDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t))
+		c.write([]byte(amqp.ProtocolHeader))
+		expectMethod[*amqp.ConnectionStart](c)
+		wantElapsed(t, 3*time.Second, func() {
+			c.send(0, &amqp.ConnectionStartOK{Mechanism: "PLAIN", Response: "\x00guest\x00gast"})
+			c.ended()
+		})
+	})
+}
+
+func TestErrorWithoutCloseOK(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t)).open(0)
+		wantElapsed(t, patience, func() {
+			c.send(0, &amqp.ConnectionOpen{})
+			if m := expectMethod[*amqp.ConnectionClose](c); m.ReplyCode != amqp.ReplyChannelError {
+				t.Errorf("got %d %s", m.ReplyCode, m.ReplyText)
+			}
+			c.ended()
+		})
+	})
+}
+
+func TestErrorWithCloseOK(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t)).open(0)
+		wantElapsed(t, 0, func() {
+			c.send(0, &amqp.ConnectionOpen{})
+			expectMethod[*amqp.ConnectionClose](c)
+			c.send(0, &amqp.ConnectionCloseOK{})
+			c.ended()
+		})
+	})
+}
+
+// A peer that floods the connection after an error does not keep it.
+func TestFloodAfterError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t)).open(0)
+		var flood sync.WaitGroup
+		defer flood.Wait()
+		wantElapsed(t, patience, func() {
+			c.send(0, &amqp.ConnectionOpen{})
+			expectMethod[*amqp.ConnectionClose](c)
+			flood.Go(func() {
+				garbage := amqp.AppendMethod(nil, 1, &amqp.ChannelOpen{})
+				for _, err := c.socket.Write(garbage); err == nil; _, err = c.socket.Write(garbage) {
+					time.Sleep(100 * time.Millisecond)
+				}
+			})
+			c.ended()
+		})
+	})
+}
+
+// When it is unknown where the next frame begins, there is no use in waiting for close-ok.
+func TestFrameError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t)).open(0)
+		wantElapsed(t, 0, func() {
+			c.write([]byte{amqp.FrameBody, 0, 1, 0xff, 0xff, 0xff, 0xff})
+			if m := expectMethod[*amqp.ConnectionClose](c); m.ReplyCode != amqp.ReplyFrameError {
+				t.Errorf("got %d %s", m.ReplyCode, m.ReplyText)
+			}
+			c.ended()
+		})
+	})
+}
+
+func TestHeartbeatsFromServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t)).open(10)
+		var own sync.WaitGroup
+		defer func() {
+			c.socket.Close()
+			own.Wait()
+		}()
+		own.Go(func() {
+			for _, err := c.socket.Write(amqp.AppendHeartbeat(nil)); err == nil; _, err = c.socket.Write(amqp.AppendHeartbeat(nil)) {
+				time.Sleep(5 * time.Second)
+			}
+		})
+		last := time.Now()
+		for range 20 {
+			f := <-c.frames
+			if f.Type != amqp.FrameHeartbeat {
+				t.Fatalf("got frame %+v, want a heartbeat", f)
+			}
+			if gap := time.Since(last); gap > 10*time.Second {
+				t.Fatalf("%v without a heartbeat, want at most 10s", gap)
+			}
+			last = time.Now()
+		}
+	})
+}
+
+// A peer is given up after two silent intervals, and not before.
+func TestSilentClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t)).open(10)
+		time.Sleep(13 * time.Second)
+		c.write(amqp.AppendHeartbeat(nil))
+		silent := elapsed(func() {
+			for f := range c.frames {
+				if f.Type != amqp.FrameHeartbeat {
+					t.Errorf("got frame %+v", f)
+				}
+			}
+		})
+		if silent < 20*time.Second || silent > 25*time.Second {
+			t.Errorf("given up after %v of silence, want 20s to 25s", silent)
+		}
+	})
+}
+
+// Any traffic stands for a heartbeat, in both directions.
+func TestTrafficInsteadOfHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t)).open(10)
+		for range 100 {
+			c.send(0, &amqp.ConnectionUpdateSecret{})
+			expectMethod[*amqp.ConnectionUpdateSecretOK](c)
+			time.Sleep(4 * time.Second)
+		}
+		c.close()
+	})
+}
+
+func TestNoHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t)).open(0)
+		time.Sleep(time.Hour)
+		select {
+		case f, ok := <-c.frames:
+			t.Errorf("got %+v, %t, want silence", f, ok)
+		default:
+		}
+		c.close()
+	})
+}
+
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c, starting := dial(t, s).open(0), dial(t, s)
+		ended := make(chan error)
+		go func() { ended <- s.Shutdown(t.Context()) }()
+
+		starting.ended()
+		m := expectMethod[*amqp.ConnectionClose](c)
+		if m.ReplyCode != 320 || m.ReplyText != "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'" {
+			t.Errorf("got %d %s", m.ReplyCode, m.ReplyText)
+		}
+		dial(t, s).ended() // nobody is let in any more
+		c.send(0, &amqp.ConnectionCloseOK{})
+		c.ended()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestShutdownOfAClientThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := dial(t, s).open(0)
+		wantElapsed(t, patience, func() {
+			if err := s.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		expectMethod[*amqp.ConnectionClose](c)
+		c.ended()
+	})
+}
+
+func TestShutdownCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		dial(t, s).open(0)
+		ctx, cancel := contextFor(time.Second)
+		defer cancel()
+		wantElapsed(t, time.Second, func() {
+			err := s.Shutdown(ctx)
+			if err == nil || err.Error() != "1 connections did not end in time" {
+				t.Errorf("got error %v", err)
+			}
+		})
+	})
+}
+
+// A peer that does not read keeps its socket no longer than any other.
+func TestShutdownOfAClientThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := dial(t, s).open(0)
+		c.stall()
+		defer c.resume()
+		wantElapsed(t, patience, func() {
+			if err := s.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+func TestClientGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := dial(t, s).open(10)
+		c.socket.Close()
+		synctest.Wait()
+		if got := s.Connections(); got != 0 {
+			t.Errorf("got %d connections, want none", got)
+		}
+	})
+}

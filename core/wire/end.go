@@ -1,0 +1,62 @@
+package wire
+
+import (
+	"io"
+	"time"
+
+	"github.com/curfewmq/curfew/core/session"
+)
+
+// write writes what is pending, all of it at once, until nothing will come any more.
+func (c *conn) write() {
+	defer close(c.written)
+	w := c.session.Writer()
+	for {
+		b, waiting, ok := w.Next()
+		for _, consumer := range waiting {
+			consumer.Wake() // there is room, to be filled while this is written
+		}
+		switch {
+		case len(b) > 0:
+			c.sent.Add(1)
+			if _, err := c.socket.Write(b); err != nil {
+				c.socket.Close() // wakes the reader
+				c.ask(askStop)
+				return
+			}
+		case ok:
+			<-w.Wake()
+		default:
+			return
+		}
+	}
+}
+
+// end gives the peer a chance to read what it was told last, closes the socket and gives everything back.
+func (c *conn) end() {
+	switch {
+	case c.problem != nil:
+		c.session.Lost(c.problem)
+	case c.state == session.Denied:
+		c.srv.sleep(silence)
+	default:
+		c.linger()
+	}
+	c.socket.Close()
+	c.session.Release(c.srv.options.Clock())
+	<-c.written
+	c.in.release()
+	c.srv.leave(c)
+}
+
+// linger waits, not for long, until everything is written and the peer has closed its side: closing a socket with unread
+// input makes the system throw away what the peer has not read yet.
+func (c *conn) linger() {
+	_ = c.socket.SetDeadline(time.Now().Add(patience)) // fails when it is closed already: nothing to wait for
+	<-c.written
+	half, ok := c.socket.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, c.socket) // whatever ends it, the socket is closed next
+}

@@ -1,0 +1,79 @@
+package wire
+
+import "github.com/curfewmq/curfew/core/queue"
+
+const (
+	smallest = 4 << 10   // of a read buffer: an idle connection has one
+	largest  = 256 << 10 // as far as it grows because much is read; a frame may need more
+)
+
+// input is what was read from a connection and not yet understood. It lies in a block that messages may point into once
+// they are published. It belongs to the reader.
+type input struct {
+	block      *queue.Block
+	start, end int // the bytes that wait
+	size       int // of the next block
+	thin       int // how many reads in a row would have done with a quarter of it
+}
+
+func newInput() input { return input{block: queue.NewBlock(smallest), size: smallest} }
+
+// space is where to read to: never empty.
+func (in *input) space() []byte { return in.block.Buf[in.end:] }
+
+// waiting is what was read and not consumed.
+func (in *input) waiting() []byte { return in.block.Buf[in.start:in.end] }
+
+// got notes that n bytes were read into space, and chooses the size of the next block by how full this one is.
+func (in *input) got(n int) {
+	in.end += n
+	switch {
+	case in.end == len(in.block.Buf):
+		in.size, in.thin = min(2*in.size, largest), 0
+	case in.end > in.size/4 || in.size == smallest:
+		in.thin = 0
+	default:
+		in.thin++
+	}
+	const patience = 64
+	if in.thin == patience {
+		in.size, in.thin = in.size/2, 0
+	}
+}
+
+// consumed notes that the first n waiting bytes are done with, and makes space for more.
+func (in *input) consumed(n int) {
+	in.start += n
+	rest, have := in.end-in.start, len(in.block.Buf)
+	fits := have == in.size || have > in.size && rest > in.size/2 // a large block stays while a large frame comes in
+	switch free := have - in.end; {
+	case fits && rest == 0 && !in.block.Shared():
+		in.start, in.end = 0, 0
+	case fits && free >= have/2:
+		// nobody looks behind end: read on there
+	case fits && rest < have && !in.block.Shared():
+		in.start, in.end = 0, copy(in.block.Buf, in.waiting())
+	case rest >= in.size:
+		in.replace(2 * rest)
+	default:
+		in.replace(in.size)
+	}
+}
+
+// replace moves what waits into a new block.
+func (in *input) replace(size int) {
+	k := queue.NewBlock(size)
+	rest := copy(k.Buf, in.waiting())
+	in.block.Release()
+	in.block, in.start, in.end = k, 0, rest
+}
+
+// shrink gives a large block back when nothing was read for a while.
+func (in *input) shrink() {
+	in.size, in.thin = smallest, 0
+	if len(in.block.Buf) > smallest && len(in.waiting()) < smallest {
+		in.replace(smallest)
+	}
+}
+
+func (in *input) release() { in.block.Release() }

@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// read puts b where the reader would, as far as there is space, and returns the rest.
+func (in *input) read(b []byte) []byte {
+	n := copy(in.space(), b)
+	in.got(n)
+	return b[n:]
+}
+
+func TestInputGrowsWhileItIsFilled(t *testing.T) {
+	in := newInput()
+	defer func() { in.release() }()
+	stream := make([]byte, 4<<20)
+	for range 20 {
+		stream = in.read(stream)
+		in.consumed(len(in.waiting()))
+	}
+	if got := len(in.block.Buf); got != largest {
+		t.Errorf("got a buffer of %d, want %d", got, largest)
+	}
+	for range 1000 {
+		in.read([]byte("little"))
+		in.consumed(len(in.waiting()))
+	}
+	if got := len(in.block.Buf); got != smallest {
+		t.Errorf("got a buffer of %d after little traffic, want %d", got, smallest)
+	}
+}
+
+func TestInputShrinksWhenIdle(t *testing.T) {
+	in := newInput()
+	defer func() { in.release() }()
+	for range 20 {
+		in.read(make([]byte, largest))
+		in.consumed(len(in.waiting()))
+	}
+	in.read([]byte("begun"))
+	in.consumed(0)
+	in.shrink()
+	if len(in.block.Buf) != smallest || string(in.waiting()) != "begun" {
+		t.Errorf("got a buffer of %d holding %q", len(in.block.Buf), in.waiting())
+	}
+}
+
+// A frame that fits no buffer so far gets one, and no longer than it takes.
+func TestInputFrameLargerThanBuffer(t *testing.T) {
+	in := newInput()
+	defer func() { in.release() }()
+	frame := bytes.Repeat([]byte("frame"), 1<<20)
+	for rest := frame; len(rest) > 0; {
+		if rest = in.read(rest); len(rest) > 0 {
+			in.consumed(0)
+		}
+	}
+	if !bytes.Equal(in.waiting(), frame) {
+		t.Error("the frame is garbled")
+	}
+	in.consumed(len(frame))
+	if got := len(in.block.Buf); got > largest {
+		t.Errorf("got a buffer of %d after the frame", got)
+	}
+}
+
+// Whatever the sizes of reads and frames, and whoever holds on to blocks: the bytes come in order, and those that are held
+// do not change.
+func TestInputKeepsBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	in := newInput()
+	defer func() { in.release() }()
+	type piece struct {
+		block *queue.Block
+		data  []byte
+		want  []byte
+	}
+	var held []piece
+	var next, expected byte
+	for range 20000 {
+		n := 1 + r.IntN(min(len(in.space()), 1+r.IntN(20000)))
+		for i := range in.space()[:n] {
+			in.space()[i] = next
+			next++
+		}
+		in.got(n)
+		w := in.waiting()
+		used := r.IntN(len(w) + 1)
+		for _, b := range w[:used] {
+			if b != expected {
+				t.Fatalf("got byte %d, want %d", b, expected)
+			}
+			expected++
+		}
+		if r.IntN(3) == 0 {
+			in.block.Retain()
+			held = append(held, piece{in.block, w[:used], bytes.Clone(w[:used])})
+		}
+		in.consumed(used)
+		if len(in.space()) == 0 {
+			t.Fatal("no space to read to")
+		}
+		if len(held) > 5 {
+			p := held[0]
+			held = held[1:]
+			if !bytes.Equal(p.data, p.want) {
+				t.Fatal("bytes that are held were changed")
+			}
+			p.block.Release()
+		}
+	}
+	for _, p := range held {
+		p.block.Release()
+	}
+}

@@ -1,0 +1,282 @@
+package wire
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func start(t *testing.T, change ...func(*Options)) *Server {
+	t.Helper()
+	s := newServer(t, change...)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func connect(t *testing.T, address net.Addr) *client {
+	t.Helper()
+	socket, err := net.Dial("tcp", address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newClient(t, socket)
+}
+
+func TestListen(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0", ":0"} {
+		t.Run(address, func(t *testing.T) {
+			s := start(t, func(o *Options) { o.AMQP, o.Session.GuestLoopbackOnly = address, true })
+			addresses := s.Addresses()
+			if len(addresses) != 1 || strings.HasSuffix(addresses[0].String(), ":0") {
+				t.Fatalf("got addresses %v", addresses)
+			}
+			connect(t, addresses[0]).open(60).close()
+		})
+	}
+}
+
+func TestAllInterfacesMeansBothProtocols(t *testing.T) {
+	s := start(t, func(o *Options) { o.AMQP = ":0" })
+	_, port, _ := net.SplitHostPort(s.Addresses()[0].String())
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		socket, err := net.Dial("tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		newClient(t, socket).open(0).close()
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	taken := start(t, func(o *Options) { o.AMQP = "127.0.0.1:0" }).Addresses()[0].String()
+	s := newServer(t, func(o *Options) { o.AMQP = taken })
+	err := s.Start(t.Context())
+	if err == nil || !strings.Contains(err.Error(), taken) {
+		t.Errorf("got error %v, want one that names %s", err, taken)
+	}
+}
+
+func TestShutdownFreesTheAddress(t *testing.T) {
+	s := start(t, func(o *Options) { o.AMQP = "127.0.0.1:0" })
+	address := s.Addresses()[0].String()
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	start(t, func(o *Options) { o.AMQP = address })
+}
+
+// authority signs certificates for tests.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	a.cert, a.key = a.issue("ca", nil, nil)
+	return a
+}
+
+// issue writes NAME.pem and NAME.key, signed by parent or by itself.
+func (a *authority) issue(name string, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA:        parent == nil, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.write(name+".pem", "CERTIFICATE", der)
+	a.write(name+".key", "PRIVATE KEY", secret)
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, key
+}
+
+func (a *authority) write(name, kind string, der []byte) {
+	a.t.Helper()
+	if err := os.WriteFile(a.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
+
+func (a *authority) server(name string) TLS {
+	a.issue(name, a.cert, a.key)
+	return TLS{Cert: a.path(name + ".pem"), Key: a.path(name + ".key")}
+}
+
+// client returns what a client needs that has a certificate of its own if name is not empty.
+func (a *authority) client(name string) *tls.Config {
+	a.t.Helper()
+	c := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+	c.RootCAs.AddCert(a.cert)
+	if name == "" {
+		return c
+	}
+	a.issue(name, a.cert, a.key)
+	pair, err := tls.LoadX509KeyPair(a.path(name+".pem"), a.path(name+".key"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c
+}
+
+func TestTLS(t *testing.T) {
+	a := newAuthority(t)
+	s := start(t, func(o *Options) { o.AMQPS, o.TLS = "127.0.0.1:0", a.server("broker") })
+	socket, err := tls.Dial("tcp", s.Addresses()[0].String(), a.client(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newClient(t, socket).open(60).close()
+}
+
+func TestBothListeners(t *testing.T) {
+	a := newAuthority(t)
+	s := start(t, func(o *Options) {
+		o.AMQP, o.AMQPS, o.TLS = "127.0.0.1:0", "127.0.0.1:0", a.server("broker")
+	})
+	connect(t, s.Addresses()[0]).open(60).close()
+	socket, err := tls.Dial("tcp", s.Addresses()[1].String(), a.client(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newClient(t, socket).open(60).close()
+}
+
+func TestClientCertificates(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	tests := []struct {
+		name   string
+		verify bool
+		client *tls.Config
+		ok     bool
+	}{
+		{"demanded and good", true, a.client("app"), true},
+		{"demanded and missing", true, a.client(""), false},
+		{"welcome and missing", false, a.client(""), true},
+		{"welcome and good", false, a.client("app2"), true},
+	}
+	stranger := other.client("stranger")
+	stranger.RootCAs = a.client("").RootCAs
+	tests = append(tests, struct {
+		name   string
+		verify bool
+		client *tls.Config
+		ok     bool
+	}{"from elsewhere", true, stranger, false})
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t, func(o *Options) {
+				o.AMQPS, o.TLS = "127.0.0.1:0", a.server("broker")
+				o.TLS.CA, o.TLS.VerifyPeer = a.path("ca.pem"), tt.verify
+			})
+			socket, err := tls.Dial("tcp", s.Addresses()[0].String(), tt.client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newClient(t, socket)
+			if tt.ok {
+				c.open(60).close()
+				return
+			}
+			c.ended() // with TLS 1.3 the client learns it after its own part of the handshake
+		})
+	}
+}
+
+func TestReloadTLS(t *testing.T) {
+	a := newAuthority(t)
+	s := start(t, func(o *Options) { o.AMQPS, o.TLS = "127.0.0.1:0", a.server("broker") })
+	serial := func() *big.Int {
+		socket, err := tls.Dial("tcp", s.Addresses()[0].String(), a.client(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer socket.Close()
+		return socket.ConnectionState().PeerCertificates[0].SerialNumber
+	}
+	before := serial()
+	a.issue("broker", a.cert, a.key)
+	if serial().Cmp(before) != 0 {
+		t.Error("the certificate changed before it was reloaded")
+	}
+	if err := s.ReloadTLS(); err != nil {
+		t.Fatal(err)
+	}
+	renewed := serial()
+	if renewed.Cmp(before) == 0 {
+		t.Error("the certificate did not change")
+	}
+	a.write("broker.pem", "CERTIFICATE", []byte("garbage"))
+	if err := s.ReloadTLS(); err == nil || !strings.Contains(err.Error(), "tls.cert") {
+		t.Errorf("got error %v, want one that names tls.cert", err)
+	}
+	if serial().Cmp(renewed) != 0 {
+		t.Error("a bad file replaced a good certificate")
+	}
+}
+
+func TestTLSFiles(t *testing.T) {
+	a := newAuthority(t)
+	good := a.server("broker")
+	a.write("empty.pem", "NOTHING", nil)
+	tests := []struct {
+		name string
+		tls  TLS
+		want string
+	}{
+		{"nothing", TLS{}, "tls.cert and tls.key are needed"},
+		{"no file", TLS{Cert: "/nonexistent", Key: good.Key}, "tls.cert, tls.key: open /nonexistent"},
+		{"another's key", TLS{Cert: good.Cert, Key: a.path("ca.key")}, "tls.cert, tls.key: tls: private key does not match"},
+		{"no authority", TLS{Cert: good.Cert, Key: good.Key, CA: "/nonexistent"}, "tls.ca: open /nonexistent"},
+		{"not an authority", TLS{Cert: good.Cert, Key: good.Key, CA: a.path("empty.pem")}, "tls.ca: no certificate in"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := New(Options{AMQPS: ":0", TLS: tt.tls})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got error %v, want %q in it", err, tt.want)
+			}
+		})
+	}
+}

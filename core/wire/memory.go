@@ -1,0 +1,64 @@
+package wire
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// memory is the alarm that goes off when messages and unsent output take more than the limit. It is looked at when somebody
+// publishes, and by a goroutine of its own while it is raised: an idle broker does not look.
+type memory struct {
+	limit  int64 // bytes; 0 = none
+	used   func() int64
+	server *Server
+
+	mu      sync.Mutex                    // guards changes of cleared
+	cleared atomic.Pointer[chan struct{}] // closed when the alarm ends; nil while there is none
+}
+
+// lookAgain is how often a raised alarm is looked at.
+const lookAgain = 50 * time.Millisecond
+
+// enough is where the alarm ends: a little below the limit, so that it does not go on and off with every message.
+func (m *memory) enough() int64 { return m.limit - m.limit/16 }
+
+// raised reports whether the alarm is on.
+func (m *memory) raised() bool { return m.cleared.Load() != nil }
+
+// check raises the alarm if there is reason to, and returns what is closed when it ends; nil if all is well.
+func (m *memory) check() <-chan struct{} {
+	if m.limit == 0 {
+		return nil
+	}
+	if c := m.cleared.Load(); c != nil {
+		return *c
+	}
+	if used := m.used(); used > m.limit {
+		return m.raise(used)
+	}
+	return nil
+}
+
+func (m *memory) raise(used int64) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.cleared.Load(); c != nil {
+		return *c
+	}
+	c := make(chan struct{})
+	m.cleared.Store(&c)
+	m.server.log.Warn("memory alarm: publishers wait", "used_bytes", used, "limit_bytes", m.limit)
+	m.server.running.Go(m.watch)
+	return c
+}
+
+// watch waits until there is memory again, or the server ends.
+func (m *memory) watch() {
+	for m.server.sleep(lookAgain) && m.used() > m.enough() {
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.server.log.Info("memory alarm is over", "used_bytes", m.used())
+	close(*m.cleared.Swap(nil))
+}

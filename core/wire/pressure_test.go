@@ -1,0 +1,157 @@
+package wire
+
+import (
+	"bytes"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+func (c *client) channel() *client {
+	c.t.Helper()
+	c.send(1, &amqp.ChannelOpen{})
+	expectMethod[*amqp.ChannelOpenOK](c)
+	return c
+}
+
+func publication(queue string, body []byte) []byte {
+	b := amqp.AppendMethod(nil, 1, &amqp.BasicPublish{RoutingKey: queue})
+	b = amqp.AppendContentHeader(b, 1, uint64(len(body)), []byte{0, 0})
+	return amqp.AppendBody(b, 1, body, 131072)
+}
+
+func (c *client) declare(queue string) *amqp.QueueDeclareOK {
+	c.t.Helper()
+	c.send(1, &amqp.QueueDeclare{Queue: queue})
+	return expectMethod[*amqp.QueueDeclareOK](c)
+}
+
+// Under a memory alarm those who publish are not read from, and told so; the others are served.
+func TestPublisherIsBlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var used atomic.Int64
+		s := newServer(t, func(o *Options) { o.MemoryLimit = 1000 })
+		s.memory.used = used.Load
+		publisher, other := dial(t, s).open(10).channel(), dial(t, s).open(0).channel()
+		publisher.declare("q")
+
+		used.Store(1001)
+		go publisher.write(publication("q", []byte("one too many")))
+		if m := expectMethod[*amqp.ConnectionBlocked](publisher); m.Reason != "low on memory" {
+			t.Errorf("got reason %q", m.Reason)
+		}
+		go publisher.write(amqp.AppendMethod(nil, 1, &amqp.QueueDeclare{Queue: "q"}))
+		other.declare("r")
+
+		// It cannot be heard now: its silence is not held against it, but it gets heartbeats.
+		time.Sleep(time.Minute)
+		if n := len(publisher.frames); n < 5 {
+			t.Errorf("got %d heartbeats in a minute, want at least 5", n)
+		}
+		for len(publisher.frames) > 0 {
+			if f := <-publisher.frames; f.Type != amqp.FrameHeartbeat {
+				t.Errorf("got frame %+v while blocked, want heartbeats only", f)
+			}
+		}
+
+		used.Store(0)
+		expectMethod[*amqp.ConnectionUnblocked](publisher)
+		if m := expectMethod[*amqp.QueueDeclareOK](publisher); m.MessageCount != 1 {
+			t.Errorf("got %d messages, want 1", m.MessageCount)
+		}
+		publisher.close()
+		other.close()
+	})
+}
+
+func TestBlockedPublisherAtShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, func(o *Options) { o.MemoryLimit = 1 })
+		s.memory.used = func() int64 { return 2 }
+		c := dial(t, s).open(0).channel()
+		c.declare("q")
+		c.write(publication("q", nil))
+		expectMethod[*amqp.ConnectionBlocked](c)
+		ended := make(chan error)
+		go func() { ended <- s.Shutdown(t.Context()) }()
+		expectMethod[*amqp.ConnectionClose](c)
+		c.send(0, &amqp.ConnectionCloseOK{})
+		c.ended()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A consumer that does not read makes the broker hold a bounded amount for it; the rest stays in its queue.
+func TestConsumerThatNeverReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const messages, size = 200, 100 << 10
+		s := newServer(t)
+		publisher, consumer := dial(t, s).open(0).channel(), dial(t, s).open(0).channel()
+		publisher.declare("q")
+		consumer.send(1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "c", NoAck: true})
+		expectMethod[*amqp.BasicConsumeOK](consumer)
+		consumer.stall()
+		body := bytes.Repeat([]byte("x"), size)
+		for range messages {
+			publisher.write(publication("q", body))
+		}
+		kept := publisher.declare("q").MessageCount
+		if pending := s.sessions.PendingBytes(); pending > 1<<20 {
+			t.Errorf("%d bytes wait for a consumer that does not read, want at most a MiB", pending)
+		}
+		if kept < messages*3/4 {
+			t.Errorf("the queue keeps %d of %d messages", kept, messages)
+		}
+		consumer.resume()
+		for range messages {
+			expectMethod[*amqp.BasicDeliver](consumer)
+			for n := 0; n < size; {
+				if f := <-consumer.frames; f.Type == amqp.FrameBody {
+					n += len(f.Payload)
+				}
+			}
+		}
+		if m := publisher.declare("q"); m.MessageCount != 0 {
+			t.Errorf("%d messages left", m.MessageCount)
+		}
+	})
+}
+
+// A client that asks and does not read the answers is not read from until it does.
+func TestClientThatNeverReadsAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const requests, size = 200, 100 << 10
+		s := newServer(t)
+		c := dial(t, s).open(0).channel()
+		c.declare("q")
+		for range requests {
+			c.write(publication("q", bytes.Repeat([]byte("x"), size)))
+		}
+		c.declare("q")
+		c.stall()
+		go func() {
+			for range requests {
+				c.send(1, &amqp.BasicGet{Queue: "q", NoAck: true})
+			}
+		}()
+		synctest.Wait()
+		if pending := s.sessions.PendingBytes(); pending < 1<<20 || pending > 3<<20 {
+			t.Errorf("%d bytes wait for a client that does not read, want 1 to 3 MiB", pending)
+		}
+		c.resume()
+		for range requests {
+			expectMethod[*amqp.BasicGetOK](c)
+			for n := 0; n < size; {
+				if f := <-c.frames; f.Type == amqp.FrameBody {
+					n += len(f.Payload)
+				}
+			}
+		}
+		c.close()
+	})
+}

@@ -1,0 +1,206 @@
+// Package wire connects sessions to sockets: listeners, TLS, one goroutine that reads and one that writes for each
+// connection, heartbeats and the other waits that need a clock, and the memory alarm that stops publishers.
+//
+// What the bytes mean is the business of package session, which has no goroutine, no clock and no socket.
+package wire
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/session"
+)
+
+// Options configure a server.
+type Options struct {
+	AMQP  string // address to listen on, "host:port"; "" = do not
+	AMQPS string // the same for TLS; needs TLS
+	TLS   TLS
+
+	Session session.Options
+	Clock   queue.Clock
+
+	HandshakeTimeout time.Duration // from accepting a connection to connection.open
+	MemoryLimit      int64         // bytes of messages and unsent output above which publishers wait; 0 = none
+}
+
+// Server is the AMQP side of a broker.
+type Server struct {
+	options  Options
+	log      *slog.Logger
+	sessions *session.Server
+	memory   memory
+	tls      *certificates
+
+	listeners []net.Listener
+	running   sync.WaitGroup // every goroutine of the server
+	quit      chan struct{}  // closed when the server ends
+
+	mu       sync.Mutex // guards conns and draining
+	conns    map[*conn]struct{}
+	draining bool // new connections are turned away
+}
+
+// New returns a server that does not listen yet. Its error is about the TLS files.
+func New(o Options) (*Server, error) {
+	s := &Server{
+		options:  o,
+		log:      o.Session.Log,
+		sessions: session.NewServer(o.Session),
+		conns:    map[*conn]struct{}{},
+		quit:     make(chan struct{}),
+	}
+	s.memory = memory{limit: o.MemoryLimit, used: s.usedBytes, server: s}
+	if o.AMQPS == "" {
+		return s, nil
+	}
+	var err error
+	s.tls, err = loadCertificates(o.TLS)
+	return s, err
+}
+
+func (s *Server) usedBytes() int64 { return queue.UsedBytes() + s.sessions.PendingBytes() }
+
+// Start listens, and serves whoever connects until Shutdown. ctx bounds finding the addresses only.
+func (s *Server) Start(ctx context.Context) error {
+	for _, l := range []struct {
+		address string
+		secure  bool
+	}{{s.options.AMQP, false}, {s.options.AMQPS, true}} {
+		if l.address == "" {
+			continue
+		}
+		if err := s.listen(ctx, l.address, l.secure); err != nil {
+			s.closeListeners()
+			return err
+		}
+	}
+	for _, l := range s.listeners {
+		s.running.Go(func() { s.accept(l) })
+	}
+	return nil
+}
+
+// Addresses returns what the server listens on: AMQP first, then AMQP over TLS, as far as they are on.
+func (s *Server) Addresses() []net.Addr {
+	addresses := make([]net.Addr, len(s.listeners))
+	for i, l := range s.listeners {
+		addresses[i] = l.Addr()
+	}
+	return addresses
+}
+
+// Alarms names the resources that publishers are stopped for, none when all is well.
+func (s *Server) Alarms() []string {
+	if s.memory.raised() {
+		return []string{"memory"}
+	}
+	return nil
+}
+
+// Connections is how many clients are connected, those in the handshake included.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// ReloadTLS reads the certificate files anew. Connections that exist keep theirs.
+func (s *Server) ReloadTLS() error {
+	if s.tls == nil {
+		return nil
+	}
+	return s.tls.reload()
+}
+
+// Shutdown turns new clients away and closes the connections with 320 CONNECTION_FORCED. It waits for them to end, and cuts
+// off those left when ctx is done: its error says how many.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.closeListeners()
+	for _, c := range s.drain() {
+		c.ask(askShutdown)
+	}
+	ended := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(ended)
+	}()
+	var err error
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		left := s.cutOff()
+		err = fmt.Errorf("%d connections did not end in time", left)
+		<-ended
+	}
+	return err
+}
+
+func (s *Server) closeListeners() {
+	for _, l := range s.listeners {
+		l.Close()
+	}
+}
+
+// drain turns new connections away from now on, and returns those there are.
+func (s *Server) drain() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.draining {
+		s.draining = true
+		close(s.quit)
+	}
+	return s.all()
+}
+
+// all returns the connections. The caller holds mu.
+func (s *Server) all() []*conn {
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// cutOff closes every socket, and says how many there were.
+func (s *Server) cutOff() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.socket.Close()
+		c.ask(askStop)
+	}
+	return len(s.conns)
+}
+
+// serve begins to serve a socket, which is the server's from now on.
+func (s *Server) serve(socket net.Conn) {
+	c := newConn(s, socket)
+	if !s.enter(c) {
+		socket.Close()
+		return
+	}
+	s.running.Go(c.write)
+	s.running.Go(c.run)
+}
+
+func (s *Server) enter(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	return true
+}
+
+func (s *Server) leave(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
