@@ -3,6 +3,7 @@ package amqp
 import "testing"
 
 func benchDelivery(b *testing.B, props []byte, size int) {
+	b.Helper()
 	body, buf := make([]byte, size), make([]byte, 0, 32<<10)
 	exchange, key := []byte("orders"), []byte("orders.created")
 	b.ReportAllocs()

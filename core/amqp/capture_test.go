@@ -16,31 +16,31 @@ type capture struct {
 	bytes  []byte
 }
 
-func captures(t testing.TB) []capture {
-	t.Helper()
+func captures(tb testing.TB) []capture {
+	tb.Helper()
 	paths, err := filepath.Glob("testdata/captures/*")
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("no captures, error %v", err)
+		tb.Fatalf("no captures, error %v", err)
 	}
 	var all []capture
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		b = bytes.TrimPrefix(b, []byte(ProtocolHeader))
-		all = append(all, capture{name: filepath.Base(path), frames: framesOf(t, path, b), bytes: b})
+		all = append(all, capture{name: filepath.Base(path), frames: framesOf(tb, path, b), bytes: b})
 	}
 	return all
 }
 
-func framesOf(t testing.TB, name string, b []byte) []Frame {
-	t.Helper()
+func framesOf(tb testing.TB, name string, b []byte) []Frame {
+	tb.Helper()
 	var frames []Frame
 	for len(b) > 0 {
 		f, n, err := NextFrame(b, 131072)
 		if n == 0 || err != nil {
-			t.Fatalf("%s: frame %d: took %d, error %v", name, len(frames), n, err)
+			tb.Fatalf("%s: frame %d: took %d, error %v", name, len(frames), n, err)
 		}
 		frames, b = append(frames, f), b[n:]
 	}

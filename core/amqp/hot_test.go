@@ -3,6 +3,7 @@ package amqp
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,7 +47,7 @@ func TestHotPathsRefuseWhatParseMethodRefuses(t *testing.T) {
 	} {
 		whole := args(m)
 		for n := range len(whole) + 2 {
-			in := append(whole[:len(whole):len(whole)], 0)
+			in := append(slices.Clip(whole), 0)
 			sameVerdict(t, m, in[:min(n, len(in))])
 		}
 	}

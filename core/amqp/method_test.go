@@ -3,6 +3,7 @@ package amqp
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -71,7 +72,7 @@ func TestEveryMethodNoticesMissingAndLeftoverOctets(t *testing.T) {
 			isProtocolError(t, err)
 		}
 		class, id := m.ID()
-		_, err := ParseMethod(append(payload[:len(payload):len(payload)], 0))
+		_, err := ParseMethod(append(slices.Clip(payload), 0))
 		wantError(t, err, ReplySyntaxError, "SYNTAX_ERROR - 1 octets after the last argument")
 		if e := protocolError(err); e.Class != class || e.Method != id {
 			t.Errorf("%s: the error blames %d, %d", m.Name(), e.Class, e.Method)

@@ -27,12 +27,14 @@ func benchBatch(n, size int, ttl func(i int) hook.Limit) *Batch {
 func forever(int) hook.Limit { return 0 }
 
 func benchQueue(b *testing.B, h hook.Hooks) *Queue {
+	b.Helper()
 	q, _ := passive(b, Config{}, h)
 	b.ReportAllocs()
 	return q
 }
 
 func report(b *testing.B, n int) {
+	b.Helper()
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/msg")
 }
 

@@ -51,18 +51,18 @@ func (fixed) Strategies() []string           { return []string{"test"} }
 func (fixed) DefaultStrategy() string        { return "test" }
 func (p fixed) Attach(hook.Queue) hook.Hooks { return p.hooks }
 
-func chainOf(t testing.TB, h hook.Hooks) *chain.Chain {
-	t.Helper()
+func chainOf(tb testing.TB, h hook.Hooks) *chain.Chain {
+	tb.Helper()
 	c, err := chain.New([]chain.Named{{Name: "test", Plugin: fixed{h}}}, chain.Options{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return c
 }
 
 // passive returns a queue without a shell's turn-taking, for one goroutine.
-func passive(t testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
-	t.Helper()
+func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
+	tb.Helper()
 	if cfg.Name == "" {
 		cfg.Name = "q"
 	}
@@ -75,7 +75,7 @@ func passive(t testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 	hst := &host{}
 	cfg.Strategy = "test"
 	q := &Queue{cfg: &cfg, host: hst, work: new(scratch)}
-	q.Attach(second, chainOf(t, h))
+	q.Attach(second, chainOf(tb, h))
 	return q, hst
 }
 

@@ -151,6 +151,7 @@ type pair struct {
 }
 
 func newPair(t *testing.T, scan hook.Scan, levels int, seed uint64) *pair {
+	t.Helper()
 	q, h := passive(t, Config{Profile: &Profile{Levels: levels}}, ttlHooks(scan, &hook.Target{}))
 	return &pair{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: second, q: q, host: h,

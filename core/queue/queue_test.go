@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -107,12 +108,12 @@ func TestOnlyOneConsumerIsActive(t *testing.T) {
 func TestExclusiveConsumers(t *testing.T) {
 	q, _ := passive(t, Config{}, hook.Hooks{})
 	c, _ := consume(t, q, Consumer{Exclusive: true}, 1)
-	if err := q.AddConsumer(second, &Consumer{Sink: &sink{}}); err != ErrExclusiveUse {
+	if err := q.AddConsumer(second, &Consumer{Sink: &sink{}}); !errors.Is(err, ErrExclusiveUse) {
 		t.Errorf("second consumer beside an exclusive one: %v, want %v", err, ErrExclusiveUse)
 	}
 	q.RemoveConsumer(second, c)
 	consume(t, q, Consumer{}, 1)
-	if err := q.AddConsumer(second, &Consumer{Exclusive: true, Sink: &sink{}}); err != ErrExclusiveUse {
+	if err := q.AddConsumer(second, &Consumer{Exclusive: true, Sink: &sink{}}); !errors.Is(err, ErrExclusiveUse) {
 		t.Errorf("exclusive consumer beside another: %v, want %v", err, ErrExclusiveUse)
 	}
 }
@@ -258,11 +259,11 @@ func TestAnUnusedQueueExpires(t *testing.T) {
 func TestDeleteConditions(t *testing.T) {
 	q, _ := passive(t, Config{}, hook.Hooks{})
 	publish(q, second, 1, 2)
-	if _, err := q.Delete(false, true); err != ErrNotEmpty {
+	if _, err := q.Delete(false, true); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("if-empty: %v", err)
 	}
 	_, s := consume(t, q, Consumer{}, 1)
-	if _, err := q.Delete(true, false); err != ErrInUse {
+	if _, err := q.Delete(true, false); !errors.Is(err, ErrInUse) {
 		t.Errorf("if-unused: %v", err)
 	}
 	n, err := q.Delete(false, false)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,19 +29,19 @@ func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []Dead) {
 
 func (g *graves) Gone(_ *Shell, d Departure) { g.gone <- d }
 
-func live(t testing.TB, h hook.Hooks) (*Shell, *graves) {
-	t.Helper()
+func live(tb testing.TB, h hook.Hooks) (*Shell, *graves) {
+	tb.Helper()
 	clock := NewClock()
 	g := &graves{clock: clock, died: map[uint64]hook.Instant{}, gone: make(chan Departure, 1)}
 	profile := &Profile{Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
 	cfg := &Config{Profile: profile, Name: "q"}
-	return NewShell(cfg, chainOf(t, h), g, clock), g
+	return NewShell(cfg, chainOf(tb, h), g, clock), g
 }
 
-func stats(t testing.TB, s *Shell) (st Stats) {
-	t.Helper()
+func stats(tb testing.TB, s *Shell) (st Stats) {
+	tb.Helper()
 	if err := s.Do(func(q *Queue, _ hook.Instant) { st = q.Stats() }); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return st
 }
@@ -98,7 +99,7 @@ func TestALeaseEndsTheQueue(t *testing.T) {
 		if d := <-g.gone; d.Reason != GoneExpired || d.Idle != time.Minute {
 			t.Errorf("gone as %+v, want expired after a minute", d)
 		}
-		if err := s.Do(func(*Queue, hook.Instant) { t.Error("ran on a queue that is gone") }); err != ErrGone {
+		if err := s.Do(func(*Queue, hook.Instant) { t.Error("ran on a queue that is gone") }); !errors.Is(err, ErrGone) {
 			t.Errorf("got %v, want %v", err, ErrGone)
 		}
 	})
