@@ -33,7 +33,7 @@ type Shell struct {
 	running bool
 	room    *sync.Cond // publishers wait here while inbox is full; nil until one had to
 
-	ahead atomic.Bool // publishers are ahead of the consumers
+	ahead atomic.Pointer[chan struct{}] // see Publish; nil while publishers are not ahead
 
 	// What follows belongs, as queue does, to whoever set running.
 	spare []op // the inbox that was worked off last
@@ -83,15 +83,19 @@ func (s *Shell) Config() *Config { return s.queue.cfg }
 // while the queue has more batches before it than it can see through soon, so it
 // must not be called on another queue's turn.
 //
-// It reports whether publishers are ahead: consumers are there and have plenty
-// to do. A publisher that pauses then keeps the queue short, and its messages in
-// warm memory, at no cost to the rate they arrive at the far end.
-func (s *Shell) Publish(b *Batch) (ahead bool) {
+// What it returns is not nil when publishers are ahead: consumers are there and
+// have plenty to do. A publisher that pauses until it is closed, within reason,
+// keeps the queue short and its messages in warm memory, at no cost to the rate
+// at which they arrive at the far end.
+func (s *Shell) Publish(b *Batch) (caughtUp <-chan struct{}) {
 	o := op{kind: opPublish, batch: b}
 	if s.enqueueInTurn(o) {
 		s.run(o)
 	}
-	return s.ahead.Load()
+	if c := s.ahead.Load(); c != nil {
+		return *c
+	}
+	return nil
 }
 
 // PublishAsync is Publish for a caller who is on another queue's turn: it never
@@ -243,7 +247,6 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 	case opPublish:
 		q.Enqueue(now, o.batch)
 		o.batch.Release()
-		s.compare()
 	case opSettle:
 		q.Settle(now, o.settle, o.settled)
 	case opCall:
@@ -255,17 +258,25 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 		s.armed = 0
 		q.Tick(now)
 	}
+	s.compare(o.kind == opPublish)
 }
 
 // plentyToDo is how much the consumers of a queue have before them, in bytes of
 // ready messages, when its publishers are ahead.
-const plentyToDo = 1 << 20
+const plentyToDo = 64 << 10
 
-// compare notes whether publishers are ahead of the consumers.
-func (s *Shell) compare() {
-	ahead := s.queue.readyBytes > plentyToDo && s.queue.consumers.count() > 0
-	if ahead != s.ahead.Load() {
-		s.ahead.Store(ahead)
+// compare notes whether publishers are ahead of the consumers. Only messages
+// that come in can make them so, and whatever goes out end it.
+func (s *Shell) compare(published bool) {
+	plenty := s.queue.readyBytes > plentyToDo && s.queue.consumers.count() > 0
+	c := s.ahead.Load()
+	switch {
+	case plenty && c == nil && published:
+		fresh := make(chan struct{})
+		s.ahead.Store(&fresh)
+	case !plenty && c != nil:
+		s.ahead.Store(nil)
+		close(*c)
 	}
 }
 

@@ -117,6 +117,8 @@ func (ch *channel) ignore(f amqp.Frame) error {
 		return nil
 	}
 	switch method {
+	case amqp.MethodChannelOpen:
+		return in(secondOpen(), class, method)
 	case amqp.MethodChannelClose: // the two of them crossed
 		ch.send(&amqp.ChannelCloseOK{})
 	case amqp.MethodChannelCloseOK:
@@ -129,15 +131,11 @@ func (ch *channel) ignore(f amqp.Frame) error {
 func (ch *channel) handle(m amqp.Method) error {
 	switch m := m.(type) {
 	case *amqp.ChannelOpen:
-		return amqp.Errorf(amqp.ReplyChannelError, "second 'channel.open' seen")
+		return secondOpen()
 	case *amqp.ChannelFlow:
 		return ch.flow(m)
-	case *amqp.ChannelFlowOK:
-		return nil
 	case *amqp.ChannelClose:
 		return ch.closeByPeer(m)
-	case *amqp.ChannelCloseOK:
-		return nil
 	case *amqp.AccessRequest:
 		return ch.access()
 	case *amqp.ExchangeDeclare:
@@ -164,14 +162,12 @@ func (ch *channel) handle(m amqp.Method) error {
 		return ch.consume(m)
 	case *amqp.BasicCancel:
 		return ch.cancel(m)
-	case *amqp.BasicCancelOK:
-		return nil
 	case *amqp.BasicGet:
 		return ch.get(m)
 	case *amqp.BasicRecover:
 		return ch.recover(m)
 	case *amqp.BasicRecoverAsync:
-		return ch.requeueAll(m.Requeue)
+		return ch.recoverAsync(m)
 	case *amqp.TxSelect:
 		return ch.txSelect()
 	case *amqp.TxCommit:
@@ -183,6 +179,8 @@ func (ch *channel) handle(m amqp.Method) error {
 	}
 	return amqp.Errorf(amqp.ReplyCommandInvalid, "unimplemented method")
 }
+
+func secondOpen() error { return amqp.Errorf(amqp.ReplyChannelError, "second 'channel.open' seen") }
 
 // flow starts deliveries, which are never stopped this way.
 func (ch *channel) flow(m *amqp.ChannelFlow) error {

@@ -1,3 +1,8 @@
+// Package session is the state machine of an AMQP connection and its channels: bytes from the client in, bytes for the
+// client out, and whatever was asked for done in between.
+//
+// It has no goroutine, no socket and no clock: package wire feeds a [Conn] with what it read and the time, and writes what
+// its [Writer] hands out. Queues call back into a connection from their own turns, to deliver and to confirm.
 package session
 
 import (
@@ -33,10 +38,10 @@ type Conn struct {
 	open     int        // how many of them are not nil
 	last     *channel   // the one the last frame was for
 
-	now       hook.Instant // of the current Feed
-	block     *queue.Block // the bytes of the current Feed lie in it
-	published bool         // a message was published since Published was asked
-	ahead     bool         // the same for Ahead, and a queue had more than its consumers can take
+	now       hook.Instant    // of the current Feed
+	block     *queue.Block    // the bytes of the current Feed lie in it
+	published bool            // a message was published since Published was asked
+	ahead     <-chan struct{} // see Ahead
 
 	// What the current Feed collects: flush lets it happen.
 	dirty    []*channel // that published something since
@@ -225,13 +230,9 @@ func (c *Conn) Published() bool {
 	return p
 }
 
-// Ahead reports whether, since it was asked last, messages were published to a queue whose consumers have plenty to do. The
-// connection should be read from again after a little while only.
-func (c *Conn) Ahead() bool {
-	a := c.ahead
-	c.ahead = false
-	return a
-}
+// Ahead returns nil, or, if the last Feed published to a queue whose consumers have plenty to do, what is closed when they
+// have less. Until then, within reason, the connection had better not be read from.
+func (c *Conn) Ahead() <-chan struct{} { return c.ahead }
 
 // Congested reports that the peer does not read what it asked for. It should not be read from until Resumed says so.
 func (c *Conn) Congested() bool { return c.out.congested.Load() }

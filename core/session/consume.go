@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -77,33 +78,53 @@ func (ch *channel) newConsumer(m *amqp.BasicConsume, shell *queue.Shell) *consum
 	return s
 }
 
-// maxTimeoutMillis is the longest a timeout can be expressed: more is as good as none.
-const maxTimeoutMillis = int64(math.MaxInt64 / time.Millisecond)
-
 // configure reads the arguments of basic.consume that mean something.
 func (s *consumer) configure(m *amqp.BasicConsume) error {
 	cfg := s.Queue.Config()
 	if s.Exclusive && cfg.SingleActive {
 		return s.channel.exclusiveUse(cfg.Name)
 	}
-	wrong := func(arg string, v any, expected string) error {
-		return precondition(`invalid arg '%s' for queue '%s' in vhost '%s': "expected %s, got %s"`,
-			arg, cfg.Name, cfg.VHost, expected, amqp.TypeName(v))
-	}
-	var ok bool
-	if v, given := m.Arguments.Lookup("x-priority"); given {
-		if s.Priority, ok = amqp.Integer(v); !ok {
-			return wrong("x-priority", v, "integer")
+	for _, arg := range m.Arguments {
+		if wrong := s.argument(arg); wrong != "" {
+			return precondition("invalid arg '%s' for queue '%s' in vhost '%s': %s", arg.Key, cfg.Name, cfg.VHost, wrong)
 		}
 	}
-	if v, given := m.Arguments.Lookup("x-consumer-timeout"); given {
-		ms, ok := amqp.Integer(v)
-		if !ok || ms < 0 {
-			return wrong("x-consumer-timeout", v, "non-negative integer")
-		}
-		s.timeout = time.Duration(min(ms, maxTimeoutMillis)) * time.Millisecond
+	if v, ok := cfg.Settings("consumer-timeout"); ok && s.timeout < 0 {
+		n, _ := hook.Int(v) // the queue's arguments were checked
+		s.timeout = timeoutOf(n)
 	}
 	return nil
+}
+
+// timeoutOf is a timeout of ms milliseconds. More than can be expressed is as good as the longest that can.
+func timeoutOf(ms int64) time.Duration {
+	return time.Duration(min(ms, int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+}
+
+// argument reads one argument of basic.consume, and says what is wrong with it in RabbitMQ's words.
+func (s *consumer) argument(arg amqp.Field) (wrong string) {
+	n, isInteger := amqp.Integer(arg.Value)
+	expectedInteger := `"expected integer, got ` + amqp.TypeName(arg.Value) + `"`
+	switch arg.Key {
+	case "x-priority":
+		if !isInteger {
+			return expectedInteger
+		}
+		s.Priority = n
+	case "x-consumer-timeout":
+		if !isInteger {
+			return expectedInteger
+		}
+		if n < 0 {
+			return "{value_negative," + strconv.FormatInt(n, 10) + "}"
+		}
+		s.timeout = timeoutOf(n)
+	case "x-cancel-on-ha-failover": // queues are never mirrored
+		if _, ok := arg.Value.(bool); !ok {
+			return "{unacceptable_type," + amqp.TypeName(arg.Value) + "}"
+		}
+	}
+	return ""
 }
 
 func (ch *channel) exclusiveUse(name string) error {

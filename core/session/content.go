@@ -72,13 +72,22 @@ func (ch *channel) header(payload []byte) error {
 	}
 	props, err := ch.examine(h.Props)
 	if err != nil {
-		return err
+		return ch.firstOf(err)
 	}
 	ch.content.props, ch.content.size, ch.content.stage = props, int(h.BodySize), awaitBody
 	if h.BodySize == 0 {
 		return ch.complete(nil)
 	}
 	return nil
+}
+
+// firstOf returns what RabbitMQ complains about first, if err is about the properties: an exchange that cannot be used.
+func (ch *channel) firstOf(err error) error {
+	o := ch.content.route.origin
+	if _, unusable := ch.conn.vhost.Route(o.Exchange, o.Key, nil, nil, nil); unusable != nil {
+		return unusable
+	}
+	return err
 }
 
 // body takes a part of the body in. One that comes in a single frame is left where it was read.

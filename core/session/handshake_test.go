@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -134,32 +135,27 @@ func TestTune(t *testing.T) {
 
 func TestNegotiation(t *testing.T) {
 	tests := []struct {
-		name string
-		m    amqp.ConnectionTuneOK
-		text string
+		channels uint16
+		frame    uint32
+		text     string // of the refusal
 	}{
-		{"as offered", amqp.ConnectionTuneOK{ChannelMax: 2047, FrameMax: 131072}, ""},
-		{"smallest", amqp.ConnectionTuneOK{ChannelMax: 1, FrameMax: 4096}, ""},
-		{"frames too large", amqp.ConnectionTuneOK{ChannelMax: 1, FrameMax: 200000},
-			"NOT_ALLOWED - negotiated frame_max = 200000 is higher than the maximum allowed value (131072)"},
-		{"frames too small", amqp.ConnectionTuneOK{ChannelMax: 1, FrameMax: 4095},
-			"NOT_ALLOWED - negotiated frame_max = 4095 is lower than the minimum allowed value (4096)"},
-		{"frames without limit", amqp.ConnectionTuneOK{ChannelMax: 1, FrameMax: 0},
-			"NOT_ALLOWED - negotiated frame_max = 0 is higher than the maximum allowed value (131072)"},
-		{"too many channels", amqp.ConnectionTuneOK{ChannelMax: 3000, FrameMax: 131072},
-			"NOT_ALLOWED - negotiated channel_max = 3000 is higher than the maximum allowed value (2047)"},
-		{"channels without limit", amqp.ConnectionTuneOK{ChannelMax: 0, FrameMax: 131072},
-			"NOT_ALLOWED - negotiated channel_max = 0 (no limit) is higher than the maximum allowed value (2047)"},
+		{2047, 131072, ""},
+		{1, 4096, ""},
+		{1, 200000, "negotiated frame_max = 200000 is higher than the maximum allowed value (131072)"},
+		{1, 4095, "negotiated frame_max = 4095 is lower than the minimum allowed value (4096)"},
+		{1, 0, "negotiated frame_max = 0 is higher than the maximum allowed value (131072)"},
+		{3000, 131072, "negotiated channel_max = 3000 is higher than the maximum allowed value (2047)"},
+		{0, 131072, "negotiated channel_max = 0 (no limit) is higher than the maximum allowed value (2047)"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(fmt.Sprint(tt.channels, tt.frame), func(t *testing.T) {
 			p := newProbe(t).login()
-			p.send(0, &tt.m, &amqp.ConnectionOpen{VirtualHost: "/"})
+			p.send(0, &amqp.ConnectionTuneOK{ChannelMax: tt.channels, FrameMax: tt.frame}, &amqp.ConnectionOpen{VirtualHost: "/"})
 			if tt.text == "" {
 				expect[*amqp.ConnectionOpenOK](p, 0)
 				return
 			}
-			p.refused(amqp.ReplyNotAllowed, tt.text)
+			p.refused(amqp.ReplyNotAllowed, "NOT_ALLOWED - "+tt.text)
 		})
 	}
 }

@@ -24,7 +24,7 @@ type out struct {
 
 	held    *queue.Block // pending lies in it, unless it was outgrown
 	writing *queue.Block // the same for what the writer took last
-	size    int          // of what the writer took last
+	size    int          // of what the writer took last: as much is expected again
 
 	congested atomic.Bool   // the reader should pause: the peer does not read its answers
 	resumed   chan struct{} // capacity 1; tells the reader that congested is over
@@ -53,14 +53,20 @@ func (o *out) reserve(n int) {
 	if cap(o.pending)-len(o.pending) >= n {
 		return
 	}
-	need := len(o.pending) + n
-	if o.pending == nil {
-		need = max(need, min(o.size, room)) // as much as last time
-	}
-	k := queue.NewBlock(need)
+	k := queue.NewBlock(bufferSize(max(len(o.pending)+n, o.size)))
 	o.pending = k.Buf[:copy(k.Buf, o.pending)]
 	release(o.held)
 	o.held = k
+}
+
+// bufferSize is the size of a buffer for n bytes. There are few sizes: every step up copies what is pending.
+func bufferSize(n int) int {
+	for _, size := range [...]int{4 << 10, 32 << 10, 256 << 10, 2 * room} {
+		if n <= size {
+			return size
+		}
+	}
+	return n
 }
 
 // kick wakes the writer if it sleeps, and notices when too much is pending. The caller holds mu and has added bytes.
@@ -105,7 +111,7 @@ func (o *out) next() (b []byte, woken []*queue.Consumer, ok bool) {
 		o.asleep = !o.closed && !o.sealed
 		return nil, nil, o.asleep
 	}
-	o.size = len(b)
+	o.size = min(len(b), room)
 	if o.congested.Swap(false) {
 		signal(o.resumed)
 	}

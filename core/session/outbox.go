@@ -66,17 +66,20 @@ func (o *outbox) place(d destination) int {
 	return i
 }
 
-// flush hands every queue its batch. It reports whether one has more than its consumers can take.
-func (o *outbox) flush() (ahead bool) {
+// flush hands every queue its batch. When one has more than its consumers can take, it returns what is closed once they
+// have caught up.
+func (o *outbox) flush() (caughtUp <-chan struct{}) {
 	if len(o.batches) == 0 {
-		return false
+		return nil
 	}
 	for i, b := range o.batches {
-		ahead = o.places.keys[i].shell.Publish(b) || ahead
+		if c := o.places.keys[i].shell.Publish(b); c != nil {
+			caughtUp = c
+		}
 		o.batches[i] = nil
 	}
 	o.batches = o.batches[:0]
 	o.places.reset()
 	o.round++
-	return ahead
+	return caughtUp
 }

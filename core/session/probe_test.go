@@ -11,19 +11,19 @@ import (
 
 // probe is a client without a socket: it feeds frames to a connection and reads what is pending.
 type probe struct {
-	t    *testing.T
+	t    testing.TB
 	conn *Conn
 	now  hook.Instant
 	in   []byte // what the connection has not consumed
 	out  []byte // what it has said and nobody has looked at
 }
 
-func newProbe(t *testing.T, change ...func(*Options)) *probe {
+func newProbe(t testing.TB, change ...func(*Options)) *probe {
 	t.Helper()
 	return probeOf(t, testServer(t, change...), Peer{Address: "192.0.2.1:4711", Local: "192.0.2.2:5672"})
 }
 
-func probeOf(t *testing.T, s *Server, peer Peer) *probe {
+func probeOf(t testing.TB, s *Server, peer Peer) *probe {
 	t.Helper()
 	p := &probe{t: t, conn: s.Accept(peer), now: 1}
 	t.Cleanup(func() { p.conn.Release(p.now) })

@@ -96,7 +96,7 @@ func (c *Conn) flush() {
 	}
 	clear(c.dirty[len(unfinished):])
 	c.dirty = unfinished
-	c.ahead = c.outbox.flush() || c.ahead
+	c.ahead = c.outbox.flush()
 	c.settling.flush()
 	c.wakeBlocked()
 }

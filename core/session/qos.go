@@ -29,20 +29,24 @@ func (ch *channel) limitChannel(n uint32) {
 	ch.unblock()
 }
 
+// recover sends every unacknowledged message of the channel back to its queue [AMQP 1.8.3.16].
 func (ch *channel) recover(m *amqp.BasicRecover) error {
-	if err := ch.requeueAll(m.Requeue); err != nil {
-		return err
-	}
-	ch.send(&amqp.BasicRecoverOK{})
-	return nil
+	return ch.requeueAll(m.Requeue, &amqp.BasicRecoverOK{})
 }
 
-// requeueAll sends every unacknowledged message of the channel back to its queue.
-func (ch *channel) requeueAll(requeue bool) error {
+// recoverAsync is recover without an answer.
+func (ch *channel) recoverAsync(m *amqp.BasicRecoverAsync) error {
+	return ch.requeueAll(m.Requeue, nil)
+}
+
+func (ch *channel) requeueAll(requeue bool, answer amqp.Method) error {
 	if !requeue {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "requeue=false")
 	}
 	ts, _ := ch.takeUpTo(0, nil)
+	if answer != nil {
+		ch.send(answer)
+	}
 	ch.conn.settling.add(queue.Requeue, ts)
 	ch.conn.flush()
 	return nil

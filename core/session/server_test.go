@@ -1,6 +1,7 @@
 package session
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/auth"
@@ -9,10 +10,13 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
+// defaultUsers are shared by the tests: hashing passwords is slow on purpose.
+var defaultUsers = sync.OnceValues(auth.Default)
+
 // testServer returns a server without plugins, with the vhosts "/" and "other", and guest who may use the first.
-func testServer(t *testing.T, change ...func(*Options)) *Server {
+func testServer(t testing.TB, change ...func(*Options)) *Server {
 	t.Helper()
-	users, err := auth.Default()
+	users, err := defaultUsers()
 	if err != nil {
 		t.Fatal(err)
 	}

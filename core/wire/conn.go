@@ -22,6 +22,7 @@ type conn struct {
 	state   session.State   // as it was last seen
 	due     hook.Instant    // when something is to be done if nothing is read
 	rearm   bool            // the socket's read deadline is not what due says
+	rushed  int             // bytes fed since it was last held back for being ahead
 	behind  bool            // in holds frames that were left because of congestion
 	alarm   <-chan struct{} // the memory alarm it waits for, while it is blocked
 	problem error           // why reading ended, if not by agreement
@@ -41,10 +42,6 @@ const (
 	askShutdown uint32 = 1 << iota // close the connection in good order
 	askStop                        // the socket is closed: end
 )
-
-// breath is how long a publisher that is ahead of the consumers is not read from. With a full buffer read after each it is
-// still heard at some 250 MB/s: it is slowed down, never stopped, by consumers that are slow.
-const breath = time.Millisecond
 
 const (
 	silence   = 3 * time.Second  // how long a failed handshake is left without an answer
@@ -117,13 +114,37 @@ func (c *conn) feed(now hook.Instant) {
 	n := c.session.Feed(now, c.in.block, c.in.waiting())
 	c.in.consumed(n)
 	c.behind = c.session.Congested()
-	if c.session.Ahead() {
-		time.Sleep(breath)
-	}
+	c.pace(n)
 	if c.session.Published() {
 		c.block(c.srv.memory.check())
 	}
 	c.plan(now)
+}
+
+// A publisher that is ahead of the consumers takes a breath after every stride of bytes. It is slowed down to what they take,
+// but not below a stride a breath, some 250 MB/s: slow consumers do not stop it.
+const (
+	stride = largest
+	breath = time.Millisecond
+)
+
+// pace keeps a publisher that is ahead, and has just been fed n bytes of, from running away.
+func (c *conn) pace(n int) {
+	caughtUp := c.session.Ahead()
+	if caughtUp == nil {
+		c.rushed = 0
+		return
+	}
+	if c.rushed += n; c.rushed < stride {
+		return
+	}
+	c.rushed = 0
+	timer := time.NewTimer(breath)
+	defer timer.Stop()
+	select {
+	case <-caughtUp:
+	case <-timer.C:
+	}
 }
 
 // plan sets due when the connection has got further.

@@ -55,7 +55,8 @@ func (m *memory) raise(used int64) <-chan struct{} {
 
 // watch waits until there is memory again, or the server ends.
 func (m *memory) watch() {
-	for m.server.sleep(lookAgain) && m.used() > m.enough() {
+	for waiting := true; waiting; {
+		waiting = m.server.sleep(lookAgain) && m.used() > m.enough()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -68,9 +67,6 @@ type consumer struct {
 	unacked int64
 	out     []byte // acknowledgements of one read, written at once
 
-	pace    pacer // nil = read at once whatever has come
-	trickle trickle
-
 	got  atomic.Int64
 	last atomic.Int64 // instant of the latest delivery
 
@@ -97,9 +93,6 @@ func (k *consumer) run() error {
 		if err := k.drain(); err != nil {
 			return fmt.Errorf("consumer: %w", err)
 		}
-		if err := k.gather(); err != nil {
-			return err
-		}
 		err := k.c.fill()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return k.settle()
@@ -108,35 +101,6 @@ func (k *consumer) run() error {
 			return fmt.Errorf("consumer: %w", err)
 		}
 	}
-}
-
-// Gather lets more deliveries come before the next read, if they come in a trickle.
-func (k *consumer) gather() error {
-	if k.pace == nil || !k.trickle.thin(k.got.Load(), k.last.Load()) {
-		return nil
-	}
-	return k.pace.sleep(pause)
-}
-
-// Pause is short enough not to hold up a broker that waits for the acknowledgements of a few hundred messages.
-const pause = 100 * time.Microsecond
-
-// Trickle tells a broker that sends each message by itself, as fast as it can, from one that sends many at once and from one
-// that has little to send. Waking up for each message of the first would cost the consumer more than the message itself.
-type trickle struct {
-	got    int64 // messages by the last read
-	at     int64 // instant of it
-	paused bool
-}
-
-// Thin says whether to pause, given how many messages have come so far and when the last of them did: reads follow upon each
-// other in less than half a pause with few messages each, or the last pause has brought several.
-func (t *trickle) thin(got, at int64) bool {
-	n, gap := got-t.got, at-t.at
-	t.got, t.at = got, at
-	few := n > 0 && n < 64
-	t.paused = few && ((t.paused && n >= 4) || (gap > 0 && gap < int64(pause)/2))
-	return t.paused
 }
 
 // Drain takes in the frames that have arrived and acknowledges them in one write.

@@ -200,32 +200,3 @@ func TestPacedPublisherStampsTheIntendedTime(t *testing.T) {
 		}
 	})
 }
-
-func TestTrickleIsToldFromBursts(t *testing.T) {
-	const µs = int64(time.Microsecond)
-	type read struct{ messages, gap int64 }
-	cases := []struct {
-		name  string
-		reads []read
-		want  []bool
-	}{
-		{name: "one at a time, fast", reads: []read{{1, 15 * µs}, {8, 110 * µs}, {9, 115 * µs}}, want: []bool{true, true, true}},
-		{name: "one at a time, slow", reads: []read{{1, 200 * µs}, {1, 80 * µs}, {1, 1000 * µs}}, want: []bool{false, false, false}},
-		{name: "many at once", reads: []read{{900, 40 * µs}, {800, 30 * µs}}, want: []bool{false, false}},
-		{name: "the trickle stops", reads: []read{{1, 15 * µs}, {1, 110 * µs}, {1, 90 * µs}}, want: []bool{true, false, false}},
-		{name: "parts of a large message", reads: []read{{1, 15 * µs}, {0, 0}, {0, 0}}, want: []bool{true, false, false}},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			var tr trickle
-			got, at := int64(0), int64(time.Second)
-			tr.thin(got, at)
-			for i, r := range c.reads {
-				got, at = got+r.messages, at+r.gap
-				if thin := tr.thin(got, at); thin != c.want[i] {
-					t.Errorf("read %d: %v, want %v", i, thin, c.want[i])
-				}
-			}
-		})
-	}
-}

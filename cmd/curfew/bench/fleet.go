@@ -47,12 +47,6 @@ func (f *fleet) consume(queue string) error {
 	}
 	k := &consumer{c: c, clock: f.s.clock, ackEvery: f.s.o.ackEvery}
 	f.consumers = append(f.consumers, k)
-	if f.s.o.rate == 0 {
-		if k.pace, err = f.s.pace(); err != nil {
-			return err
-		}
-		f.pacers = append(f.pacers, k.pace)
-	}
 	if err := k.subscribe(queue, f.s.o.prefetch); err != nil {
 		return err
 	}

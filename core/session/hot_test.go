@@ -1,0 +1,178 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// rig is a connection for measuring: feeding it allocates nothing of its own.
+type rig struct {
+	*probe
+	block *queue.Block
+}
+
+func newRig(tb testing.TB) *rig {
+	tb.Helper()
+	p := newProbe(tb).open().channel(1)
+	p.queue(1, "q")
+	return &rig{probe: p, block: queue.NewBlock(256 << 10)}
+}
+
+// feed hands over bytes as a socket would: into a block that is used again if nobody holds it.
+func (r *rig) feed(b []byte) {
+	if r.block.Shared() {
+		r.block.Release()
+		r.block = queue.NewBlock(256 << 10)
+	}
+	n := r.conn.Feed(r.now, r.block, r.block.Buf[:copy(r.block.Buf, b)])
+	if n != len(b) {
+		r.t.Fatalf("consumed %d of %d bytes", n, len(b))
+	}
+}
+
+// drain throws away what waits to be written, and wakes who waited for that.
+func (r *rig) drain() (n int) {
+	for {
+		b, waiting, _ := r.conn.Writer().Next()
+		if len(b) == 0 {
+			return n
+		}
+		n += len(b)
+		for _, c := range waiting {
+			c.Wake()
+		}
+	}
+}
+
+// many is how many messages or acknowledgements a read brings.
+const many = 500
+
+func messages(n int, m published) (b []byte) {
+	for range n {
+		b = append(b, m.frames(1)...)
+	}
+	return b
+}
+
+func hundredBytes() published {
+	props := amqp.Properties{ContentType: "text/plain", DeliveryMode: 1}
+	props.Set(amqp.PropContentType, amqp.PropDeliveryMode)
+	return published{key: "q", body: fmt.Sprintf("%0100d", 0), props: props}
+}
+
+// acks are basic.ack for n deliveries from a tag on.
+func acks(from uint64, n int, dst []byte) []byte {
+	for i := range n {
+		dst = amqp.AppendAck(dst, 1, from+uint64(i), false)
+	}
+	return dst
+}
+
+// cycle publishes, and lets a consumer have and acknowledge what it published.
+type cycle struct {
+	*rig
+	publish []byte
+	acks    []byte
+	noAck   bool
+	tag     uint64
+}
+
+func newCycle(tb testing.TB, confirms, noAck bool) *cycle {
+	tb.Helper()
+	c := &cycle{rig: newRig(tb), publish: messages(many, hundredBytes()), noAck: noAck, tag: 1}
+	if confirms {
+		do[*amqp.ConfirmSelectOK](c.probe, 1, &amqp.ConfirmSelect{})
+	}
+	do[*amqp.BasicConsumeOK](c.probe, 1, &amqp.BasicConsume{Queue: "q", NoAck: noAck})
+	return c
+}
+
+func (c *cycle) run() {
+	c.feed(c.publish)
+	c.drain()
+	if c.noAck {
+		return
+	}
+	c.acks = acks(c.tag, many, c.acks[:0])
+	c.tag += many
+	c.feed(c.acks)
+}
+
+// In the steady state nothing is allocated for a message, whether it is published, delivered, acknowledged or confirmed.
+func TestHotPathsDoNotAllocate(t *testing.T) {
+	for _, confirms := range []bool{false, true} {
+		for _, noAck := range []bool{false, true} {
+			t.Run(fmt.Sprintf("confirms=%v,no-ack=%v", confirms, noAck), func(t *testing.T) {
+				c := newCycle(t, confirms, noAck)
+				for range 20 {
+					c.run()
+				}
+				perMessage := testing.AllocsPerRun(50, c.run) / many
+				if perMessage > 0.02 {
+					t.Errorf("%v allocations for each message", perMessage)
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkPublish(b *testing.B) {
+	r := newRig(b)
+	frames := messages(many, hundredBytes())
+	purge := amqp.AppendMethod(nil, 1, &amqp.QueuePurge{Queue: "q", NoWait: true})
+	b.ReportAllocs()
+	for i := 0; i < b.N; i += many {
+		r.feed(frames)
+		if i%(100*many) == 0 {
+			r.feed(purge)
+		}
+	}
+}
+
+func BenchmarkPublishConfirmed(b *testing.B) {
+	r := newRig(b)
+	do[*amqp.ConfirmSelectOK](r.probe, 1, &amqp.ConfirmSelect{})
+	frames := messages(many, hundredBytes())
+	purge := amqp.AppendMethod(nil, 1, &amqp.QueuePurge{Queue: "q", NoWait: true})
+	b.ReportAllocs()
+	for i := 0; i < b.N; i += many {
+		r.feed(frames)
+		r.drain()
+		if i%(100*many) == 0 {
+			r.feed(purge)
+		}
+	}
+}
+
+func BenchmarkPublishAndDeliver(b *testing.B) {
+	c := newCycle(b, false, true)
+	b.ReportAllocs()
+	for i := 0; i < b.N; i += many {
+		c.run()
+	}
+}
+
+func BenchmarkPublishDeliverAck(b *testing.B) {
+	c := newCycle(b, false, false)
+	b.ReportAllocs()
+	for i := 0; i < b.N; i += many {
+		c.run()
+	}
+}
+
+func BenchmarkAck(b *testing.B) {
+	c := newCycle(b, false, false)
+	b.ReportAllocs()
+	for i := 0; i < b.N; i += many {
+		b.StopTimer()
+		c.feed(c.publish)
+		c.drain()
+		c.acks = acks(c.tag, many, c.acks[:0])
+		c.tag += many
+		b.StartTimer()
+		c.feed(c.acks)
+	}
+}
