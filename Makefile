@@ -1,0 +1,43 @@
+# One command each. What CI runs is .ci/run; these are the same steps by name.
+FUZZTIME ?= 30s
+BENCH    ?= .
+SOAK     ?= 10m
+
+.PHONY: help check test race fuzz bench build tools generate upstream soak ci
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+check: ## formatting, linters, vet, go.mod, import rules, documentation
+	.ci/run modules format lint vet
+	go test ./tests/repo
+
+test: ## all tests
+	go test ./...
+
+race: ## all tests under the race detector
+	.ci/run race
+
+fuzz: ## every fuzz target for FUZZTIME each (default 30s)
+	FUZZTIME=$(FUZZTIME) .ci/run fuzz
+
+bench: ## Go benchmarks; BENCH=regexp picks some
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+build: ## bin/curfew
+	.ci/run build
+
+tools: ## build the pinned linter, so that the first check is fast
+	go build -C .ci/tools -o /dev/null tool
+
+generate: ## rewrite generated files
+	go generate ./...
+
+upstream: ## the test suite of RabbitMQ's Go client against this broker
+	go test -count=1 -v -timeout 20m ./tests/upstream
+
+soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
+	.ci/soak $(SOAK)
+
+ci: ## everything CI runs
+	.ci/run

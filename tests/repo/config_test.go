@@ -1,0 +1,59 @@
+package repo
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/plugins/deadletter"
+	"github.com/curfewmq/curfew/plugins/expires"
+	"github.com/curfewmq/curfew/plugins/maxlength"
+	"github.com/curfewmq/curfew/plugins/ttl"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// builtin are the plugins that a configuration in the documentation may speak of.
+var builtin = []hook.Factory{ttl.Factory, maxlength.Factory, deadletter.Factory, expires.Factory}
+
+func TestPluginsAreDocumented(t *testing.T) {
+	for _, dir := range folders(t, "plugins") {
+		if !slices.ContainsFunc(builtin, func(f hook.Factory) bool { return f.Name == path.Base(dir) }) {
+			t.Errorf("%s is not in builtin, so that its README's configuration is not tested", dir)
+		}
+	}
+}
+
+// Every block marked yaml in the README and in the plugins' is a configuration, and a correct one.
+func TestConfigurationsInREADMEs(t *testing.T) {
+	for _, page := range pages(t) {
+		ofPlugin := under(page, "plugins") && path.Base(page) == "README.md"
+		if page != "README.md" && !ofPlugin {
+			continue
+		}
+		loaded := 0
+		for _, b := range parseMarkdown(read(t, page)).blocks {
+			if b.language == "yaml" {
+				loadBlock(t, page, b)
+				loaded++
+			}
+		}
+		if ofPlugin && loaded == 0 {
+			t.Errorf("%s shows no configuration: it needs a yaml block", page)
+		}
+	}
+}
+
+func loadBlock(t *testing.T, page string, b block) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "curfew.yaml")
+	if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Load(config.Input{File: file, Plugins: builtin, Version: "0.0.0"}); err != nil {
+		t.Errorf("%s:%d: this configuration is refused:\n%s", page, b.line, strings.ReplaceAll(err.Error(), file, "curfew.yaml"))
+	}
+}
