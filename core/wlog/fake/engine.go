@@ -1,0 +1,107 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// Engine is one of a storage's engines.
+type Engine struct {
+	storage *Storage
+	// What follows is guarded by the storage's mutex.
+	logs   []*log
+	closed bool
+}
+
+var _ wlog.Engine = (*Engine)(nil)
+
+// Open implements [wlog.Engine].
+func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
+	l := &log{storage: e.storage, shard: shard, lost: make(chan struct{})}
+	for at := wlog.Index(0); ; at++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		h, body, end, err := e.next(l, at)
+		if end || err != nil {
+			return l.orNil(err), err
+		}
+		if h == nil || h.Kind != wlog.Data {
+			continue
+		}
+		if err := fn(at, body); err != nil {
+			return nil, fmt.Errorf("open shard %d: %w", shard, err)
+		}
+	}
+}
+
+// orNil keeps a nil *log from becoming a Log that is not nil.
+func (l *log) orNil(err error) wlog.Log {
+	if err != nil {
+		return nil
+	}
+	return l
+}
+
+// next returns the entry at an index, nil if it is void or was trimmed. At the
+// end of the stream it makes l its owner.
+func (e *Engine) next(l *log, at wlog.Index) (h *wlog.Header, body []byte, end bool, err error) {
+	s := e.storage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.closed {
+		return nil, nil, false, wlog.ErrClosed
+	}
+	st := s.stream(l.shard)
+	switch {
+	case at < st.first:
+		return nil, nil, false, nil
+	case at == st.next():
+		e.logs = append(e.logs, l)
+		st.takeOver(l)
+		return nil, nil, true, nil
+	}
+	header, body, err := st.at(at)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	void, err := l.chain.Follow(at, &header)
+	if void || err != nil {
+		return nil, nil, false, err
+	}
+	return &header, body, false, nil
+}
+
+func (st *stream) takeOver(l *log) {
+	if st.owner != nil {
+		st.owner.lose(ErrOverruled)
+	}
+	st.owner = l
+	h := l.chain.Next(wlog.Takeover, l.shard, now())
+	h.Epoch++
+	h.Synced = true
+	at := st.add(&h, nil)
+	l.chain.Appended(at, &h)
+}
+
+// Shards implements [wlog.Engine].
+func (e *Engine) Shards(ctx context.Context) ([]uint32, error) {
+	e.storage.mu.Lock()
+	defer e.storage.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.storage.shards)), ctx.Err()
+}
+
+// Close implements [wlog.Engine].
+func (e *Engine) Close() error {
+	e.storage.mu.Lock()
+	defer e.storage.mu.Unlock()
+	e.closed = true
+	for _, l := range e.logs {
+		l.cause = wlog.ErrClosed
+	}
+	return nil
+}

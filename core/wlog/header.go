@@ -1,0 +1,182 @@
+package wlog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// An entry is a header and a body. Numbers are little-endian.
+//
+//	 0         4    5    6    7    8        12       16                24
+//	+---------+----+----+----+----+--------+--------+-----------------+
+//	| "wlog"  |vers|kind|flag| 0  | shard  | size   | epoch           |
+//	+---------+----+----+----+----+--------+--------+-----------------+
+//	| time              | previous index    | CRC of  | CRC of the    | body ...
+//	|                   |                   | body    | header        |
+//	+-------------------+-------------------+---------+---------------+
+//	 24                  32                  40        44              48
+//
+// size counts the body. epoch counts the shard's owners. time is the log's time
+// in nanoseconds since the Unix epoch and never goes back. The previous index is
+// that of the entry before, whoever's body it was; an owner leaves out those that
+// are void to it.
+//
+// The checksums are CRC-32C. The header's also covers the place where the entry
+// lies: its index, and a salt that the engine draws at random for each file. An
+// entry is therefore valid nowhere but where it was written, neither as what is
+// left in a file that is used again nor as the body of a message that somebody
+// made to look like an entry.
+
+// HeaderSize is the length of an entry's header in bytes.
+const HeaderSize = 48
+
+// Version is the format version this program writes, and the latest it reads.
+const Version = 1
+
+// Magic is what an entry begins with.
+const Magic = "wlog"
+
+// Kind says what an entry is for.
+type Kind uint8
+
+// The kinds. Only data is the caller's.
+const (
+	Data     Kind = iota
+	Takeover      // an owner begins; the epoch is new
+	Filler        // nothing: fills a file to its end
+	kinds
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Data:
+		return "data"
+	case Takeover:
+		return "takeover"
+	case Filler:
+		return "filler"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// flagSynced is the only flag so far.
+const flagSynced = 1
+
+// Header is what an engine keeps with each entry.
+type Header struct {
+	Kind  Kind
+	Shard uint32
+	Size  int // bytes of the body
+	Epoch uint64
+	Time  hook.Instant
+	Prev  Index // 0 = the shard's first entry
+	// Synced: everything before this entry was durable when it was written. A
+	// later entry that says so proves that a broken one before it is damage, and
+	// not merely unfinished.
+	Synced bool
+
+	sum uint32 // of the body
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Append appends the header of an entry with that body, to be stored at that
+// index under the engine's salt. It sets Size.
+func (h *Header) Append(dst []byte, at Index, salt uint64, body []byte) []byte {
+	h.Size = len(body)
+	h.sum = crc32.Checksum(body, castagnoli)
+	begin := len(dst)
+	dst = append(dst, Magic...)
+	dst = append(dst, Version, byte(h.Kind), h.flags(), 0)
+	dst = binary.LittleEndian.AppendUint32(dst, h.Shard)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.Size))
+	dst = binary.LittleEndian.AppendUint64(dst, h.Epoch)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Time))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Prev))
+	dst = binary.LittleEndian.AppendUint32(dst, h.sum)
+	return binary.LittleEndian.AppendUint32(dst, headerSum(dst[begin:], at, salt))
+}
+
+func (h *Header) flags() byte {
+	if h.Synced {
+		return flagSynced
+	}
+	return 0
+}
+
+// headerSum is the checksum of a header's first 44 bytes and of its place, which
+// comes before them: salt, then index.
+func headerSum(b []byte, at Index, salt uint64) uint32 {
+	sum := sumWord(sumWord(^uint32(0), salt), uint64(at))
+	return crc32.Update(^sum, castagnoli, b[:HeaderSize-4])
+}
+
+// sumWord is a step of CRC-32C over eight bytes. What crc32 is given escapes to
+// the heap, and this is done for every entry.
+func sumWord(sum uint32, word uint64) uint32 {
+	for range 8 {
+		sum = castagnoli[byte(sum)^byte(word)] ^ sum>>8
+		word >>= 8
+	}
+	return sum
+}
+
+// Why bytes are not the header of an entry.
+var (
+	errShort    = fmt.Errorf("%w: too few bytes", ErrNoEntry)
+	errChecksum = fmt.Errorf("%w: the checksum of its header does not match", ErrNoEntry)
+)
+
+// ParseHeader reads the header of an entry that lies at that index under that
+// salt. Everything in it is as it was written if the error is nil; whether the
+// body is there, and is the right one, is yet to be checked. With ErrNoEntry
+// there is no header, or not all of one; any other error is about one that was
+// written on purpose but cannot be: ErrNewer or ErrDamaged.
+func ParseHeader(b []byte, at Index, salt uint64) (Header, error) {
+	if len(b) < HeaderSize {
+		return Header{}, errShort
+	}
+	if string(b[:len(Magic)]) != Magic {
+		return Header{}, ErrNoEntry
+	}
+	if binary.LittleEndian.Uint32(b[44:]) != headerSum(b, at, salt) {
+		return Header{}, errChecksum
+	}
+	return parseFields(b)
+}
+
+// parseFields reads a header whose checksum is right.
+func parseFields(b []byte) (Header, error) {
+	if b[4] > Version {
+		return Header{}, fmt.Errorf("entry of format version %d: %w, this one reads up to version %d", b[4], ErrNewer, Version)
+	}
+	if b[4] == 0 || b[5] >= byte(kinds) {
+		return Header{}, fmt.Errorf("%w: unknown entry: version %d, %v", ErrDamaged, b[4], Kind(b[5]))
+	}
+	if b[6]&^flagSynced != 0 || b[7] != 0 {
+		return Header{}, fmt.Errorf("%w: a reserved byte of an entry's header is set", ErrDamaged)
+	}
+	h := Header{
+		Kind:   Kind(b[5]),
+		Synced: b[6]&flagSynced != 0,
+		Shard:  binary.LittleEndian.Uint32(b[8:]),
+		Epoch:  binary.LittleEndian.Uint64(b[16:]),
+		Time:   hook.Instant(binary.LittleEndian.Uint64(b[24:])),
+		Prev:   Index(binary.LittleEndian.Uint64(b[32:])),
+		sum:    binary.LittleEndian.Uint32(b[40:]),
+	}
+	size := binary.LittleEndian.Uint32(b[12:])
+	if size > MaxEntry && h.Kind != Filler {
+		return Header{}, fmt.Errorf("%w: an entry of %d bytes, of at most %d", ErrDamaged, size, MaxEntry)
+	}
+	h.Size = int(size)
+	return h, nil
+}
+
+// Holds reports whether body is the one the header was written with.
+func (h *Header) Holds(body []byte) bool {
+	return len(body) == h.Size && crc32.Checksum(body, castagnoli) == h.sum
+}

@@ -1,0 +1,214 @@
+package seg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/wlogtest"
+)
+
+// seeds returns how many random runs a test makes: CURFEW_SEEDS of them, or few
+// enough for every day.
+func seeds(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("CURFEW_SEEDS")
+	if text == "" {
+		return 150
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("CURFEW_SEEDS: %v", err)
+	}
+	return n
+}
+
+// firstSeed is CURFEW_SEED, to repeat a run that failed.
+func firstSeed(t *testing.T) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint("0"+os.Getenv("CURFEW_SEED"), 10, 64)
+	if err != nil {
+		t.Fatalf("CURFEW_SEED: %v", err)
+	}
+	return n
+}
+
+// TestCrash appends and trims until something fails or the power goes, opens the
+// shard again and looks for what was acknowledged; again and again.
+func TestCrash(t *testing.T) {
+	for _, durability := range []Durability{Fsync, Flush} {
+		first := firstSeed(t)
+		for seed := first; seed < first+seeds(t); seed++ {
+			synctest.Test(t, func(t *testing.T) {
+				defer func() {
+					if t.Failed() {
+						t.Logf("durability %d: repeat with CURFEW_SEED=%d CURFEW_SEEDS=1", durability, seed)
+					}
+				}()
+				newCrasher(t, seed, durability).run()
+			})
+		}
+	}
+}
+
+// crasher is a run of TestCrash.
+type crasher struct {
+	*testing.T
+	options Options
+	rng     *rand.Rand
+	fs      *crashfs.FS
+	dark    bool // the power is cut in this session
+	model   wlogtest.Model
+}
+
+func newCrasher(t *testing.T, seed uint64, d Durability) *crasher {
+	t.Helper()
+	c := &crasher{T: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: crashfs.New(seed)}
+	c.options = Options{Durability: d, SegmentSize: 16 << 10 << c.rng.IntN(3)}
+	c.options.inline = c.rng.IntN(4) > 0
+	return c
+}
+
+func (c *crasher) run() {
+	for range 3 + c.rng.IntN(5) {
+		c.fault()
+		err := c.session()
+		if err != nil && !injected(err) {
+			c.Fatalf("%v", err)
+		}
+		c.fs.Inject(nil)
+		c.fs.SetSpace(1 << 40)
+		c.interrupt()
+		c.verify()
+	}
+	if err := c.session(); err != nil {
+		c.Fatalf("last session: %v", err)
+	}
+}
+
+// fault chooses what goes wrong in the next session, if anything does.
+func (c *crasher) fault() {
+	c.dark = false
+	switch c.rng.IntN(4) {
+	case 0:
+	case 1:
+		c.dark = true
+		c.fs.CutPower(c.rng.IntN(300))
+	case 2:
+		kinds := []crashfs.OpKind{
+			crashfs.OpCreate, crashfs.OpWrite, crashfs.OpAllocate, crashfs.OpSync, crashfs.OpSyncDir, crashfs.OpRename, crashfs.OpRemove, crashfs.OpRead,
+		}
+		kind := kinds[c.rng.IntN(len(kinds))]
+		c.fs.FailNth(kind, c.rng.IntN(min(200, c.fs.Count(kind)+5)))
+	case 3:
+		c.fs.SetSpace(c.rng.Int64N(10 * c.options.SegmentSize))
+	}
+}
+
+// injected reports whether an error is one that was to be expected.
+func injected(err error) bool {
+	return errors.Is(err, crashfs.ErrInjected) || errors.Is(err, crashfs.ErrPower) || errors.Is(err, wlog.ErrFull)
+}
+
+// interrupt ends the process that had the files open in some way.
+func (c *crasher) interrupt() {
+	switch n := c.rng.IntN(3); {
+	case n == 0 || c.dark:
+		if c.options.Durability == Flush {
+			c.model.MayLose()
+		}
+		c.fs = c.fs.LosePower()
+	case n == 1:
+		c.fs = c.fs.Kill()
+	}
+}
+
+// verify checks that whatever happened left no damage.
+func (c *crasher) verify() {
+	c.Helper()
+	reports, err := Verify(c.Context(), c.fs)
+	if err != nil {
+		c.Fatalf("Verify: %v", err)
+	}
+	for _, r := range reports {
+		for _, d := range r.Damage {
+			c.Fatalf("Verify: %v", d)
+		}
+	}
+}
+
+// session is the life of a process.
+func (c *crasher) session() (err error) {
+	e, err := New(c.fs, c.options)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closing := e.Close(); err == nil {
+			err = closing
+		}
+	}()
+	r := c.model.Replay()
+	l, err := e.Open(context.WithoutCancel(c.Context()), 5, r.Entry)
+	if err != nil {
+		return err
+	}
+	if err := r.Done(); err != nil {
+		return err
+	}
+	for range c.rng.IntN(200) {
+		if err := c.step(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *crasher) step(l wlog.Log) error {
+	if c.model.Len() > 0 && c.rng.IntN(15) == 0 {
+		before := c.model.At(c.rng.IntN(c.model.Len()))
+		c.model.Trimmed(before)
+		return l.Trim(before)
+	}
+	size := c.size()
+	at, err := l.Append(c.Context(), c.model.Next(size))
+	if errors.Is(err, wlog.ErrFull) {
+		c.model.Refused()
+		return c.makeRoom(l)
+	}
+	if odd := c.model.Appended(at, size, err); odd != nil {
+		return odd
+	}
+	return err
+}
+
+func (c *crasher) size() int {
+	switch n := c.rng.IntN(40); {
+	case n < 25:
+		return c.rng.IntN(200)
+	case n < 39:
+		return c.rng.IntN(3000)
+	default:
+		return c.rng.IntN(50_000)
+	}
+}
+
+// makeRoom waits for the engine to find out that there is space again.
+func (c *crasher) makeRoom(l wlog.Log) error {
+	select {
+	case <-l.Lost():
+		return fmt.Errorf("lost without space: %w", wlog.ErrLost)
+	default:
+	}
+	c.fs.SetSpace(1 << 40)
+	time.Sleep(2 * retryAfter)
+	return nil
+}

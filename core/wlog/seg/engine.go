@@ -1,0 +1,111 @@
+package seg
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// Engine owns a data directory.
+type Engine struct {
+	fs      vfs.FS
+	options Options
+	lock    vfs.File
+
+	mu     sync.Mutex // guards what follows
+	slots  map[uint32]*slot
+	closed bool
+}
+
+var _ wlog.Engine = (*Engine)(nil)
+
+// slot is a shard's place in the engine.
+type slot struct {
+	mu      sync.Mutex // held while the shard changes owners; guards current
+	current *journal
+}
+
+// New locks a directory and returns its engine. While another process has it,
+// the error says which one and is a vfs.ErrLocked.
+func New(fsys vfs.FS, o Options) (*Engine, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	lock, err := acquire(fsys, o.Clock())
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{fs: fsys, options: o, lock: lock, slots: map[uint32]*slot{}}, nil
+}
+
+// Open implements [wlog.Engine].
+func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
+	s, err := e.slot(shard)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != nil {
+		if err := s.current.yield(); err != nil {
+			return nil, err
+		}
+		s.current = nil
+	}
+	j, err := recoverShard(ctx, &storage{fs: e.fs, shard: shard, Options: e.options}, fn)
+	if err != nil {
+		return nil, err
+	}
+	s.current = j
+	return j, nil
+}
+
+func (e *Engine) slot(shard uint32) (*slot, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, wlog.ErrClosed
+	}
+	if e.slots[shard] == nil {
+		e.slots[shard] = &slot{}
+	}
+	return e.slots[shard], nil
+}
+
+// Shards implements [wlog.Engine].
+func (e *Engine) Shards(ctx context.Context) ([]uint32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	all, err := files(e.fs)
+	return shards(all), err
+}
+
+// Close implements [wlog.Engine].
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	var all error
+	for _, s := range e.slots {
+		all = errors.Join(all, s.close())
+	}
+	return errors.Join(all, release(e.lock))
+}
+
+// close waits for an Open in progress.
+func (s *slot) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil {
+		return nil
+	}
+	return s.current.Close()
+}

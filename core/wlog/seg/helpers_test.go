@@ -1,0 +1,155 @@
+package seg
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// small are options with segments that are soon full.
+func small() Options { return Options{SegmentSize: 64 << 10, inline: true} }
+
+func newEngine(t *testing.T, fsys vfs.FS, o Options) *Engine {
+	t.Helper()
+	e, err := New(fsys, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// shard is an open shard and what its replay found.
+type shard struct {
+	*journal
+	engine *Engine
+	found  []string
+}
+
+// openShard opens shard 0 with an engine of its own, which the test must close.
+func openShard(t *testing.T, fsys vfs.FS, o Options) *shard {
+	t.Helper()
+	s, err := tryOpen(t, fsys, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func tryOpen(t *testing.T, fsys vfs.FS, o Options) (*shard, error) {
+	t.Helper()
+	s := &shard{engine: newEngine(t, fsys, o)}
+	l, err := s.engine.Open(t.Context(), 0, func(_ wlog.Index, entry []byte) error {
+		s.found = append(s.found, string(entry))
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.engine.Close())
+	}
+	s.journal = l.(*journal)
+	return s, nil
+}
+
+func (s *shard) close(t *testing.T) {
+	t.Helper()
+	must(t, s.engine.Close())
+}
+
+func (s *shard) append(t *testing.T, entry string) wlog.Index {
+	t.Helper()
+	at, err := s.Append(t.Context(), []byte(entry))
+	must(t, err)
+	return at
+}
+
+// fillUntil appends entries of that size until a segment has that number, and
+// returns how many that took.
+func (s *shard) fillUntil(t *testing.T, number uint32, size int) int {
+	t.Helper()
+	entry := string(bytes.Repeat([]byte("x"), size))
+	for n := 1; ; n++ {
+		at := s.append(t, entry)
+		if got, _ := place(at); got >= number {
+			return n
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fileNames returns the names in the directory but the lock's.
+func fileNames(t *testing.T, fsys vfs.FS) string {
+	t.Helper()
+	stats, err := fsys.List()
+	must(t, err)
+	var names []string
+	for _, s := range stats {
+		if s.Name != lockName {
+			names = append(names, s.Name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// damageOf opens shard 0, which must be refused, and returns where it is damaged.
+func damageOf(t *testing.T, fsys vfs.FS) *Damage {
+	t.Helper()
+	s, err := tryOpen(t, fsys, small())
+	if err == nil {
+		s.close(t)
+		t.Fatal("a damaged log was opened")
+	}
+	d, ok := errors.AsType[*Damage](err)
+	if !ok || !errors.Is(err, wlog.ErrDamaged) {
+		t.Fatalf("got error %v, want damage", err)
+	}
+	return d
+}
+
+// overwrite writes into a file behind the engine's back.
+func overwrite(t *testing.T, fsys vfs.FS, name string, off int64, b []byte) {
+	t.Helper()
+	f, err := fsys.Open(name, vfs.Write)
+	must(t, err)
+	must(t, errors.Join(f.Writev(off, [][]byte{b}), f.Sync(), f.Close()))
+}
+
+// read reads a whole file.
+func read(t *testing.T, fsys vfs.FS, f vfs.Stat) []byte {
+	t.Helper()
+	file, err := fsys.Open(f.Name, vfs.Read)
+	must(t, err)
+	b := make([]byte, f.Size)
+	if _, err := file.ReadAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	must(t, file.Close())
+	return b
+}
+
+var errBroken = errors.New("broken")
+
+// failAll makes everything of a kind fail until the next Inject.
+func failAll(fsys *crashfs.FS, kind crashfs.OpKind) {
+	fsys.Inject(func(op crashfs.Op) error {
+		if op.Kind == kind {
+			return errBroken
+		}
+		return nil
+	})
+}
+
+// fullFile is a file on a disk without space.
+type fullFile struct{ vfs.File }
+
+func (fullFile) Writev(int64, [][]byte) error { return syscall.ENOSPC }

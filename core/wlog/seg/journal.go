@@ -1,0 +1,206 @@
+package seg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// journal is an owned shard.
+type journal struct {
+	*storage
+	life  life
+	table table
+	pool  pool
+	trims reclaimer
+
+	mu     sync.Mutex // held during an append, and by whoever ends the journal; guards what follows
+	chain  wlog.Chain
+	active *segment
+	end    int64 // where its next entry begins
+	synced bool  // everything before end is durable
+	shut   bool
+	header []byte // of the entry being written
+	parts  [3][]byte
+}
+
+var _ wlog.Log = (*journal)(nil)
+
+// Append implements [wlog.Log]. It cannot be interrupted, so the context is not
+// looked at.
+func (j *journal) Append(_ context.Context, entry []byte) (wlog.Index, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.life.end(); err != nil {
+		return 0, err
+	}
+	if len(entry) > wlog.MaxEntry {
+		return 0, j.life.lose(fmt.Errorf("append %d bytes: %w", len(entry), wlog.ErrTooLarge))
+	}
+	if err := j.place(len(entry)); err != nil {
+		return 0, j.refuse(err)
+	}
+	h := j.chain.Next(wlog.Data, j.shard, j.Clock())
+	at, err := j.append(&h, entry)
+	if err == nil && j.Durability == Fsync {
+		err = j.sync()
+	}
+	if err != nil {
+		return 0, j.life.lose(err)
+	}
+	j.active.last = at
+	return at, nil
+}
+
+// refuse passes on that there is no space; any other error ends the journal.
+func (j *journal) refuse(err error) error {
+	if err == wlog.ErrFull { //nolint:errorlint // the pool returns it bare; no error of the system is this one
+		return err
+	}
+	return j.life.lose(err)
+}
+
+// append writes an entry at the end of the active segment, which has room.
+func (j *journal) append(h *wlog.Header, body []byte) (wlog.Index, error) {
+	at := j.active.index(j.end)
+	h.Synced = j.synced
+	j.header = h.Append(j.header[:0], at, j.active.salt, body)
+	ends := j.end + wlog.HeaderSize + int64(len(body))
+	j.parts = [...][]byte{j.header, body, zeros[:roundUp(ends, page)-ends]}
+	j.synced = false
+	err := j.active.file.Writev(j.end, j.parts[:])
+	j.parts[1] = nil // it is the caller's
+	if err != nil {
+		return 0, err
+	}
+	j.end += entrySize(len(body))
+	j.chain.Appended(at, h)
+	return at, nil
+}
+
+func (j *journal) sync() error {
+	err := j.active.file.Sync()
+	j.synced = err == nil
+	return err
+}
+
+// place sees to it that the active segment has room for a body of n bytes.
+//
+// Half of a segment is the reserve for the time when the disk is full: beyond
+// it goes only what is small, or what comes when the next segment is there. The
+// last bytes without a next segment are for a later owner's Takeover.
+func (j *journal) place(n int) error {
+	size := entrySize(n)
+	end := j.end + size
+	if end > j.active.size/4 {
+		j.pool.want(j.active.number + 1)
+	}
+	if end <= j.active.size/2 {
+		return nil
+	}
+	if n <= j.small() && end <= j.active.size-j.reserve() {
+		return nil
+	}
+	if err := j.pool.wait(); err != nil {
+		return err
+	}
+	if end <= j.active.size {
+		return nil
+	}
+	if err := j.rotate(size); err != nil {
+		return err
+	}
+	return j.place(n)
+}
+
+// small is up to how many bytes an entry may use the reserve.
+func (j *journal) small() int { return int(min(max(j.SegmentSize/1024, 1<<10), 64<<10)) }
+
+// reserve is what only a Takeover may use: some eighty of them.
+func (j *journal) reserve() int64 { return min(max(j.SegmentSize/(16<<10), 1<<10), 4<<10) }
+
+// rotate closes the active segment, durably, and goes on with the next one, which
+// has room for an entry of that size.
+func (j *journal) rotate(size int64) error {
+	next, err := j.pool.take(size)
+	if err != nil {
+		return err
+	}
+	if err := j.fill(); err != nil {
+		return err
+	}
+	if err := j.sync(); err != nil {
+		return err
+	}
+	j.activate(next)
+	return nil
+}
+
+func (j *journal) activate(g *segment) {
+	j.table.add(g)
+	j.active, j.end = g, headerSize
+}
+
+// fill writes the active segment to its end.
+func (j *journal) fill() error {
+	rest := j.active.size - j.end
+	if rest < wlog.HeaderSize {
+		return j.active.file.Writev(j.end, [][]byte{zeros[:rest]})
+	}
+	h := j.chain.Next(wlog.Filler, j.shard, j.Clock())
+	_, err := j.append(&h, make([]byte, rest-wlog.HeaderSize))
+	return err
+}
+
+// Trim implements [wlog.Log].
+func (j *journal) Trim(before wlog.Index) error {
+	if err := j.life.end(); err != nil {
+		return err
+	}
+	if err := j.trims.trim(before); err != nil {
+		return j.life.lose(fmt.Errorf("trim: %w", err))
+	}
+	return nil
+}
+
+// Lost implements [wlog.Log].
+func (j *journal) Lost() <-chan struct{} { return j.life.lost }
+
+// Close implements [wlog.Log]. It makes durable what Flush has not.
+func (j *journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	err := j.finish()
+	j.life.close()
+	return err
+}
+
+// yield ends the journal for another owner's sake.
+func (j *journal) yield() error {
+	_ = j.life.lose(errTaken)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.finish()
+}
+
+var errTaken = errors.New("taken over by another owner")
+
+// finish gives the files up. What went wrong is not tried again. The caller holds
+// mu, so no append is in flight.
+func (j *journal) finish() error {
+	if j.shut {
+		return nil
+	}
+	j.shut = true
+	var err error
+	if cause := j.life.end(); !j.synced && (cause == nil || errors.Is(cause, errTaken)) {
+		err = j.sync()
+	}
+	j.trims.stop()
+	j.pool.close()
+	j.table.close()
+	return err
+}

@@ -1,0 +1,45 @@
+package seg
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// life is whether a journal goes on, and if not, why.
+type life struct {
+	lost chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	cause error      // nil while it goes on
+}
+
+// end returns what calls on a journal fail with that has come to its end, and
+// nil while it goes on.
+func (l *life) end() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause
+}
+
+// lose ends the journal for a reason, which it returns; the first one counts.
+func (l *life) lose(reason error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause == nil {
+		l.cause = fmt.Errorf("%w: %w", wlog.ErrLost, reason)
+		close(l.lost)
+	}
+	return reason
+}
+
+// close ends the journal at its owner's wish.
+func (l *life) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause == nil || errors.Is(l.cause, wlog.ErrLost) {
+		l.cause = wlog.ErrClosed
+	}
+}

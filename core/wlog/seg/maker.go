@@ -1,0 +1,87 @@
+package seg
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// maker makes segments. A segment gets its name only when its header and a place
+// for all the rest are on the disk: a file with the name of a segment and without
+// a good header is therefore damaged, and appending needs no space.
+type maker struct {
+	*storage
+	epoch uint64
+}
+
+// segment makes a segment of that size, out of a spare file of the same size if
+// it is given one. A spare that could not be used for lack of space can be used
+// later.
+func (m *maker) segment(number uint32, size int64, spare *named) (*segment, error) {
+	file, name, err := m.file(number, size, spare)
+	if err != nil {
+		return nil, err
+	}
+	g := &segment{
+		name:   fileName(m.shard, number, segmentFile),
+		number: number,
+		salt:   salt(),
+		epoch:  m.epoch,
+		size:   size,
+		made:   m.Clock(),
+		file:   file,
+	}
+	if err := m.publish(g, name); err != nil {
+		return nil, m.discard(file, name, spare, err)
+	}
+	return g, nil
+}
+
+// file opens the file to make a segment of.
+func (m *maker) file(number uint32, size int64, spare *named) (vfs.File, string, error) {
+	if spare != nil {
+		file, err := m.fs.Open(spare.Name, vfs.Write)
+		return file, spare.Name, err
+	}
+	name := fileName(m.shard, number, newFile)
+	file, err := m.fs.Open(name, vfs.Create)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := file.Allocate(size); err != nil {
+		return nil, "", m.discard(file, name, nil, err)
+	}
+	return file, name, nil
+}
+
+// publish makes the file a segment, durably.
+func (m *maker) publish(g *segment, name string) error {
+	if err := g.file.Writev(0, [][]byte{g.header(m.shard), zeros[headerSize:]}); err != nil {
+		return err
+	}
+	if err := g.file.Sync(); err != nil {
+		return err
+	}
+	if err := m.fs.Rename(name, g.name); err != nil {
+		return err
+	}
+	return m.fs.Sync()
+}
+
+// discard gets rid of a file that did not become a segment. If it cannot be
+// removed the next owner will try.
+func (m *maker) discard(file vfs.File, name string, spare *named, reason error) error {
+	err := errors.Join(reason, file.Close())
+	if spare != nil {
+		return err
+	}
+	return errors.Join(err, m.fs.Remove(name))
+}
+
+func salt() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}

@@ -1,0 +1,214 @@
+package seg
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// scanner goes through the entries of segments, one segment after another. It
+// belongs to one goroutine.
+type scanner struct {
+	window
+	shard  uint32
+	chain  wlog.Chain
+	header wlog.Header // of the entry that is being visited
+	// visit hears of every entry; body is valid during the call.
+	visit func(g *segment, at wlog.Index, h *wlog.Header, body []byte) error
+}
+
+// ending says how a segment's entries come to an end.
+type ending struct {
+	at     int64 // where the next entry would begin
+	proven int64 // what is before this was certainly durable once
+	closed bool  // nothing can follow in this segment
+	filled bool  // by a filler
+	reason error // why no entry begins at at, unless closed
+	cut    bool  // one does, but not all of it is there
+}
+
+// broken is a reason why bytes are not the log's next entry.
+type broken struct {
+	reason error
+	cut    bool // its header is all right
+}
+
+func (b broken) Error() string { return b.reason.Error() }
+
+func (b broken) Unwrap() error { return b.reason }
+
+var (
+	errBody = errors.New("the checksum of the entry's body does not match")
+	errPad  = errors.New("the entry is not followed by zeros")
+	errRest = errors.New("the file does not end with zeros")
+	errVoid = errors.New("an entry of an earlier owner")
+)
+
+// segment visits all entries of g up to the first bytes that are not the next
+// one; whether those are damage is for the caller to say. What certainly is comes
+// as a Damage. Any other error is visit's, or one of reading.
+func (s *scanner) segment(ctx context.Context, g *segment) (ending, error) {
+	s.reset(g)
+	end := ending{at: headerSize, proven: headerSize}
+	for !end.closed {
+		if err := ctx.Err(); err != nil {
+			return end, err
+		}
+		err := s.step(&end)
+		if err == nil {
+			continue
+		}
+		if b, ok := errors.AsType[broken](err); ok {
+			end.reason, end.cut = b.reason, b.cut
+			return end, nil
+		}
+		return end, err
+	}
+	return end, nil
+}
+
+// step visits the entry at end.at and moves end behind it.
+func (s *scanner) step(end *ending) error {
+	if rest := s.g.size - end.at; rest < wlog.HeaderSize {
+		err := s.zeros(end.at, int(rest))
+		end.closed = err == nil
+		return err
+	}
+	body, err := s.entry(end.at)
+	if err != nil {
+		return err
+	}
+	at, h := s.g.index(end.at), &s.header
+	void, err := s.chain.Follow(at, h)
+	if err != nil {
+		return s.g.damage(end.at, err.Error())
+	}
+	if void {
+		// Nobody can append without owning the shard here: what a distributed engine
+		// would pass over is left from before a loss of power.
+		return broken{reason: errVoid}
+	}
+	if h.Synced {
+		end.proven = end.at
+	}
+	if h.Kind == wlog.Data {
+		s.g.last = at
+	}
+	end.at += entrySize(h.Size)
+	end.filled = h.Kind == wlog.Filler
+	end.closed = end.filled
+	return s.visit(s.g, at, h, body)
+}
+
+// entry reads and checks the entry at off and returns its body. What is not one
+// is broken.
+func (s *scanner) entry(off int64) ([]byte, error) {
+	b, err := s.at(off, wlog.HeaderSize)
+	if err != nil {
+		return nil, err
+	}
+	h := &s.header
+	if *h, err = wlog.ParseHeader(b, s.g.index(off), s.g.salt); err != nil {
+		return nil, s.unreadable(off, err)
+	}
+	size := entrySize(h.Size)
+	if h.Shard != s.shard || off+size > s.g.size || h.Kind == wlog.Filler && off+size != s.g.size {
+		return nil, s.g.damage(off, fmt.Sprintf("%v entry of shard %d with %d bytes does not belong here", h.Kind, h.Shard, h.Size))
+	}
+	if b, err = s.at(off, int(size)); err != nil {
+		return nil, err
+	}
+	body, pad := b[wlog.HeaderSize:wlog.HeaderSize+h.Size], b[wlog.HeaderSize+h.Size:size]
+	if !h.Holds(body) {
+		return nil, broken{reason: errBody, cut: true}
+	}
+	if !isZero(pad) {
+		return nil, broken{reason: errPad, cut: true}
+	}
+	return body, nil
+}
+
+// unreadable says what a header means that cannot be read: if it was not written
+// at all, or not whole, the log may end there.
+func (s *scanner) unreadable(off int64, err error) error {
+	switch {
+	case errors.Is(err, wlog.ErrNoEntry):
+		return broken{reason: err}
+	case errors.Is(err, wlog.ErrNewer):
+		return fmt.Errorf("%s at byte %d: %w", s.g.name, off, err)
+	default:
+		return s.g.damage(off, strings.TrimPrefix(err.Error(), wlog.ErrDamaged.Error()+": "))
+	}
+}
+
+// zeros checks that n zeros stand at off, which end the file.
+func (s *scanner) zeros(off int64, n int) error {
+	b, err := s.at(off, n)
+	if err != nil {
+		return err
+	}
+	if !isZero(b[:n]) {
+		return broken{reason: errRest}
+	}
+	return nil
+}
+
+func isZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// proof looks for a sign, from off on, that everything before off was durable
+// once: the header of an entry of this segment that says so.
+func (s *scanner) proof(ctx context.Context, g *segment, off int64) (at int64, found bool, err error) {
+	s.reset(g)
+	off = roundUp(off, align)
+	for off+wlog.HeaderSize <= g.size {
+		if err := ctx.Err(); err != nil {
+			return 0, false, err
+		}
+		b, err := s.at(off, wlog.HeaderSize)
+		if err != nil {
+			return 0, false, err
+		}
+		n, found := proofIn(b, g, off)
+		off += int64(n)
+		if found {
+			return off, true, nil
+		}
+	}
+	return 0, false, nil
+}
+
+// proofIn looks for proof in b, which begins off bytes into the file and is long
+// enough for a header. It returns how far into b the proof lies, or how far b has
+// none.
+func proofIn(b []byte, g *segment, off int64) (n int, found bool) {
+	for len(b)-n >= wlog.HeaderSize {
+		i := bytes.Index(b[n:], []byte(wlog.Magic))
+		if i < 0 {
+			return (len(b) - len(wlog.Magic)) / align * align, false
+		}
+		if n += i; n%align != 0 {
+			n += align - n%align
+			continue
+		}
+		h, err := wlog.ParseHeader(b[n:], g.index(off+int64(n)), g.salt)
+		if err == nil && h.Synced {
+			return n, true
+		}
+		if len(b)-n < wlog.HeaderSize {
+			break
+		}
+		n += align
+	}
+	return n, false
+}

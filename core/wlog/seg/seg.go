@@ -1,0 +1,112 @@
+// Package seg is the embedded log engine: every shard is a run of segment files
+// in one data directory. README.md of the package above draws them and says what
+// may be relied on.
+//
+// Who does what: an [Engine] holds the directory's lock and hands out shards; a
+// journal is an owned shard, to which one caller appends; a pool makes the
+// segment that comes next, in the background, out of files that Trim reclaimed;
+// a table lends segments to readers; a walk goes through a shard's entries, for
+// the Engine when it opens one and for [Verify] and [Dump].
+package seg
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Durability says what Append waits for.
+type Durability uint8
+
+const (
+	// Fsync means that the entry is on the disk and survives a loss of power.
+	Fsync Durability = iota
+	// Flush means that the operating system has it: it survives the end of the
+	// process, and a loss of power may take the last segment's entries, from any
+	// of them on.
+	Flush
+)
+
+// Options of an [Engine]. The zero value is what production uses.
+type Options struct {
+	Durability Durability
+	// SegmentSize is how long segments are made, in bytes: a multiple of 4 KiB
+	// between 16 KiB and 1 GiB; 0 = 64 MiB.
+	SegmentSize int64
+	// Clock is the log's time; nil = the wall clock.
+	Clock  func() hook.Instant
+	Events Events
+
+	inline bool // tests: segments are made in the caller's goroutine, so that a run can be repeated
+}
+
+// Events tell what happens besides. Any may be nil. They are called from many
+// goroutines, must not wait, and must not use the Engine or its Logs.
+type Events struct {
+	// Space says that the disk has no room for a shard's next segment (low), and
+	// later that it has again. While it is low, entries of up to 64 KiB are still
+	// taken until what is left of the last segment is used up; larger ones are
+	// refused with ErrFull. Whoever fills the log should stop at the first sign.
+	Space func(shard uint32, low bool)
+	// Cut says that an entry at the end of a shard had not been written whole when
+	// the process or the machine stopped, and is dropped. Nobody was told that it
+	// was durable; with Flush, entries after it go with it.
+	Cut func(shard uint32, file string, offset int64)
+	// Progress says how many bytes of how many were replayed.
+	Progress func(shard uint32, done, total int64)
+}
+
+const (
+	defaultSegment = 64 << 20
+	minSegment     = 16 << 10
+	maxSegment     = 1 << 30
+
+	// page is what entries are padded to when they are written, so that the
+	// operating system need not read the rest of a page from the disk first.
+	page = 4096
+	// align is what entries begin at a multiple of.
+	align = 8
+	// retryAfter is how long a full disk is left alone.
+	retryAfter = time.Second
+)
+
+// withDefaults checks the options and fills in what is absent.
+func (o Options) withDefaults() (Options, error) {
+	if o.SegmentSize == 0 {
+		o.SegmentSize = defaultSegment
+	}
+	if o.SegmentSize < minSegment || o.SegmentSize > maxSegment || o.SegmentSize%page != 0 {
+		return o, fmt.Errorf("segment size %d: not a multiple of %d between %d and %d", o.SegmentSize, page, minSegment, maxSegment)
+	}
+	if o.Durability > Flush {
+		return o, fmt.Errorf("durability %d: neither fsync nor flush", o.Durability)
+	}
+	if o.Clock == nil {
+		o.Clock = wallClock
+	}
+	if o.Events.Space == nil {
+		o.Events.Space = func(uint32, bool) {}
+	}
+	if o.Events.Cut == nil {
+		o.Events.Cut = func(uint32, string, int64) {}
+	}
+	if o.Events.Progress == nil {
+		o.Events.Progress = func(uint32, int64, int64) {}
+	}
+	return o, nil
+}
+
+func wallClock() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
+
+// storage is what the parts of a shard share. It does not change.
+type storage struct {
+	fs    vfs.FS
+	shard uint32
+	Options
+}
+
+var zeros [page]byte
+
+func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }

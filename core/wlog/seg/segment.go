@@ -1,0 +1,167 @@
+package seg
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// A segment file begins with a header. Numbers are little-endian.
+//
+//	 0                   8    9        12       16       20       24
+//	+-------------------+----+--------+--------+--------+--------+
+//	| "curfewlg"        |vers| 0  0  0| shard  | number | 0      |
+//	+-------------------+----+--------+--------+--------+--------+
+//	| salt              | epoch       | file size       | prepared
+//	+-------------------+-------------+-----------------+---------
+//	 24                  32            40                48
+//	          | 0      | CRC    |
+//	----------+--------+--------+
+//	           56       60       64
+//
+// Entries follow it, each beginning at a multiple of 8 with zeros in between. The
+// last of a closed segment is a filler that reaches the end of the file, unless
+// less than an entry's header is left, which then is zeros.
+//
+// salt is drawn at random whenever a file is made a segment, and goes into the
+// checksum of every entry. epoch is the owner's and prepared the log's time, in
+// nanoseconds since the Unix epoch, when that was. The checksum is CRC-32C of
+// what is before it. Magic, version and checksum stay where they are in every
+// version of the format.
+const (
+	segmentMagic   = "curfewlg"
+	segmentVersion = 1
+	headerSize     = 64
+)
+
+// segment is a segment file that is open.
+type segment struct {
+	name   string
+	number uint32
+	salt   uint64
+	epoch  uint64
+	size   int64
+	made   hook.Instant
+	file   vfs.File
+	bad    *Damage // why it cannot be read; it is not open then
+
+	last wlog.Index // its last entry that is the caller's; known once closed
+	// seen is the entry whose header was read last: offset << 32 | body size.
+	seen atomic.Uint64
+
+	readers int  // belongs to the table
+	dropped bool // belongs to the table
+}
+
+// index is where an entry lies that begins off bytes into the file.
+func (g *segment) index(off int64) wlog.Index {
+	return wlog.Index(g.number)<<32 | wlog.Index(off)
+}
+
+// place is the inverse of index.
+func place(at wlog.Index) (number uint32, off int64) {
+	return uint32(at >> 32), int64(uint32(at))
+}
+
+// entrySize is what an entry with a body of n bytes takes.
+func entrySize(n int) int64 { return roundUp(wlog.HeaderSize+int64(n), align) }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// header returns the file's first bytes.
+func (g *segment) header(shard uint32) []byte {
+	b := append(make([]byte, 0, headerSize), segmentMagic...)
+	b = append(b, segmentVersion, 0, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, shard)
+	b = binary.LittleEndian.AppendUint32(b, g.number)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, g.salt)
+	b = binary.LittleEndian.AppendUint64(b, g.epoch)
+	b = binary.LittleEndian.AppendUint64(b, uint64(g.size))
+	b = binary.LittleEndian.AppendUint64(b, uint64(g.made))
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// open opens a segment and reads its header. If that is damaged the segment is
+// bad; the error may be a wlog.ErrNewer.
+func open(fsys vfs.FS, f named, mode vfs.Mode) (*segment, error) {
+	file, err := fsys.Open(f.Name, mode)
+	if err != nil {
+		return nil, err
+	}
+	g := &segment{name: f.Name, number: f.number, size: f.Size, file: file}
+	err = g.readHeader(f.shard)
+	if err == nil {
+		return g, nil
+	}
+	g.file = nil
+	_ = file.Close() // nothing was written
+	if d, ok := errors.AsType[*Damage](err); ok {
+		g.bad = d
+		return g, nil
+	}
+	return nil, err
+}
+
+func (g *segment) readHeader(shard uint32) error {
+	if g.size < headerSize {
+		return g.damage(0, fmt.Sprintf("a file of %d bytes is too short to be a segment", g.size))
+	}
+	var b [headerSize]byte
+	if err := g.read(b[:], 0); err != nil {
+		return err
+	}
+	if string(b[:8]) != segmentMagic {
+		return g.damage(0, "no segment begins here")
+	}
+	if crc32.Checksum(b[:60], castagnoli) != binary.LittleEndian.Uint32(b[60:]) {
+		return g.damage(0, "the checksum of the segment's header does not match")
+	}
+	if b[8] > segmentVersion {
+		return fmt.Errorf("%s: format version %d: %w, this one reads up to version %d: start the version that wrote it, or a later one",
+			g.name, b[8], wlog.ErrNewer, segmentVersion)
+	}
+	return g.parseHeader(b[:], shard)
+}
+
+// parseHeader reads a header whose checksum is right.
+func (g *segment) parseHeader(b []byte, shard uint32) error {
+	g.salt = binary.LittleEndian.Uint64(b[24:])
+	g.epoch = binary.LittleEndian.Uint64(b[32:])
+	g.made = hook.Instant(binary.LittleEndian.Uint64(b[48:]))
+	s, n := binary.LittleEndian.Uint32(b[12:]), binary.LittleEndian.Uint32(b[16:])
+	if s != shard || n != g.number {
+		return g.damage(12, fmt.Sprintf("the file is segment %08x of shard %d", n, s))
+	}
+	if size := binary.LittleEndian.Uint64(b[40:]); size != uint64(g.size) || size%page != 0 || size > maxFile {
+		return g.damage(40, fmt.Sprintf("the file has %d bytes and should have %d", g.size, size))
+	}
+	return nil
+}
+
+// maxFile is how long a segment can be: one entry as large as they come.
+const maxFile = wlog.MaxEntry + maxSegment
+
+// read fills p from the file. A file that ends too early is damage.
+func (g *segment) read(p []byte, off int64) error {
+	n, err := g.file.ReadAt(p, off)
+	if n == len(p) {
+		return nil
+	}
+	if err == io.EOF { //nolint:errorlint // io.ReaderAt returns it bare
+		return g.damage(off+int64(n), "the file ends here")
+	}
+	return fmt.Errorf("%s at byte %d: %w", g.name, off, err)
+}
+
+func (g *segment) damage(off int64, reason string) *Damage {
+	return &Damage{File: g.name, Offset: off, Reason: reason}
+}

@@ -1,0 +1,168 @@
+package seg
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+)
+
+func TestTrimReclaimsWholeSegments(t *testing.T) {
+	fsys := crashfs.New(1)
+	s := openShard(t, fsys, small())
+	var first, last [7]wlog.Index // of each segment
+	for s.active.number < 6 {
+		at := s.append(t, strings.Repeat("x", 1000))
+		n, _ := place(at)
+		last[n] = at
+		if first[n] == 0 {
+			first[n] = at
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		before wlog.Index
+		want   string
+	}{
+		{"nothing", 0, "1.seg 2.seg 3.seg 4.seg 5.seg 6.seg"},
+		{"up to an entry in the middle", last[1], "1.seg 2.seg 3.seg 4.seg 5.seg 6.seg"},
+		{"up to the next segment", first[2], "1.spare 2.seg 3.seg 4.seg 5.seg 6.seg"},
+		{"behind the last entry", last[2] + 1, "1.spare 2.spare 3.seg 4.seg 5.seg 6.seg"},
+		{"two are kept", first[4], "1.spare 2.spare 4.seg 5.seg 6.seg"},
+		{"not again", first[2], "1.spare 2.spare 4.seg 5.seg 6.seg"},
+		{"drained: one is kept", last[6] + 1, "2.spare 6.seg"},
+		{"the active segment stays", 1 << 62, "2.spare 6.seg"},
+	} {
+		must(t, s.Trim(tc.before))
+		if got := strings.ReplaceAll(fileNames(t, fsys), "00000-0000000", ""); got != tc.want {
+			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
+		}
+	}
+	for i, at := range []wlog.Index{first[1], last[5]} {
+		if err := s.ReadAt(t.Context(), at, 0, make([]byte, 1)); !errors.Is(err, wlog.ErrNoEntry) {
+			t.Errorf("read of trimmed entry %d: got error %v, want %v", i, err, wlog.ErrNoEntry)
+		}
+	}
+	s.close(t)
+}
+
+// In the steady state nothing is allocated or removed.
+func TestSegmentsAreUsedAgain(t *testing.T) {
+	for _, live := range []int{5, 50, 150} { // entries of about 1 KiB, some 60 to a segment
+		fsys := crashfs.New(1)
+		s := openShard(t, fsys, small())
+		var indices []wlog.Index
+		run := func(entries int) {
+			for range entries {
+				indices = append(indices, s.append(t, strings.Repeat("x", 1000)))
+				if len(indices) > live {
+					must(t, s.Trim(indices[len(indices)-live]))
+					indices = indices[1:]
+				}
+			}
+		}
+		run(1000)
+		allocated, removed := fsys.Count(crashfs.OpAllocate), fsys.Count(crashfs.OpRemove)
+		run(2000)
+		a, r := fsys.Count(crashfs.OpAllocate)-allocated, fsys.Count(crashfs.OpRemove)-removed
+		if live != 50 && (a > 0 || r > 0) {
+			t.Errorf("with %d live entries: %d files were allocated and %d removed", live, a, r)
+		}
+		if files := len(strings.Fields(fileNames(t, fsys))); files > 3+live/60 {
+			t.Errorf("with %d live entries: %d files", live, files)
+		}
+		s.close(t)
+	}
+}
+
+// A file that somebody reads from is neither used again nor closed under them.
+func TestTrimWhileReading(t *testing.T) {
+	fsys := crashfs.New(1)
+	s := openShard(t, fsys, small())
+	entry := strings.Repeat("precious ", 100)
+	at := s.append(t, entry)
+	g, err := s.table.borrow(at)
+	must(t, err)
+	s.fillUntil(t, 3, 1000)
+	must(t, s.Trim(1<<62))
+	s.fillUntil(t, 7, 1000)
+
+	_, off := place(at)
+	p := make([]byte, len(entry))
+	must(t, g.read(p, off+wlog.HeaderSize))
+	if string(p) != entry {
+		t.Errorf("got %.50q", p)
+	}
+	s.table.release(g)
+	if err := g.read(p, off); err == nil {
+		t.Error("the file was not closed when the last reader was done")
+	}
+	s.close(t)
+}
+
+func TestSparesSurvive(t *testing.T) {
+	fsys := crashfs.New(1)
+	s := openShard(t, fsys, small())
+	s.fillUntil(t, 4, 1000)
+	must(t, s.Trim(1<<62))
+	s.close(t)
+	replace(t, fsys, "00000-00000009.new", make([]byte, 100)) // a process died while it made this
+	replace(t, fsys, "00000-00000001.spare", make([]byte, 100))
+	replace(t, fsys, "00001-00000001.spare", make([]byte, 100)) // another shard's
+	s = openShard(t, fsys, small())
+	if got, want := fileNames(t, fsys), "00000-00000002.spare 00000-00000004.seg 00001-00000001.spare"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	before := fsys.Count(crashfs.OpAllocate)
+	s.fillUntil(t, 5, 1000)
+	if got := fsys.Count(crashfs.OpAllocate) - before; got > 0 {
+		t.Errorf("%d files were allocated while there was a spare one", got)
+	}
+	s.close(t)
+}
+
+func TestTrimFails(t *testing.T) {
+	for _, kind := range []crashfs.OpKind{crashfs.OpRename, crashfs.OpSyncDir} {
+		t.Run(kind.String(), func(t *testing.T) {
+			fsys := crashfs.New(1)
+			s := openShard(t, fsys, small())
+			n := s.fillUntil(t, 3, 1000)
+			failAll(fsys, kind)
+			if err := s.Trim(1 << 62); !errors.Is(err, errBroken) {
+				t.Fatalf("got error %v, want %v", err, errBroken)
+			}
+			<-s.Lost()
+			fsys.Inject(nil)
+			s.close(t)
+			s = openShard(t, fsys.LosePower(), small())
+			if len(s.found) == 0 || len(s.found) > n {
+				t.Errorf("%d entries are left of %d", len(s.found), n)
+			}
+			s.close(t)
+		})
+	}
+}
+
+// Segments of another size than is made now are read, and not used again.
+func TestSegmentSizeChanges(t *testing.T) {
+	fsys := crashfs.New(1)
+	s := openShard(t, fsys, Options{SegmentSize: 32 << 10, inline: true})
+	n := s.fillUntil(t, 3, 1000)
+	s.close(t)
+	s = openShard(t, fsys, small())
+	if len(s.found) != n {
+		t.Errorf("%d entries are left of %d", len(s.found), n)
+	}
+	s.fillUntil(t, 5, 1000)
+	must(t, s.Trim(1<<62))
+	s.close(t)
+	stats, err := fsys.List()
+	must(t, err)
+	for _, f := range stats {
+		if f.Name != lockName && f.Size != 64<<10 {
+			t.Errorf("%s has %d bytes", f.Name, f.Size)
+		}
+	}
+}

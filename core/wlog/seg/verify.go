@@ -1,0 +1,125 @@
+package seg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// ShardReport is what Verify found out about a shard.
+type ShardReport struct {
+	Shard    uint32
+	Segments int
+	Entries  int          // whole ones, without the engine's own
+	Bytes    int64        // of their bodies
+	First    wlog.Index   // of them; 0 = there are none
+	Last     wlog.Index   // of them
+	Epoch    uint64       // of the last owner
+	Time     hook.Instant // of its last entry
+	Cut      *Damage      // where the log ends in an entry that was not finished, which is no damage; nil = it does not
+	Damage   []*Damage    // in order; at most one in a segment
+}
+
+// Verify reads the whole log of every shard in a directory that no engine has
+// open and reports what is there and what is damaged. It changes nothing. The
+// error says why it could not be read.
+func Verify(ctx context.Context, fsys vfs.FS) ([]ShardReport, error) {
+	var reports []ShardReport
+	err := inspect(fsys, func(shard uint32, found []named) error {
+		r := ShardReport{Shard: shard, Segments: len(found)}
+		err := r.read(ctx, fsys, found)
+		reports = append(reports, r)
+		return err
+	})
+	return reports, err
+}
+
+// inspect calls fn for every shard of a directory, which it locks meanwhile.
+func inspect(fsys vfs.FS, fn func(shard uint32, segments []named) error) (err error) {
+	unlock, err := lockToRead(fsys)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	all, err := files(fsys)
+	if err != nil {
+		return err
+	}
+	for _, shard := range shards(all) {
+		if err := fn(shard, ofShard(all, shard, segmentFile)); err != nil {
+			return fmt.Errorf("shard %d: %w", shard, err)
+		}
+	}
+	return nil
+}
+
+// lockToRead locks a directory unless it cannot be written to, or has never been
+// an engine's.
+func lockToRead(fsys vfs.FS) (unlock func() error, err error) {
+	stats, err := fsys.List()
+	if err != nil {
+		return nil, err
+	}
+	without := func() error { return nil }
+	if !slices.ContainsFunc(stats, func(s vfs.Stat) bool { return s.Name == lockName }) {
+		return without, nil
+	}
+	lock, err := acquire(fsys, wallClock())
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, err
+	}
+	if err != nil {
+		return without, nil //nolint:nilerr // a copy on a read-only disk can be read all the same
+	}
+	return func() error { return release(lock) }, nil
+}
+
+func (r *ShardReport) read(ctx context.Context, fsys vfs.FS, found []named) (err error) {
+	segments, err := openAll(fsys, found, vfs.Read)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll(segments)) }()
+	w := walk{scanner: scanner{shard: r.Shard, visit: r.entry}, segments: segments, damaged: r.damaged}
+	if err := w.run(ctx); err != nil {
+		return err
+	}
+	r.Epoch, r.Time = w.chain.Epoch, w.chain.Time
+	r.Cut = w.cut()
+	return nil
+}
+
+func (r *ShardReport) damaged(d *Damage) error {
+	r.Damage = append(r.Damage, d)
+	return nil
+}
+
+func (r *ShardReport) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte) error {
+	if h.Kind != wlog.Data {
+		return nil
+	}
+	if r.First == 0 {
+		r.First = at
+	}
+	r.Last = at
+	r.Entries++
+	r.Bytes += int64(len(body))
+	return nil
+}
+
+// cut returns where the log ends in an unfinished entry, or nil.
+func (w *walk) cut() *Damage {
+	if len(w.ends) == 0 {
+		return nil
+	}
+	end := w.ends[len(w.ends)-1]
+	if !end.cut {
+		return nil
+	}
+	return w.segments[len(w.ends)-1].damage(end.at, end.reason.Error())
+}

@@ -1,0 +1,150 @@
+package seg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// walk goes through a shard's log from its first segment to where it ends. It
+// belongs to one goroutine.
+type walk struct {
+	scanner
+	segments []*segment
+	// damaged is told what is wrong; with an error it ends the walk, otherwise
+	// what follows is read on its own.
+	damaged func(*Damage) error
+
+	ends []ending // of segments, as far as they were read
+}
+
+// openAll opens a shard's segments in order.
+func openAll(fsys vfs.FS, found []named, mode vfs.Mode) ([]*segment, error) {
+	var segments []*segment
+	for _, f := range found {
+		g, err := open(fsys, f, mode)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(segments))
+		}
+		segments = append(segments, g)
+	}
+	return segments, nil
+}
+
+func closeAll(segments []*segment) error {
+	var all error
+	for _, g := range segments {
+		if g.bad == nil {
+			all = errors.Join(all, g.file.Close())
+		}
+	}
+	return all
+}
+
+// run visits every entry. When it returns without an error the log ends in the
+// last segment that has an ending; those after it have no entries.
+func (w *walk) run(ctx context.Context) error {
+	for i := range w.segments {
+		if err := w.follows(i); err != nil {
+			return err
+		}
+		d, err := w.visitSegment(ctx, i)
+		if err != nil {
+			return err
+		}
+		switch {
+		case d != nil:
+			if err := w.damaged(d); err != nil {
+				return err
+			}
+			w.chain = wlog.Chain{}
+		case !w.ends[i].closed:
+			return w.unused(w.segments[i+1:])
+		}
+	}
+	return w.successor()
+}
+
+// unused tells of damage in segments that have no entries yet.
+func (w *walk) unused(segments []*segment) error {
+	for _, g := range segments {
+		if g.bad == nil {
+			continue
+		}
+		if err := w.damaged(g.bad); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visitSegment visits the entries of the i-th segment and returns what is wrong
+// with it.
+func (w *walk) visitSegment(ctx context.Context, i int) (*Damage, error) {
+	if bad := w.segments[i].bad; bad != nil {
+		w.ends = append(w.ends, ending{})
+		return bad, nil
+	}
+	end, err := w.segment(ctx, w.segments[i])
+	w.ends = append(w.ends, end)
+	if d, ok := errors.AsType[*Damage](err); ok {
+		return d, nil
+	}
+	if err != nil || end.closed {
+		return nil, err
+	}
+	return w.damageAt(ctx, i, &end)
+}
+
+// follows checks that no segment is missing before the i-th.
+func (w *walk) follows(i int) error {
+	if i == 0 {
+		return nil
+	}
+	want := w.segments[i-1].number + 1
+	if w.segments[i].number == want {
+		return nil
+	}
+	w.chain = wlog.Chain{}
+	return w.missing(want)
+}
+
+func (w *walk) missing(number uint32) error {
+	return w.damaged(&Damage{File: fileName(w.shard, number, segmentFile), Reason: "the file is missing"})
+}
+
+// successor checks that the last of the segments, which are all closed, is not
+// the last of the log: a segment is closed only once the next is there.
+func (w *walk) successor() error {
+	if len(w.ends) == 0 || !w.ends[len(w.ends)-1].closed {
+		return nil
+	}
+	return w.missing(w.segments[len(w.segments)-1].number + 1)
+}
+
+// damageAt tells whether the bytes that end the i-th segment's entries are
+// damage. They are not if nothing says that all before it was durable: then the
+// log ends there, with an entry that was not finished, or with none.
+func (w *walk) damageAt(ctx context.Context, i int, end *ending) (*Damage, error) {
+	from := end.at + align
+	for k, g := range w.segments[i:] {
+		if g.bad != nil {
+			continue // which is reported for itself
+		}
+		at, found, err := w.proof(ctx, g, from)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			return w.segments[i].damage(end.at, fmt.Sprintf("%v, and the log goes on in %s at byte %d", end.reason, g.name, at)), nil
+		}
+		if k > 1 {
+			return g.damage(0, "the log ends in "+w.segments[i].name), nil
+		}
+		from = headerSize
+	}
+	return nil, nil
+}

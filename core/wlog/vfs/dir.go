@@ -1,0 +1,123 @@
+package vfs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Dir is a directory of the operating system.
+type Dir string
+
+var _ FS = Dir("")
+
+// Make creates the directory, durably, if there is none, and returns it. Only
+// its owner can look into it.
+func Make(path string) (Dir, error) {
+	if isDir(path) {
+		return Dir(path), nil
+	}
+	parent := filepath.Dir(filepath.Clean(path))
+	if parent != path {
+		if _, err := Make(parent); err != nil {
+			return "", err
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !isDir(path) {
+		return "", err
+	}
+	return Dir(path), Dir(parent).Sync()
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+var flags = [...]int{
+	Read:   os.O_RDONLY,
+	Write:  os.O_RDWR,
+	Create: os.O_RDWR | os.O_CREATE | os.O_EXCL,
+	Lock:   os.O_RDWR | os.O_CREATE,
+}
+
+// Open implements [FS].
+func (d Dir) Open(name string, mode Mode) (File, error) {
+	f, err := os.OpenFile(d.path(name), flags[mode], 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if mode != Lock {
+		return osFile{f}, nil
+	}
+	if err := lock(f); err != nil {
+		_ = f.Close() // nothing was written
+		return nil, &fs.PathError{Op: "lock", Path: d.path(name), Err: err}
+	}
+	return osFile{f}, nil
+}
+
+// List implements [FS].
+func (d Dir) List() ([]Stat, error) {
+	entries, err := os.ReadDir(string(d))
+	if err != nil {
+		return nil, err
+	}
+	var files []Stat
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		if info.Mode().IsRegular() {
+			files = append(files, Stat{Name: e.Name(), Size: info.Size()})
+		}
+	}
+	return files, nil
+}
+
+// Rename implements [FS].
+func (d Dir) Rename(old, name string) error { return os.Rename(d.path(old), d.path(name)) }
+
+// Remove implements [FS].
+func (d Dir) Remove(name string) error { return os.Remove(d.path(name)) }
+
+// Sync implements [FS].
+func (d Dir) Sync() error {
+	f, err := os.Open(string(d))
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncDir(f), f.Close())
+}
+
+func (d Dir) path(name string) string { return filepath.Join(string(d), name) }
+
+// osFile is a file of the operating system; Writev, Sync and reserve are its
+// own on each.
+type osFile struct{ *os.File }
+
+// Allocate implements [File]. The zeros are written and not only promised: the
+// first write to a block that was never written makes the file system change
+// its records of it, which costs several times the write.
+func (f osFile) Allocate(size int64) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := f.reserve(size); err != nil {
+		return &fs.PathError{Op: "allocate", Path: f.Name(), Err: err}
+	}
+	for off := info.Size(); off < size; off += int64(len(zeros)) {
+		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var zeros [1 << 20]byte

@@ -1,0 +1,21 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package vfs
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// lock takes the lock that the system drops when the process ends, however that
+// comes about.
+func lock(f *os.File) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
+}
+
+func syncDir(f *os.File) error { return f.Sync() }

@@ -1,0 +1,275 @@
+package vfs_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// both runs a test on a real directory and on the simulated one, which must not
+// differ as long as nothing goes wrong.
+func both(t *testing.T, test func(t *testing.T, fsys vfs.FS)) {
+	t.Helper()
+	t.Run("directory", func(t *testing.T) { test(t, vfs.Dir(t.TempDir())) })
+	t.Run("crashfs", func(t *testing.T) { test(t, crashfs.New(1)) })
+}
+
+func create(t *testing.T, fsys vfs.FS, name string, contents ...string) vfs.File {
+	t.Helper()
+	f, err := fsys.Open(name, vfs.Create)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() }) // some tests have
+	var parts [][]byte
+	for _, c := range contents {
+		parts = append(parts, []byte(c))
+	}
+	if err := f.Writev(0, parts); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func contents(t *testing.T, fsys vfs.FS, name string) string {
+	t.Helper()
+	f, err := fsys.Open(name, vfs.Read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<30))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestWritev(t *testing.T) {
+	both(t, func(t *testing.T, fsys vfs.FS) {
+		t.Helper()
+		f := create(t, fsys, "a", "one ", "", "two ", "three")
+		if err := f.Writev(4, [][]byte{[]byte("2"), nil, []byte("nd")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Writev(15, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := contents(t, fsys, "a"), "one 2nd three"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		var many [][]byte
+		for i := range 30 {
+			many = append(many, bytes.Repeat([]byte{byte('a' + i)}, 1000*i))
+		}
+		if err := f.Writev(3, many); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := contents(t, fsys, "a"), "one"+string(bytes.Join(many, nil)); got != want {
+			t.Errorf("thirty parts: got %d bytes, want %d others", len(got), len(want))
+		}
+		if err := f.Sync(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReadAt(t *testing.T) {
+	both(t, func(t *testing.T, fsys vfs.FS) {
+		t.Helper()
+		f := create(t, fsys, "a", "0123456789")
+		p := make([]byte, 4)
+		if n, err := f.ReadAt(p, 3); n != 4 || err != nil || string(p) != "3456" {
+			t.Errorf("got %d, %v, %q", n, err, p)
+		}
+		for _, off := range []int64{8, 10, 50} {
+			want := max(10-int(off), 0)
+			if n, err := f.ReadAt(p, off); n != want || !errors.Is(err, io.EOF) {
+				t.Errorf("at %d: got %d, %v, want %d, EOF", off, n, err, want)
+			}
+		}
+	})
+}
+
+func TestAllocate(t *testing.T) {
+	both(t, func(t *testing.T, fsys vfs.FS) {
+		t.Helper()
+		f := create(t, fsys, "a", "abc")
+		if err := f.Allocate(3 << 20); err != nil {
+			t.Fatal(err)
+		}
+		if got := contents(t, fsys, "a"); got != "abc"+strings.Repeat("\x00", 3<<20-3) {
+			t.Errorf("got %d bytes, want the file as it was, and zeros up to %d", len(got), 3<<20)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	both(t, func(t *testing.T, fsys vfs.FS) {
+		t.Helper()
+		create(t, fsys, "b", "bb")
+		create(t, fsys, "a", "a")
+		create(t, fsys, "c", "ccc")
+		for _, err := range []error{fsys.Rename("c", "a"), fsys.Rename("b", "d"), fsys.Sync()} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		list := func(want ...vfs.Stat) {
+			t.Helper()
+			got, err := fsys.List()
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("got %v, %v, want %v", got, err, want)
+			}
+		}
+		list(vfs.Stat{Name: "a", Size: 3}, vfs.Stat{Name: "d", Size: 2})
+		if err := fsys.Remove("a"); err != nil {
+			t.Fatal(err)
+		}
+		list(vfs.Stat{Name: "d", Size: 2})
+		for _, err := range []error{fsys.Remove("a"), fsys.Rename("a", "b")} {
+			if !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("got error %v, want %v", err, fs.ErrNotExist)
+			}
+		}
+	})
+}
+
+func TestModes(t *testing.T) {
+	both(t, func(t *testing.T, fsys vfs.FS) {
+		t.Helper()
+		for _, mode := range []vfs.Mode{vfs.Read, vfs.Write} {
+			if _, err := fsys.Open("a", mode); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("mode %d: got error %v, want %v", mode, err, fs.ErrNotExist)
+			}
+		}
+		create(t, fsys, "a", "a")
+		if _, err := fsys.Open("a", vfs.Create); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("got error %v, want %v", err, fs.ErrExist)
+		}
+		f, err := fsys.Open("a", vfs.Read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Writev(0, [][]byte{{1}}); err == nil {
+			t.Error("a file opened to read was written")
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := f.Close(); !errors.Is(err, fs.ErrClosed) {
+			t.Errorf("second Close: got error %v, want %v", err, fs.ErrClosed)
+		}
+	})
+}
+
+func TestRemovedFileCanBeRead(t *testing.T) {
+	both(t, func(t *testing.T, fsys vfs.FS) {
+		t.Helper()
+		f := create(t, fsys, "a", "abc")
+		if err := fsys.Remove("a"); err != nil {
+			t.Fatal(err)
+		}
+		p := make([]byte, 3)
+		if _, err := f.ReadAt(p, 0); err != nil || string(p) != "abc" {
+			t.Errorf("got %q, %v", p, err)
+		}
+	})
+}
+
+func TestLock(t *testing.T) {
+	both(t, func(t *testing.T, fsys vfs.FS) {
+		t.Helper()
+		for range 2 {
+			f, err := fsys.Open("LOCK", vfs.Lock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fsys.Open("LOCK", vfs.Lock); !errors.Is(err, vfs.ErrLocked) {
+				t.Errorf("second lock: got error %v, want %v", err, vfs.ErrLocked)
+			}
+			if r, err := fsys.Open("LOCK", vfs.Read); err != nil {
+				t.Errorf("a locked file cannot be read: %v", err)
+			} else if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestListLeavesOutFolders(t *testing.T) {
+	path := t.TempDir()
+	if err := os.Mkdir(filepath.Join(path, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	create(t, vfs.Dir(path), "a", "")
+	got, err := vfs.Dir(path).List()
+	if want := []vfs.Stat{{Name: "a"}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+}
+
+func TestMake(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "b", "c")
+	for range 2 {
+		dir, err := vfs.Make(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dir != vfs.Dir(path) {
+			t.Errorf("got %s, want %s", dir, path)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("got mode %v, want it private", info.Mode())
+	}
+	if _, err := vfs.Make(filepath.Join(path, "file", "d")); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(path, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := vfs.Make(filepath.Join(path, "x")); err == nil {
+		t.Error("a file was taken for a directory")
+	}
+	if _, err := vfs.Make(filepath.Join(path, "x", "y")); err == nil {
+		t.Error("a directory was made in a file")
+	}
+}
+
+func TestNoSpace(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want bool
+	}{
+		{&fs.PathError{Op: "write", Err: syscall.ENOSPC}, true},
+		{syscall.EDQUOT, true},
+		{syscall.EIO, false},
+		{nil, false},
+	} {
+		if got := vfs.NoSpace(tc.err); got != tc.want {
+			t.Errorf("%v: got %t, want %t", tc.err, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package wlogtest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// Model knows what a shard was told, and checks what it says when it is opened
+// again. It belongs to one goroutine.
+type Model struct {
+	acked   []entry // every entry that Append returned an index for
+	doubt   *entry  // the one whose Append failed last
+	trimmed wlog.Index
+	safe    int // so many of acked are durable whatever happens
+	count   uint64
+	loses   bool
+}
+
+// entry is an entry; its contents follow from its number and size.
+type entry struct {
+	at     wlog.Index
+	number uint64
+	size   int
+}
+
+// Body returns what the n-th entry with that size says: always the same, and
+// different for each n unless it is shorter than that takes.
+func Body(n uint64, size int) []byte {
+	b := make([]byte, size)
+	rng := rand.New(rand.NewPCG(n, uint64(size)))
+	for i := 0; i < size; i += 8 {
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], rng.Uint64())
+		copy(b[i:], word[:])
+	}
+	return b
+}
+
+// Next returns an entry of that size to append.
+func (m *Model) Next(size int) []byte {
+	m.count++
+	return Body(m.count, size)
+}
+
+// Appended tells the model what came of appending what Next returned last.
+func (m *Model) Appended(at wlog.Index, size int, err error) error {
+	e := entry{at: at, number: m.count, size: size}
+	if err != nil {
+		m.doubt = &e
+		return nil
+	}
+	if n := len(m.acked); n > 0 && m.acked[n-1].at >= at {
+		return fmt.Errorf("append returned index %#x after %#x", at, m.acked[n-1].at)
+	}
+	m.acked = append(m.acked, e)
+	return nil
+}
+
+// Refused tells it that the entry was refused with ErrFull.
+func (m *Model) Refused() { m.count-- }
+
+// Trimmed tells it of a Trim.
+func (m *Model) Trimmed(before wlog.Index) { m.trimmed = max(m.trimmed, before) }
+
+// MayLose tells it that the last entries may be lost from now on, because they
+// were not synced when the power went.
+func (m *Model) MayLose() { m.loses = true }
+
+// Len returns how many entries there should be at least.
+func (m *Model) Len() int { return len(m.kept()) }
+
+// At returns the index of the i-th of them.
+func (m *Model) At(i int) wlog.Index { return m.kept()[i].at }
+
+func (m *Model) kept() []entry {
+	i := 0
+	for i < len(m.acked) && m.acked[i].at < m.trimmed {
+		i++
+	}
+	return m.acked[i:]
+}
+
+// Replay is one opening of the shard.
+type Replay struct {
+	m    *Model
+	next int  // of acked; -1 before the first entry
+	new  bool // the entry in doubt came
+}
+
+// Replay returns a replay; its Entry is for Open, its Done for when that has
+// returned without an error.
+func (m *Model) Replay() *Replay { return &Replay{m: m, next: -1} }
+
+// Entry checks an entry.
+func (r *Replay) Entry(at wlog.Index, body []byte) error {
+	if r.next < 0 {
+		if err := r.begin(at); err != nil {
+			return err
+		}
+	}
+	if r.next == len(r.m.acked) {
+		return r.last(at, body)
+	}
+	e := r.m.acked[r.next]
+	r.next++
+	return e.check(at, body)
+}
+
+// begin finds the first entry: what was trimmed may be there, but nothing may be
+// missing after it.
+func (r *Replay) begin(at wlog.Index) error {
+	kept := r.m.kept()
+	r.next = len(r.m.acked) - len(kept)
+	if len(kept) > 0 && at > kept[0].at {
+		return fmt.Errorf("replay begins with entry %#x, and %#x is missing", at, kept[0].at)
+	}
+	for r.next > 0 && r.m.acked[r.next-1].at >= at {
+		r.next--
+	}
+	return nil
+}
+
+// last checks what comes after everything that was acknowledged: the entry that
+// was in doubt, or nothing.
+func (r *Replay) last(at wlog.Index, body []byte) error {
+	d := r.m.doubt
+	if d == nil || r.new {
+		return fmt.Errorf("entry %#x with %d bytes was never acknowledged", at, len(body))
+	}
+	r.new = true
+	if n := len(r.m.acked); n > 0 && at <= r.m.acked[n-1].at {
+		return fmt.Errorf("entry %#x follows entry %#x", at, r.m.acked[n-1].at)
+	}
+	d.at = at
+	return d.check(at, body)
+}
+
+func (e entry) check(at wlog.Index, body []byte) error {
+	if at != e.at {
+		return fmt.Errorf("entry %d lies at %#x, want %#x", e.number, at, e.at)
+	}
+	if !bytes.Equal(body, Body(e.number, e.size)) {
+		return fmt.Errorf("entry %d at %#x has other contents than were appended", e.number, at)
+	}
+	return nil
+}
+
+// Done checks that all entries came, and takes for granted what was found: the
+// shard has an owner again, who made it durable.
+func (r *Replay) Done() error {
+	m := r.m
+	none := r.next < 0
+	if none {
+		r.next = len(m.acked) - len(m.kept())
+	}
+	if r.next < len(m.acked) && (!m.loses || r.next < m.safe) {
+		return fmt.Errorf("%d entries are missing from %#x on", len(m.acked)-r.next, m.acked[r.next].at)
+	}
+	if none {
+		r.next = 0
+	}
+	m.acked = m.acked[:r.next]
+	if r.new {
+		m.acked = append(m.acked, *m.doubt)
+	}
+	m.doubt, m.loses, m.safe = nil, false, len(m.acked)
+	return nil
+}
+
+// ReadBack checks that a part of every entry, chosen by rng, can be read.
+func (m *Model) ReadBack(t *testing.T, l wlog.Log, rng *rand.Rand) {
+	t.Helper()
+	for _, e := range m.kept() {
+		from := rng.IntN(e.size + 1)
+		p := make([]byte, rng.IntN(e.size-from+1))
+		if err := l.ReadAt(t.Context(), e.at, from, p); err != nil {
+			t.Fatalf("ReadAt(%#x, %d, %d bytes): %v", e.at, from, len(p), err)
+		}
+		if want := Body(e.number, e.size)[from:][:len(p)]; !bytes.Equal(p, want) {
+			t.Fatalf("ReadAt(%#x, %d, %d bytes): got other bytes than were appended", e.at, from, len(p))
+		}
+	}
+}
