@@ -1,0 +1,121 @@
+package journal
+
+import (
+	"testing"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+func TestExtentsCloseWhenTheyAreFull(t *testing.T) {
+	x := newExtents(100)
+	for i, want := range []uint32{1, 1, 2, 2, 3} {
+		if got := x.append(wlog.Index(i+1), 60); got != want {
+			t.Errorf("entry %d: in extent %d, want %d", i, got, want)
+		}
+	}
+	if got := x.current(); got != 3 || x.bytes != 300 {
+		t.Errorf("extent %d, %d bytes, want 3 and 300", got, x.bytes)
+	}
+}
+
+func TestOnlyADeadPrefixIsTrimmed(t *testing.T) {
+	x := newExtents(10)
+	for e := range uint32(4) {
+		x.add(Delta{e + 1, 5})
+		x.append(wlog.Index(10*(e+1)), 10)
+	}
+	steps := []struct {
+		dies   uint32
+		before wlog.Index
+	}{
+		{dies: 3},
+		{dies: 2},
+		{dies: 1, before: 31},
+		{dies: 4, before: 41},
+	}
+	for _, st := range steps {
+		x.free(Delta{st.dies, -5})
+		if before, ok := x.trim(); before != st.before || ok != (st.before != 0) {
+			t.Errorf("when extent %d died: trim before %d, %v, want %d", st.dies, before, ok, st.before)
+		}
+	}
+	if x.bytes != 0 || x.live != 0 || len(x.list) != 1 || x.current() != 5 {
+		t.Errorf("left: %d bytes, %d live, %d extents, the last %d", x.bytes, x.live, len(x.list), x.current())
+	}
+}
+
+// Between the reading of the current extent's number and the commit that uses
+// it, the extent may have filled up, died and been dropped.
+func TestALateRecordHoldsEverythingBehindIt(t *testing.T) {
+	x := newExtents(10)
+	early := x.current()
+	for i := range 3 {
+		x.append(wlog.Index(i+1), 10)
+	}
+	x.trim()
+	x.add(Delta{4, 5})
+	x.append(4, 10)
+	x.add(Delta{early, 5})
+	if before, ok := x.trim(); ok {
+		t.Errorf("trimmed before %d with a record in extent %d, which is to come", before, early)
+	}
+	x.append(5, 10)
+	x.free(Delta{4, -5})
+	if before, ok := x.trim(); ok {
+		t.Errorf("trimmed before %d under a live record", before)
+	}
+	x.free(Delta{early, -5})
+	if before, _ := x.trim(); before != 6 {
+		t.Errorf("trimmed before %d, want 6", before)
+	}
+}
+
+func TestWrongAccountsAreNoticed(t *testing.T) {
+	for name, wrong := range map[string]func(x *extents){
+		"an extent that is yet to come": func(x *extents) { x.add(Delta{2, 1}) },
+		"no extent":                     func(x *extents) { x.add(Delta{0, 1}) },
+		"freed twice":                   func(x *extents) { x.free(Delta{1, -6}) },
+		"freed where it never was":      func(x *extents) { x.free(Delta{2, -1}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newExtents(10)
+			x.add(Delta{1, 5})
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			wrong(&x)
+		})
+	}
+}
+
+func TestPlan(t *testing.T) {
+	tests := []struct {
+		name  string
+		sizes [][2]int64 // bytes and live bytes of the closed extents
+		slack int64
+		most  int64
+		want  uint32
+	}{
+		{name: "nothing there"},
+		{name: "within the slack", sizes: [][2]int64{{100, 1}, {100, 0}}, slack: 200},
+		{name: "live enough", sizes: [][2]int64{{100, 60}, {100, 60}}},
+		{name: "one old record", sizes: [][2]int64{{100, 1}, {100, 0}, {100, 0}, {100, 0}, {100, 0}}, slack: 200, most: 100, want: 4},
+		{name: "dead behind much that lives", sizes: [][2]int64{{100, 90}, {100, 90}, {100, 0}, {100, 0}, {100, 0}, {100, 0}}, most: 100, want: 1},
+		{name: "as much as may be moved", sizes: [][2]int64{{100, 50}, {100, 50}, {100, 50}, {100, 0}, {100, 0}}, most: 100, want: 2},
+		{name: "the first is moved whatever it holds", sizes: [][2]int64{{100, 90}, {100, 0}, {100, 0}}, most: 10, want: 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			x := newExtents(100)
+			for i, size := range tt.sizes {
+				x.add(Delta{x.current(), size[1]})
+				x.append(wlog.Index(i+1), int(size[0]))
+			}
+			if got := x.plan(tt.slack, tt.most); got != tt.want {
+				t.Errorf("got %d, want %d", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,181 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// memLog is a log that does as it is told. It is its own engine.
+type memLog struct {
+	mu      sync.Mutex // guards what follows
+	entries []stored
+	last    wlog.Index
+	appends int
+	closed  bool
+
+	gate    chan struct{}     // if not nil, every append takes one from it first
+	refuse  func(n int) error // asked at the n-th append, from 1
+	fits    func(size int) bool
+	lost    chan struct{}
+	trimmed func(before wlog.Index) error
+	forget  bool // keep no entries
+	written func(entry string)
+}
+
+type stored struct {
+	at    wlog.Index
+	entry []byte
+}
+
+var (
+	_ wlog.Log    = (*memLog)(nil)
+	_ wlog.Engine = (*memEngine)(nil)
+)
+
+type memEngine struct{ *memLog }
+
+func (e memEngine) Open(_ context.Context, _ uint32, fn func(wlog.Index, []byte) error) (wlog.Log, error) {
+	for _, st := range e.entries {
+		if err := fn(st.at, st.entry); err != nil {
+			return nil, err
+		}
+	}
+	return e.memLog, nil
+}
+
+func (e memEngine) Shards(context.Context) ([]uint32, error) { return []uint32{1}, nil }
+
+func (l *memLog) Append(ctx context.Context, entry []byte) (wlog.Index, error) {
+	if l.gate != nil {
+		select {
+		case <-l.gate:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.appends++
+	if l.refuse != nil {
+		if err := l.refuse(l.appends); err != nil {
+			return 0, err
+		}
+	}
+	if l.fits != nil && !l.fits(len(entry)) {
+		return 0, wlog.ErrFull
+	}
+	l.last += wlog.Index(len(entry) + wlog.HeaderSize)
+	if !l.forget {
+		l.entries = append(l.entries, stored{l.last, bytes.Clone(entry)})
+	}
+	if l.written != nil {
+		l.written(string(entry))
+	}
+	return l.last, nil
+}
+
+func (l *memLog) ReadAt(_ context.Context, at wlog.Index, off int, p []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i, ok := slices.BinarySearchFunc(l.entries, at, func(st stored, at wlog.Index) int { return int(st.at) - int(at) })
+	if !ok {
+		return wlog.ErrNoEntry
+	}
+	if off+len(p) > len(l.entries[i].entry) {
+		return wlog.ErrRange
+	}
+	copy(p, l.entries[i].entry[off:])
+	return nil
+}
+
+func (l *memLog) Trim(before wlog.Index) error {
+	l.mu.Lock()
+	l.entries = slices.DeleteFunc(l.entries, func(st stored) bool { return st.at < before })
+	l.mu.Unlock()
+	if l.trimmed == nil {
+		return nil
+	}
+	return l.trimmed(before)
+}
+
+func (l *memLog) Lost() <-chan struct{} { return l.lost }
+
+func (l *memLog) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	return nil
+}
+
+// bodies returns the entries there are.
+func (l *memLog) bodies() (out []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, st := range l.entries {
+		out = append(out, string(st.entry))
+	}
+	return out
+}
+
+func open(tb testing.TB, l *memLog, o Options) *Shard {
+	tb.Helper()
+	s, err := Open(tb.Context(), memEngine{l}, 1, func(uint32, wlog.Index, []byte) error { return nil }, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.Recovered(nil)
+	return s
+}
+
+// outcome of a commit.
+type outcome struct {
+	name string
+	at   wlog.Index
+	off  int
+	err  error
+}
+
+// history collects outcomes in the order they come in.
+type history struct {
+	mu  sync.Mutex // guards all
+	all []outcome
+}
+
+func (h *history) as(name string) Completer { return &entrant{h, name} }
+
+func (h *history) add(o outcome) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = append(h.all, o)
+}
+
+func (h *history) outcomes() []outcome {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.all)
+}
+
+// names of those that became durable.
+func (h *history) durable() (names []string) {
+	for _, o := range h.outcomes() {
+		if o.err == nil {
+			names = append(names, o.name)
+		}
+	}
+	return names
+}
+
+type entrant struct {
+	h    *history
+	name string
+}
+
+func (e *entrant) Durable(at wlog.Index, off int) { e.h.add(outcome{name: e.name, at: at, off: off}) }
+func (e *entrant) Failed(err error)               { e.h.add(outcome{name: e.name, err: err}) }
+
+func (e memEngine) Close() error { return nil }

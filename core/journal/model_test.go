@@ -1,0 +1,480 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// owner is what queues are to a shard: it has records in the log, settles them,
+// and moves them when asked to. Operations are "+id,padding;" and "-id;".
+type owner struct {
+	s      *Shard
+	extent map[int]uint32 // of the live records
+	size   map[int]int64
+	ops    map[int]string
+	ids    []int
+	next   int
+	asked  chan uint32
+	ledger *ledger // may be nil
+}
+
+func newOwner(t *testing.T, l *memLog, o Options) *owner {
+	t.Helper()
+	return newOwnerOf(t, memEngine{l}, o)
+}
+
+func newOwnerOf(t *testing.T, engine wlog.Engine, o Options) *owner {
+	t.Helper()
+	w := &owner{asked: make(chan uint32, 1)}
+	o.Reclaim = func(upTo uint32) {
+		select {
+		case <-w.asked:
+		default:
+		}
+		w.asked <- upTo
+	}
+	w.open(t, engine, o)
+	return w
+}
+
+// open replays the log and accounts for what it finds.
+func (w *owner) open(t *testing.T, engine wlog.Engine, o Options) {
+	t.Helper()
+	w.extent, w.size, w.ops, w.ids = map[int]uint32{}, map[int]int64{}, map[int]string{}, nil
+	s, err := Open(t.Context(), engine, 1, func(extent uint32, _ wlog.Index, ops []byte) error {
+		fold(string(ops), func(id int, op string) { w.extent[id], w.size[id], w.ops[id] = extent, int64(len(op)), op }, w.forget)
+		return nil
+	}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var live []Delta
+	for id := range w.extent {
+		live = append(live, Delta{w.extent[id], w.size[id]})
+		w.ids = append(w.ids, id)
+	}
+	slices.Sort(w.ids)
+	w.s = s
+	s.Recovered(live)
+}
+
+func (w *owner) forget(id int) {
+	delete(w.extent, id)
+	delete(w.size, id)
+	delete(w.ops, id)
+}
+
+// enqueue commits a record and accounts it to extent.
+func (w *owner) enqueue(extent uint32, padding int) (id int) {
+	w.next++
+	w.commit(w.write(nil, extent, w.next, padding))
+	w.ids = append(w.ids, w.next)
+	return w.next
+}
+
+type turn struct {
+	ops  strings.Builder
+	live []Delta
+}
+
+func (w *owner) write(tn *turn, extent uint32, id, padding int) *turn {
+	if tn == nil {
+		tn = new(turn)
+	}
+	op := fmt.Sprintf("+%d,%s;", id, strings.Repeat(".", padding))
+	tn.ops.WriteString(op)
+	w.extent[id], w.size[id], w.ops[id] = extent, int64(len(op)), op
+	tn.live = append(tn.live, Delta{extent, int64(len(op))})
+	return tn
+}
+
+// settle takes the record at place i of ids out.
+func (w *owner) settle(tn *turn, i int) *turn {
+	if tn == nil {
+		tn = new(turn)
+	}
+	id := w.ids[i]
+	fmt.Fprintf(&tn.ops, "-%d;", id)
+	tn.live = append(tn.live, Delta{w.extent[id], -w.size[id]})
+	w.forget(id)
+	w.ids = slices.Delete(w.ids, i, i+1)
+	return tn
+}
+
+func (w *owner) commit(tn *turn) {
+	var c Completer
+	if w.ledger != nil {
+		c = w.ledger.commit(tn.ops.String())
+	}
+	w.s.Commit([]byte(tn.ops.String()), tn.live, c)
+}
+
+// move does what Reclaim asked for, if it did.
+func (w *owner) move() (moved int) {
+	select {
+	case upTo := <-w.asked:
+		tn := new(turn)
+		for _, id := range w.ids {
+			if w.extent[id] > upTo {
+				continue
+			}
+			tn.live = append(tn.live, Delta{w.extent[id], -w.size[id]})
+			w.write(tn, w.s.Extent(), id, int(w.size[id])-len(fmt.Sprintf("+%d,;", id)))
+			moved++
+		}
+		w.commit(tn)
+	default:
+	}
+	return moved
+}
+
+// fold carries out operations.
+func fold(ops string, add func(id int, op string), remove func(id int)) {
+	for op := range strings.SplitAfterSeq(ops, ";") {
+		number, _, _ := strings.Cut(strings.Trim(op, "+-;"), ",")
+		id, _ := strconv.Atoi(number)
+		switch {
+		case strings.HasPrefix(op, "+"):
+			add(id, op)
+		case strings.HasPrefix(op, "-"):
+			remove(id)
+		}
+	}
+}
+
+// records is what entries amount to.
+type records map[int]string
+
+func (r records) fold(entry string) {
+	fold(entry, func(id int, op string) { r[id] = op }, func(id int) { delete(r, id) })
+}
+
+// However commits, appends, trims, moves and restarts fall, what is left of the
+// log always says the same as the whole of it would.
+func TestTrimmingNeverTakesALiveRecord(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { trimAtRandom(t, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func trimAtRandom(t *testing.T, rng *rand.Rand) {
+	t.Helper()
+	trims, rng2 := 0, rand.New(rand.NewPCG(rng.Uint64(), 2)) // for the shard's goroutine
+	l := &memLog{gate: make(chan struct{}, 10_000)}
+	ever := records{}
+	l.written = ever.fold
+	l.trimmed = func(before wlog.Index) error {
+		trims++
+		left := records{}
+		for _, e := range l.bodies() {
+			left.fold(e)
+		}
+		if !maps.Equal(left, ever) {
+			return fmt.Errorf("trimming before %d took a live record", before)
+		}
+		return nil
+	}
+	w := newOwner(t, l, Options{
+		Extent: int64(50 + rng.IntN(500)),
+		Entry:  100 + rng.IntN(400),
+		Slack:  int64(100 + rng.IntN(1000)),
+		OnFailed: func(err error) {
+			t.Error(err)
+		},
+	})
+	l.fits = func(n int) bool { return n <= 20 || n/20 != rng2.IntN(20) } // sometimes only less fits
+	many := 5 + rng.IntN(100)                                             // records, about
+	old := w.s.Extent()
+	for range 3000 {
+		w.act(rng, many, old)
+		switch rng.IntN(100) {
+		case 0:
+			old = w.s.Extent()
+		case 1:
+			time.Sleep(time.Duration(rng.IntN(2000)) * time.Millisecond)
+		case 2, 3, 4, 5, 6:
+			w.move()
+		}
+		if rng.IntN(200) == 0 {
+			w.restart(t, l)
+			old = w.s.Extent()
+		}
+		for range rng.IntN(3) {
+			l.gate <- struct{}{}
+		}
+		if rng.IntN(3) == 0 {
+			synctest.Wait()
+		}
+	}
+	w.finish(t, l)
+	if trims < 10 {
+		t.Errorf("trimmed %d times: that tests little", trims)
+	}
+}
+
+// act does one thing that a queue might do.
+func (w *owner) act(rng *rand.Rand, many int, old uint32) {
+	n := len(w.ids)
+	switch {
+	case rng.IntN(2*many) >= n && rng.IntN(10) == 0:
+		w.enqueue(old, rng.IntN(60)) // in a turn that began long ago
+	case rng.IntN(2*many) >= n:
+		w.enqueue(w.s.Extent(), rng.IntN(60))
+	case rng.IntN(4) == 0: // dead-letter
+		tn := w.settle(nil, rng.IntN(n))
+		w.next++
+		w.commit(w.write(tn, w.s.Extent(), w.next, rng.IntN(60)))
+		w.ids = append(w.ids, w.next)
+	default: // mostly the oldest
+		w.commit(w.settle(nil, min(rng.IntN(n), rng.IntN(n), rng.IntN(n))))
+	}
+}
+
+func (w *owner) restart(t *testing.T, l *memLog) {
+	t.Helper()
+	for range 5000 - len(l.gate) {
+		l.gate <- struct{}{}
+	}
+	if err := errors.Join(w.s.Sync(), w.s.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for len(l.gate) > 0 {
+		<-l.gate
+	}
+	before := maps.Clone(w.size)
+	w.open(t, memEngine{l}, w.s.o)
+	if !maps.Equal(before, w.size) {
+		t.Fatalf("after a restart there are %d records, want %d", len(w.size), len(before))
+	}
+}
+
+// finish settles everything and expects the log to shrink to next to nothing.
+func (w *owner) finish(t *testing.T, l *memLog) {
+	t.Helper()
+	for len(w.ids) > 0 {
+		w.commit(w.settle(nil, 0))
+	}
+	for range 5000 {
+		l.gate <- struct{}{}
+	}
+	if err := w.s.Sync(); err != nil {
+		t.Error(err)
+	}
+	st := w.s.Stats()
+	if st.Live != 0 || st.Extents != 1 || st.LogBytes >= w.s.o.Extent {
+		t.Errorf("with nothing live there are %+v", st)
+	}
+	if err := w.s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The bound the product promises is twice the live bytes and 256 MiB, of which
+// the segments' granularity takes its part. Here a KiB stands for a MiB.
+func TestTheLogIsBounded(t *testing.T) {
+	const kib = 1 << 10
+	tests := []struct {
+		name  string
+		old   int                      // bytes of records that stay for good
+		lives func(rng *rand.Rand) int // how many more records a new one outlives
+		slow  int                      // steps between the owner's answers; 0 = it answers at once
+	}{
+		{name: "no record stays", lives: func(*rand.Rand) int { return 20 }},
+		{name: "one stays", old: 60, lives: func(*rand.Rand) int { return 20 }},
+		{name: "a backlog stays", old: 300 * kib, lives: func(*rand.Rand) int { return 20 }},
+		{name: "a large backlog stays", old: 2000 * kib, lives: func(*rand.Rand) int { return 20 }},
+		{name: "moving is slow", old: 300 * kib, lives: func(*rand.Rand) int { return 20 }, slow: 5000},
+		{name: "lives differ widely", lives: func(rng *rand.Rand) int { return 1 + int(1000*rng.ExpFloat64()) }},
+		{name: "lives differ widely over a backlog", old: 500 * kib, lives: func(rng *rand.Rand) int { return 1 + int(1000*rng.ExpFloat64()) }},
+		{name: "one in a hundred lives long", lives: func(rng *rand.Rand) int {
+			if rng.IntN(100) == 0 {
+				return 20_000
+			}
+			return 5
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { flood(t, tt.old, tt.slow, tt.lives) })
+		})
+	}
+}
+
+func flood(t *testing.T, old, slow int, lives func(*rand.Rand) int) {
+	t.Helper()
+	const kib, steps = 1 << 10, 30_000
+	l := &memLog{forget: true}
+	w := newOwner(t, l, Options{Extent: 16 * kib, Entry: 4 * kib, Pending: 16 * kib, Slack: 16 * kib})
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range (old + 59) / 60 {
+		w.enqueue(w.s.Extent(), 50)
+		if w.s.Behind() != nil {
+			synctest.Wait()
+		}
+	}
+	dies := map[int][]int{} // step → records
+	worst, moved, incoming := int64(0), 0, 0
+	for step := range steps {
+		if w.s.Behind() == nil {
+			id := w.enqueue(w.s.Extent(), rng.IntN(100))
+			incoming++
+			dies[step+lives(rng)] = append(dies[step+lives(rng)], id)
+		}
+		for _, id := range dies[step] {
+			if i, ok := slices.BinarySearch(w.ids, id); ok {
+				w.commit(w.settle(nil, i))
+			}
+		}
+		delete(dies, step)
+		if step%max(slow, 1) == 0 {
+			moved += w.move()
+		}
+		if step%8 == 0 {
+			synctest.Wait()
+			st := w.s.Stats()
+			worst = max(worst, st.LogBytes-2*st.Live)
+		}
+	}
+	st := w.s.Stats()
+	t.Logf("at worst twice the live bytes and %d KiB; %d records came in, %d were moved; at the end %d KiB for %d KiB", worst/kib, incoming, moved, st.LogBytes/kib, st.Live/kib)
+	if worst > 64*kib {
+		t.Errorf("the log grew to twice the live bytes and %d KiB, want at most 64", worst/kib)
+	}
+	if slow == 0 && incoming < steps*9/10 {
+		t.Errorf("publishers had to wait in %d of %d steps", steps-incoming, steps)
+	}
+	if err := w.s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// An owner that does not answer is asked again after a second, not more often.
+func TestReclaimIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{}
+		w := newOwner(t, l, Options{Extent: 100, Slack: 200})
+		w.enqueue(1, 10)
+		fill := func() {
+			for range 50 {
+				w.s.Commit(make([]byte, 20), nil, nil)
+				synctest.Wait()
+			}
+		}
+		fill()
+		fill()
+		if got := w.s.Stats().Reclaims; got != 1 {
+			t.Errorf("asked %d times at once, want once", got)
+		}
+		time.Sleep(patience)
+		synctest.Wait()
+		if got := w.s.Stats().Reclaims; got != 2 {
+			t.Errorf("asked %d times in a second, want twice", got)
+		}
+		if w.move() != 1 {
+			t.Error("it was not asked to move the one record there is")
+		}
+		synctest.Wait()
+		if st := w.s.Stats(); st.LogBytes > 300 || st.Reclaims != 2 {
+			t.Errorf("afterwards: %+v", st)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := w.s.Stats().Reclaims; got != 2 {
+			t.Errorf("asked again with nothing left to gain")
+		}
+	})
+}
+
+// With little space left, one old record must not hold what died behind it; but
+// a backlog is not moved, as that would take the space that settles need.
+func TestLittleSpaceIsNotSpentOnMoving(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		padding int
+		asked   uint64
+	}{
+		{"one small record at the front", 10, 1},
+		{"a large record at the front", 500, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newOwner(t, &memLog{}, Options{Extent: 1000, Slack: 100_000})
+				w.enqueue(1, tt.padding)
+				for range 50 {
+					w.s.Commit(make([]byte, 100), nil, nil)
+					synctest.Wait()
+				}
+				w.s.Low(true)
+				synctest.Wait()
+				if st := w.s.Stats(); st.Reclaims != tt.asked || !st.Low || w.s.Behind() == nil {
+					t.Errorf("asked to move %d times, want %d; %+v", st.Reclaims, tt.asked, st)
+				}
+				w.move()
+				behind := w.s.Behind()
+				w.s.Low(false)
+				<-behind
+				synctest.Wait()
+				if got := w.s.Stats().LogBytes < 1500; got != (tt.asked == 1) {
+					t.Errorf("%d bytes are left", w.s.Stats().LogBytes)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsTrimmedBeforeRecovered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{}
+		first := open(t, l, Options{})
+		for i := range 10 {
+			first.Commit(fmt.Appendf(nil, "+%d,;", i), nil, nil)
+			synctest.Wait()
+		}
+		var at []string
+		o := Options{Extent: 8, Slack: 1, Reclaim: func(uint32) { t.Error("reclaims") }}
+		s, err := Open(t.Context(), memEngine{l}, 1, func(extent uint32, i wlog.Index, ops []byte) error {
+			at = append(at, fmt.Sprintf("%d:%s", extent, ops))
+			return nil
+		}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "1:+0,; 1:+1,; 2:+2,; 2:+3,; 3:+4,;"; strings.Join(at[:5], " ") != want {
+			t.Errorf("replayed %v, want %v", at[:5], want)
+		}
+		if got := s.Extent(); got != 6 {
+			t.Errorf("commits go to extent %d, want 6", got)
+		}
+		s.Commit([]byte("-0;-1;-2;"), nil, nil)
+		synctest.Wait()
+		if got := len(l.bodies()); got != 11 {
+			t.Errorf("%d entries left, want all 11", got)
+		}
+		s.Recovered([]Delta{{3, 20}, {4, 20}, {5, 20}})
+		synctest.Wait()
+		if got := len(l.bodies()); got != 7 {
+			t.Errorf("%d entries left, want the 7 from the third extent on", got)
+		}
+	})
+}
+
+func TestOpenSaysWhy(t *testing.T) {
+	broken := errors.New("no such operation")
+	l := &memLog{entries: []stored{{1, []byte("x")}}}
+	_, err := Open(t.Context(), memEngine{l}, 7, func(uint32, wlog.Index, []byte) error { return broken }, Options{})
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "shard 7") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,162 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// run is the shard's goroutine: it appends batch after batch until there are
+// none, and ends.
+func (s *Shard) run() {
+	for b := s.next(nil); b != nil; b = s.next(b) {
+		at, err := s.append(b)
+		due := s.finish(b, at, err)
+		b.complete(at, err)
+		s.carryOut(due)
+	}
+}
+
+// next gives done back and takes the next batch. Without one the shard rests.
+func (s *Shard) next(done *batch) *batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if done != nil {
+		s.gather.give(done)
+	}
+	b := s.gather.take()
+	if b == nil {
+		s.gather.rest()
+		s.running = false
+		s.resting.Broadcast()
+	}
+	return b
+}
+
+// append appends the batch's entry, if it has one. While the log is full it tries
+// with fewer commits, and, when one alone does not fit, again and again.
+func (s *Shard) append(b *batch) (at wlog.Index, err error) {
+	if s.broken != nil {
+		return 0, s.broken
+	}
+	if len(b.entry) == 0 {
+		return 0, s.lost()
+	}
+	at, err = s.log.Append(s.ctx, b.entry)
+	for errors.Is(err, wlog.ErrFull) && (s.shorten(b) || s.pause()) {
+		at, err = s.log.Append(s.ctx, b.entry)
+	}
+	s.setFull(false)
+	if err != nil {
+		return 0, fmt.Errorf("journal: append: %w", err)
+	}
+	return at, nil
+}
+
+// lost returns an error if the log is lost.
+func (s *Shard) lost() error {
+	select {
+	case <-s.log.Lost():
+		return fmt.Errorf("journal: %w", wlog.ErrLost)
+	default:
+		return nil
+	}
+}
+
+// shorten puts part of the batch back into the line, if it can be divided.
+func (s *Shard) shorten(b *batch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gather.shorten(b)
+}
+
+// pause waits before the next attempt. It reports false when there is to be none.
+func (s *Shard) pause() bool {
+	const interval = 100 * time.Millisecond
+	s.setFull(true)
+	select {
+	case <-time.After(interval):
+		return true
+	case <-s.closing:
+		return false
+	}
+}
+
+func (s *Shard) setFull(full bool) {
+	if s.full == full {
+		return // nobody else changes it
+	}
+	s.mu.Lock()
+	s.full = full
+	s.pace()
+	s.mu.Unlock()
+	if s.o.OnFull != nil {
+		s.o.OnFull(full)
+	}
+}
+
+// due is what an append made necessary.
+type due struct {
+	trim   bool
+	before wlog.Index // where to trim to
+	upTo   uint32     // what to ask Reclaim for; 0 = nothing
+}
+
+// finish accounts for a batch that was appended, or was not.
+func (s *Shard) finish(b *batch, at wlog.Index, err error) (d due) {
+	if err != nil {
+		s.fail(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending -= int64(len(b.entry))
+	if err != nil {
+		return due{}
+	}
+	if len(b.entry) > 0 {
+		s.stats.Appends++
+		s.stats.Bytes += uint64(len(b.entry))
+		s.extents.append(at, len(b.entry))
+		s.extent.Store(s.extents.current())
+	}
+	for _, f := range b.freed {
+		s.extents.free(f)
+	}
+	if s.recovered {
+		d.before, d.trim = s.extents.trim()
+		d.upTo = s.reclaim()
+	}
+	s.pace()
+	return d
+}
+
+// fail ends the shard, once: nothing is appended or trimmed any more.
+func (s *Shard) fail(err error) {
+	if s.broken != nil {
+		return
+	}
+	s.mu.Lock()
+	s.broken, s.err = err, err
+	s.round.end()
+	s.pace()
+	s.mu.Unlock()
+	close(s.failed)
+	if s.o.OnFailed != nil {
+		s.o.OnFailed(err)
+	}
+}
+
+// carryOut does what finish found due.
+func (s *Shard) carryOut(d due) {
+	if d.trim {
+		if err := s.log.Trim(d.before); err != nil {
+			s.fail(fmt.Errorf("journal: trim: %w", err))
+			return
+		}
+	}
+	if d.upTo != 0 {
+		s.o.Reclaim(d.upTo)
+	}
+}

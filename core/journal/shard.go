@@ -1,0 +1,205 @@
+// Package journal stands between the turns of queues and the log. Queues commit
+// operations and go on; whatever arrives while one append is in flight becomes
+// the next entry, so that one flush serves them all. The journal also knows
+// which part of the log is still needed, trims the rest, and asks for what is
+// live to be moved when too little of the log is.
+//
+// Operations are opaque bytes here: queues write them, and read them again when
+// the log is replayed.
+package journal
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// ErrClosed is what becomes of operations committed after Close.
+var ErrClosed = errors.New("journal: closed")
+
+// Completer is told what became of a commit: one of its methods is called, once.
+// The calls come from the shard's goroutine, one at a time and in the order of
+// the commits. They must not block, and may call Commit but neither Sync nor
+// Close.
+type Completer interface {
+	// Durable says that the operations survive. They begin off bytes into the
+	// entry at index at, which says nothing when there were none.
+	Durable(at wlog.Index, off int)
+	// Failed says that the shard failed or was closed before that was certain.
+	// The operations may survive nevertheless.
+	Failed(err error)
+}
+
+// Shard is one log and all that is committed to it. Any goroutine may call its
+// methods. With nothing to append it has no goroutine.
+type Shard struct {
+	log     wlog.Log
+	most    int // bytes an entry can have at all
+	o       Options
+	ctx     context.Context // of appends; ends when Close waits no longer
+	cancel  context.CancelFunc
+	work    func()        // run, bound once: starting it must not allocate
+	failed  chan struct{} // closed when the log has failed
+	closing chan struct{} // closed by Close
+
+	extent atomic.Uint32                 // extents.current(), for all to read
+	behind atomic.Pointer[chan struct{}] // what Behind returns; changed under mu
+
+	broken error // why the log is at its end; run changes it, under mu
+
+	mu        sync.Mutex // guards what follows
+	resting   *sync.Cond // signalled when running becomes false
+	running   bool       // run is
+	gather    gather
+	extents   extents
+	recovered bool  // live bytes are known: trimming is safe
+	err       error // why commits are refused; nil while they are taken
+	low, full bool  // see Low and OnFull; full is changed by run only
+	pending   int64 // bytes committed and not yet durable
+	round     round
+	stats     Stats
+}
+
+// Commit has ops appended to the log, in one entry, after everything that was
+// committed before. It waits for nothing and keeps neither ops nor live; c, if
+// not nil, hears when they are durable. Empty ops are durable when everything
+// committed before is. More than wlog.MaxEntry bytes are refused, and live then
+// does not count.
+//
+// live says how the live bytes change. What becomes live counts at once, in the
+// extent that Extent named at some time before; what is no longer needed is
+// taken off when ops are durable, so that the record of an expired message, say,
+// outlasts the writing of the one that dead-letters it.
+func (s *Shard) Commit(ops []byte, live []Delta, c Completer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		s.refuse(c, s.err)
+		return
+	}
+	if len(ops) > s.most {
+		s.refuse(c, wlog.ErrTooLarge)
+		return
+	}
+	for _, d := range live {
+		if d.Bytes > 0 {
+			s.extents.add(d)
+		}
+	}
+	s.gather.batch(len(ops)).put(ops, live, c)
+	s.pending += int64(len(ops))
+	s.stats.Commits++
+	s.pace()
+	s.start()
+}
+
+// refuse has c told why its commit was not taken. The caller holds mu.
+func (s *Shard) refuse(c Completer, why error) {
+	if c == nil {
+		return
+	}
+	s.gather.batch(0).refuse(c, why)
+	s.start()
+}
+
+// start sees to it that somebody works off the line. The caller holds mu.
+func (s *Shard) start() {
+	if !s.running {
+		s.running = true
+		go s.work()
+	}
+}
+
+// Extent returns the extent that operations committed from now on are accounted
+// to; they may lie in a later one. Extents are numbered from 1, anew in every
+// process.
+func (s *Shard) Extent() uint32 { return s.extent.Load() }
+
+// ReadAt fills p with what lies off bytes into the entry at index at. The entry
+// must be durable and hold something live. It may be called at any time, from
+// any goroutine.
+func (s *Shard) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
+	return s.log.ReadAt(ctx, at, off, p)
+}
+
+// Behind returns nil, or, while the log does not keep up, a channel that is
+// closed when it does. Whoever brings new messages waits for it before the next
+// ones; whoever settles does not, as that is what makes room.
+func (s *Shard) Behind() <-chan struct{} {
+	if c := s.behind.Load(); c != nil {
+		return *c
+	}
+	return nil
+}
+
+// Lost returns a channel that is closed when the log has come to its end by
+// itself: another owner took it over, say. A shard that is at rest finds out
+// when the next commit comes; Sync is enough of one.
+func (s *Shard) Lost() <-chan struct{} { return s.log.Lost() }
+
+// Sync waits until everything committed so far is durable.
+func (s *Shard) Sync() error {
+	b := make(barrier, 1)
+	s.Commit(nil, nil, b)
+	return <-b
+}
+
+type barrier chan error
+
+func (b barrier) Durable(wlog.Index, int) { b <- nil }
+func (b barrier) Failed(err error)        { b <- err }
+
+// Failed returns a channel that is closed when the log has failed.
+func (s *Shard) Failed() <-chan struct{} { return s.failed }
+
+// Err returns why commits are refused, nil while they are taken.
+func (s *Shard) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close refuses further commits, waits until those that were taken are durable,
+// and closes the log. When ctx ends first, or the disk is full, what is left
+// fails.
+func (s *Shard) Close(ctx context.Context) error {
+	if !s.shut() {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, s.cancel)
+	defer stop()
+	broken := s.rest()
+	s.cancel()
+	return errors.Join(broken, s.log.Close())
+}
+
+// shut ends the taking of commits. It reports false if that was done before.
+func (s *Shard) shut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closing:
+		return false
+	default:
+	}
+	close(s.closing)
+	if s.err == nil {
+		s.err = ErrClosed
+	}
+	s.round.end()
+	s.pace()
+	return true
+}
+
+// rest waits until the line is worked off and returns the log's failure.
+func (s *Shard) rest() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.running {
+		s.resting.Wait()
+	}
+	return s.broken
+}
