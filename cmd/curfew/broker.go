@@ -1,27 +1,101 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
-	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// newBroker makes the AMQP server of a configuration. It does not listen yet.
-func newBroker(s setup) (broker, error) {
+// node is the AMQP server and what it keeps on disk.
+type node struct {
+	*wire.Server
+	store *store.Store
+}
+
+var _ broker = (*node)(nil)
+
+// newBroker opens the data directory of a configuration, which may take a while, and makes the AMQP server of it. It does not
+// listen yet.
+func newBroker(ctx context.Context, s setup) (broker, error) {
 	users, err := auth.Default()
 	if err != nil {
 		return nil, err
 	}
 	clock := queue.NewClock()
-	root := vhost.New(vhost.Config{Name: "/", Chain: s.chain, Clock: clock, Log: s.log})
+	kept, err := openStore(ctx, s, clock)
+	if err != nil {
+		return nil, fmt.Errorf("data.dir %s: %w", s.Data.Dir, err)
+	}
+	server, err := wire.New(wireOptions(s, users, kept, clock))
+	if err != nil {
+		return nil, errors.Join(err, kept.Close(ctx))
+	}
+	return &node{server, kept}, nil
+}
+
+func openStore(ctx context.Context, s setup, clock queue.Clock) (*store.Store, error) {
+	dir, err := vfs.Make(s.Data.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if s.bodies > 0 {
+		if err := queue.SpillTo(s.Data.Dir, int64(min(s.bodies, 1<<62))); err != nil {
+			return nil, err
+		}
+	}
+	return store.Open(ctx, store.Options{
+		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Chain: s.chain, Clock: clock, Log: s.log,
+	})
+}
+
+// Alarms implements [broker].
+func (n *node) Alarms() []string { return append(n.Server.Alarms(), n.store.Alarms()...) }
+
+const (
+	// flushTime is how long the data directory gets to be closed after the connections, even if those took all their time.
+	flushTime = 5 * time.Second
+	// unwindTime is how long connections that were cut off may still do what they are at, before it is taken that they wait
+	// for a disk that is full.
+	unwindTime = time.Second
+)
+
+// Shutdown implements [broker].
+func (n *node) Shutdown(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- n.Server.Shutdown(ctx) }()
+	select {
+	case err := <-ended:
+		ended <- err
+	case <-after(ctx, unwindTime):
+	}
+	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+	defer cancel()
+	err := n.store.Close(flush) // whoever waits for it is told that it failed
+	return errors.Join(<-ended, err)
+}
+
+// after returns what is closed some time after ctx is done.
+func after(ctx context.Context, d time.Duration) <-chan struct{} {
+	c := make(chan struct{})
+	context.AfterFunc(ctx, func() { time.AfterFunc(d, func() { close(c) }) })
+	return c
+}
+
+func wireOptions(s setup, users *auth.Store, kept *store.Store, clock queue.Clock) wire.Options {
 	c := s.Config
-	return wire.New(wire.Options{
+	return wire.Options{
 		AMQP: c.Listen.AMQP, AMQPS: c.Listen.AMQPS,
 		TLS: wire.TLS{
 			Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA,
@@ -30,7 +104,7 @@ func newBroker(s setup) (broker, error) {
 		Session: session.Options{
 			Product: c.Compat.Product, Version: c.Compat.Version, ClusterName: clusterName(),
 			Users:  users,
-			VHosts: func(name string) (*vhost.VHost, bool) { return root, name == root.Name() },
+			VHosts: kept.VHost,
 
 			ChannelMax: uint16(c.Limits.Channels), FrameMax: int(c.Limits.FrameMax), MessageMax: int(c.Limits.MessageSize),
 			Heartbeat: uint16(c.Limits.Heartbeat / time.Second), Connections: c.Limits.Connections,
@@ -40,7 +114,15 @@ func newBroker(s setup) (broker, error) {
 		Clock:            clock,
 		HandshakeTimeout: c.Limits.HandshakeTimeout,
 		MemoryLimit:      int64(min(s.watermark, 1<<62)),
-	})
+		DiskFull:         kept.Full,
+	}
+}
+
+func durability(d config.Durability) seg.Durability {
+	if d == config.Flush {
+		return seg.Flush
+	}
+	return seg.Fsync
 }
 
 func tlsVersion(s string) uint16 {

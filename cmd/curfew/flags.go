@@ -13,8 +13,9 @@ import (
 // flags are the flags of a command, and the texts of its help page.
 type flags struct {
 	*flag.FlagSet
-	about string // below the usage line
-	more  string // below the flags
+	about    string   // below the usage line
+	operands []string // what follows the flags, by the names that the usage line has
+	more     string   // below the flags
 }
 
 func newFlags(command, about string) *flags {
@@ -24,7 +25,7 @@ func newFlags(command, about string) *flags {
 	return f
 }
 
-// parse reads args, which hold flags only. When done, the command has nothing
+// parse reads args. When done, the command has nothing
 // left to do but to exit with code: help was asked for, or the call is wrong.
 func (a *app) parse(f *flags, args []string) (code int, done bool) {
 	err := f.Parse(args)
@@ -34,8 +35,10 @@ func (a *app) parse(f *flags, args []string) (code int, done bool) {
 		return exitOK, true
 	case err != nil:
 		return a.misuse(f.Name(), f.problem(err)), true
-	case f.NArg() > 0:
-		return a.misuse(f.Name(), fmt.Sprintf("unexpected argument %q", f.Arg(0))), true
+	case f.NArg() > len(f.operands):
+		return a.misuse(f.Name(), fmt.Sprintf("unexpected argument %q", f.Arg(len(f.operands)))), true
+	case f.NArg() < len(f.operands):
+		return a.misuse(f.Name(), f.operands[f.NArg()]+" is missing"), true
 	}
 	return exitOK, false
 }
@@ -69,10 +72,15 @@ func (f *flags) names() []string {
 
 func (f *flags) writeHelp(w io.Writer) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  curfew %s", f.about, f.Name())
+	flags := ""
 	if len(f.names()) > 0 {
-		fmt.Fprint(w, " [FLAGS]\n\nFlags:")
+		fmt.Fprint(w, " [FLAGS]")
+		flags = "\n\nFlags:"
 	}
-	fmt.Fprintln(w)
+	for _, o := range f.operands {
+		fmt.Fprint(w, " ", o)
+	}
+	fmt.Fprintln(w, flags)
 	f.VisitAll(func(d *flag.Flag) {
 		placeholder, usage := flag.UnquoteUsage(d)
 		if b, ok := d.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {

@@ -1,7 +1,8 @@
-// Command curfew is the broker and its tools: serve, config, bench, version.
+// Command curfew is the broker and its tools: serve, config, log, bench, version.
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -36,7 +37,7 @@ type app struct {
 	stdout, stderr io.Writer
 	environ        []string
 	signals        chan os.Signal // serve also has the process's signals sent here
-	newBroker      func(setup) (broker, error)
+	newBroker      func(context.Context, setup) (broker, error)
 }
 
 // command is what the first word of a command line selects.
@@ -49,6 +50,7 @@ func commands() []command {
 	return []command{
 		{"serve", "run the broker", (*app).serve},
 		{"config", "print the effective configuration, with the source of each value", (*app).printConfig},
+		{"log", "read a data directory offline: verify it, or print what it holds", (*app).log},
 		{"bench", "put load on an AMQP broker and measure it", (*app).bench},
 		{"version", "print the version", (*app).printVersion},
 		{"help", `explain a command, as in "curfew help serve"`, (*app).help},

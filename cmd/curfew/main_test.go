@@ -9,7 +9,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asBroker) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // invoke runs a command line as main does.
 func invoke(args ...string) (code int, stdout, stderr string) {
@@ -155,7 +160,7 @@ func TestConfigErrors(t *testing.T) {
 			"several", "limits:\n  frame-max: 1\nplugins:\n  ttl:\n    max: 1ns\n  wasm: {}\n", nil,
 			"curfew config: the configuration has 3 errors:\n" +
 				"  limits.frame-max: \"1\" is out of range; accepted: 4KiB to 16MiB (file x.yaml:2)\n" +
-				"  plugins.ttl.max: 1ns is out of range; accepted are 0 (no ceiling) and whole milliseconds from 1ms (file x.yaml:5)\n" +
+				"  plugins.ttl.max: 1ns is out of range; accepted are 0s (no limit) and whole milliseconds from 1ms (file x.yaml:5)\n" +
 				"  plugins.wasm: unknown plugin; known plugins: ttl, maxlength, deadletter, expires (file x.yaml:6)\n",
 		},
 		{

@@ -35,6 +35,7 @@ type broker interface {
 type setup struct {
 	configuration
 	watermark uint64 // bytes of memory above which publishers are blocked; 0 = never
+	bodies    uint64 // bytes of memory above which message bodies go to disk; 0 = never
 	log       *slog.Logger
 }
 
@@ -62,11 +63,18 @@ func (a *app) serve(args []string) int {
 	defer signal.Stop(a.signals)
 
 	s := &service{running: c, load: load, level: level, log: log}
-	if err := s.start(a.newBroker); err != nil {
+	sig, err := s.startUnless(a.signals, a.newBroker)
+	switch {
+	case err != nil && sig != nil:
+		log.Info("stopped before it was ready", "signal", sig.String(), "error", err)
+		return exitOK
+	case err != nil:
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			log.Error("the broker cannot start", "error", line)
 		}
 		return exitFailure
+	case sig != nil:
+		return s.stop(sig, a.signals)
 	}
 	return s.run(a.signals)
 }

@@ -31,7 +31,7 @@ var _ broker = (*fake)(nil)
 
 func newFake() *fake { return &fake{shutdown: make(chan struct{}), release: make(chan struct{})} }
 
-func (f *fake) open(s setup) (broker, error) {
+func (f *fake) open(_ context.Context, s setup) (broker, error) {
 	f.setup = s
 	return f, nil
 }
@@ -282,7 +282,7 @@ func TestAddressesInUse(t *testing.T) {
 func TestBrokerCannotStart(t *testing.T) {
 	p := launch(t, newFake(), local)
 	p.stop()
-	a := &app{stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 1), newBroker: func(setup) (broker, error) { return nil, errors.New("no") }}
+	a := &app{stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 1), newBroker: func(context.Context, setup) (broker, error) { return nil, errors.New("no") }}
 	p.lines = make(chan record, 100)
 	if code := a.run([]string{"serve", "--config", p.file()}); code != exitFailure {
 		t.Errorf("exit status %d, want %d", code, exitFailure)
@@ -351,5 +351,28 @@ func TestPanicLog(t *testing.T) {
 		if n, ok := p.due(tt.at, now); n != tt.unlogged || ok != tt.ok {
 			t.Errorf("%d: due = %d, %v, want %d, %v", i, n, ok, tt.unlogged, tt.ok)
 		}
+	}
+}
+
+// A signal while the broker recovers breaks that off, which is no failure.
+func TestSignalWhileStarting(t *testing.T) {
+	p := &process{t: t, lines: make(chan record, 100), dir: t.TempDir()}
+	writeFile(t, p.file(), local)
+	starting := make(chan struct{})
+	a := &app{stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 4), newBroker: func(ctx context.Context, _ setup) (broker, error) {
+		close(starting)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	go func() {
+		<-starting
+		a.signals <- syscall.SIGHUP
+		a.signals <- os.Interrupt
+	}()
+	if code := a.run([]string{"serve", "--config", p.file()}); code != exitOK {
+		t.Errorf("exit status %d", code)
+	}
+	if r := p.wait("stopped before it was ready"); r["signal"] != "interrupt" {
+		t.Errorf("got %v", r)
 	}
 }

@@ -34,17 +34,40 @@ type service struct {
 	draining atomic.Bool
 }
 
+// startUnless is start, which may take long if there is much to recover. A signal that arrives meanwhile and wants the broker
+// to end breaks it off, if it is not too late, and is returned.
+func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.Context, setup) (broker, error)) (end os.Signal, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	started := make(chan error, 1)
+	go func() { started <- s.start(ctx, newBroker) }()
+	for {
+		select {
+		case err := <-started:
+			return end, err
+		case sig := <-signals:
+			if sig != syscall.SIGHUP { // there is nothing yet to be reloaded
+				end = sig
+				cancel()
+			}
+		}
+	}
+}
+
 // start opens every listener, or none. The error joins what is wrong with each.
-func (s *service) start(newBroker func(setup) (broker, error)) error {
+func (s *service) start(ctx context.Context, newBroker func(context.Context, setup) (broker, error)) error {
 	var err error
-	s.broker, err = newBroker(setup{configuration: s.running, watermark: s.watermark(), log: s.log})
+	total := machineMemory(os.DirFS("/"))
+	s.broker, err = newBroker(ctx, setup{
+		configuration: s.running, watermark: s.watermark(total), bodies: s.running.Memory.Bodies.Of(total), log: s.log,
+	})
 	if err != nil {
 		return err
 	}
 	s.apiEnded = make(chan error, 1)
 	api, err := s.listenAPI()
-	if err := errors.Join(s.broker.Start(context.Background()), err); err != nil {
-		return errors.Join(hinted(err), s.undo(api))
+	if err := errors.Join(s.broker.Start(ctx), err); err != nil {
+		return errors.Join(hinted(err), s.undo(ctx, api))
 	}
 	s.logAddresses()
 	if api != nil {
@@ -70,11 +93,11 @@ func (s *service) listenAPI() (net.Listener, error) {
 }
 
 // undo closes what start opened before something went wrong.
-func (s *service) undo(api net.Listener) error {
+func (s *service) undo(ctx context.Context, api net.Listener) error {
 	if api != nil {
 		_ = api.Close() // nothing was accepted from it
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	return s.broker.Shutdown(ctx)
 }
@@ -100,10 +123,9 @@ func (s *service) logAddresses() {
 	}
 }
 
-// watermark returns limits.memory-watermark in bytes.
-func (s *service) watermark() uint64 {
+// watermark returns limits.memory-watermark in bytes on a machine with total bytes of memory; 0 = it does not tell.
+func (s *service) watermark(total uint64) uint64 {
 	w := s.running.Limits.MemoryWatermark
-	total := machineMemory(os.DirFS("/"))
 	if total == 0 && w.Bytes == 0 {
 		s.log.Warn("the machine does not tell how much memory it has: publishers are never blocked; set limits.memory-watermark to a size")
 	}
@@ -128,14 +150,19 @@ func (s *service) run(signals <-chan os.Signal) int {
 				s.reload()
 				continue
 			}
-			s.log.Info("closing connections", "signal", sig.String())
-			return s.drain(signals, exitOK)
+			return s.stop(sig, signals)
 		case err := <-s.apiEnded:
 			s.log.Error("the management API failed", "error", err)
 			s.apiEnded <- err // shutdown waits for it
 			return s.drain(signals, exitFailure)
 		}
 	}
+}
+
+// stop ends the broker because of a signal.
+func (s *service) stop(sig os.Signal, signals <-chan os.Signal) int {
+	s.log.Info("closing connections", "signal", sig.String())
+	return s.drain(signals, exitOK)
 }
 
 // drain ends the broker, then the management API, so that /health answers for

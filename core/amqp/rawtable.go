@@ -177,9 +177,13 @@ func cutField(b []byte) (key []byte, kind byte, val []byte, n int, err *Error) {
 	return key, kind, val, k + n, nil
 }
 
-// inField names the field that err is about; each level of nesting adds its own.
+// inField names the field that err is about; each level of nesting adds its own, as long as the reason, which comes last, has room
+// in a reply text.
 func inField(key []byte, err *Error) *Error {
-	err.Text = fmt.Sprintf("field %q: %s", key, err.Text)
+	const room = 200
+	if text := fmt.Sprintf("field %q: %s", key, err.Text); len(text) <= room {
+		err.Text = text
+	}
 	return err
 }
 

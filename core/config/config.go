@@ -40,11 +40,14 @@ type Flag struct {
 type Config struct {
 	Listen Listen
 	Data   Data
-	TLS    TLS
-	Auth   Auth
-	Limits Limits
-	Log    Log
-	Compat Compat
+	// Durability is what it takes for a persistent message to be confirmed.
+	Durability Durability
+	Memory     Memory
+	TLS        TLS
+	Auth       Auth
+	Limits     Limits
+	Log        Log
+	Compat     Compat
 	// Plugins is the chain, configured, in its order.
 	Plugins []Plugin
 
@@ -56,7 +59,23 @@ type Config struct {
 type Listen struct{ AMQP, AMQPS, Management string }
 
 // Data says where the broker keeps what must survive a restart.
-type Data struct{ Dir string }
+type Data struct {
+	Dir    string
+	Shards int // logs that new durable queues are spread over
+}
+
+// Durability says when an operation counts as kept: after the disk has it, or
+// after the operating system does.
+type Durability string
+
+// The durabilities.
+const (
+	Fsync Durability = "fsync" // survives power loss
+	Flush Durability = "flush" // survives the end of the process
+)
+
+// Memory says what messages may take of it.
+type Memory struct{ Bodies Watermark }
 
 // TLS configures the listener listen.amqps. The fields are paths of PEM files.
 type TLS struct {
@@ -115,9 +134,13 @@ func Load(in Input) (*Config, error) {
 func defaults(version string) *Config {
 	c := &Config{
 		Listen: Listen{AMQP: ":5672", Management: ":15672"},
-		Data:   Data{Dir: "./curfew-data"},
+		Data:   Data{Dir: "./curfew-data", Shards: 1},
 		TLS:    TLS{MinVersion: "1.2"},
-		Auth:   Auth{GuestLoopbackOnly: true},
+
+		Durability: Fsync,
+		Memory:     Memory{Bodies: Watermark{Fraction: 0.25}},
+
+		Auth: Auth{GuestLoopbackOnly: true},
 		Limits: Limits{
 			Channels:         2047,
 			FrameMax:         128 * KiB,

@@ -103,8 +103,11 @@ func TestDefaults(t *testing.T) {
 	if want := (Compat{Product: "Curfew", Version: "1.2.3"}); c.Compat != want {
 		t.Errorf("Compat = %+v, want %+v", c.Compat, want)
 	}
-	if !c.Auth.GuestLoopbackOnly || c.Data.Dir != "./curfew-data" || c.Log.Level != slog.LevelInfo {
+	if !c.Auth.GuestLoopbackOnly || c.Data != (Data{Dir: "./curfew-data", Shards: 1}) || c.Log.Level != slog.LevelInfo {
 		t.Errorf("Auth, Data, Log = %+v, %+v, %+v", c.Auth, c.Data, c.Log)
+	}
+	if c.Durability != Fsync || c.Memory.Bodies != (Watermark{Fraction: 0.25}) {
+		t.Errorf("Durability, Memory = %v, %+v", c.Durability, c.Memory)
 	}
 	var chain []string
 	for _, p := range c.Plugins {
@@ -237,7 +240,9 @@ func TestChanges(t *testing.T) {
 func TestPrintRoundTrip(t *testing.T) {
 	file := `
 listen: {amqp: "127.0.0.1:0", amqps: ":5671", management: off}
-data: {dir: "/var/lib/curfew: the \"second\""}
+data: {dir: "/var/lib/curfew: the \"second\"", shards: 8}
+durability: flush
+memory: {bodies: 20%}
 tls: {cert: a b.pem, key: "no", verify-peer: true, ca: ca.pem, min-version: 1.3}
 limits: {memory-watermark: 3GB, heartbeat: 0s, message-size: 1000001}
 compat: {product: RabbitMQ, version: 4.10}
@@ -254,7 +259,8 @@ plugins: {chain: [ttl, audit-log], ttl: {names: [x, "yes", "a: b"], ratio: 1e-3,
 			if changes := c.Changes(again); len(changes) > 0 {
 				t.Errorf("changed: %+v\n%s", changes, b.String())
 			}
-			if again.Compat != c.Compat || again.TLS != c.TLS || again.Limits != c.Limits || again.Data != c.Data {
+			if again.Compat != c.Compat || again.TLS != c.TLS || again.Limits != c.Limits || again.Data != c.Data ||
+				again.Durability != Flush || again.Memory != c.Memory {
 				t.Errorf("got %+v\nwant %+v", again, c)
 			}
 		})

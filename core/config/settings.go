@@ -24,6 +24,11 @@ func coreSettings(c *Config) []*setting {
 		{key: "listen.management", value: address(&c.Listen.Management), doc: "Where to listen for the management HTTP API; off = do not."},
 
 		{key: "data.dir", value: text(&c.Data.Dir, 4096), doc: "Folder for what survives a restart."},
+		{key: "data.shards", value: whole(&c.Data.Shards, 1, maxShards), doc: "Logs that new durable queues are spread over; each is written by one thread of work."},
+
+		{key: "durability", value: oneOf(&c.Durability, Fsync, Flush), doc: "When a persistent message is confirmed: fsync = the disk has it, flush = the operating system has it."},
+
+		{key: "memory.bodies", value: watermark(&c.Memory.Bodies), doc: "Message bodies kept in memory; the others are read back from disk when they are due. A share of the machine's memory, or a size."},
 
 		{key: "tls.cert", value: path(&c.TLS.Cert), doc: "PEM file with the server's certificate and the chain above it."},
 		{key: "tls.key", value: path(&c.TLS.Key), doc: "PEM file with the certificate's private key."},
@@ -51,6 +56,9 @@ func coreSettings(c *Config) []*setting {
 		{key: "plugins.chain", value: list{&c.chain}, doc: "Plugins in the order they are asked."},
 	}
 }
+
+// maxShards bounds the logs: each keeps a few files open.
+const maxShards = 64
 
 // envName returns the environment variable that sets key.
 func envName(key string) string {

@@ -191,14 +191,31 @@ func path(p *string) value {
 	return &chars{p: p, accepted: "the path of a file"}
 }
 
-func oneOf(p *string, choices ...string) value {
-	check := func(s string) error {
-		if !slices.Contains(choices, s) {
-			return errors.New("is not a choice")
-		}
-		return nil
+// choice is a string that is one of a few.
+type choice[T ~string] struct {
+	p       *T
+	choices []T
+}
+
+func oneOf[T ~string](p *T, choices ...T) value { return choice[T]{p, choices} }
+
+func (v choice[T]) Set(s string) error {
+	if !slices.Contains(v.choices, T(s)) {
+		return errors.New("is not a choice")
 	}
-	return &chars{p: p, check: check, accepted: strings.Join(choices, ", ")}
+	*v.p = T(s)
+	return nil
+}
+
+func (v choice[T]) String() string { return string(*v.p) }
+func (v choice[T]) YAML() string   { return quote(string(*v.p)) }
+
+func (v choice[T]) Accepts() string {
+	words := make([]string, len(v.choices))
+	for i, c := range v.choices {
+		words[i] = string(c)
+	}
+	return strings.Join(words, ", ")
 }
 
 // listener is an address to listen on. It reads "off" as "".

@@ -46,13 +46,17 @@ type Source interface {
 	// queue or has left it; those with the Refused flag did not get in. It may
 	// be called from any goroutine and must not keep b.
 	Settled(b *Batch)
+	// Failed is called instead when nobody knows whether the messages will be
+	// there after a restart: they must not be confirmed.
+	Failed(b *Batch, err error)
 }
 
 // Batch is a run of messages from one publisher to one queue. Whoever holds it
 // owns it; Publish hands it to the queue, which gives it back to the pool.
 type Batch struct {
 	Messages []Publish
-	Source   Source // nil when nobody waits for confirms
+	Source   Source   // nil when nobody waits for confirms
+	Receipt  *Receipt // of the queue that these messages left, nil for none
 	blocks   []*Block
 }
 
@@ -82,7 +86,7 @@ func (b *Batch) Release() {
 	if cap(b.Messages) > large {
 		b.Messages = nil
 	}
-	b.Messages, b.blocks, b.Source = b.Messages[:0], b.blocks[:0], nil
+	b.Messages, b.blocks, b.Source, b.Receipt = b.Messages[:0], b.blocks[:0], nil, nil
 	batches.Put(b)
 }
 

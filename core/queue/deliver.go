@@ -58,7 +58,7 @@ func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining
 			continue
 		}
 		fn(q.delivery(p, s, &r), q.ready)
-		q.handed(f, p.seq, s, c)
+		q.handed(int(p.level), f, p.seq, s, c)
 		q.rest(now)
 		return true
 	}
@@ -81,6 +81,7 @@ func (q *Queue) choose(now hook.Instant) (p pick, s *slot, due bool) {
 	f := &q.levels[l]
 	seq := f.peek()
 	s = f.at(seq)
+	q.store.load(s.segment)
 	at := f.deadline(seq)
 	due = at != 0 && now >= at && !(q.fresh && seq >= f.fresh) || s.flags&askHead != 0
 	return pick{seq: seq, level: int32(l)}, s, due
@@ -129,64 +130,67 @@ func (q *Queue) charge(g *group, c *Consumer) {
 	}
 }
 
-// send gives every consumer its share of the picks, in one call each, and
-// returns how many messages were taken.
+// send gives the picks to their consumers, in order, and returns how many were
+// taken. Where a sink has no room for one the rest stays: a later message must
+// not reach a consumer before an earlier one that it may get yet.
 func (q *Queue) send(picks []pick, records []record) (taken int) {
-	for i := range picks {
-		c := picks[i].consumer
-		if c == nil {
-			continue // its consumer was served with an earlier one
+	for taken < len(picks) {
+		run := 1
+		for taken+run < len(picks) && picks[taken+run].consumer == picks[taken].consumer {
+			run++
 		}
-		taken += q.sendTo(c, picks[i:], records[i:])
+		n := q.sendTo(picks[taken].consumer, picks[taken:taken+run], records[taken:])
+		taken += n
+		if n < run {
+			q.takeBack(picks[taken:], records[taken:])
+			break
+		}
 	}
 	return taken
 }
 
-// sendTo gives a consumer its share and clears it from picks.
-func (q *Queue) sendTo(c *Consumer, picks []pick, records []record) (taken int) {
+// sendTo gives a consumer messages and returns how many it took.
+func (q *Queue) sendTo(c *Consumer, picks []pick, records []record) int {
 	ds := q.work.delivery[:0]
-	mine := q.work.mine[:0]
-	for i := range picks {
-		if picks[i].consumer != c {
-			continue
-		}
-		picks[i].consumer = nil
-		mine = append(mine, picks[i])
-		s := q.levels[picks[i].level].at(picks[i].seq)
-		ds = append(ds, q.delivery(picks[i], s, &records[i]))
+	for i, p := range picks {
+		ds = append(ds, q.delivery(p, q.levels[p.level].at(p.seq), &records[i]))
 	}
-	q.work.delivery, q.work.mine = ds, mine
-	taken = c.Sink.Deliver(c, ds)
-	for i, p := range mine {
+	q.work.delivery = ds
+	n := c.Sink.Deliver(c, ds)
+	for _, p := range picks[:n] {
 		f := &q.levels[p.level]
-		s := f.at(p.seq)
-		if i < taken {
-			q.handed(f, p.seq, s, c)
-			continue
-		}
-		q.untake(f, p.seq, s, len(ds[i].Body))
-		if !c.NoAck {
-			c.inflight--
-		}
+		q.handed(int(p.level), f, p.seq, f.at(p.seq), c)
 	}
-	if taken < len(mine) {
+	if n < len(picks) {
 		c.stalled = true
-		q.consumers.refresh(c)
 	}
-	return taken
+	return n
+}
+
+// takeBack makes picks ready again that no consumer has seen.
+func (q *Queue) takeBack(picks []pick, records []record) {
+	for i, p := range picks {
+		f := &q.levels[p.level]
+		q.untake(f, p.seq, f.at(p.seq), len(records[i].body))
+		if !p.consumer.NoAck {
+			p.consumer.inflight--
+		}
+		q.consumers.refresh(p.consumer)
+	}
 }
 
 // handed counts a message that was handed out, and forgets it when no
 // acknowledgement is due.
-func (q *Queue) handed(f *fifo, seq uint64, s *slot, c *Consumer) {
+func (q *Queue) handed(l int, f *fifo, seq uint64, s *slot, c *Consumer) {
 	if s.flags&redelivered != 0 {
 		q.count.Redelivered++
 	}
 	if c.NoAck {
 		q.count.DeliveredNoAck++
-		q.drop(f, seq, s)
+		q.drop(l, f, seq, s)
 		return
 	}
+	f.handed = max(f.handed, seq+1)
 	q.count.Delivered++
 }
 

@@ -20,9 +20,7 @@ func (q *Queue) Enqueue(now hook.Instant, b *Batch) {
 		ms = ms[n:]
 	}
 	q.settleDown(now)
-	if b.Source != nil {
-		b.Source.Settled(b)
-	}
+	q.finish(b)
 }
 
 // settleDown is what follows every change: hand out, drop what exceeds the
@@ -93,13 +91,13 @@ func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 			})
 		}
 	}
-	q.bury(now, dead)
+	q.bury(now, dead, nil)
 }
 
 // bury dead-letters messages and forgets the slices.
-func (q *Queue) bury(now hook.Instant, dead []Dead) {
+func (q *Queue) bury(now hook.Instant, dead []Dead, receipt *Receipt) {
 	if len(dead) > 0 {
-		q.host.DeadLetter(q.cfg, now, dead)
+		q.host.DeadLetter(q.cfg, now, dead, receipt)
 	}
 	clear(dead)
 	q.work.dead = dead[:0]
@@ -129,6 +127,7 @@ func (q *Queue) push(now hook.Instant, m *Publish, v *hook.Verdict) {
 		q.refresh()
 	}
 	seq := f.push(s, v.Deadline)
+	q.noteEnqueued(now, l, f, seq, s, v.Deadline)
 	q.ready++
 	q.readyBytes += int64(len(m.Body))
 	if v.Deadline != 0 {

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"slices"
+
 	"github.com/curfewmq/curfew/core/deadline"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -85,7 +87,7 @@ func (q *Queue) earliestAnywhere() (p pick, at hook.Instant, ok bool) {
 		}
 		if !ok || hook.Instant(top.At) < at {
 			r := Ref(top.Slot)
-			return pick{seq: uint64(r) & (1<<levelShift - 1), level: int32(uint64(r) >> levelShift)}, hook.Instant(top.At), true
+			return pick{seq: r.seq(), level: int32(r.level())}, hook.Instant(top.At), true
 		}
 		break
 	}
@@ -182,19 +184,14 @@ func (q *Queue) message(p pick, s *slot, r *record) hook.Message {
 
 // carryOut does to taken messages what their verdicts say.
 func (q *Queue) carryOut(now hook.Instant, picks []pick, vs []hook.Verdict) {
+	picks, vs = q.setAside(now, picks, vs)
 	lost := q.work.dead[:0]
 	for i, p := range picks {
-		r := &q.work.leaving.records[i]
-		s := q.levels[p.level].at(p.seq)
-		if vs[i].Action != hook.Route {
-			continue
+		if vs[i].Action == hook.Route {
+			lost = append(lost, deadOf(&q.work.leaving.records[i], q.levels[p.level].at(p.seq), &vs[i]))
 		}
-		lost = append(lost, Dead{
-			Exchange: r.exchange, Key: r.key, BCC: blindKeys(r.bcc), Props: r.props, Body: r.body,
-			Flags: s.flags.public(), Reason: vs[i].Reason, Target: vs[i].Target,
-		})
 	}
-	q.bury(now, lost)
+	q.bury(now, lost, q.receipt(picks, vs))
 	for i, p := range picks {
 		f := &q.levels[p.level]
 		s := f.at(p.seq)
@@ -204,10 +201,43 @@ func (q *Queue) carryOut(now hook.Instant, picks []pick, vs []hook.Verdict) {
 			continue
 		case hook.Route:
 			q.count.DeadLettered[vs[i].Reason]++
+			q.forget(f, p.seq, s)
+			continue
 		case hook.Drop:
 			q.count.Dropped[vs[i].Reason]++
 		}
-		q.drop(f, p.seq, s)
+		q.drop(int(p.level), f, p.seq, s)
+	}
+}
+
+// setAside makes discards of the messages that are to be forwarded at least
+// once, and returns the others.
+func (q *Queue) setAside(now hook.Instant, picks []pick, vs []hook.Verdict) ([]pick, []hook.Verdict) {
+	atLeastOnce := func(v hook.Verdict) bool { return v.Action == hook.Route && v.Target.AtLeastOnce }
+	if !slices.ContainsFunc(vs, atLeastOnce) {
+		return picks, vs
+	}
+	var aside []pick
+	var how []hook.Verdict
+	kept := 0
+	for i := range picks {
+		if atLeastOnce(vs[i]) {
+			aside, how = append(aside, picks[i]), append(how, vs[i])
+			continue
+		}
+		picks[kept], vs[kept] = picks[i], vs[i]
+		q.work.leaving.records[kept] = q.work.leaving.records[i]
+		kept++
+	}
+	q.hold(now, aside, how)
+	return picks[:kept], vs[:kept]
+}
+
+// deadOf returns a stored message as its host sees it when it leaves.
+func deadOf(r *record, s *slot, v *hook.Verdict) Dead {
+	return Dead{
+		Exchange: r.exchange, Key: r.key, BCC: blindKeys(r.bcc), Props: r.props, Body: r.body,
+		Flags: s.flags.public(), Reason: v.Reason, Target: v.Target,
 	}
 }
 
@@ -218,10 +248,11 @@ func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict
 	if !q.hooks.WantsHead {
 		at = f.deadline(p.seq)
 	}
-	q.store.setState(s, v.State)
+	q.setState(f, p.seq, s, v.State)
 	if at != 0 && at <= now {
 		at = now.AddMillis(askAgainMillis)
 	}
+	q.noteRenewed(ref(int(p.level), p.seq), f, p.seq, s, at)
 	q.untake(f, p.seq, s, body)
 	q.move(int(p.level), f, p.seq, s, at)
 }

@@ -43,10 +43,11 @@ const (
 // chunk is chunkSlots slots in a row. The last chunk of a fifo begins small and
 // grows by copying; one that few messages are left of is thinned, so that a
 // message which outlives its neighbours does not hold the room of all of them.
-// Deadlines lie apart and only where a message has one.
+// Deadlines and extents lie apart and only where a message has one.
 type chunk struct {
 	slots     []slot
 	deadlines []hook.Instant // nil, or as long as slots
+	extents   []uint32       // where in the journal each message is; nil, or as long as slots
 	places    []uint16       // thinned: the place of each slot, ascending; nil = its index
 	live      int32          // slots that are not gone
 }
@@ -96,6 +97,8 @@ type fifo struct {
 
 	fresh uint64 // first message that came in this turn, while Queue.fresh
 
+	handed, noted uint64 // messages below handed were handed out; noted is what the journal knows of it
+
 	// The sorted run: messages whose deadlines arrived in order need no heap.
 	run     uint64       // no slot below is part of the run
 	runLast hook.Instant // the latest deadline in it
@@ -140,6 +143,23 @@ func (f *fifo) deadline(seq uint64) hook.Instant {
 	return c.deadlines[c.find(int(seq&(chunkSlots-1)))]
 }
 
+// extent returns where in the journal the message is, 0 when it is not there.
+func (f *fifo) extent(seq uint64) uint32 {
+	c := f.chunk(seq)
+	if c == nil || c.extents == nil {
+		return 0
+	}
+	return c.extents[c.find(int(seq&(chunkSlots-1)))]
+}
+
+func (f *fifo) setExtent(seq uint64, extent uint32) {
+	c := f.chunk(seq)
+	if c.extents == nil {
+		c.extents = make([]uint32, len(c.slots))
+	}
+	c.extents[c.find(int(seq&(chunkSlots-1)))] = extent
+}
+
 func (f *fifo) setDeadline(seq uint64, t hook.Instant) {
 	c := f.chunk(seq)
 	if c.deadlines == nil {
@@ -164,6 +184,14 @@ func (f *fifo) push(s slot, deadline hook.Instant) uint64 {
 	}
 	f.ready++
 	return seq
+}
+
+// skipTo makes seq the next number at least: a message that left had it.
+func (f *fifo) skipTo(seq uint64) {
+	f.next = max(f.next, seq)
+	if f.ready == 0 && len(f.chunks) == 0 {
+		f.head, f.run = f.next, f.next
+	}
 }
 
 // tail returns the chunk seq goes to, grown so that it has room for it.
@@ -197,6 +225,9 @@ func (c *chunk) grow(i int, whole bool) {
 	clear(slots[copy(slots, c.slots):])
 	freeSlots(c.slots)
 	c.slots = slots
+	if c.extents != nil {
+		c.extents = append(make([]uint32, 0, size), c.extents...)[:size]
+	}
 	if c.deadlines == nil {
 		return
 	}
@@ -232,7 +263,7 @@ func (f *fifo) remove(seq uint64) {
 func (c *chunk) free() {
 	freeSlots(c.slots)
 	freeDeadlines(c.deadlines)
-	c.slots, c.deadlines, c.places = nil, nil, nil
+	c.slots, c.deadlines, c.extents, c.places = nil, nil, nil, nil
 }
 
 // thin keeps the slots that are in use and drops the others.
@@ -249,6 +280,9 @@ func (c *chunk) thin() {
 		kept.places = append(kept.places, uint16(i))
 		if c.deadlines != nil {
 			kept.deadlines = append(kept.deadlines, c.deadlines[i])
+		}
+		if c.extents != nil {
+			kept.extents = append(kept.extents, c.extents[i])
 		}
 	}
 	c.free()

@@ -90,7 +90,10 @@ type deadMessage struct {
 	reason hook.Reason
 }
 
-func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []Dead) {
+func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
+	if r != nil {
+		r.Split(0)
+	}
 	for _, d := range ds {
 		h.dead = append(h.dead, deadMessage{idOf(d.Body), d.Reason})
 	}

@@ -145,6 +145,7 @@ type pair struct {
 	q     *Queue
 	host  *host
 	m     *model
+	log   *memoryJournal // of a durable queue, nil of another
 	held  map[uint64]Ref // handed out: id to reference
 	ids   []uint64       // keys of held, in order
 	maker uint64
@@ -181,11 +182,69 @@ func (p *pair) play(steps int) {
 	}
 }
 
+// TestADurableQueueIsTheSameAfterARestart plays the same game with a queue that
+// is thrown away now and then and made anew from its journal.
+func TestADurableQueueIsTheSameAfterARestart(t *testing.T) {
+	for _, scan := range []hook.Scan{hook.ScanAnywhere, hook.ScanHeads, hook.ScanLazy} {
+		for _, levels := range []int{0, 3} {
+			for seed := range uint64(4) {
+				t.Run(fmt.Sprintf("scan%d/levels%d/seed%d", scan, levels, seed), func(t *testing.T) {
+					p := newPair(t, scan, levels, seed)
+					p.log = &memoryJournal{}
+					p.q.cfg.Record = &Record{Journal: p.log, ID: seed}
+					for range 12 {
+						p.play(40)
+						p.restart()
+					}
+				})
+			}
+		}
+	}
+}
+
+// restart makes the queue anew from its journal. What was handed out is ready
+// again, and known to have been handed out.
+func (p *pair) restart() {
+	p.t.Helper()
+	p.q.Note()
+	if p.rng.IntN(2) == 0 {
+		for p.q.Move(p.log.extent - 1) {
+		}
+		p.log.trim()
+	}
+	now := p.now
+	s := &Shell{clock: func() hook.Instant { return now }}
+	s.queue = Queue{cfg: p.q.cfg, host: p.host, shell: s, work: new(scratch)}
+	s.queue.hooks = p.q.hooks
+	r := NewRestorer([]*Shell{s})
+	p.log.used = map[uint32]int64{}
+	for _, e := range p.log.entries {
+		if err := r.Apply(e.extent, e.ops); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	for _, q := range r.queues {
+		q.fill()
+	}
+	p.q = &s.queue
+	p.held, p.ids = map[uint64]Ref{}, nil
+	for i := range p.m.list {
+		if m := &p.m.list[i]; m.out {
+			m.out, m.again = false, true
+		}
+	}
+	p.q.settleDown(p.now)
+	p.q.commit(nil)
+	p.m.expire(p.now)
+	p.compare()
+}
+
 func (p *pair) publish() {
 	var ms []Publish
 	for range 1 + p.rng.IntN(6) {
 		p.maker++
 		m := message(p.maker, p.rng.IntN(300))
+		m.Flags = Persistent
 		m.Priority = uint8(p.rng.IntN(5))
 		if p.rng.IntN(3) > 0 {
 			m.Expiration = hook.LimitOf(1 + p.rng.Int64N(5000))
@@ -203,6 +262,7 @@ func (p *pair) flood() {
 	for range 2100 {
 		p.maker++
 		m := message(p.maker, 200)
+		m.Flags = Persistent
 		if p.rng.IntN(50) > 0 {
 			m.Expiration = hook.LimitOf(1 + p.rng.Int64N(2000))
 		}
@@ -277,6 +337,10 @@ func (p *pair) tick() {
 func (p *pair) compare() {
 	p.tick()
 	p.t.Helper()
+	if p.log != nil {
+		p.q.commit(nil)
+		p.log.check(p.t, p.q)
+	}
 	ready, unacked := p.m.counts()
 	if s := p.q.Stats(); s.Ready != ready || s.Unacked != unacked {
 		p.t.Fatalf("%d ready and %d unacked, want %d and %d", s.Ready, s.Unacked, ready, unacked)

@@ -31,6 +31,9 @@ type Config struct {
 	Durable    bool
 	Exclusive  bool
 	AutoDelete bool
+	// Record is where a durable queue keeps its persistent messages; nil = in
+	// memory alone.
+	Record *Record
 }
 
 // Profile is what follows from a queue's arguments. Queues that are alike share
@@ -55,8 +58,9 @@ type Profile struct {
 // queue's turn.
 type Host interface {
 	// DeadLetter publishes messages that left from elsewhere. The slices in ds
-	// are valid during the call.
-	DeadLetter(from *Config, now hook.Instant, ds []Dead)
+	// are valid during the call. A receipt that is not nil goes with the batches
+	// that are made of them.
+	DeadLetter(from *Config, now hook.Instant, ds []Dead, r *Receipt)
 	// Gone says that the queue deleted itself. Its shell refuses work already.
 	Gone(s *Shell, why Departure)
 }
@@ -85,6 +89,8 @@ type Dead struct {
 	Flags         Flags
 	Reason        hook.Reason
 	Target        *hook.Target
+	Seq           uint64 // for the receipt's source: the number the publishes are to carry
+	Sent          int    // set by the host: how many queues the message went to
 }
 
 // Queue is one queue. It belongs to whoever runs its shell's turn.
@@ -99,6 +105,7 @@ type Queue struct {
 
 	ready, unacked int
 	readyBytes     int64
+	discarded      *discards // nil until at-least-once dead-lettering is at work
 
 	work    *scratch // room to work in, during a turn
 	lastUse hook.Instant
@@ -116,6 +123,7 @@ type contents struct {
 	heap   deadline.Heap // ScanAnywhere: deadlines outside the sorted runs
 	stale  int           // items of heap whose message is not ready
 	count  Counters
+	moving movePlace
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of
@@ -138,6 +146,7 @@ type Counters struct {
 // Stats is a queue's state at one moment.
 type Stats struct {
 	Ready, Unacked, Consumers int
+	Discarded                 int // on their way to a dead-letter queue, until they have arrived
 	ReadyBytes                int64
 	NextDeadline              hook.Instant // 0 = none
 	LeaseExpires              hook.Instant // 0 = none
@@ -156,7 +165,7 @@ func (q *Queue) Config() *Config { return q.cfg }
 // Stats returns the queue's counts.
 func (q *Queue) Stats() Stats {
 	s := Stats{
-		Ready: q.ready, Unacked: q.unacked, Consumers: q.consumers.count(),
+		Ready: q.ready, Unacked: q.unacked, Consumers: q.consumers.count(), Discarded: q.waiting(),
 		ReadyBytes: q.readyBytes, NextDeadline: q.nextDeadline(), LeaseExpires: q.lease,
 	}
 	if q.contents != nil {
@@ -187,6 +196,7 @@ func (q *Queue) Tick(now hook.Instant) {
 	if q.closed {
 		return
 	}
+	q.retry(now)
 	q.reap(now)
 	q.deliver(now)
 	q.rest(now)
@@ -198,7 +208,7 @@ func (q *Queue) Next() hook.Instant {
 		return 0
 	}
 	next := q.nextDeadline()
-	for _, t := range [...]hook.Instant{q.lease, q.trim} {
+	for _, t := range [...]hook.Instant{q.lease, q.trim, q.retryAt()} {
 		if t != 0 && (next == 0 || t < next) {
 			next = t
 		}
@@ -229,7 +239,7 @@ func (q *Queue) idle(now hook.Instant) {
 
 // end deletes the queue from within.
 func (q *Queue) end(now hook.Instant, why GoneReason) {
-	n := q.ready + q.unacked
+	n := q.ready + q.unacked + q.waiting()
 	q.close()
 	q.host.Gone(q.shell, Departure{Reason: why, Idle: now.Sub(q.lastUse), Messages: n})
 }
@@ -238,9 +248,10 @@ func (q *Queue) end(now hook.Instant, why GoneReason) {
 func (q *Queue) close() {
 	q.closed = true
 	if q.contents != nil {
-		q.count.Deleted += uint64(q.ready + q.unacked)
+		q.count.Deleted += uint64(q.ready + q.unacked + q.waiting())
+		q.noteDeleted()
 		q.clear()
-		q.unacked = 0
+		q.unacked, q.discarded = 0, nil
 	}
 	for _, c := range q.consumers.removeAll() {
 		c.removed = true
@@ -266,11 +277,11 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 // Purge drops every ready message and returns how many there were.
 func (q *Queue) Purge(now hook.Instant) int {
 	n := q.ready
-	if n == 0 {
+	if n+q.waiting() == 0 {
 		return 0
 	}
 	q.count.Purged += uint64(n)
-	if q.unacked == 0 {
+	if q.unacked+q.waiting() == 0 && q.cfg.Record == nil {
 		q.clear()
 		return n
 	}
@@ -280,9 +291,11 @@ func (q *Queue) Purge(now hook.Instant) int {
 			seq := f.peek()
 			s := f.at(seq)
 			q.take(f, s, len(q.store.read(*s).body))
-			q.drop(f, seq, s)
+			q.drop(l, f, seq, s)
 		}
 	}
+	dropped := q.purgeDiscards()
+	q.count.Purged += uint64(dropped)
 	q.rest(now)
 	return n
 }
@@ -306,10 +319,11 @@ func (q *Queue) rest(now hook.Instant) {
 	if q.contents == nil {
 		return
 	}
+	q.store.rest()
 	if q.store.sparse() {
 		q.compact()
 	}
-	if q.ready+q.unacked > 0 || q.store.held == 0 {
+	if q.ready+q.unacked+q.waiting() > 0 || len(q.store.segments) == 0 {
 		q.trim = 0
 		return
 	}
@@ -370,12 +384,14 @@ const levelShift = 56
 
 func ref(level int, seq uint64) Ref { return Ref(uint64(level)<<levelShift | seq) }
 
+func (r Ref) level() int  { return int(uint64(r) >> levelShift) }
+func (r Ref) seq() uint64 { return uint64(r) & (1<<levelShift - 1) }
+
 func (q *Queue) find(r Ref) (f *fifo, seq uint64, s *slot) {
 	if q.contents == nil {
 		return nil, 0, nil
 	}
-	l := int(uint64(r) >> levelShift)
-	seq = uint64(r) & (1<<levelShift - 1)
+	l, seq := r.level(), r.seq()
 	if l >= len(q.levels) {
 		return nil, seq, nil
 	}
@@ -406,7 +422,13 @@ func (q *Queue) untake(f *fifo, seq uint64, s *slot, body int) {
 }
 
 // drop forgets a message that is handed out. The caller counts the reason.
-func (q *Queue) drop(f *fifo, seq uint64, s *slot) {
+func (q *Queue) drop(l int, f *fifo, seq uint64, s *slot) {
+	q.noteSettled(l, f, seq, s)
+	q.forget(f, seq, s)
+}
+
+// forget is drop for a message whose leaving is recorded elsewhere.
+func (q *Queue) forget(f *fifo, seq uint64, s *slot) {
 	q.unacked--
 	q.store.free(*s)
 	f.remove(seq)

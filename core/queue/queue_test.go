@@ -94,6 +94,16 @@ func TestASinkWithoutRoomLosesNothing(t *testing.T) {
 	}
 }
 
+func TestAMessageThatFindsNoRoomDoesNotOvertake(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	_, a := consume(t, q, Consumer{Tag: "a"}, 100)
+	_, b := consume(t, q, Consumer{Tag: "b"}, 1)
+	publish(q, second, 1, 2, 3, 4, 5, 6)
+	wantIDs(t, "b, with room for one", b.take(), 2)
+	wantIDs(t, "a", a.take(), 1, 3, 4, 5, 6)
+	checkSums(t, q)
+}
+
 func TestOnlyOneConsumerIsActive(t *testing.T) {
 	q, _ := passive(t, Config{Profile: &Profile{SingleActive: true}}, hook.Hooks{})
 	a, sa := consume(t, q, Consumer{Tag: "a", Prefetch: 2}, 100)

@@ -36,11 +36,11 @@ func (q *Queue) Settle(now hook.Instant, kind SettleKind, items []Settled) {
 		switch {
 		case kind == Ack:
 			q.count.Acked++
-			q.drop(f, seq, s)
+			q.drop(it.Ref.level(), f, seq, s)
 		case kind == Reject || kind == Return && q.exhausted(s):
-			picks = append(picks, pick{seq: seq, level: int32(uint64(it.Ref) >> levelShift)})
+			picks = append(picks, pick{seq: seq, level: int32(it.Ref.level())})
 		case q.late(now, f, seq):
-			late = append(late, pick{seq: seq, level: int32(uint64(it.Ref) >> levelShift)})
+			late = append(late, pick{seq: seq, level: int32(it.Ref.level())})
 		default:
 			q.requeue(now, it.Ref, f, seq, s)
 		}
@@ -97,11 +97,13 @@ func (q *Queue) requeue(now hook.Instant, r Ref, f *fifo, seq uint64, s *slot) {
 	if s.flags&inHeap != 0 {
 		q.stale--
 	}
-	l := int(uint64(r) >> levelShift)
+	l := r.level()
 	at := f.deadline(seq)
 	if q.hooks.WantsRequeue {
 		at = q.renewed(now, pick{seq: seq, level: int32(l)}, s)
+		q.noteRenewed(r, f, seq, s, at)
 	}
+	q.noteReturned(r, s)
 	q.move(l, f, seq, s, at)
 }
 
@@ -116,7 +118,7 @@ func (q *Queue) renewed(now hook.Instant, p pick, s *slot) hook.Instant {
 	views[0].Bind(&w.leaving, 0)
 	q.hooks.Requeue(now, views, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
-	q.store.setState(s, vs[0].State)
+	q.setState(&q.levels[p.level], p.seq, s, vs[0].State)
 	return vs[0].Deadline
 }
 

@@ -49,6 +49,7 @@ const (
 	opCall
 	opWake
 	opTick
+	opForwarded
 )
 
 type op struct {
@@ -58,6 +59,9 @@ type op struct {
 	settled  []Settled
 	consumer *Consumer
 	call     *call
+
+	forwarded *forwarding // with which: messages that have arrived elsewhere
+	which     []int
 }
 
 // call is work somebody waits for.
@@ -69,11 +73,30 @@ type call struct {
 
 // NewShell returns a queue without messages. Its lease begins now.
 func NewShell(cfg *Config, c *chain.Chain, host Host, clock Clock) *Shell {
-	s := &Shell{clock: clock}
-	s.queue = Queue{cfg: cfg, host: host, shell: s}
-	s.queue.Attach(clock(), c)
+	s := NewHeldShell(cfg, c, host, clock)
+	s.running = false
+	s.queue.Touch(clock())
 	s.arm()
 	return s
+}
+
+// NewHeldShell returns a queue that a [Restorer] is to fill. What is asked of it
+// waits, and its lease does not begin, until the Restorer starts it.
+func NewHeldShell(cfg *Config, c *chain.Chain, host Host, clock Clock) *Shell {
+	s := &Shell{clock: clock, running: true}
+	s.queue = Queue{cfg: cfg, host: host, shell: s}
+	s.queue.hooks = c.AttachLike((*view)(&s.queue), &cfg.Hooks)
+	return s
+}
+
+// start lets a held queue hand out and expire what it was filled with, and then
+// do what was asked of it meanwhile. Its lease begins now.
+func (s *Shell) start() {
+	begin := func(q *Queue, now hook.Instant) {
+		q.Touch(now)
+		q.settleDown(now)
+	}
+	s.run(op{kind: opCall, call: &call{fn: begin, done: make(chan struct{})}})
 }
 
 // Config returns the queue's description.
@@ -101,10 +124,7 @@ func (s *Shell) Publish(b *Batch) (caughtUp <-chan struct{}) {
 // PublishAsync is Publish for a caller who is on another queue's turn: it never
 // runs the queue on the caller's stack.
 func (s *Shell) PublishAsync(b *Batch) {
-	o := op{kind: opPublish, batch: b}
-	if s.enqueue(o) {
-		go s.run(o)
-	}
+	s.postAsync(op{kind: opPublish, batch: b})
 }
 
 // Settle tells the queue what became of messages it handed out. items are the
@@ -120,6 +140,13 @@ func (s *Shell) Do(fn func(q *Queue, now hook.Instant)) error {
 	s.post(op{kind: opCall, call: c})
 	<-c.done
 	return c.err
+}
+
+// postAsync is post for a caller who may be on a queue's turn.
+func (s *Shell) postAsync(o op) {
+	if s.enqueue(o) {
+		go s.run(o)
+	}
 }
 
 func (s *Shell) post(o op) {
@@ -246,7 +273,6 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 	switch o.kind {
 	case opPublish:
 		q.Enqueue(now, o.batch)
-		o.batch.Release()
 	case opSettle:
 		q.Settle(now, o.settle, o.settled)
 	case opCall:
@@ -254,10 +280,16 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 		close(o.call.done)
 	case opWake:
 		q.wake(now, o.consumer)
+	case opForwarded:
+		for _, i := range o.which {
+			q.forwarded(now, o.forwarded, i)
+		}
+		q.rest(now)
 	case opTick:
 		s.armed = 0
 		q.Tick(now)
 	}
+	q.commit(nil)
 	s.compare(o.kind == opPublish)
 }
 
@@ -285,10 +317,7 @@ func (s *Shell) compare(published bool) {
 func (o *op) refuse() {
 	switch o.kind {
 	case opPublish:
-		if o.batch.Source != nil {
-			o.batch.Source.Settled(o.batch)
-		}
-		o.batch.Release()
+		o.batch.land(nil)
 	case opCall:
 		o.call.err = ErrGone
 		close(o.call.done)

@@ -19,7 +19,10 @@ type graves struct {
 	gone  chan Departure
 }
 
-func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []Dead) {
+func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []Dead, r *Receipt) {
+	if r != nil {
+		r.Split(0)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, d := range ds {
@@ -108,7 +111,8 @@ func TestALeaseEndsTheQueue(t *testing.T) {
 // confirms counts settled batches.
 type confirms struct{ n atomic.Int64 }
 
-func (c *confirms) Settled(b *Batch) { c.n.Add(int64(len(b.Messages))) }
+func (c *confirms) Settled(b *Batch)     { c.n.Add(int64(len(b.Messages))) }
+func (c *confirms) Failed(*Batch, error) {}
 
 func TestAQueueThatIsGoneConfirmsWhatItIsSent(t *testing.T) {
 	s, _ := live(t, hook.Hooks{})

@@ -36,6 +36,9 @@ type segment struct {
 	began hook.Instant
 	live  uint32 // records not freed
 	bytes uint32 // their bytes
+
+	page   int64 // where it lies in the spill file, plus one; 0 = it does not
+	filled int   // bytes on that page
 }
 
 const (
@@ -47,9 +50,10 @@ const (
 // memory; it belongs to the queue's turn.
 type store struct {
 	segments []segment
-	first    uint32 // number of segments[0]
-	held     int    // bytes of all segments
-	live     int    // bytes of records not freed
+	first    uint32   // number of segments[0]
+	held     int      // bytes of all segments
+	live     int      // bytes of records not freed
+	loaded   []uint32 // segments that were brought back from the spill file
 }
 
 func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
@@ -67,6 +71,18 @@ func (s *store) add(now hook.Instant, m *Publish, state int64, flags slotFlags) 
 	return slot{segment: n, offset: uint32(off), length: uint32(size), flags: flags}
 }
 
+// restore copies in a record that raw returned once, of a message that entered
+// the queue at entered.
+func (s *store) restore(entered hook.Instant, record []byte, flags slotFlags) slot {
+	n := s.segmentFor(len(record), entered)
+	g := s.at(n)
+	off := len(g.buf)
+	g.buf = append(g.buf, record...)
+	at := slot{segment: n, offset: uint32(off), length: uint32(len(record)), flags: flags}
+	s.settle(g, entered, at)
+	return at
+}
+
 // free marks a record as gone and gives back its segment when it was the last.
 func (s *store) free(at slot) {
 	g := s.at(at.segment)
@@ -76,7 +92,7 @@ func (s *store) free(at slot) {
 	if g.live > 0 {
 		return
 	}
-	if at.segment == s.last() && cap(g.buf) <= segmentSize {
+	if at.segment == s.last() && g.page == 0 && cap(g.buf) <= segmentSize {
 		g.buf = g.buf[:0] // the segment being filled: start over in warm memory
 		return
 	}
@@ -84,23 +100,30 @@ func (s *store) free(at slot) {
 }
 
 func (s *store) drop(g *segment) {
-	s.held -= cap(g.buf)
-	freeSlab(g.buf)
-	g.buf = nil
+	s.discard(g)
 	gone := 0
-	for gone < len(s.segments) && s.segments[gone].buf == nil {
+	for gone < len(s.segments) && s.segments[gone].live == 0 && s.segments[gone].buf == nil {
 		gone++
 	}
 	s.segments = s.segments[gone:]
 	s.first += uint32(gone)
 }
 
+// discard gives back a segment's memory and its page.
+func (s *store) discard(g *segment) {
+	if g.buf != nil {
+		s.unload(g)
+	}
+	if g.page != 0 {
+		spill.Load().give(g.page - 1)
+		g.page = 0
+	}
+}
+
 // release gives back everything; no record may be used afterwards.
 func (s *store) release() {
 	for i := range s.segments {
-		if b := s.segments[i].buf; b != nil {
-			freeSlab(b)
-		}
+		s.discard(&s.segments[i])
 	}
 	*s = store{first: s.first + uint32(len(s.segments))}
 }
@@ -122,15 +145,13 @@ func (s *store) mostlyGone(n uint32) bool {
 
 // move copies a record out of its segment to one that is being filled.
 func (s *store) move(at slot) slot {
-	from := s.at(at.segment)
-	b := from.buf[at.offset : at.offset+at.length]
-	began := from.began
-	n := s.segmentFor(len(b), began)
+	b, entered := s.peek(at), s.read(at).enqueued
+	n := s.segmentFor(len(b), s.at(at.segment).began)
 	g := s.at(n)
 	moved := at
 	moved.segment, moved.offset = n, uint32(len(g.buf))
 	g.buf = append(g.buf, b...)
-	s.settle(g, began, moved)
+	s.settle(g, entered, moved)
 	s.free(at)
 	return moved
 }
@@ -184,6 +205,7 @@ func (s *store) nextSize() int {
 }
 
 func (s *store) begin(size int, now hook.Instant) {
+	s.spillLast()
 	b := newSlab(size)
 	s.held += cap(b)
 	s.segments = append(s.segments, segment{buf: b[:0], began: now})
@@ -192,7 +214,7 @@ func (s *store) begin(size int, now hook.Instant) {
 // read takes the record at a slot apart.
 func (s *store) read(at slot) record {
 	g := s.at(at.segment)
-	b := g.buf[at.offset : at.offset+at.length]
+	b := s.peek(at)
 	var r record
 	if at.flags&hasState != 0 {
 		r.state = int64(binary.LittleEndian.Uint64(b))
@@ -220,6 +242,7 @@ func (s *store) read(at slot) record {
 // had none so far.
 func (s *store) setState(at *slot, state int64) {
 	if at.flags&hasState != 0 {
+		s.keep(at.segment)
 		binary.LittleEndian.PutUint64(s.at(at.segment).buf[at.offset:], uint64(state))
 		return
 	}
@@ -227,30 +250,48 @@ func (s *store) setState(at *slot, state int64) {
 		return
 	}
 	g := s.at(at.segment)
-	old, began := g.buf[at.offset:at.offset+at.length], g.began
+	old, entered := s.peek(*at), s.read(*at).enqueued
 	bigger := slot{length: at.length + 8, flags: at.flags | hasState, deliveries: at.deliveries, state: at.state}
-	bigger.segment = s.segmentFor(int(bigger.length), began)
+	bigger.segment = s.segmentFor(int(bigger.length), g.began)
 	to := s.at(bigger.segment)
 	bigger.offset = uint32(len(to.buf))
 	to.buf = binary.LittleEndian.AppendUint64(to.buf, uint64(state))
 	to.buf = append(to.buf, old...)
-	s.settle(to, began, bigger)
+	s.settle(to, entered, bigger)
 	s.free(*at)
 	*at = bigger
 }
 
-// settle completes a record that was copied from a segment begun at began.
-func (s *store) settle(to *segment, began hook.Instant, at slot) {
+// settle completes a record of a message that entered at entered, which was
+// copied in.
+func (s *store) settle(to *segment, entered hook.Instant, at slot) {
 	age := to.buf[at.offset:]
 	if at.flags&hasState != 0 {
 		age = age[8:]
 	}
-	// segmentFor has begun a segment no later than the one the record was in.
-	entered := began + hook.Instant(binary.LittleEndian.Uint32(age))*1e6
+	// segmentFor has begun a segment no later than the record's.
 	binary.LittleEndian.PutUint32(age, uint32((entered-to.began)/1e6))
 	to.live++
 	to.bytes += at.length
 	s.live += int(at.length)
+}
+
+// wellFormed reports whether b is a record that read can take apart.
+func wellFormed(b []byte, flags slotFlags) bool {
+	r := reader{b: b}
+	if flags&hasState != 0 {
+		r.u64()
+	}
+	r.u32()
+	r.take(int(r.u8()))
+	r.take(int(r.u8()))
+	if flags&hasBCC != 0 {
+		for n := r.uvarint(); n > 0 && !r.bad; n-- {
+			r.take(r.uvarint())
+		}
+	}
+	r.take(r.uvarint())
+	return !r.bad
 }
 
 func recordSize(m *Publish, flags slotFlags) int {

@@ -19,11 +19,11 @@ type scratch struct {
 	entering incoming
 	leaving  stored
 	picks    []pick // chosen to be handed out
-	mine     []pick // of these, one consumer's
 	due      []pick // chosen to go before their hooks
 	records  []record
 	delivery []Delivery
 	dead     []Dead
+	notes    notes
 }
 
 // pick is a message chosen for something, with the consumer it may be for.
@@ -55,7 +55,7 @@ func (v *view) Name() string                    { return v.cfg.Name }
 func (v *view) Type() string                    { return v.cfg.Kind }
 func (v *view) Setting(name string) (any, bool) { return v.cfg.Settings(name) }
 func (v *view) Strategy() string                { return v.cfg.Strategy }
-func (v *view) Ready() int                      { return v.ready }
+func (v *view) Ready() int                      { return v.ready + (*Queue)(v).waiting() }
 func (v *view) ReadyBytes() int64               { return v.readyBytes }
 func (v *view) Unacked() int                    { return v.unacked }
 func (v *view) Consumers() int                  { return v.consumers.count() }

@@ -34,7 +34,8 @@ type channel struct {
 	shells   []*queue.Shell
 
 	// What follows is guarded by the lock of the connection's out.
-	closed    bool // no delivery and no confirm may be sent any more
+	closed    bool // no delivery and no confirm may be sent any more; only the reader sets it
+	spoilt    bool // it published what could not be stored
 	consumers map[string]*consumer
 	unacked   unacked
 	confirms  window
@@ -211,44 +212,60 @@ func (ch *channel) closeByPeer(m *amqp.ChannelClose) error {
 func (ch *channel) fail(e *amqp.Error) {
 	ch.conn.flush()
 	ch.closing = true
-	ch.shut(amqp.AppendMethod(nil, ch.id, &amqp.ChannelClose{
-		ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method,
-	}))
+	ch.close()
+	ch.send(&amqp.ChannelClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
 }
 
-// close ends the channel's part in the broker. The peer is not told.
-func (ch *channel) close() { ch.shut(nil) }
-
-// shut makes last the last frame of the channel, and gives back what it holds.
-func (ch *channel) shut(last []byte) {
-	o := &ch.conn.out
-	o.mu.Lock()
-	shut := ch.closed
-	consumers, held := ch.consumers, ch.unacked.takeAll(nil)
-	ch.closed, ch.consumers, ch.blocked, ch.marks = true, nil, nil, nil
-	ch.unacked, ch.confirms = unacked{}, window{}
-	o.pending = append(o.pending, last...)
-	o.kick()
-	o.mu.Unlock()
-	if shut {
+// close ends the channel's part in the broker, if that was not done, and gives back what it holds. The peer is not told.
+func (ch *channel) close() {
+	if ch.closed {
 		return
 	}
+	consumers, held := ch.shut()
 	ch.dropContent()
 	ch.dropReplies()
 	for _, s := range consumers {
 		s.leave()
 	}
-	held = append(held, ch.abandon()...)
-	ch.conn.settling.add(queue.Return, held)
+	ch.conn.settling.add(queue.Return, append(held, ch.abandon()...))
 	ch.conn.flush()
 }
 
-// tick looks for consumers that do not acknowledge.
+// shut lets neither deliveries nor confirms through any more, and returns what the channel has.
+func (ch *channel) shut() (consumers map[string]*consumer, held []tagged) {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	consumers, held = ch.consumers, ch.unacked.takeAll(nil)
+	ch.closed, ch.consumers, ch.blocked, ch.marks = true, nil, nil, nil
+	ch.unacked, ch.confirms = unacked{}, window{}
+	return consumers, held
+}
+
+// tick looks for messages that could not be stored, and for consumers that do not acknowledge.
 func (ch *channel) tick(now hook.Instant) error {
 	if ch.closing {
 		return nil
 	}
+	if ch.isSpoilt() {
+		ch.giveUpStoring()
+		return nil
+	}
 	return ch.checkTimeouts(now)
+}
+
+func (ch *channel) isSpoilt() bool {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return ch.spoilt
+}
+
+// giveUpStoring closes the channel, although the error's code is one that closes connections.
+func (ch *channel) giveUpStoring() {
+	e := errNotStored()
+	ch.conn.log().Error("channel error", "channel", ch.id, "error", e)
+	ch.fail(e)
 }
 
 // send makes m wait for the writer.

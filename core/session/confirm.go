@@ -47,6 +47,32 @@ func (ch *channel) Settled(b *queue.Batch) {
 	o.kick()
 }
 
+// Failed implements [queue.Source]. The messages stay unconfirmed, and the channel ends at the next tick.
+func (ch *channel) Failed(*queue.Batch, error) {
+	if ch.spoil() {
+		ch.conn.wake()
+	}
+}
+
+// spoil reports whether the channel was all right so far.
+func (ch *channel) spoil() bool {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ch.closed || ch.spoilt {
+		return false
+	}
+	ch.spoilt = true
+	return true
+}
+
+// errNotStored is what a channel is closed with that published what could not be stored. It is not the connection's end: to
+// other queues it may still publish.
+func errNotStored() *amqp.Error {
+	return amqp.Errorf(amqp.ReplyInternalError, "messages could not be stored, see the broker logfile").
+		In(amqp.ClassBasic, amqp.MethodBasicPublish)
+}
+
 // window is the messages of a channel that are not confirmed, and those behind the first of them.
 type window struct {
 	states []state // by sequence number, from states[head] on

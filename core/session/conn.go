@@ -22,6 +22,7 @@ type Conn struct {
 	srv  *Server
 	peer Peer
 	id   uint64 // unique in this process: the owner of exclusive queues
+	wake func() // see [Server.Accept]
 	out  out
 
 	phase      phase
@@ -42,6 +43,7 @@ type Conn struct {
 	block     *queue.Block    // the bytes of the current Feed lie in it
 	published bool            // a message was published since Published was asked
 	ahead     <-chan struct{} // see Ahead
+	behind    <-chan struct{} // see Behind
 
 	// What the current Feed collects: flush lets it happen.
 	dirty    []*channel // that published something since
@@ -106,7 +108,7 @@ func (c *Conn) State() State {
 // they ask for is done, and the answers pending, when it returns; messages may lie in block, and hold it. Feed stops
 // early when [Conn.Congested] becomes true.
 func (c *Conn) Feed(now hook.Instant, block *queue.Block, data []byte) (consumed int) {
-	c.now, c.block = now, block
+	c.now, c.block, c.ahead, c.behind = now, block, nil, nil
 	for !c.out.congested.Load() {
 		n := c.step(data[consumed:])
 		if n == 0 {
@@ -209,7 +211,8 @@ func (c *Conn) log() *slog.Logger {
 	return l
 }
 
-// Tick lets channels act on what has waited too long: a consumer that does not acknowledge.
+// Tick lets channels act on what they were not asked for: on a consumer that does not acknowledge, and on messages that
+// could not be stored.
 func (c *Conn) Tick(now hook.Instant) {
 	c.now = now
 	for _, ch := range c.channels {
@@ -233,6 +236,10 @@ func (c *Conn) Published() bool {
 // Ahead returns nil, or, if the last Feed published to a queue whose consumers have plenty to do, what is closed when they
 // have less. Until then, within reason, the connection had better not be read from.
 func (c *Conn) Ahead() <-chan struct{} { return c.ahead }
+
+// Behind returns nil, or, if the last Feed published to a durable queue while the disk did not keep up, what is closed when
+// it does. Until then the connection must not be read from: all that it publishes is memory.
+func (c *Conn) Behind() <-chan struct{} { return c.behind }
 
 // Congested reports that the peer does not read what it asked for. It should not be read from until Resumed says so.
 func (c *Conn) Congested() bool { return c.out.congested.Load() }

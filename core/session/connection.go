@@ -128,8 +128,12 @@ func (c *Conn) updateSecret(m *amqp.ConnectionUpdateSecret) error {
 
 // closeByPeer answers connection.close. When the client reads close-ok, its exclusive queues are gone.
 func (c *Conn) closeByPeer(m *amqp.ConnectionClose) {
-	if m.ReplyCode != amqp.ReplySuccess && c.phase != closing {
+	switch {
+	case c.phase == closing:
+	case m.ReplyCode != amqp.ReplySuccess:
 		c.log().Warn("client closed the connection", "code", m.ReplyCode, "text", m.ReplyText)
+	default:
+		c.log().Info("connection closed", "user", c.user.Name)
 	}
 	c.flush()
 	c.leave()
@@ -148,7 +152,7 @@ func (c *Conn) fail(err error) {
 	if c.phase >= closing {
 		return
 	}
-	c.log().Warn("connection error", "state", c.phase, "error", e)
+	c.log().Warn("connection error", "state", c.phase.String(), "error", e)
 	answered := e.Code == amqp.ReplyAccessRefused && c.caps.authFailureClose
 	if c.phase == awaitStartOK && !answered {
 		c.phase = denied
@@ -238,7 +242,7 @@ func (c *Conn) Lost(why error) {
 	case c.phase == awaitHeader:
 		c.log().Debug("closed before the handshake", "reason", why)
 	case c.phase < running:
-		c.log().Warn("connection lost in the handshake", "state", c.phase, "reason", why)
+		c.log().Warn("connection lost in the handshake", "state", c.phase.String(), "reason", why)
 	case c.phase == running:
 		c.log().Warn("connection lost", "user", c.user.Name, "vhost", c.vhost.Name(), "reason", why)
 	}

@@ -66,20 +66,39 @@ func (o *outbox) place(d destination) int {
 	return i
 }
 
+// pacer is a journal that says when it does not keep up: what Behind returns is closed once it does again.
+type pacer interface{ Behind() <-chan struct{} }
+
 // flush hands every queue its batch. When one has more than its consumers can take, it returns what is closed once they
-// have caught up.
-func (o *outbox) flush() (caughtUp <-chan struct{}) {
+// have caught up, and when one has more than the disk can take, what is closed once that has.
+func (o *outbox) flush() (caughtUp, written <-chan struct{}) {
 	if len(o.batches) == 0 {
-		return nil
+		return nil, nil
 	}
 	for i, b := range o.batches {
-		if c := o.places.keys[i].shell.Publish(b); c != nil {
+		shell := o.places.keys[i].shell
+		if c := shell.Publish(b); c != nil {
 			caughtUp = c
+		}
+		if c := behind(shell); c != nil {
+			written = c
 		}
 		o.batches[i] = nil
 	}
 	o.batches = o.batches[:0]
 	o.places.reset()
 	o.round++
-	return caughtUp
+	return caughtUp, written
+}
+
+// behind returns what is closed once the journal of a queue keeps up again, nil while it does.
+func behind(shell *queue.Shell) <-chan struct{} {
+	r := shell.Config().Record
+	if r == nil {
+		return nil
+	}
+	if p, ok := r.Journal.(pacer); ok {
+		return p.Behind()
+	}
+	return nil
 }

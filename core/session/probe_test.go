@@ -18,15 +18,15 @@ type probe struct {
 	out  []byte // what it has said and nobody has looked at
 }
 
-func newProbe(t testing.TB, change ...func(*Options)) *probe {
-	t.Helper()
-	return probeOf(t, testServer(t, change...), Peer{Address: "192.0.2.1:4711", Local: "192.0.2.2:5672"})
+func newProbe(tb testing.TB, change ...func(*Options)) *probe {
+	tb.Helper()
+	return probeOf(tb, testServer(tb, change...), Peer{Address: "192.0.2.1:4711", Local: "192.0.2.2:5672"})
 }
 
-func probeOf(t testing.TB, s *Server, peer Peer) *probe {
-	t.Helper()
-	p := &probe{t: t, conn: s.Accept(peer), now: 1}
-	t.Cleanup(func() { p.conn.Release(p.now) })
+func probeOf(tb testing.TB, s *Server, peer Peer) *probe {
+	tb.Helper()
+	p := &probe{t: tb, conn: s.Accept(peer, func() {}), now: 1}
+	tb.Cleanup(func() { p.conn.Release(p.now) })
 	return p
 }
 

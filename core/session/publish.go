@@ -96,7 +96,13 @@ func (c *Conn) flush() {
 	}
 	clear(c.dirty[len(unfinished):])
 	c.dirty = unfinished
-	c.ahead = c.outbox.flush()
+	caughtUp, written := c.outbox.flush()
+	if caughtUp != nil {
+		c.ahead = caughtUp
+	}
+	if written != nil {
+		c.behind = written
+	}
 	c.settling.flush()
 	c.wakeBlocked()
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -94,7 +95,7 @@ func TestMessagesInPieces(t *testing.T) {
 		stream = append(stream, methodFrame(2, &amqp.BasicQos{})...) // a synchronous method of another channel in between
 	}
 	for _, size := range []int{1, 7, 100, 4096, 5000, len(stream)} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
 			p := newProbe(t).open().channel(1).channel(2)
 			p.queue(1, "q")
 			p.pieces(stream, size)
@@ -277,7 +278,7 @@ func TestManyRoutesAndQueues(t *testing.T) {
 				p.queue(1, name)
 				do[*amqp.QueueBindOK](p, 1, &amqp.QueueBind{Queue: name, Exchange: "amq.fanout"})
 			}
-			ms = append(ms, published{key: name, body: fmt.Sprint(round)}, published{exchange: "amq.fanout", body: "all"})
+			ms = append(ms, published{key: name, body: strconv.Itoa(round)}, published{exchange: "amq.fanout", body: "all"})
 		}
 	}
 	p.publish(1, ms...)
@@ -365,18 +366,32 @@ func TestPropertiesOfTheLastMessage(t *testing.T) {
 	}
 }
 
+// ownUsers gives a server users that no other test has.
+func ownUsers(t *testing.T) func(*Options) {
+	t.Helper()
+	users, err := auth.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(o *Options) { o.Users = users }
+}
+
+func (p *probe) grant(permissions auth.Permissions) {
+	p.t.Helper()
+	if err := p.conn.srv.Users.Grant(auth.Guest, "/", permissions); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // A permission that is taken away is missed with the next message, and one for another exchange is of no use.
 func TestWritePermission(t *testing.T) {
-	p := newProbe(t)
-	p.open().channel(1)
+	p := newProbe(t, ownUsers(t)).open().channel(1)
 	p.queue(1, "q")
 	m := published{exchange: "amq.fanout", key: "k"}
 	p.publish(1, m, m)
 	grant := func(write string) {
 		t.Helper()
-		if err := p.conn.srv.Users.Grant(auth.Guest, "/", auth.Permissions{Configure: ".*", Write: write, Read: ".*"}); err != nil {
-			t.Fatal(err)
-		}
+		p.grant(auth.Permissions{Configure: ".*", Write: write, Read: ".*"})
 	}
 	const refused = "ACCESS_REFUSED - write access to exchange 'amq.fanout' in vhost '/' refused for user 'guest'"
 	grant(`^amq\.default$`)

@@ -82,8 +82,8 @@ type nowhere struct{}
 
 var _ queue.Host = nowhere{}
 
-func (nowhere) DeadLetter(*queue.Config, hook.Instant, []queue.Dead) {}
-func (nowhere) Gone(*queue.Shell, queue.Departure)                   {}
+func (nowhere) DeadLetter(*queue.Config, hook.Instant, []queue.Dead, *queue.Receipt) {}
+func (nowhere) Gone(*queue.Shell, queue.Departure)                                   {}
 
 // consumeReplies makes the channel one that gets replies.
 func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/queue"
@@ -66,38 +68,41 @@ func (ch *channel) discover(exchange, key string) (*route, error) {
 
 // resolve finds the queues for the message at hand. They are the route's own, or for this message alone.
 func (ch *channel) resolve(r *route) (origin *queue.Origin, shells []*queue.Shell, own bool, err error) {
-	if ch.facts.cc != nil || ch.facts.bcc != nil {
-		origin, shells, err = ch.resolveCopies(r)
-		return origin, shells, false, err
-	}
 	v := ch.conn.vhost
 	generation := v.Generation()
-	if r.resolved && r.generation == generation {
+	copies := ch.facts.cc != nil || ch.facts.bcc != nil
+	if r.resolved && r.generation == generation && !copies {
 		return r.origin, r.shells, true, nil
 	}
-	r.located = false
-	if isReply(r.origin) {
-		ch.shells = ch.conn.srv.replies.route(v.Name(), r.origin.Key, ch.shells[:0])
-		return r.origin, ch.shells, false, nil
+	if copies || isReply(r.origin) {
+		return ch.resolveAlone(r)
 	}
+	r.located, r.resolved = false, false
 	ch.asked = false
 	shells, err = v.Route(r.origin.Exchange, r.origin.Key, ch.headers, nil, r.shells[:0])
 	if err != nil {
-		r.resolved = false
 		return nil, nil, false, err
 	}
 	r.shells, r.generation, r.resolved = shells, generation, !ch.asked
 	return r.origin, shells, r.resolved, nil
 }
 
-// resolveCopies routes a message by the keys in its headers, too [RabbitMQ: sender-selected.html].
-func (ch *channel) resolveCopies(r *route) (*queue.Origin, []*queue.Shell, error) {
-	f := &ch.facts
-	origin := &queue.Origin{Exchange: r.origin.Exchange, Key: r.origin.Key, CC: f.cc, BCC: f.bcc}
-	keys := append(f.cc[:len(f.cc):len(f.cc)], f.bcc...)
-	shells, err := ch.conn.vhost.Route(origin.Exchange, origin.Key, ch.headers, keys, ch.shells[:0])
-	ch.shells = shells[:0]
-	return origin, shells, err
+// resolveAlone routes a message that is a direct reply, or has further keys in its headers [RabbitMQ: sender-selected.html].
+func (ch *channel) resolveAlone(r *route) (origin *queue.Origin, shells []*queue.Shell, own bool, err error) {
+	c, f := ch.conn, &ch.facts
+	origin = r.origin
+	if f.cc != nil || f.bcc != nil {
+		origin = &queue.Origin{Exchange: r.origin.Exchange, Key: r.origin.Key, CC: f.cc, BCC: f.bcc}
+	}
+	shells, err = c.vhost.Route(origin.Exchange, origin.Key, ch.headers, slices.Concat(f.cc, f.bcc), ch.shells[:0])
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if isReply(origin) {
+		shells = c.srv.replies.route(c.vhost.Name(), origin.Key, shells)
+	}
+	ch.shells = shells
+	return origin, shells, false, nil
 }
 
 // readHeaders returns the headers of the message at hand, for routing.

@@ -75,9 +75,10 @@ func (s *Server) properties() amqp.Table {
 	}
 }
 
-// Accept begins a connection: the client is expected to speak.
-func (s *Server) Accept(p Peer) *Conn {
-	return &Conn{srv: s, peer: p, id: s.ids.Add(1), out: newOut(&s.pending), frameMax: handshakeFrameMax}
+// Accept begins a connection: the client is expected to speak. The connection calls wake, from any goroutine, when Tick has
+// to be called soon.
+func (s *Server) Accept(p Peer, wake func()) *Conn {
+	return &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newOut(&s.pending), frameMax: handshakeFrameMax}
 }
 
 // PendingBytes is about how much waits to be written to clients, or for them to finish what they began to send.

@@ -14,20 +14,16 @@ import (
 var defaultUsers = sync.OnceValues(auth.Default)
 
 // testServer returns a server without plugins, with the vhosts "/" and "other", and guest who may use the first.
-func testServer(t testing.TB, change ...func(*Options)) *Server {
-	t.Helper()
+func testServer(tb testing.TB, change ...func(*Options)) *Server {
+	tb.Helper()
 	users, err := defaultUsers()
 	if err != nil {
-		t.Fatal(err)
-	}
-	noPlugins, err := chain.New(nil, chain.Options{})
-	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	clock := queue.NewClock()
 	vhosts := map[string]*vhost.VHost{}
 	for _, name := range []string{"/", "other"} {
-		vhosts[name] = vhost.New(vhost.Config{Name: name, Chain: noPlugins, Clock: clock, Log: discard()})
+		vhosts[name] = vhost.New(vhost.Config{Name: name, Chain: noPlugins(tb), Clock: clock, Log: discard()})
 	}
 	o := Options{
 		Product: "Curfew", Version: "1.0.0", ClusterName: "test",
@@ -39,4 +35,13 @@ func testServer(t testing.TB, change ...func(*Options)) *Server {
 		f(&o)
 	}
 	return NewServer(o)
+}
+
+func noPlugins(tb testing.TB) *chain.Chain {
+	tb.Helper()
+	c, err := chain.New(nil, chain.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // transaction is what a channel published and settled since the last commit [AMQP 1.9].
@@ -72,7 +73,8 @@ func (t *transaction) settle(kind queue.SettleKind, ts ...tagged) {
 	}
 }
 
-// txCommit carries out the transaction. A queue that refuses a message does not undo what others accepted.
+// txCommit carries out the transaction: what was published is stored before anything is settled, and all of it is durable
+// when the client is told. A queue that refuses a message does not undo what others accepted.
 func (ch *channel) txCommit() error {
 	if ch.mode != transactional {
 		return errNotTransactional
@@ -80,21 +82,57 @@ func (ch *channel) txCommit() error {
 	t := ch.tx
 	ch.tx = transaction{}
 	ch.conn.sendRaw(t.returns)
-	accepted := t.publish()
+	accepted, stored := t.publish()
 	ch.conn.hoard(-t.size)
+	if !stored {
+		ch.tx = transaction{settles: t.settles} // to be given back
+		ch.giveUpStoring()
+		return nil
+	}
 	for _, s := range t.settles {
 		ch.conn.settling.addOne(s.kind, s.Settled)
 	}
 	ch.conn.flush()
-	if !accepted {
+	switch {
+	case !t.settled():
+		ch.giveUpStoring()
+		return nil
+	case !accepted:
 		return precondition("partial tx completion")
 	}
 	ch.send(&amqp.TxCommitOK{})
 	return nil
 }
 
-// publish sends the messages to their queues and waits until all have answered. It reports whether they took everything.
-func (t *transaction) publish() bool {
+// syncer is a journal that can be waited for.
+type syncer interface{ Sync() error }
+
+// settled waits until what the transaction settled in durable queues is durable. It reports whether it is.
+func (t *transaction) settled() bool {
+	var shells places[*queue.Shell]
+	var journals places[syncer]
+	for i := range t.settles {
+		shell := t.settles[i].Consumer.Queue
+		if _, added := shells.find(shell); !added || shell.Config().Record == nil {
+			continue
+		}
+		// When it returns the queue has seen to what was settled; an error means that it is gone, and everything with it.
+		_ = shell.Do(func(*queue.Queue, hook.Instant) {})
+		if j, ok := shell.Config().Record.Journal.(syncer); ok {
+			journals.find(j)
+		}
+	}
+	for _, j := range journals.keys {
+		if j.Sync() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// publish sends the messages to their queues and waits until all have answered. It reports whether they took everything,
+// and whether all of that is stored as it should be.
+func (t *transaction) publish() (accepted, stored bool) {
 	var box outbox
 	for i := range t.messages {
 		box.to(t.messages[i].shells, nil, &t.messages[i].Publish, &memory{})
@@ -106,13 +144,14 @@ func (t *transaction) publish() bool {
 	r.open.Add(len(box.batches))
 	box.flush()
 	r.open.Wait()
-	return !r.refused.Load()
+	return !r.refused.Load(), !r.failed.Load()
 }
 
 // receipt waits for queues to take batches in.
 type receipt struct {
 	open    sync.WaitGroup
 	refused atomic.Bool
+	failed  atomic.Bool
 }
 
 var _ queue.Source = (*receipt)(nil)
@@ -124,6 +163,12 @@ func (r *receipt) Settled(b *queue.Batch) {
 			r.refused.Store(true)
 		}
 	}
+	r.open.Done()
+}
+
+// Failed implements [queue.Source].
+func (r *receipt) Failed(*queue.Batch, error) {
+	r.failed.Store(true)
 	r.open.Done()
 }
 

@@ -205,9 +205,9 @@ func (u *unacked) highest() uint64 {
 			return tag
 		}
 	}
-	for i := len(u.old) - 1; i >= 0; i-- {
-		if u.old[i].Consumer != nil {
-			return u.old[i].tag
+	for _, t := range slices.Backward(u.old) {
+		if t.Consumer != nil {
+			return t.tag
 		}
 	}
 	return 0

@@ -23,24 +23,36 @@ func (v *VHost) Bind(b Binding, owner Owner) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	x, to, err := v.ends(b)
+	durable, err := v.bind(b, owner)
 	if err != nil {
 		return err
 	}
+	return v.await(durable)
+}
+
+func (v *VHost) bind(b Binding, owner Owner) (durable bool, err error) {
+	v.mu.Lock()
+	defer v.unlock()
+	x, to, err := v.ends(b)
+	if err != nil {
+		return false, err
+	}
 	if err := route.Validate(x.table.Kind(), b.Args); err != nil {
-		return invalidBinding(err)
+		return false, invalidBinding(err)
 	}
 	if err := v.checkOwner(b, owner); err != nil {
-		return err
+		return false, err
 	}
+	durable = v.keepsBinding(x, to)
 	if !x.table.Add(b.Key, b.Args, to) {
-		return nil
+		return durable, nil
 	}
 	v.link(x, to)
+	if durable {
+		v.note(v.defineBinding(opBind, &b))
+	}
 	v.changed()
-	return nil
+	return durable, nil
 }
 
 // Unbind removes a binding, which need not exist. An auto-delete exchange goes with its last one.
@@ -48,17 +60,29 @@ func (v *VHost) Unbind(b Binding, owner Owner) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	x, to, err := v.ends(b)
+	durable, err := v.unbind(b, owner)
 	if err != nil {
-		return nil // what is missing is not bound
-	}
-	if err := v.checkOwner(b, owner); err != nil {
 		return err
 	}
+	return v.await(durable)
+}
+
+func (v *VHost) unbind(b Binding, owner Owner) (durable bool, err error) {
+	v.mu.Lock()
+	defer v.unlock()
+	x, to, err := v.ends(b)
+	if err != nil {
+		return false, nil // what is missing is not bound
+	}
+	if err := v.checkOwner(b, owner); err != nil {
+		return false, err
+	}
+	durable = v.keepsBinding(x, to)
 	if !x.table.Remove(b.Key, b.Args, to) {
-		return nil
+		return durable, nil
+	}
+	if durable {
+		v.note(v.defineBinding(opUnbind, &b))
 	}
 	if !x.leadsTo(to) {
 		v.unlink(x, to)
@@ -67,7 +91,7 @@ func (v *VHost) Unbind(b Binding, owner Owner) error {
 		v.removeExchange(x)
 	}
 	v.changed()
-	return nil
+	return durable, nil
 }
 
 // check sanitises the names and refuses the default exchange at either end.
@@ -171,12 +195,16 @@ func (v *VHost) Bindings() []Binding {
 			continue
 		}
 		for b := range x.table.All() {
-			all = append(all, Binding{
-				Source: x.Name, Destination: b.Destination.name(), ToExchange: b.Destination.exchange != nil, Key: b.Key, Args: b.Args,
-			})
+			all = append(all, *bindingOf(x, b))
 		}
 	}
 	return all
+}
+
+func bindingOf(x *exchange, b route.Binding[destination]) *Binding {
+	return &Binding{
+		Source: x.Name, Destination: b.Destination.name(), ToExchange: b.Destination.exchange != nil, Key: b.Key, Args: b.Args,
+	}
 }
 
 func (d destination) name() string {

@@ -15,7 +15,7 @@ import (
 // for an exchange that does not exist is dropped, one for an exchange that leads nowhere too, and one that would go round
 // for ever does not enter the queue where it would [RabbitMQ: dlx.html]. Messages for the same queue leave as one batch, in
 // order.
-func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.Dead) {
+func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.Dead, r *queue.Receipt) {
 	b := burials.Get().(*burial)
 	b.vhost, b.from, b.now = v, from, now
 	b.expected = 0
@@ -25,7 +25,7 @@ func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.Dead
 	for i := range ds {
 		b.bury(&ds[i])
 	}
-	b.publish()
+	b.publish(r)
 	v.deaths.add(&b.count)
 	b.release()
 }
@@ -219,7 +219,7 @@ func (b *burial) note() {
 
 // send adds the message to what leaves for its queues, but for those where it would close a cycle.
 func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
-	p := queue.Publish{Origin: b.origin, Flags: d.Flags&queue.Persistent | queue.Recorded | queue.HasHeaders}
+	p := queue.Publish{Origin: b.origin, Seq: d.Seq, Flags: d.Flags&queue.Persistent | queue.Recorded | queue.HasHeaders}
 	if priority, ok := idx.Priority(d.Props); ok {
 		p.Priority, p.Flags = priority, p.Flags|queue.HasPriority
 	}
@@ -234,6 +234,7 @@ func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
 			sent = true
 		}
 		b.outs[b.places[i]].add(p, b.block)
+		d.Sent++
 	}
 	if sent {
 		b.count[d.Reason][routed]++
@@ -265,8 +266,11 @@ func (o *out) add(p queue.Publish, block *queue.Block) {
 	o.batch.Messages = append(o.batch.Messages, p)
 }
 
-// publish sends everything off.
-func (b *burial) publish() {
+// publish sends everything off, and the receipt with it if there is one.
+func (b *burial) publish(r *queue.Receipt) {
+	if r != nil {
+		b.sign(r)
+	}
 	for _, o := range b.outs {
 		if o.batch != nil {
 			o.shell.PublishAsync(o.batch)
@@ -275,6 +279,22 @@ func (b *burial) publish() {
 	if b.block != nil {
 		b.block.Release()
 	}
+}
+
+// sign puts the receipt on every batch.
+func (b *burial) sign(r *queue.Receipt) {
+	n := 0
+	for _, o := range b.outs {
+		if o.batch == nil {
+			continue
+		}
+		if n++; r.Source() != nil {
+			o.batch.Source = r.Source()
+			continue
+		}
+		o.batch.Receipt = r
+	}
+	r.Split(n)
 }
 
 // release gives b back. It keeps no queue and no message.

@@ -24,7 +24,7 @@ func die(v *VHost, from *queue.Shell, reason hook.Reason, target *hook.Target, m
 			Body: bytes.Clone(m.Body), Flags: m.Flags, Reason: reason, Target: target,
 		}
 	}
-	v.DeadLetter(from.Config(), hook.Instant(time.Now().UnixNano()), ds)
+	v.DeadLetter(from.Config(), hook.Instant(time.Now().UnixNano()), ds, nil)
 	for i := range ds { // nothing of them may be kept
 		scribble(ds[i].Exchange)
 		scribble(ds[i].Key)
@@ -152,7 +152,7 @@ func TestDeadLettersKeepTheirOrder(t *testing.T) {
 				Reason: hook.ReasonExpired, Target: targets[i/10%2],
 			})
 		}
-		v.DeadLetter(from.Config(), 0, ds)
+		v.DeadLetter(from.Config(), 0, ds, nil)
 		synctest.Wait()
 		for i := range 40 {
 			s, err := v.Queue(strconv.Itoa(i), 0)
@@ -460,7 +460,7 @@ func TestDeadLettersHoldNoBlocks(t *testing.T) {
 		b.bury(&queue.Dead{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}})
 		block := b.block
 		block.Retain() // ours
-		b.publish()
+		b.publish(nil)
 		b.release()
 		synctest.Wait()
 		if block.Shared() {

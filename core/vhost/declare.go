@@ -139,6 +139,10 @@ func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (Declared, error) {
 			return Declared{}, err
 		}
 	}
+	if d.Durable && v.keeper != nil {
+		shell, err := v.addDurable(d, p)
+		return Declared{Shell: shell}, err
+	}
 	return Declared{Shell: v.addQueue(d, p)}, nil
 }
 
@@ -159,24 +163,34 @@ func (v *VHost) checkProperties(d QueueDeclare, p *profile) error {
 	return nil
 }
 
-// addQueue puts a new queue into the table; nil if the name is taken. The queue comes to be under the lock, so that one
-// whose time is up at once is in the table before it says that it is gone.
+// addQueue puts a new queue into the table; nil if the name is taken.
 func (v *VHost) addQueue(d QueueDeclare, p *profile) *queue.Shell {
 	cfg := p.config(d)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, taken := v.queues[d.Name]; taken {
+	if !v.free(d.Name) {
 		return nil
 	}
-	e := entry{shell: queue.NewShell(cfg, v.chain, v, v.clock)}
+	shell := queue.NewShell(cfg, v.chain, v, v.clock)
 	if d.Exclusive {
-		e.extend().owner = d.Owner
+		v.enter(shell, d.Owner)
+		return shell
+	}
+	v.enter(shell, 0)
+	return shell
+}
+
+// enter puts a queue into the table. It came to be under the lock, which the caller holds, so that one whose time is up at
+// once is in the table before it says that it is gone.
+func (v *VHost) enter(shell *queue.Shell, owner Owner) {
+	e := entry{shell: shell}
+	if owner != 0 {
+		e.extend().owner = owner
 		v.own(e)
 	}
-	v.queues[d.Name] = e
+	v.queues[shell.Config().Name] = e
 	v.peak = max(v.peak, len(v.queues))
 	if v.missed.Load() {
 		v.changed()
 	}
-	return e.shell
 }

@@ -32,6 +32,8 @@ var predeclared = []Exchange{
 	{Name: "amq.rabbitmq.trace", Type: "topic", Durable: true, Internal: true},
 }
 
+func isPredeclared(name string) bool { return name == "" || strings.HasPrefix(name, reservedPrefix) }
+
 // exchange is an exchange in the topology; the vhost's mutex guards it. What Exchange says never changes.
 type exchange struct {
 	Exchange
@@ -92,13 +94,16 @@ func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) 
 		return errDefaultExchange
 	}
 	current, ok := v.Exchange(d.Name)
-	if ok {
-		return v.equivalentExchange(current, d)
+	if !ok {
+		if err := v.checkNewExchange(d, allow); err != nil {
+			return err
+		}
+		current = v.addExchange(d)
 	}
-	if err := v.checkNewExchange(d, allow); err != nil {
+	if err := v.equivalentExchange(current, d); err != nil {
 		return err
 	}
-	return v.equivalentExchange(v.addExchange(d), d)
+	return v.await(d.Durable)
 }
 
 func (v *VHost) checkNewExchange(d Exchange, allow func(alternate string) error) error {
@@ -122,11 +127,15 @@ func (v *VHost) checkNewExchange(d Exchange, allow func(alternate string) error)
 // addExchange creates an exchange unless somebody was faster, and returns the one that is there.
 func (v *VHost) addExchange(d Exchange) Exchange {
 	v.mu.Lock()
-	defer v.mu.Unlock()
+	defer v.unlock()
 	if x := v.exchanges[d.Name]; x != nil {
 		return x.Exchange
 	}
-	v.exchanges[d.Name] = newExchange(d)
+	x := newExchange(d)
+	v.exchanges[d.Name] = x
+	if v.keeps(x) {
+		v.note(v.defineExchange(&x.Exchange))
+	}
 	v.changed()
 	return d
 }
@@ -159,17 +168,26 @@ func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
 	if strings.HasPrefix(name, reservedPrefix) {
 		return refuse(AccessRefused, "deletion of system %s not allowed", v.exchangeName(name))
 	}
+	durable, err := v.dropExchange(name, ifUnused)
+	if err != nil {
+		return err
+	}
+	return v.await(durable)
+}
+
+// dropExchange reports whether there was a durable exchange.
+func (v *VHost) dropExchange(name string, ifUnused bool) (durable bool, err error) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
+	defer v.unlock()
 	x := v.exchanges[name]
 	if x == nil {
-		return nil
+		return false, nil
 	}
 	if ifUnused && x.table.Len() > 0 {
-		return refuse(Precondition, "%s in use", v.exchangeName(name))
+		return false, refuse(Precondition, "%s in use", v.exchangeName(name))
 	}
 	v.removeExchange(x)
-	return nil
+	return x.Durable, nil
 }
 
 // removeExchange deletes x, and then every auto-delete exchange that lost its last binding by it. The caller holds mu.
@@ -177,6 +195,9 @@ func (v *VHost) removeExchange(x *exchange) {
 	doomed := []*exchange{x}
 	for len(doomed) > 0 {
 		x, doomed = doomed[len(doomed)-1], doomed[:len(doomed)-1]
+		if v.keeps(x) {
+			v.note(v.defineName(opDeleteExchange, x.Name))
+		}
 		delete(v.exchanges, x.Name)
 		for b := range x.table.All() {
 			v.unlink(x, b.Destination)

@@ -94,12 +94,17 @@ func (l *lines) count(part string) int {
 
 func newVHost(tb testing.TB) (*VHost, *lines) {
 	tb.Helper()
+	return newVHostWith(tb, nil)
+}
+
+func newVHostWith(tb testing.TB, k Keeper) (*VHost, *lines) {
+	tb.Helper()
 	c, err := chain.New([]chain.Named{{Name: "fake", Plugin: plugin{}}}, chain.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	log := &lines{}
-	return New(Config{Name: "/", Chain: c, Clock: queue.NewClock(), Log: slog.New(slog.NewTextHandler(log, nil))}), log
+	return New(Config{Name: "/", Chain: c, Clock: queue.NewClock(), Log: slog.New(slog.NewTextHandler(log, nil)), Keeper: k}), log
 }
 
 // want fails unless err is an *Error of that kind with that text.

@@ -25,10 +25,7 @@ const (
 // profile returns the checked arguments of a declaration.
 func (v *VHost) profile(d QueueDeclare, args hook.Args) (*profile, error) {
 	key := encoded(d.Args)
-	v.mu.RLock()
-	p := v.profiles[key]
-	v.mu.RUnlock()
-	if p != nil {
+	if p := v.recall(key); p != nil {
 		return p, nil
 	}
 	if err := v.checkArguments(d.Name, args); err != nil {
@@ -37,14 +34,22 @@ func (v *VHost) profile(d QueueDeclare, args hook.Args) (*profile, error) {
 	if queueType(args) == typeStream {
 		return nil, refuse(NotImplemented, "%s: queue type 'stream' is not offered, only 'classic' and 'quorum'", v.queueName(d.Name))
 	}
-	p = v.newProfile(args)
-	if len(key) <= maxProfileKey {
-		v.remember(key, p)
-	}
+	p := v.newProfile(args)
+	v.remember(key, p)
 	return p, nil
 }
 
+// recall returns what is remembered for arguments, nil if nothing is.
+func (v *VHost) recall(key string) *profile {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.profiles[key]
+}
+
 func (v *VHost) remember(key string, p *profile) {
+	if len(key) > maxProfileKey {
+		return
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.profiles) >= maxProfiles {

@@ -106,7 +106,7 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 		return 0, refuse(Precondition, "%s not empty", v.queueName(name))
 	}
 	v.forget(e.shell)
-	return messages, nil
+	return messages, v.await(e.shell.Config().Record != nil)
 }
 
 // Leave deletes the exclusive queues of a connection, which must not ask for anything any more.
@@ -134,11 +134,14 @@ func (v *VHost) Gone(s *queue.Shell, why queue.Departure) {
 // there is another queue by that name now.
 func (v *VHost) forget(s *queue.Shell) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
+	defer v.unlock()
 	name := s.Config().Name
 	e := v.queues[name]
 	if e.shell != s {
 		return
+	}
+	if s.Config().Record != nil {
+		v.note(v.defineName(opDeleteQueue, name))
 	}
 	delete(v.queues, name)
 	v.shrink()

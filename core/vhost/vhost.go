@@ -27,6 +27,8 @@ type Config struct {
 	Chain *chain.Chain
 	Clock queue.Clock
 	Log   *slog.Logger
+	// Keeper keeps what is durable; nil = nothing is.
+	Keeper Keeper
 }
 
 // VHost is one virtual host. Any goroutine may use it, queues' turns included.
@@ -35,6 +37,7 @@ type VHost struct {
 	chain     *chain.Chain
 	clock     queue.Clock
 	log       *slog.Logger
+	keeper    Keeper          // nil: nothing is durable
 	arguments []hook.Argument // known ones: the core's, then the plugins'
 
 	// mu guards the topology: everything from here to generation. It is never held while a method of a queue's shell is
@@ -45,6 +48,8 @@ type VHost struct {
 	peak      int                                 // the most queues there were since the map was made
 	owned     map[Owner]map[*queue.Shell]struct{} // exclusive queues
 	profiles  map[string]*profile                 // by encoded arguments
+	coming    map[string]*coming                  // durable queues on their way into the table, by name
+	noted     []byte                              // definitions of the change at hand
 
 	generation atomic.Uint64
 	missed     atomic.Bool // a message for a queue that does not exist was routed since generation changed
@@ -60,7 +65,7 @@ var _ queue.Host = (*VHost)(nil)
 func New(c Config) *VHost {
 	log := c.Log.With("vhost", c.Name)
 	v := &VHost{
-		name: c.Name, chain: c.Chain, clock: c.Clock, log: log,
+		name: c.Name, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper,
 		arguments: slices.Concat(coreArguments, c.Chain.Arguments()),
 		exchanges: map[string]*exchange{},
 		queues:    map[string]entry{},

@@ -24,7 +24,8 @@ type conn struct {
 	rearm   bool            // the socket's read deadline is not what due says
 	rushed  int             // bytes fed since it was last held back for being ahead
 	behind  bool            // in holds frames that were left because of congestion
-	alarm   <-chan struct{} // the memory alarm it waits for, while it is blocked
+	alarm   <-chan struct{} // closed when the alarm it waits for is over, while it is blocked
+	late    <-chan struct{} // closed when the disk has caught up with it; nil while it need not wait for that
 	problem error           // why reading ended, if not by agreement
 
 	heard hook.Instant // when something was read last
@@ -41,6 +42,7 @@ type conn struct {
 const (
 	askShutdown uint32 = 1 << iota // close the connection in good order
 	askStop                        // the socket is closed: end
+	askTick                        // the session has something to do
 )
 
 const (
@@ -51,10 +53,9 @@ const (
 )
 
 func newConn(s *Server, socket net.Conn) *conn {
-	return &conn{
-		srv: s, socket: socket, session: s.sessions.Accept(peerOf(socket)), in: newInput(),
-		poked: make(chan struct{}, 1), written: make(chan struct{}),
-	}
+	c := &conn{srv: s, socket: socket, in: newInput(), poked: make(chan struct{}, 1), written: make(chan struct{})}
+	c.session = s.sessions.Accept(peerOf(socket), func() { c.ask(askTick) })
+	return c
 }
 
 // ask wakes the reader to do something.
@@ -115,8 +116,9 @@ func (c *conn) feed(now hook.Instant) {
 	c.in.consumed(n)
 	c.behind = c.session.Congested()
 	c.pace(n)
+	c.late = c.session.Behind()
 	if c.session.Published() {
-		c.block(c.srv.memory.check())
+		c.block(c.srv.alarm())
 	}
 	c.plan(now)
 }
@@ -173,6 +175,10 @@ func (c *conn) attend(now hook.Instant) {
 		}
 		if asks&askShutdown != 0 {
 			c.session.Shutdown(now, "shutdown")
+			c.plan(now)
+		}
+		if asks&askTick != 0 {
+			c.session.Tick(now)
 			c.plan(now)
 		}
 		if now >= c.due {
@@ -234,25 +240,30 @@ func (c *conn) beat(now hook.Instant) {
 			return
 		}
 	}
-	if now.Sub(c.heard) >= c.beatInterval() {
-		c.in.shrink()
-	}
+	c.in.beat()
 	c.session.Tick(now)
 	c.plan(now)
 }
 
-// block stops a publisher for as long as there is an alarm.
-func (c *conn) block(alarm <-chan struct{}) {
-	if alarm == nil || c.alarm != nil || c.session.State() != session.Open {
+// block stops a publisher until an alarm is over; nil is none.
+func (c *conn) block(over <-chan struct{}, reason string) {
+	if over == nil || c.alarm != nil || c.session.State() != session.Open {
 		return
 	}
-	c.alarm = alarm
-	c.session.Block("low on memory")
+	c.alarm = over
+	c.session.Block(reason)
+}
+
+// unblock lets the publisher go on, unless there is another alarm by now.
+func (c *conn) unblock() {
+	if c.alarm, _ = c.srv.alarm(); c.alarm == nil {
+		c.session.Unblock()
+	}
 }
 
 // held reports that the connection may not be read from now.
 func (c *conn) held() bool {
-	return c.session.Congested() || c.alarm != nil && c.state == session.Open
+	return c.session.Congested() || (c.alarm != nil || c.late != nil) && c.state == session.Open
 }
 
 // wait waits for a reason to look again.
@@ -262,8 +273,9 @@ func (c *conn) wait() {
 	select {
 	case <-c.session.Resumed():
 	case <-c.alarm:
-		c.alarm = nil
-		c.session.Unblock()
+		c.unblock()
+	case <-c.late:
+		c.late = nil
 	case <-c.poked:
 	case <-timer.C:
 	}

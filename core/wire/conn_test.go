@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -316,5 +317,30 @@ func TestClientGone(t *testing.T) {
 		if got := s.Connections(); got != 0 {
 			t.Errorf("got %d connections, want none", got)
 		}
+	})
+}
+
+// A consumer that keeps a message for too long loses its channel, though nothing is said on the connection.
+func TestConsumerTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dial(t, newServer(t, func(o *Options) { o.Session.ConsumerTimeout = time.Hour })).open(0).channel()
+		c.declare("q")
+		c.write(publication("q", []byte("x")))
+		c.send(1, &amqp.BasicConsume{Queue: "q"})
+		expectMethod[*amqp.BasicConsumeOK](c)
+		expectMethod[*amqp.BasicDeliver](c)
+		<-c.frames // the content header
+		<-c.frames // the body
+		late := elapsed(func() {
+			m := expectMethod[*amqp.ChannelClose](c)
+			if m.ReplyCode != amqp.ReplyPreconditionFailed || !strings.Contains(m.ReplyText, "delivery acknowledgement on channel 1 timed out") {
+				t.Errorf("got %d %s", m.ReplyCode, m.ReplyText)
+			}
+		})
+		if late < time.Hour || late > time.Hour+2*idleBeat {
+			t.Errorf("closed after %v, want an hour or a little more", late)
+		}
+		c.send(1, &amqp.ChannelCloseOK{})
+		c.close()
 	})
 }

@@ -14,6 +14,7 @@ type input struct {
 	start, end int // the bytes that wait
 	size       int // of the next block
 	thin       int // how many reads in a row would have done with a quarter of it
+	read       int // bytes since beat
 }
 
 func newInput() input { return input{block: queue.NewBlock(smallest), size: smallest} }
@@ -27,6 +28,7 @@ func (in *input) waiting() []byte { return in.block.Buf[in.start:in.end] }
 // got notes that n bytes were read into space, and chooses the size of the next block by how full this one is.
 func (in *input) got(n int) {
 	in.end += n
+	in.read += n
 	switch {
 	case in.end == len(in.block.Buf):
 		in.size, in.thin = min(2*in.size, largest), 0
@@ -68,12 +70,15 @@ func (in *input) replace(size int) {
 	in.block, in.start, in.end = k, 0, rest
 }
 
-// shrink gives a large block back when nothing was read for a while.
-func (in *input) shrink() {
-	in.size, in.thin = smallest, 0
-	if len(in.block.Buf) > smallest && len(in.waiting()) < smallest {
-		in.replace(smallest)
+// beat is called now and then. It gives a large block back when little more than heartbeats was read since.
+func (in *input) beat() {
+	idle := in.read < smallest/4
+	in.read = 0
+	if !idle || len(in.block.Buf) == smallest || len(in.waiting()) >= smallest {
+		return
 	}
+	in.size, in.thin = smallest, 0
+	in.replace(smallest)
 }
 
 func (in *input) release() { in.block.Release() }

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// read puts b where the reader would, as far as there is space, and returns the rest.
-func (in *input) read(b []byte) []byte {
+// fillFrom puts b where the reader would, as far as there is space, and returns the rest.
+func (in *input) fillFrom(b []byte) []byte {
 	n := copy(in.space(), b)
 	in.got(n)
 	return b[n:]
@@ -20,14 +20,14 @@ func TestInputGrowsWhileItIsFilled(t *testing.T) {
 	defer func() { in.release() }()
 	stream := make([]byte, 4<<20)
 	for range 20 {
-		stream = in.read(stream)
+		stream = in.fillFrom(stream)
 		in.consumed(len(in.waiting()))
 	}
 	if got := len(in.block.Buf); got != largest {
 		t.Errorf("got a buffer of %d, want %d", got, largest)
 	}
 	for range 1000 {
-		in.read([]byte("little"))
+		in.fillFrom([]byte("little"))
 		in.consumed(len(in.waiting()))
 	}
 	if got := len(in.block.Buf); got != smallest {
@@ -39,13 +39,17 @@ func TestInputShrinksWhenIdle(t *testing.T) {
 	in := newInput()
 	defer func() { in.release() }()
 	for range 20 {
-		in.read(make([]byte, largest))
+		in.fillFrom(make([]byte, largest))
 		in.consumed(len(in.waiting()))
 	}
-	in.read([]byte("begun"))
+	in.beat()
+	if got := len(in.block.Buf); got != largest {
+		t.Errorf("got a buffer of %d in the middle of traffic, want %d", got, largest)
+	}
+	in.fillFrom([]byte("a heartbeat, or so"))
 	in.consumed(0)
-	in.shrink()
-	if len(in.block.Buf) != smallest || string(in.waiting()) != "begun" {
+	in.beat()
+	if len(in.block.Buf) != smallest || string(in.waiting()) != "a heartbeat, or so" {
 		t.Errorf("got a buffer of %d holding %q", len(in.block.Buf), in.waiting())
 	}
 }
@@ -56,7 +60,7 @@ func TestInputFrameLargerThanBuffer(t *testing.T) {
 	defer func() { in.release() }()
 	frame := bytes.Repeat([]byte("frame"), 1<<20)
 	for rest := frame; len(rest) > 0; {
-		if rest = in.read(rest); len(rest) > 0 {
+		if rest = in.fillFrom(rest); len(rest) > 0 {
 			in.consumed(0)
 		}
 	}

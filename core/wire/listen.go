@@ -14,14 +14,18 @@ import (
 // keepAlive finds peers that are gone without a word where no heartbeat was negotiated.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
-func (s *Server) listen(ctx context.Context, address string, secure bool) error {
+// listen listens on an address unless it is empty, with TLS if secure is not nil. key is what the configuration calls it.
+func (s *Server) listen(ctx context.Context, key, address string, secure *tls.Config) error {
+	if address == "" {
+		return nil
+	}
 	config := net.ListenConfig{KeepAliveConfig: keepAlive}
 	l, err := config.Listen(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", address, err)
+		return fmt.Errorf("%s: %w", key, err)
 	}
-	if secure {
-		l = tls.NewListener(l, s.tls.config())
+	if secure != nil {
+		l = tls.NewListener(l, secure)
 	}
 	s.listeners = append(s.listeners, l)
 	return nil

@@ -13,7 +13,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -64,9 +66,48 @@ func TestAddressInUse(t *testing.T) {
 	taken := start(t, func(o *Options) { o.AMQP = "127.0.0.1:0" }).Addresses()[0].String()
 	s := newServer(t, func(o *Options) { o.AMQP = taken })
 	err := s.Start(t.Context())
-	if err == nil || !strings.Contains(err.Error(), taken) {
-		t.Errorf("got error %v, want one that names %s", err, taken)
+	if err == nil || !strings.HasPrefix(err.Error(), "listen.amqp: ") || !strings.Contains(err.Error(), taken) {
+		t.Errorf("got error %v, want one that names the key and %s", err, taken)
 	}
+}
+
+// poor is a listener that is out of file descriptors for some time.
+type poor struct {
+	net.Listener
+	failures int
+	sockets  chan net.Conn
+}
+
+func (p *poor) Accept() (net.Conn, error) {
+	if p.failures > 0 {
+		p.failures--
+		return nil, syscall.EMFILE
+	}
+	socket, ok := <-p.sockets
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return socket, nil
+}
+
+func (p *poor) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *poor) Close() error {
+	close(p.sockets)
+	return nil
+}
+
+// When sockets run out, the server waits longer and longer, and goes on as soon as there are some.
+func TestAcceptBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		l := &poor{failures: 10, sockets: make(chan net.Conn)}
+		s.listeners = append(s.listeners, l)
+		s.running.Go(func() { s.accept(l) })
+		near, far := net.Pipe()
+		wantElapsed(t, (5+10+20+40+80+160+320+640+1000+1000)*time.Millisecond, func() { l.sockets <- far })
+		newClient(t, near).open(0).close()
+	})
 }
 
 func TestShutdownFreesTheAddress(t *testing.T) {

@@ -27,6 +27,10 @@ type Options struct {
 
 	HandshakeTimeout time.Duration // from accepting a connection to connection.open
 	MemoryLimit      int64         // bytes of messages and unsent output above which publishers wait; 0 = none
+
+	// DiskFull returns nil, or, while there is no space for what is published, what is closed when there is again. It is
+	// called from any goroutine; nil = there always is.
+	DiskFull func() <-chan struct{}
 }
 
 // Server is the AMQP side of a broker.
@@ -64,21 +68,28 @@ func New(o Options) (*Server, error) {
 	return s, err
 }
 
+// alarm returns why publishers have to wait, and what is closed when that is over; nil if they need not.
+func (s *Server) alarm() (over <-chan struct{}, reason string) {
+	if over = s.memory.check(); over != nil {
+		return over, "low on memory"
+	}
+	if s.options.DiskFull == nil {
+		return nil, ""
+	}
+	return s.options.DiskFull(), "low on disk"
+}
+
 func (s *Server) usedBytes() int64 { return queue.UsedBytes() + s.sessions.PendingBytes() }
 
 // Start listens, and serves whoever connects until Shutdown. ctx bounds finding the addresses only.
 func (s *Server) Start(ctx context.Context) error {
-	for _, l := range []struct {
-		address string
-		secure  bool
-	}{{s.options.AMQP, false}, {s.options.AMQPS, true}} {
-		if l.address == "" {
-			continue
-		}
-		if err := s.listen(ctx, l.address, l.secure); err != nil {
-			s.closeListeners()
-			return err
-		}
+	err := s.listen(ctx, "listen.amqp", s.options.AMQP, nil)
+	if err == nil && s.tls != nil {
+		err = s.listen(ctx, "listen.amqps", s.options.AMQPS, s.tls.config())
+	}
+	if err != nil {
+		s.closeListeners()
+		return err
 	}
 	for _, l := range s.listeners {
 		s.running.Go(func() { s.accept(l) })
@@ -95,7 +106,7 @@ func (s *Server) Addresses() []net.Addr {
 	return addresses
 }
 
-// Alarms names the resources that publishers are stopped for, none when all is well.
+// Alarms names the resources that publishers are stopped for, as far as the server watches them itself.
 func (s *Server) Alarms() []string {
 	if s.memory.raised() {
 		return []string{"memory"}

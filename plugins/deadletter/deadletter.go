@@ -70,6 +70,7 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	}
 	t := &hook.Target{Exchange: exchange}
 	t.Key, t.HasKey = hook.StringSetting(q, "dead-letter-routing-key")
+	t.AtLeastOnce = atLeastOnce(q)
 	route := func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
 		for i := range vs {
 			if v := &vs[i]; v.Action == hook.Drop {
@@ -78,4 +79,13 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 		}
 	}
 	return hook.Hooks{OnEnqueue: route, OnHead: route, Shared: true}
+}
+
+// atLeastOnce reports whether a queue has what at-least-once dead-lettering
+// takes: as in RabbitMQ, a quorum queue that refuses what is too much instead of
+// dropping it.
+func atLeastOnce(q hook.Queue) bool {
+	strategy, _ := hook.StringSetting(q, "dead-letter-strategy")
+	overflow, _ := hook.StringSetting(q, "overflow")
+	return q.Type() == "quorum" && strategy == "at-least-once" && overflow == "reject-publish"
 }

@@ -115,6 +115,9 @@ type Target struct {
 	Exchange string
 	Key      string // used when HasKey; otherwise the message keeps its own keys
 	HasKey   bool
+	// AtLeastOnce keeps the message where it was until every queue it is routed
+	// to has taken it, and sends it again while one has not or none is found.
+	AtLeastOnce bool
 }
 
 // Verdict is what the chain has decided for a message so far. A callback

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func TestReadLogs(t *testing.T) {
+	dir := t.TempDir()
+	i := spawn(t, dir)
+	if code, _, stderr := invoke("log", "verify", dir); code != exitFailure || !strings.Contains(stderr, "in use: ") || !strings.Contains(stderr, "by process ") {
+		t.Errorf("verify beside a broker: exit status %d, %s", code, stderr)
+	}
+	c := i.dial()
+	c.declare("tasks", true, amqp.Table{"x-message-ttl": int32(60000), "x-note": amqp.Table{"a": []any{true, nil, "b"}}})
+	c.must(c.QueueBind("tasks", "key", "amq.topic", false, nil))
+	c.publish("amq.topic", "key", persistent("find me"))
+	c.must(c.fetch("tasks").Ack(false))
+	c.publish("", "tasks", persistent("again"))
+	i.end(syscall.SIGTERM)
+
+	code, stdout, stderr := invoke("log", "verify", dir)
+	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "shard 0: 1 segments, 3 entries, ") || !strings.Contains(stdout, "\nshard 1: 1 segments, ") {
+		t.Errorf("verify: exit status %d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = invoke("log", "dump", dir)
+	for _, want := range []string{
+		`  vhost vhost="/"`, `  queue.declare vhost="/" name="tasks" id=257:long auto-delete=false arguments={"x-message-ttl": 60000:signedint, "x-note": {"a": [true, void, "b"]}}`,
+		`  bind vhost="/" source="amq.topic" destination="tasks" to-exchange=false key="key" arguments={}`,
+		"shard 1\n", `, exchange "amq.topic", key "key", entered 20`, "  queue 257: settle 0\n", `  queue 257: enqueue 1, `,
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("dump: exit status %d, %s; no %q in\n%s", code, stderr, want, stdout)
+		}
+	}
+
+	damage(t, dir)
+	if code, stdout, stderr = invoke("log", "verify", dir); code != exitFailure || !strings.Contains(stdout, "  DAMAGED: 00001-00000001.seg at byte ") || !strings.Contains(stderr, "there is damage") {
+		t.Errorf("verify: exit status %d\n%s%s", code, stdout, stderr)
+	}
+	if code, stdout, _ = invoke("log", "dump", dir); code != exitFailure || !strings.Contains(stdout, "DAMAGED: ") {
+		t.Errorf("dump: exit status %d\n%s", code, stdout)
+	}
+}
+
+// damage inverts a bit of a message.
+func damage(t *testing.T, dir string) {
+	t.Helper()
+	name := filepath.Join(dir, "00001-00000001.seg")
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := strings.Index(string(b), "find me")
+	if at < 0 {
+		t.Fatal("the message is not in the log")
+	}
+	b[at] ^= 1
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadNoLogs(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		args   []string
+		code   int
+		stderr string
+	}{
+		{[]string{"verify", dir}, 1, "curfew log verify: there is no log in this directory\n"},
+		{[]string{"dump", dir + "/none"}, 1, "curfew log dump: open " + dir + "/none: no such file or directory\n"},
+		{nil, 2, "curfew log: COMMAND is missing\nRun \"curfew help log\" for help.\n"},
+		{[]string{"dump"}, 2, "curfew log: DIR is missing\nRun \"curfew help log\" for help.\n"},
+		{[]string{"verfy", dir}, 2, "curfew log: unknown command \"verfy\"; did you mean \"verify\"?\nRun \"curfew help log\" for help.\n"},
+		{[]string{"dump", dir, dir}, 2, "curfew log: unexpected argument \"" + dir + "\"\nRun \"curfew help log\" for help.\n"},
+	} {
+		code, stdout, stderr := invoke(append([]string{"log"}, tt.args...)...)
+		if code != tt.code || stdout != "" || stderr != tt.stderr {
+			t.Errorf("%v: exit status %d\n%s%s\nwant %d\n%s", tt.args, code, stdout, stderr, tt.code, tt.stderr)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Dump writes operations from a journal in words, a line for each, as far as
+// they make sense.
+func Dump(w io.Writer, ops []byte) error {
+	in := reader{b: ops}
+	for len(in.b) > 0 && !in.bad {
+		kind, id := in.u8(), in.u64()
+		text := in.describe(kind)
+		if in.bad || text == "" {
+			return fmt.Errorf("%w: kind %d", errOps, kind)
+		}
+		if _, err := fmt.Fprintf(w, "queue %d: %s\n", id, text); err != nil {
+			return err
+		}
+	}
+	if in.bad {
+		return errOps
+	}
+	return nil
+}
+
+// describe takes an operation and words it; "" for a kind there is not.
+func (r *reader) describe(kind byte) string {
+	switch kind {
+	case opEnqueued:
+		return r.describeEnqueued()
+	case opSettled:
+		return "settle " + r.describeRefs(r.u32())
+	case opReturned:
+		return fmt.Sprintf("return %v, returns %d", Ref(r.u64()), r.u16())
+	case opRenewed:
+		return fmt.Sprintf("renew %v, deadline %s, state %d", Ref(r.u64()), stamp(r.at()), int64(r.u64()))
+	case opHanded:
+		return fmt.Sprintf("handed out level %d up to %d", r.u8(), r.u64())
+	}
+	return ""
+}
+
+func (r *reader) describeEnqueued() string {
+	ref, deadline, entered := Ref(r.u64()), r.at(), r.at()
+	flags, returns := slotFlags(r.u8()), r.u16()
+	size := r.u32()
+	record := reader{b: r.take(int(size))}
+	if flags&hasState != 0 {
+		record.u64()
+	}
+	record.u32()
+	exchange := record.take(int(record.u8()))
+	key := record.take(int(record.u8()))
+	if r.bad || record.bad {
+		r.bad = true
+		return ""
+	}
+	return fmt.Sprintf("enqueue %v, %d bytes, exchange %q, key %q, entered %s, deadline %s, returns %d%s",
+		ref, size, exchange, key, stamp(entered), stamp(deadline), returns, flags.describe())
+}
+
+func (r *reader) describeRefs(n uint32) string {
+	refs := reader{b: r.refs(n)}
+	if r.bad {
+		return ""
+	}
+	words := make([]string, 0, n)
+	for len(refs.b) > 0 {
+		words = append(words, Ref(refs.u64()).String())
+	}
+	return strings.Join(words, " ")
+}
+
+// String is the level, unless it is the lowest, and the number in it.
+func (r Ref) String() string {
+	if r.level() == 0 {
+		return strconv.FormatUint(r.seq(), 10)
+	}
+	return fmt.Sprintf("%d/%d", r.level(), r.seq())
+}
+
+func (f slotFlags) describe() string {
+	var b strings.Builder
+	for _, name := range []struct {
+		flag slotFlags
+		name string
+	}{{redelivered, "redelivered"}, {dead, "dead-lettered"}, {hasState, "state"}, {hasBCC, "bcc"}, {askHead, "ask at head"}} {
+		if f&name.flag != 0 {
+			b.WriteString(", " + name.name)
+		}
+	}
+	return b.String()
+}
+
+func stamp(at hook.Instant) string {
+	if at == 0 {
+		return "none"
+	}
+	return at.Time().UTC().Format(time.RFC3339Nano)
+}

@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// relay is a host whose routes lead to as many queues as it says.
+type relay struct {
+	targets int
+	sent    []*Batch // one for each target
+	receipt *Receipt
+}
+
+func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, receipt *Receipt) {
+	r.receipt, r.sent = receipt, nil
+	for range r.targets {
+		b := NewBatch()
+		b.Source = receipt.Source()
+		for i := range ds {
+			b.Messages = append(b.Messages, Publish{Seq: ds[i].Seq})
+			ds[i].Sent++
+		}
+		r.sent = append(r.sent, b)
+	}
+}
+
+func (r *relay) Gone(*Shell, Departure) {}
+
+// atLeastOnce returns a queue of one message that is on its way.
+func atLeastOnce(t *testing.T, targets int) (*Shell, *relay) {
+	t.Helper()
+	r := &relay{targets: targets}
+	s, _ := live(t, ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true}))
+	now := second
+	s.clock = func() hook.Instant { return now }
+	s.queue.host = r
+	s.queue.work = new(scratch)
+	s.queue.Enqueue(second, batchOf(expiring(1, 0)))
+	return s, r
+}
+
+func discarded(t *testing.T, s *Shell) (n int, dead uint64) {
+	t.Helper()
+	st := stats(t, s)
+	if st.Ready+st.Unacked != 0 {
+		t.Fatalf("%d ready, %d unacked", st.Ready, st.Unacked)
+	}
+	return st.Discarded, st.DeadLettered[hook.ReasonExpired]
+}
+
+// settle answers a batch and waits until the queue has heard of it.
+func settle(b *Batch, refuse bool) {
+	if refuse {
+		b.Messages[0].Flags |= Refused
+	}
+	b.Source.Settled(b)
+	synctest.Wait()
+}
+
+func TestAMessageStaysUntilEveryQueueHasTakenIt(t *testing.T) { synctest.Test(t, stays) }
+
+func stays(t *testing.T) {
+	t.Helper()
+	s, r := atLeastOnce(t, 2)
+	settle(r.sent[0], false)
+	if n, _ := discarded(t, s); n != 1 {
+		t.Fatalf("%d discarded with one answer of two, want 1", n)
+	}
+	settle(r.sent[1], false)
+	if n, dead := discarded(t, s); n != 0 || dead != 1 {
+		t.Errorf("%d discarded, %d dead-lettered; want 0 and 1", n, dead)
+	}
+}
+
+func TestAMessageThatDidNotArriveIsSentAgain(t *testing.T) { synctest.Test(t, sentAgain) }
+
+func sentAgain(t *testing.T) {
+	t.Helper()
+	for _, tc := range []struct {
+		name    string
+		targets int
+	}{{"refused", 1}, {"no route", 0}} {
+		s, r := atLeastOnce(t, tc.targets)
+		for _, b := range r.sent {
+			settle(b, true)
+		}
+		q := &s.queue
+		if n, dead := discarded(t, s); n != 1 || dead != 0 {
+			t.Fatalf("%s: %d discarded, %d dead-lettered; want 1 and 0", tc.name, n, dead)
+		}
+		want := second.AddMillis(retryMillis)
+		if q.Next() != want {
+			t.Fatalf("%s: next at %v, want %v", tc.name, q.Next(), want)
+		}
+		r.targets, r.sent = 1, nil
+		q.work = new(scratch)
+		q.Tick(want)
+		q.work = nil
+		settle(r.sent[0], false)
+		if n, dead := discarded(t, s); n != 0 || dead != 1 {
+			t.Errorf("%s: sent again, %d discarded, %d dead-lettered; want 0 and 1", tc.name, n, dead)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package queue
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// What happens to the persistent messages of a durable queue is written to a
+// journal as operations, one after another:
+//
+//	 0      1         9
+//	+------+---------+----------------------------------------------------+
+//	| kind | queue   | rest, by kind                                      |
+//	| u8   | u64     |                                                    |
+//	+------+---------+----------------------------------------------------+
+//	 enqueue   ref u64 | deadline i64 | entered i64 | flags u8 | returns u16 | size u32 | record
+//	 settle    count u32 | ref u64 ...
+//	 return    ref u64 | returns u16
+//	 renew     ref u64 | deadline i64 | state i64
+//	 handed    level u8 | seq u64          every message of the level below seq was handed out
+//	 purge     levels u16 | next u64 ... | kept u32 | ref u64 ...
+//
+// Numbers are little-endian; instants are nanoseconds since the Unix epoch. A
+// record is laid out as in a segment, its age being void. queue is the number
+// the queue was given when it was declared: it never comes again.
+//
+// A message is there when it was enqueued and not settled since. An enqueue of a
+// message that is there moves it: only its place in the journal is new.
+const (
+	opEnqueued byte = iota + 1
+	opSettled
+	opReturned
+	opRenewed
+	opHanded
+	opPurged
+)
+
+const (
+	opHeader      = 1 + 8
+	enqueueHeader = opHeader + 8 + 8 + 8 + 1 + 2 + 4
+)
+
+// journalled is the flags that a message keeps across a restart.
+const journalled = redelivered | persistent | dead | hasState | hasBCC | askHead
+
+func appendOp(b []byte, kind byte, queue uint64) []byte {
+	return binary.LittleEndian.AppendUint64(append(b, kind), queue)
+}
+
+func appendEnqueued(b []byte, queue uint64, r Ref, deadline, entered hook.Instant, s slot, record []byte) []byte {
+	b = appendOp(b, opEnqueued, queue)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r))
+	b = binary.LittleEndian.AppendUint64(b, uint64(deadline))
+	b = binary.LittleEndian.AppendUint64(b, uint64(entered))
+	b = append(b, byte(s.flags&journalled))
+	b = binary.LittleEndian.AppendUint16(b, s.deliveries)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(record)))
+	return append(b, record...)
+}
+
+func appendReturned(b []byte, queue uint64, r Ref, returns uint16) []byte {
+	b = appendOp(b, opReturned, queue)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r))
+	return binary.LittleEndian.AppendUint16(b, returns)
+}
+
+func appendRenewed(b []byte, queue uint64, r Ref, deadline hook.Instant, state int64) []byte {
+	b = appendOp(b, opRenewed, queue)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r))
+	b = binary.LittleEndian.AppendUint64(b, uint64(deadline))
+	return binary.LittleEndian.AppendUint64(b, uint64(state))
+}
+
+func appendHanded(b []byte, queue uint64, level int, seq uint64) []byte {
+	b = append(appendOp(b, opHanded, queue), byte(level))
+	return binary.LittleEndian.AppendUint64(b, seq)
+}
+
+// errOps is returned for operations that no queue has written. They passed the
+// journal's checksum, so this is not damage but a fault, or another version.
+var errOps = errors.New("malformed queue operations")
+
+// reader takes numbers off the front of operations; bad is set, and everything
+// zero, once there are too few bytes.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) take(n int) []byte {
+	if n < 0 || n > len(r.b) {
+		r.bad = true
+		r.b = nil
+		return make([]byte, min(max(n, 0), 8))
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) u8() byte         { return r.take(1)[0] }
+func (r *reader) u16() uint16      { return binary.LittleEndian.Uint16(r.take(2)) }
+func (r *reader) u32() uint32      { return binary.LittleEndian.Uint32(r.take(4)) }
+func (r *reader) u64() uint64      { return binary.LittleEndian.Uint64(r.take(8)) }
+func (r *reader) at() hook.Instant { return hook.Instant(r.u64()) }
+
+// uvarint takes a number no larger than a message may be.
+func (r *reader) uvarint() int {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 || v > 1<<31 {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return int(v)
+}
+
+func (r *reader) refs(n uint32) []byte { return r.take(int(n) * 8) }

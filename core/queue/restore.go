@@ -1,0 +1,291 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Restorer makes queues what they were from the operations in a journal. Make
+// it from the queues that exist, apply every operation in order, fill the queues,
+// then start them; nobody else may use the queues meanwhile. It belongs to one goroutine.
+type Restorer struct {
+	queues map[uint64]*restored
+	last   *restored // the queue of the last operation
+	lastID uint64
+}
+
+// restored is a queue in the making.
+type restored struct {
+	shell  *Shell
+	list   []item
+	places map[Ref]int32 // in list, of the messages that are there
+	handed []uint64      // by level
+	next   []uint64      // by level: no message has been given this number or a higher one
+}
+
+// item is a message that was enqueued, and may have been settled since.
+type item struct {
+	ref      Ref
+	deadline hook.Instant
+	slot     slot
+	extent   uint32
+}
+
+// NewRestorer returns a restorer of held queues, each with its number in the
+// journal.
+func NewRestorer(shells []*Shell) *Restorer {
+	r := &Restorer{queues: make(map[uint64]*restored, len(shells))}
+	for _, s := range shells {
+		if rec := s.Config().Record; rec != nil {
+			r.queues[rec.ID] = &restored{shell: s, places: map[Ref]int32{}, handed: make([]uint64, s.Config().Levels+1), next: make([]uint64, s.Config().Levels+1)}
+		}
+	}
+	return r
+}
+
+// Apply carries out the operations of one commit or several, which lie in an
+// extent. Those of queues that are not there any more are passed over.
+func (r *Restorer) Apply(extent uint32, ops []byte) error {
+	in := reader{b: ops}
+	for len(in.b) > 0 && !in.bad {
+		kind, id := in.u8(), in.u64()
+		if err := r.apply(kind, r.find(id), extent, &in); err != nil {
+			return err
+		}
+	}
+	if in.bad {
+		return errOps
+	}
+	return nil
+}
+
+func (r *Restorer) find(id uint64) *restored {
+	if r.last == nil || r.lastID != id {
+		r.last, r.lastID = r.queues[id], id
+	}
+	return r.last
+}
+
+// apply carries out one operation; q is nil for a queue that is gone.
+func (r *Restorer) apply(kind byte, q *restored, extent uint32, in *reader) error {
+	switch kind {
+	case opEnqueued:
+		q.enqueued(extent, in)
+	case opSettled:
+		q.settled(in.refs(in.u32()))
+	case opReturned:
+		ref, returns := Ref(in.u64()), in.u16()
+		q.change(ref, func(it *item) { it.slot.deliveries, it.slot.flags = returns, it.slot.flags|redelivered })
+	case opRenewed:
+		ref, at, state := Ref(in.u64()), in.at(), int64(in.u64())
+		q.change(ref, func(it *item) {
+			it.deadline = at
+			q.shell.queue.store.setState(&it.slot, state)
+		})
+	case opHanded:
+		level, seq := in.u8(), in.u64()
+		if q != nil && int(level) < len(q.handed) {
+			q.handed[level] = max(q.handed[level], seq)
+			q.next[level] = max(q.next[level], seq)
+		}
+	default:
+		return fmt.Errorf("%w: kind %d", errOps, kind)
+	}
+	return nil
+}
+
+func (q *restored) enqueued(extent uint32, in *reader) {
+	it := item{ref: Ref(in.u64()), deadline: in.at(), extent: extent}
+	entered, flags, returns := in.at(), slotFlags(in.u8()), in.u16()
+	record := in.take(int(in.u32()))
+	if q == nil || in.bad || it.ref.level() >= len(q.next) {
+		return
+	}
+	if !wellFormed(record, flags) {
+		in.bad = true
+		return
+	}
+	if i, ok := q.places[it.ref]; ok {
+		q.list[i].extent = extent // it was moved
+		return
+	}
+	q.shell.queue.open()
+	q.next[it.ref.level()] = max(q.next[it.ref.level()], it.ref.seq()+1)
+	it.slot = q.shell.queue.store.restore(entered, record, flags&journalled)
+	it.slot.deliveries = returns
+	q.places[it.ref] = int32(len(q.list))
+	q.list = append(q.list, it)
+}
+
+func (q *restored) settled(refs []byte) {
+	if q == nil {
+		return
+	}
+	in := reader{b: refs}
+	for len(in.b) > 0 {
+		ref := Ref(in.u64())
+		i, ok := q.places[ref]
+		if !ok {
+			continue // its enqueue was trimmed away
+		}
+		q.shell.queue.store.free(q.list[i].slot)
+		q.list[i].extent = 0
+		delete(q.places, ref)
+	}
+}
+
+func (q *restored) change(ref Ref, fn func(*item)) {
+	if q == nil {
+		return
+	}
+	if i, ok := q.places[ref]; ok {
+		fn(&q.list[i])
+	}
+}
+
+// Fill puts the messages that are there in their queues, in order, and returns
+// how many there are.
+func (r *Restorer) Fill() (messages int) {
+	for _, q := range r.queues {
+		messages += len(q.places)
+		q.fill()
+	}
+	return messages
+}
+
+// Start has the queues hand out and expire what they hold. What dies goes to
+// other queues, so all of the broker's, of whichever restorer, must have been
+// filled: a message that comes earlier would take the number of an older one.
+func (r *Restorer) Start() {
+	for _, q := range r.queues {
+		q.shell.start()
+	}
+	r.queues, r.last = nil, nil
+}
+
+// fill puts the messages in the queue.
+func (q *restored) fill() {
+	q.list = slices.DeleteFunc(q.list, func(it item) bool { return it.extent == 0 })
+	slices.SortFunc(q.list, func(a, b item) int { return cmp.Compare(a.ref, b.ref) })
+	var n notes
+	for i := range q.list {
+		it := &q.list[i]
+		q.shell.queue.put(it, q.handed)
+		n.account(it.extent, weight(&it.slot))
+	}
+	for l := range q.next {
+		if q.next[l] > 0 {
+			q.shell.queue.open()
+			q.shell.queue.levels[l].skipTo(q.next[l])
+		}
+	}
+	q.shell.Config().Record.Journal.Account(n.deltas)
+}
+
+// put takes a message in at the place it had.
+func (q *Queue) put(it *item, handed []uint64) {
+	l, seq := it.ref.level(), it.ref.seq()
+	f := &q.levels[l]
+	f.skipTo(seq)
+	if seq < handed[l] {
+		it.slot.flags |= redelivered
+	}
+	body := len(q.store.read(it.slot).body)
+	f.push(it.slot, it.deadline)
+	f.setExtent(seq, it.extent)
+	f.handed, f.noted = handed[l], handed[l]
+	q.ready++
+	q.readyBytes += int64(body)
+	q.count.Published++
+	if it.deadline != 0 && q.hooks.Scan == hook.ScanAnywhere {
+		f.at(seq).flags |= inHeap
+		q.heap.Push(deadline.Item{At: int64(it.deadline), Slot: uint64(ref(l, seq))})
+	}
+}
+
+// Move writes what the queue has in extents up to the given one to the journal
+// again, so that they can be dropped. It does a bounded part of it and reports
+// whether there is more.
+func (q *Queue) Move(upTo uint32) (more bool) {
+	if q.cfg.Record == nil || q.contents == nil {
+		return false
+	}
+	moved := &moves{journal: q.cfg.Record.Journal}
+	defer func() {
+		q.commit(nil) // what was noted before comes before
+		moved.commit()
+	}()
+	if q.moving.upTo != upTo {
+		q.moving = movePlace{upTo: upTo}
+	}
+	for at := &q.moving; at.level < len(q.levels); at.level, at.chunk = at.level+1, 0 {
+		f := &q.levels[at.level]
+		for at.chunk = max(at.chunk, f.first); at.chunk-f.first < uint64(len(f.chunks)); at.chunk++ {
+			if q.moveChunk(moved, at.level, f, int(at.chunk-f.first), upTo) {
+				return true
+			}
+		}
+	}
+	q.moving = movePlace{}
+	return false
+}
+
+// movePlace is how far Move has come: what lies before it is not in extents up
+// to upTo any more, and what comes to be is in later ones.
+type movePlace struct {
+	upTo  uint32
+	level int
+	chunk uint64 // its number
+}
+
+// moves is messages on their way to another place in the journal. They are of
+// use where they were until the copies are durable.
+type moves struct {
+	journal Journal
+	notes   notes
+	old     []Delta
+}
+
+const maxMoved = 64 << 10 // bytes moved in one go: more may not fit when the disk is nearly full
+
+func (q *Queue) moveChunk(m *moves, l int, f *fifo, c int, upTo uint32) (enough bool) {
+	k := &f.chunks[c]
+	for i := range k.slots {
+		s := &k.slots[i]
+		if s.state == gone || k.extents == nil || k.extents[i] == 0 || k.extents[i] > upTo {
+			continue
+		}
+		if len(m.notes.ops) > maxMoved {
+			return true
+		}
+		seq := (f.first+uint64(c))<<chunkBits + k.place(i)
+		m.old = append(m.old, Delta{k.extents[i], -weight(s)})
+		k.extents[i] = m.journal.Extent()
+		m.notes.account(k.extents[i], weight(s))
+		moved := *s
+		if seq < f.handed {
+			moved.flags |= redelivered // what says so else may be dropped with the old place
+		}
+		r := q.store.read(moved)
+		m.notes.ops = appendEnqueued(m.notes.ops, q.cfg.Record.ID, ref(l, seq), f.deadline(seq), r.enqueued, moved, q.store.peek(moved))
+	}
+	return false
+}
+
+func (m *moves) commit() {
+	if len(m.notes.ops) == 0 {
+		return
+	}
+	m.journal.Account(m.notes.deltas)
+	m.journal.Commit(m.notes.ops, m)
+}
+
+// Durable is part of [Completer].
+func (m *moves) Durable() { m.journal.Account(m.old) }
+
+// Failed is part of [Completer]: the old places stay in use.
+func (m *moves) Failed(error) {}

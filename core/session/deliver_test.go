@@ -1,0 +1,283 @@
+package session
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// deliveries shows what is delivered: consumer tag, delivery tag and body, with an asterisk for redelivered.
+func (p *probe) deliveries(channel uint16) (s string) {
+	p.t.Helper()
+	for len(p.out) > 0 && [4]byte(p.out[7:11]) == [4]byte{0, 60, 0, 60} {
+		m := expect[*amqp.BasicDeliver](p, channel)
+		_, body := p.content(channel)
+		if m.Redelivered {
+			body += "*"
+		}
+		if s != "" {
+			s += " "
+		}
+		s += fmt.Sprintf("%s%d:%s", m.ConsumerTag, m.DeliveryTag, body)
+	}
+	return s
+}
+
+func (p *probe) delivers(channel uint16, want string) {
+	p.t.Helper()
+	if got := p.deliveries(channel); got != want {
+		p.t.Errorf("delivered: got %q, want %q", got, want)
+	}
+}
+
+func (p *probe) consume(channel uint16, queue, tag string) {
+	p.t.Helper()
+	do[*amqp.BasicConsumeOK](p, channel, &amqp.BasicConsume{Queue: queue, ConsumerTag: tag})
+}
+
+func bodies(key string, list ...string) (ms []published) {
+	for _, b := range list {
+		ms = append(ms, published{key: key, body: b})
+	}
+	return ms
+}
+
+func TestPrefetch(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 2})
+	p.consume(1, "q", "a")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1}) // for consumers to come
+	p.consume(1, "q", "b")
+	p.publish(1, bodies("q", "1", "2", "3", "4", "5", "6")...)
+	p.delivers(1, "a1:1 b2:2 a3:3")
+	p.send(1, &amqp.BasicAck{DeliveryTag: 2})
+	p.delivers(1, "b4:4")
+	p.send(1, &amqp.BasicAck{DeliveryTag: 3, Multiple: true})
+	p.delivers(1, "a5:5 a6:6")
+}
+
+func TestChannelPrefetch(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	p.queue(1, "r")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 2, Global: true})
+	p.consume(1, "q", "a")
+	p.consume(1, "r", "b")
+	p.publish(1, bodies("q", "q1", "q2", "q3")...)
+	p.publish(1, bodies("r", "r1")...)
+	p.delivers(1, "a1:q1 a2:q2")
+	do[*amqp.BasicConsumeOK](p, 1, &amqp.BasicConsume{Queue: "r", ConsumerTag: "c", NoAck: true}) // it is not limited
+	p.delivers(1, "c3:r1")
+	p.publish(1, bodies("r", "r2")...)
+	p.delivers(1, "c4:r2")
+	do[*amqp.BasicCancelOK](p, 1, &amqp.BasicCancel{ConsumerTag: "c"})
+	p.publish(1, bodies("r", "r3")...)
+
+	// What is fetched neither needs room nor makes any.
+	do[*amqp.BasicGetOK](p, 1, &amqp.BasicGet{Queue: "q"})
+	if _, body := p.content(1); body != "q3" {
+		t.Errorf("got %s", body)
+	}
+	p.send(1, &amqp.BasicAck{DeliveryTag: 5})
+	p.silent()
+	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+	p.delivers(1, "b6:r3")
+	p.publish(1, bodies("q", "q4", "q5")...)
+	p.silent()
+	p.send(1, &amqp.BasicQos{Global: true}) // no limit any more
+	expect[*amqp.BasicQosOK](p, 1)
+	p.delivers(1, "a7:q4 a8:q5")
+}
+
+func TestRedelivery(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 3})
+	p.consume(1, "q", "c")
+	p.publish(1, bodies("q", "1", "2", "3", "4")...)
+	p.delivers(1, "c1:1 c2:2 c3:3")
+	p.send(1, &amqp.BasicNack{DeliveryTag: 2, Multiple: true, Requeue: true})
+	p.delivers(1, "c4:1* c5:2*")
+	p.send(1, &amqp.BasicReject{DeliveryTag: 4, Requeue: true})
+	p.delivers(1, "c6:1*")
+	p.send(1, &amqp.BasicReject{DeliveryTag: 6})
+	p.delivers(1, "c7:4")
+	do[*amqp.BasicRecoverOK](p, 1, &amqp.BasicRecover{Requeue: true})
+	p.delivers(1, "c8:2* c9:3* c10:4*")
+	p.send(1, &amqp.BasicRecoverAsync{Requeue: true})
+	p.delivers(1, "c11:2* c12:3* c13:4*")
+	p.send(1, &amqp.BasicNack{Multiple: true})
+	p.holds(1, "q", 0)
+	p.send(1, &amqp.BasicAck{Multiple: true}) // nothing is as good as anything
+	p.silent()
+}
+
+// A channel that closes gives back what it did not acknowledge, in order, whoever closes it.
+func TestUnackedGoBack(t *testing.T) {
+	closers := map[string]func(p *probe){
+		"by the client": func(p *probe) { do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{ReplyCode: 200}) },
+		"by an error": func(p *probe) {
+			p.send(1, &amqp.BasicAck{DeliveryTag: 99})
+			expect[*amqp.ChannelClose](p, 1)
+		},
+		"with the connection": func(p *probe) { do[*amqp.ConnectionCloseOK](p, 0, &amqp.ConnectionClose{ReplyCode: 200}) },
+		"with the socket":     func(p *probe) { p.conn.Release(p.now) },
+		"by a hard error": func(p *probe) {
+			p.send(1, &amqp.BasicQos{PrefetchSize: 1})
+			expect[*amqp.ConnectionClose](p, 0)
+		},
+	}
+	for name, end := range closers {
+		t.Run(name, func(t *testing.T) {
+			s := testServer(t)
+			p, other := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
+			p.queue(1, "q")
+			p.publish(1, bodies("q", "1", "2", "3", "4")...)
+			do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 2})
+			do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+			p.consume(1, "q", "c")
+			p.delivers(1, "c1:1 c2:2")
+			do[*amqp.BasicGetOK](p, 1, &amqp.BasicGet{Queue: "q"})
+			p.content(1)
+			p.send(1, &amqp.BasicAck{DeliveryTag: 2}) // it is not committed
+			p.publish(1, bodies("q", "lost")...)
+			end(p)
+			for _, want := range []string{"1", "2", "3", "4"} {
+				if m, _, got := other.got(1, "q"); got != want || m.Redelivered != (want != "4") {
+					t.Errorf("got %s, redelivered is %v, want %s", got, m.Redelivered, want)
+				}
+			}
+			do[*amqp.BasicGetEmpty](other, 1, &amqp.BasicGet{Queue: "q"})
+			if m := do[*amqp.QueueDeclareOK](other, 1, &amqp.QueueDeclare{Queue: "q", Passive: true}); m.ConsumerCount != 0 {
+				t.Errorf("consumers: got %d", m.ConsumerCount)
+			}
+		})
+	}
+}
+
+func TestCancel(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	if m := do[*amqp.BasicCancelOK](p, 1, &amqp.BasicCancel{ConsumerTag: "nobody"}); m.ConsumerTag != "nobody" {
+		t.Errorf("got %+v", m)
+	}
+	p.consume(1, "q", "c")
+	p.publish(1, bodies("q", "1")...)
+	p.delivers(1, "c1:1")
+	do[*amqp.BasicCancelOK](p, 1, &amqp.BasicCancel{ConsumerTag: "c"})
+	p.publish(1, bodies("q", "2")...)
+	p.silent()
+	p.consume(1, "q", "c")
+	p.delivers(1, "c2:2")
+	p.send(1, &amqp.BasicCancel{ConsumerTag: "c", NoWait: true})
+	p.silent()
+	p.send(1, &amqp.BasicAck{DeliveryTag: 2, Multiple: true}) // what was delivered may still be acknowledged
+	do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{ReplyCode: 200})
+	p.channel(1)
+	p.holds(1, "q", 0)
+}
+
+func TestConsumerTags(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	m := do[*amqp.BasicConsumeOK](p, 1, &amqp.BasicConsume{Queue: "q"})
+	if !strings.HasPrefix(m.ConsumerTag, "amq.ctag-") || len(m.ConsumerTag) < 25 {
+		t.Errorf("got tag %q", m.ConsumerTag)
+	}
+	p.send(1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "quiet", NoWait: true})
+	p.silent()
+	do[*amqp.BasicCancelOK](p, 1, &amqp.BasicCancel{ConsumerTag: m.ConsumerTag})
+	p.publish(1, bodies("q", "1")...)
+	p.delivers(1, "quiet1:1")
+}
+
+// A client that understands it is told that a queue took its consumer along; what it holds may be acknowledged all the same.
+func TestCancelNotify(t *testing.T) {
+	for _, can := range [][]string{nil, {"consumer_cancel_notify"}} {
+		t.Run(fmt.Sprint(can), func(t *testing.T) {
+			s := testServer(t)
+			p, other := probeOf(t, s, Peer{}).open(can...).channel(1), probeOf(t, s, Peer{}).open().channel(1)
+			p.queue(1, "q")
+			p.consume(1, "q", "c")
+			p.publish(1, bodies("q", "1")...)
+			p.delivers(1, "c1:1")
+			do[*amqp.QueueDeleteOK](other, 1, &amqp.QueueDelete{Queue: "q"})
+			p.feed(nil)
+			if can != nil {
+				if m := expect[*amqp.BasicCancel](p, 1); m.ConsumerTag != "c" || !m.NoWait {
+					t.Errorf("got %+v", m)
+				}
+			}
+			p.silent()
+			p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+			p.queue(1, "q")
+			p.consume(1, "q", "c") // the tag is free again
+		})
+	}
+}
+
+// A peer that does not read leaves its messages in their queue, but for a bounded number, and gets them when it reads.
+func TestSlowConsumer(t *testing.T) {
+	r := newRig(t)
+	do[*amqp.BasicConsumeOK](r.probe, 1, &amqp.BasicConsume{Queue: "q", NoAck: true})
+	frames := messages(10, published{key: "q", body: strings.Repeat("x", 10_000)})
+	for range 100 {
+		r.feed(frames)
+	}
+	waits := func() int { return len(r.conn.out.pending) }
+	if got := waits(); got < room || got > room+20_000 {
+		t.Errorf("%d bytes wait to be written", got)
+	}
+	if got, want := r.drain(), 1000*10_000; got < want {
+		t.Errorf("drained %d bytes, want more than %d", got, want)
+	}
+	r.feed(messages(1, published{key: "q", body: "last"}))
+	if waits() == 0 {
+		t.Error("nothing is delivered any more")
+	}
+}
+
+// The same with a limit for the channel: who waits for it is woken by an acknowledgement, not by the writer.
+func TestSlowConsumerWithLimit(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
+	for _, tag := range []string{"a", "b", "c"} {
+		p.consume(1, "q", tag)
+	}
+	p.publish(1, bodies("q", "1", "2", "3", "4", "5", "6")...)
+	for tag := uint64(1); tag <= 6; tag++ {
+		m := p.delivered(1, strconv.FormatUint(tag, 10))
+		p.silent()
+		p.send(1, &amqp.BasicAck{DeliveryTag: m.DeliveryTag})
+	}
+	p.holds(1, "q", 0)
+}
+
+func TestGet(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	do[*amqp.BasicGetEmpty](p, 1, &amqp.BasicGet{Queue: "q"})
+	p.publish(1, bodies("q", "1", "2", strings.Repeat("3", 200_000))...)
+	m := do[*amqp.BasicGetOK](p, 1, &amqp.BasicGet{}) // of the queue declared last
+	if _, body := p.content(1); body != "1" || m.MessageCount != 2 || m.DeliveryTag != 1 || m.Redelivered || m.RoutingKey != "q" {
+		t.Errorf("got %s with %+v", body, m)
+	}
+	m, _, body := p.got(1, "q")
+	if body != "2" || m.MessageCount != 1 || m.DeliveryTag != 2 {
+		t.Errorf("got %s with %+v", body, m)
+	}
+	m = do[*amqp.BasicGetOK](p, 1, &amqp.BasicGet{Queue: "q"})
+	if _, body := p.content(1); len(body) != 200_000 || m.DeliveryTag != 3 {
+		t.Errorf("got %d bytes with %+v", len(body), m)
+	}
+	p.send(1, &amqp.BasicNack{DeliveryTag: 3, Multiple: true, Requeue: true})
+	p.holds(1, "q", 2)
+	if m, _, body := p.got(1, "q"); body != "1" || !m.Redelivered {
+		t.Errorf("got %s with %+v", body, m)
+	}
+}

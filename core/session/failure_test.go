@@ -1,0 +1,110 @@
+package session
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+)
+
+// brokenDisk keeps definitions and loses messages: it is a vhost's keeper and a queue's journal.
+type brokenDisk struct{}
+
+func (brokenDisk) Sync() error { return errors.New("input/output error") }
+
+func (d brokenDisk) Place() *queue.Record { return &queue.Record{Journal: d, ID: 1} }
+func (brokenDisk) Write([]byte)           {}
+func (brokenDisk) Bulky() bool            { return false }
+func (brokenDisk) Rewrite([]byte)         {}
+func (brokenDisk) Wait() error            { return nil }
+
+func (brokenDisk) Extent() uint32        { return 1 }
+func (brokenDisk) Account([]queue.Delta) {}
+
+func (brokenDisk) Commit(_ []byte, c queue.Completer) {
+	if c != nil {
+		c.Failed(errors.New("input/output error"))
+	}
+}
+
+// newBrokenProbe is a client of a broker whose disk broke, with a durable queue "kept", one in memory, "passing", and
+// channels 1 and 2.
+func newBrokenProbe(t *testing.T) *probe {
+	t.Helper()
+	p := newProbe(t, func(o *Options) {
+		v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins(t), Clock: queue.NewClock(), Log: discard(), Keeper: brokenDisk{}})
+		o.VHosts = func(string) (*vhost.VHost, bool) { return v, true }
+	}).open().channel(1).channel(2)
+	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "kept", Durable: true})
+	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "passing"})
+	return p
+}
+
+// kept is a persistent message for a queue.
+func kept(queue, body string) published {
+	m := published{key: queue, props: amqp.Properties{DeliveryMode: 2}, body: body}
+	m.props.Set(amqp.PropDeliveryMode)
+	return m
+}
+
+func (p *probe) notStored(channel uint16) {
+	p.t.Helper()
+	m := p.closed(channel, amqp.ReplyInternalError, "INTERNAL_ERROR - messages could not be stored, see the broker logfile")
+	if m.ClassID != amqp.ClassBasic || m.MethodID != amqp.MethodBasicPublish {
+		p.t.Errorf("got %+v, want it to be about basic.publish", m)
+	}
+	p.silent()
+}
+
+// A publisher whose messages cannot be stored loses its channel, without a confirm; the connection and its other channels
+// go on.
+func TestNotStored(t *testing.T) {
+	p := newBrokenProbe(t)
+	woken := 0
+	p.conn.wake = func() { woken++ }
+	do[*amqp.ConfirmSelectOK](p, 1, &amqp.ConfirmSelect{})
+	do[*amqp.ConfirmSelectOK](p, 2, &amqp.ConfirmSelect{})
+	p.publish(1, kept("kept", "a"))
+	p.publish(1, kept("kept", "b"))
+	p.silent()
+	if woken != 1 {
+		t.Errorf("woken %d times, want once", woken)
+	}
+	p.conn.Tick(p.now)
+	p.feed(nil)
+	p.notStored(1)
+
+	p.publish(2, kept("passing", "c"))
+	if m := expect[*amqp.BasicAck](p, 2); m.DeliveryTag != 1 {
+		t.Errorf("got %+v", m)
+	}
+	p.channel(1)
+}
+
+// A transaction that cannot be stored is not committed: what it acknowledges comes back.
+func TestTransactionNotStored(t *testing.T) {
+	p := newBrokenProbe(t)
+	p.publish(1, kept("passing", "cause"))
+	do[*amqp.TxSelectOK](p, 2, &amqp.TxSelect{})
+	p.send(2, &amqp.BasicGet{Queue: "passing"})
+	m := expect[*amqp.BasicGetOK](p, 2)
+	p.content(2)
+	p.send(2, &amqp.BasicAck{DeliveryTag: m.DeliveryTag})
+	p.publish(2, kept("kept", "effect"))
+	p.send(2, &amqp.TxCommit{})
+	p.notStored(2)
+	p.holds(1, "passing", 1)
+}
+
+// Nor is one whose acknowledgements cannot be stored.
+func TestAcknowledgementNotStored(t *testing.T) {
+	p := newBrokenProbe(t)
+	p.publish(1, published{key: "kept", body: "in memory"})
+	do[*amqp.TxSelectOK](p, 2, &amqp.TxSelect{})
+	m := do[*amqp.BasicGetOK](p, 2, &amqp.BasicGet{Queue: "kept"})
+	p.content(2)
+	p.send(2, &amqp.BasicAck{DeliveryTag: m.DeliveryTag}, &amqp.TxCommit{})
+	p.notStored(2)
+}

@@ -1,0 +1,127 @@
+package session
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+func (p *probe) commit(channel uint16) {
+	p.t.Helper()
+	do[*amqp.TxCommitOK](p, channel, &amqp.TxCommit{})
+}
+
+func (p *probe) rollback(channel uint16) {
+	p.t.Helper()
+	do[*amqp.TxRollbackOK](p, channel, &amqp.TxRollback{})
+}
+
+func TestTransaction(t *testing.T) {
+	p := newProbe(t).open().channel(1).channel(2)
+	p.queue(1, "q")
+	p.queue(1, "r")
+	p.publish(1, bodies("q", "0", "1", "2")...)
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	p.consume(1, "q", "c")
+	p.delivers(1, "c1:0 c2:1 c3:2")
+
+	p.publish(1, bodies("r", "a", "b")...)
+	p.publish(1, published{key: "nowhere", body: "back", mandatory: true})
+	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+	p.send(1, &amqp.BasicNack{DeliveryTag: 2, Requeue: true})
+	p.silent()
+	p.holds(2, "r", 0)
+	p.rollback(1)
+	p.commit(1)
+	p.holds(2, "r", 0)
+
+	p.publish(1, bodies("r", "a", "b")...)
+	p.publish(1, published{key: "nowhere", body: "back", mandatory: true})
+	p.send(1, &amqp.BasicNack{DeliveryTag: 2, Requeue: true}) // what was rolled back is not acknowledged
+	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+	p.silent()
+	p.send(1, &amqp.TxCommit{})
+	expect[*amqp.BasicReturn](p, 1)
+	if _, body := p.content(1); body != "back" {
+		t.Errorf("returned: got %q", body)
+	}
+	p.delivers(1, "c4:1*")
+	expect[*amqp.TxCommitOK](p, 1)
+	for _, want := range []string{"a", "b"} {
+		if _, _, body := p.got(2, "r"); body != want {
+			t.Errorf("got %s, want %s", body, want)
+		}
+	}
+	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+	p.closed(1, 406, "PRECONDITION_FAILED - unknown delivery tag 1")
+	p.holds(2, "q", 2)
+}
+
+// A message that a queue refuses does not keep others from being taken, and the client is told.
+func TestPartialTransaction(t *testing.T) {
+	p := newProbe(t, withPicky(t)).open().channel(1).channel(2)
+	p.queue(1, "picky", "x-picky", true)
+	p.queue(1, "q")
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	p.publish(1, published{key: "picky", body: "yes"}, published{key: "picky", body: "no"}, published{key: "q", body: "a"})
+	p.send(1, &amqp.TxCommit{})
+	p.closed(1, 406, "PRECONDITION_FAILED - partial tx completion")
+	p.holds(2, "picky", 1)
+	p.holds(2, "q", 1)
+}
+
+// What a transaction makes the broker hold is counted and bounded.
+func TestTransactionSize(t *testing.T) {
+	p := newProbe(t, func(o *Options) { o.MessageMax = 10_000 }).open().channel(1)
+	s := p.conn.srv
+	p.queue(1, "q")
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	m := published{key: "q", body: strings.Repeat("x", 10_000)}
+	for range 7 {
+		p.publish(1, m)
+	}
+	if got := s.PendingBytes(); got < 70_000 {
+		t.Errorf("%d bytes count", got)
+	}
+	p.commit(1)
+	if got := s.PendingBytes(); got > 1000 {
+		t.Errorf("after the commit %d bytes count", got)
+	}
+	for range 7 {
+		p.publish(1, m)
+	}
+	p.rollback(1)
+	if got := s.PendingBytes(); got > 1000 {
+		t.Errorf("after the rollback %d bytes count", got)
+	}
+	for range 8 {
+		p.publish(1, m)
+	}
+	p.closed(1, 406, "PRECONDITION_FAILED - transaction size 82064 is larger than the maximum of 80000")
+	if got := s.PendingBytes(); got > 1000 {
+		t.Errorf("after the refusal %d bytes count", got)
+	}
+	p.channel(1)
+	p.holds(1, "q", 7)
+}
+
+// Whose deliveries a rollback brings back counts against the channel's limit again.
+func TestRollbackAndLimit(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	p.consume(1, "q", "c")
+	p.publish(1, bodies("q", "1", "2", "3")...)
+	p.send(1, &amqp.TxCommit{})
+	p.delivers(1, "c1:1")
+	expect[*amqp.TxCommitOK](p, 1)
+	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+	p.delivers(1, "c2:2")
+	p.rollback(1)
+	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+	p.silent()
+	p.send(1, &amqp.BasicAck{DeliveryTag: 2})
+	p.delivers(1, "c3:3")
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"sync"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// keeper writes the definitions of one vhost to the shard of definitions. It is a [journal.Completer] for all it commits.
+type keeper struct {
+	store *Store
+	vhost string
+
+	mu      sync.Mutex // guards what follows
+	settled *sync.Cond // signalled when durable or err changed
+	written uint64     // commits
+	durable uint64     // of them
+	err     error      // of the shard
+	tally   tally
+}
+
+// tally is what the definitions of a vhost take in the log.
+type tally struct {
+	uses  []journal.Delta
+	bytes int64
+	least int64 // what they took when they were last rewritten
+}
+
+// worthwhile is below which size definitions are not rewritten.
+const worthwhile = 1 << 20
+
+func (t *tally) add(extent uint32, bytes int64) {
+	t.bytes += bytes
+	if n := len(t.uses); n > 0 && t.uses[n-1].Extent == extent {
+		t.uses[n-1].Bytes += bytes
+		return
+	}
+	t.uses = append(t.uses, journal.Delta{Extent: extent, Bytes: bytes})
+}
+
+// reset forgets everything, and returns what is to be said of it to the journal.
+func (t *tally) reset() (gone []journal.Delta) {
+	gone = t.uses
+	for i := range gone {
+		gone[i].Bytes = -gone[i].Bytes
+	}
+	*t = tally{}
+	return gone
+}
+
+func (t *tally) bulky() bool { return t.bytes > worthwhile && t.bytes > 4*t.least }
+
+func newKeeper(s *Store, vhost string) *keeper {
+	k := &keeper{store: s, vhost: vhost}
+	k.settled = sync.NewCond(&k.mu)
+	return k
+}
+
+var (
+	_ vhost.Keeper      = (*keeper)(nil)
+	_ journal.Completer = (*keeper)(nil)
+)
+
+// Place implements [vhost.Keeper].
+func (k *keeper) Place() *queue.Record { return k.store.place() }
+
+// Write implements [vhost.Keeper].
+func (k *keeper) Write(defs []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	meta := k.store.meta
+	use := journal.Delta{Extent: meta.Extent(), Bytes: int64(len(defs))}
+	k.tally.add(use.Extent, use.Bytes)
+	k.written++
+	meta.Commit(defs, []journal.Delta{use}, k)
+}
+
+// Bulky implements [vhost.Keeper].
+func (k *keeper) Bulky() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tally.bulky()
+}
+
+// Rewrite implements [vhost.Keeper].
+func (k *keeper) Rewrite(defs []byte) {
+	defs = amqp.AppendTable(defs, numbersDefinition(k.vhost, k.store.numbers.Load()))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	meta := k.store.meta
+	live := k.tally.reset()
+	use := journal.Delta{Extent: meta.Extent(), Bytes: int64(len(defs))}
+	k.tally.add(use.Extent, use.Bytes)
+	k.tally.least = use.Bytes
+	k.written++
+	meta.Commit(defs, append(live, use), k)
+}
+
+// Wait implements [vhost.Keeper].
+func (k *keeper) Wait() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for upTo := k.written; k.durable < upTo; k.settled.Wait() {
+		if k.err != nil {
+			return k.err
+		}
+	}
+	return nil
+}
+
+// Durable implements [journal.Completer]: commits become durable in order.
+func (k *keeper) Durable(wlog.Index, int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.durable++
+	k.settled.Broadcast()
+}
+
+// Failed implements [journal.Completer].
+func (k *keeper) Failed(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err = err
+	k.settled.Broadcast()
+}

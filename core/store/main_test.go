@@ -1,0 +1,165 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// lines is what was logged.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// find returns the line that begins with msg, without its time and level, or "".
+func (l *lines) find(msg string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.b.String()) {
+		if _, rest, ok := strings.Cut(line, "msg="); ok && strings.HasPrefix(strings.TrimPrefix(rest, `"`), msg) {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
+}
+
+// kept is an opened store with its default vhost.
+type kept struct {
+	*Store
+	t   *testing.T
+	v   *vhost.VHost
+	log *lines
+}
+
+func options(t *testing.T, dir vfs.FS, log *lines) Options {
+	t.Helper()
+	c, err := chain.New(nil, chain.Options{})
+	must(t, err)
+	return Options{
+		Dir: dir, SegmentSize: 1 << 20, Shards: 1, Chain: c, Clock: queue.NewClock(), Log: slog.New(slog.NewTextHandler(log, nil)),
+	}
+}
+
+func open(t *testing.T, dir vfs.FS, change ...func(*Options)) *kept {
+	t.Helper()
+	log := &lines{}
+	o := options(t, dir, log)
+	for _, f := range change {
+		f(&o)
+	}
+	s, err := Open(t.Context(), o)
+	must(t, err)
+	v, ok := s.VHost(DefaultVHost)
+	if !ok {
+		t.Fatal("there is no default vhost")
+	}
+	return &kept{s, t, v, log}
+}
+
+// end ends a test's use of the store, whatever state it is in.
+func (k *kept) end() {
+	k.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = k.Close(ctx) // the test may have broken it
+}
+
+func (k *kept) close() {
+	k.t.Helper()
+	must(k.t, k.Close(k.t.Context()))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (k *kept) declare(name string) *queue.Shell {
+	k.t.Helper()
+	d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: name, Durable: true})
+	must(k.t, err)
+	return d.Shell
+}
+
+func (k *kept) queue(name string) *queue.Shell {
+	k.t.Helper()
+	s, err := k.v.Queue(name, 0)
+	must(k.t, err)
+	return s
+}
+
+// outcome is a [queue.Source] that says once what became of a batch.
+type outcome chan error
+
+func (o outcome) Settled(*queue.Batch)             { o <- nil }
+func (o outcome) Failed(_ *queue.Batch, err error) { o <- err }
+
+// send publishes persistent messages as one batch.
+func send(s *queue.Shell, bodies ...string) outcome {
+	o := make(outcome, 1)
+	b := queue.NewBatch()
+	for i, body := range bodies {
+		b.Messages = append(b.Messages, queue.Publish{
+			Origin: &queue.Origin{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Seq: uint64(i + 1), Flags: queue.Persistent,
+		})
+	}
+	b.Source = o
+	s.Publish(b)
+	return o
+}
+
+// put publishes a persistent message and waits until it is confirmed.
+func (k *kept) put(s *queue.Shell, bodies ...string) {
+	k.t.Helper()
+	must(k.t, <-send(s, bodies...))
+}
+
+// take fetches a message and acknowledges it; "" if there is none.
+func (k *kept) take(s *queue.Shell) (body string) {
+	k.t.Helper()
+	must(k.t, s.Do(func(q *queue.Queue, now hook.Instant) {
+		q.Get(now, &queue.Consumer{Queue: s, NoAck: true}, func(d queue.Delivery, _ int) { body = string(d.Body) })
+	}))
+	return body
+}
+
+// wantMessages takes everything from a queue.
+func (k *kept) wantMessages(name string, want ...string) {
+	k.t.Helper()
+	var got []string
+	for s := k.queue(name); ; {
+		body := k.take(s)
+		if body == "" {
+			break
+		}
+		got = append(got, body)
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		k.t.Errorf("in %s: got %v, want %v", name, got, want)
+	}
+}
+
+func table(key string, value any) amqp.Table { return amqp.Table{{Key: key, Value: value}} }

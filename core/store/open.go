@@ -1,0 +1,295 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// DefaultVHost is the vhost that there always is.
+const DefaultVHost = "/"
+
+// Open recovers what the logs hold. The end of ctx ends it, with an error.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	s := &Store{
+		log: o.Log, spread: uint64(o.Shards),
+		alarms: alarms{log: o.Log, full: map[uint32]lack{}},
+		vhosts: map[string]*vhost.VHost{},
+	}
+	r := &recovery{store: s, options: o, began: o.Clock(), reported: o.Clock(), vhosts: map[string]*recovered{}}
+	var err error
+	s.engine, err = seg.New(o.Dir, seg.Options{
+		Durability: o.Durability, SegmentSize: o.SegmentSize, Clock: o.Clock, Events: r.events(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.run(ctx); err != nil {
+		return nil, errors.Join(err, s.abandon(ctx))
+	}
+	return s, nil
+}
+
+// abandon closes what was opened.
+func (s *Store) abandon(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	cancel() // nothing was committed that would be worth waiting for
+	for _, d := range s.shards {
+		if d.journal != nil {
+			_ = d.journal.Close(ctx)
+		}
+	}
+	if s.meta != nil {
+		_ = s.meta.Close(ctx)
+	}
+	return s.engine.Close()
+}
+
+// recovery is the making of a store from its logs.
+type recovery struct {
+	store   *Store
+	options Options
+	vhosts  map[string]*recovered
+
+	began, reported hook.Instant
+	entries         int
+	bytes           int64
+	messages        int
+	queues          int
+}
+
+func (r *recovery) events() seg.Events {
+	s := r.store
+	return seg.Events{
+		Space:    s.space,
+		Progress: r.progress,
+		Cut: func(shard uint32, file string, offset int64) {
+			s.log.Warn("the last entry of a log was not finished, and is dropped: nobody was told that it was durable",
+				"shard", shard, "file", file, "offset", offset)
+		},
+	}
+}
+
+// recovered is a vhost in the making.
+type recovered struct {
+	keeper      *keeper
+	definitions *vhost.Definitions
+}
+
+func (r *recovery) run(ctx context.Context) error {
+	if err := r.openDefinitions(ctx); err != nil {
+		return errorOf(definitionsShard, err)
+	}
+	if err := r.makeShards(ctx); err != nil {
+		return err
+	}
+	shells, err := r.makeVHosts()
+	if err != nil {
+		return errorOf(definitionsShard, err)
+	}
+	restorers := make([]*queue.Restorer, len(r.store.shards))
+	for i, d := range r.store.shards {
+		if restorers[i], err = r.openShard(ctx, d, shells); err != nil {
+			return errorOf(d.number, err)
+		}
+	}
+	for i, d := range r.store.shards { // now that all are there: what dies in one shard may go to another
+		d.journal.Recovered(nil) // the queues have accounted for theirs
+		restorers[i].Start()
+	}
+	r.summarise()
+	return nil
+}
+
+// opNumbers is a definition of our own: numbers up to "last" were given to queues.
+const (
+	opNumbers = "numbers"
+	fieldLast = "last"
+)
+
+func numbersDefinition(vhost string, last uint64) amqp.Table {
+	return amqp.Table{{Key: "op", Value: opNumbers}, {Key: "vhost", Value: vhost}, {Key: fieldLast, Value: int64(last)}}
+}
+
+func (r *recovery) openDefinitions(ctx context.Context) error {
+	s := r.store
+	o := journal.Options{
+		Extent: definitionsExtent,
+		OnFull: func(full bool) { s.alarms.set(definitionsShard, waiting, full) },
+		OnFailed: func(err error) {
+			s.alarms.fail(definitionsShard)
+			s.log.Error("the log of definitions failed: nothing durable can be declared or deleted until the broker is started again", "error", err)
+		},
+	}
+	var err error
+	s.meta, err = journal.Open(ctx, s.engine, definitionsShard, r.define, o)
+	if err != nil {
+		return err
+	}
+	var live []journal.Delta
+	for _, v := range r.vhosts {
+		live = append(live, v.keeper.tally.uses...)
+	}
+	s.meta.Recovered(live)
+	return nil
+}
+
+// define takes in an entry of definitions.
+func (r *recovery) define(extent uint32, at wlog.Index, ops []byte) error {
+	r.count(ops)
+	for def, err := range vhost.ParseDefinitions(ops) {
+		if err == nil {
+			err = r.apply(extent, &def)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %#x: %w", at, err)
+		}
+	}
+	return nil
+}
+
+func (r *recovery) apply(extent uint32, def *vhost.Definition) error {
+	v := r.vhost(def.VHost)
+	if def.Resets() {
+		v.keeper.tally.reset()
+	}
+	v.keeper.tally.add(extent, int64(def.Size))
+	if def.Op == opNumbers {
+		last, _ := def.Fields().Lookup(fieldLast)
+		n, _ := last.(int64)
+		r.number(uint64(n))
+		return nil
+	}
+	if id, ok := def.Number(); ok {
+		r.number(id >> shardBits)
+	}
+	return v.definitions.Apply(def)
+}
+
+// number takes note of a number that was given to a queue.
+func (r *recovery) number(n uint64) {
+	r.store.numbers.Store(max(r.store.numbers.Load(), n))
+}
+
+func (r *recovery) vhost(name string) *recovered {
+	v := r.vhosts[name]
+	if v == nil {
+		v = &recovered{newKeeper(r.store, name), vhost.NewDefinitions()}
+		r.vhosts[name] = v
+	}
+	return v
+}
+
+// makeShards makes the shards that are to be opened: those that are asked for, and those that have a log.
+func (r *recovery) makeShards(ctx context.Context) error {
+	n := uint32(r.options.Shards)
+	logs, err := r.store.engine.Shards(ctx)
+	if err != nil {
+		return err
+	}
+	for _, number := range logs {
+		n = max(n, number)
+	}
+	if n > MaxShards {
+		return fmt.Errorf("shard %d: the highest number is %d", n, MaxShards)
+	}
+	for number := uint32(1); number <= n; number++ {
+		r.store.shards = append(r.store.shards, &shard{number: number, store: r.store})
+	}
+	return nil
+}
+
+// makeVHosts makes the vhosts and their durable queues, which are empty yet.
+func (r *recovery) makeVHosts() (shells []*queue.Shell, err error) {
+	fresh := r.vhosts[DefaultVHost] == nil
+	r.vhost(DefaultVHost)
+	for name, v := range r.vhosts {
+		made := vhost.New(vhost.Config{
+			Name: name, Chain: r.options.Chain, Clock: r.options.Clock, Log: r.options.Log, Keeper: v.keeper,
+		})
+		r.store.vhosts[name] = made
+		more, err := made.Restore(v.definitions, r.place)
+		if err != nil {
+			return nil, err
+		}
+		shells = append(shells, more...)
+		v.keeper.tally.least = int64(len(made.Definitions()))
+	}
+	r.queues = len(shells)
+	if fresh {
+		k := r.vhosts[DefaultVHost].keeper
+		k.Rewrite(r.store.vhosts[DefaultVHost].Definitions())
+		err = k.Wait()
+	}
+	return shells, err
+}
+
+// place finds the place of a queue that there was before.
+func (r *recovery) place(id uint64) (*queue.Record, error) {
+	shard := id & (1<<shardBits - 1)
+	if shard == 0 || shard > uint64(len(r.store.shards)) {
+		return nil, fmt.Errorf("number %d: there is no shard %d", id, shard)
+	}
+	return &queue.Record{Journal: r.store.shards[shard-1], ID: id}, nil
+}
+
+// openShard fills the shard's queues, which are to be started then.
+func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Shell) (*queue.Restorer, error) {
+	var own []*queue.Shell
+	for _, q := range shells {
+		if q.Config().Record.Journal == queue.Journal(d) {
+			own = append(own, q)
+		}
+	}
+	messages := queue.NewRestorer(own)
+	replay := func(extent uint32, at wlog.Index, ops []byte) error {
+		r.count(ops)
+		if err := messages.Apply(extent, ops); err != nil {
+			return fmt.Errorf("entry %#x: %w", at, err)
+		}
+		return nil
+	}
+	j, err := journal.Open(ctx, r.store.engine, d.number, replay, journal.Options{
+		OnFull:   func(full bool) { r.store.alarms.set(d.number, waiting, full) },
+		OnFailed: d.failed,
+		Reclaim:  d.reclaim,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.open(j)
+	r.messages += messages.Fill()
+	return messages, nil
+}
+
+func (r *recovery) count(ops []byte) {
+	r.entries++
+	r.bytes += int64(len(ops))
+}
+
+// progress reports how far the reading of a shard has come, once a second.
+func (r *recovery) progress(shard uint32, done, total int64) {
+	now := r.options.Clock()
+	if now.Sub(r.reported) < time.Second {
+		return
+	}
+	r.reported = now
+	r.store.log.Info("recovering", "shard", shard, "bytes", done, "of", total, "seconds", now.Sub(r.began).Seconds())
+}
+
+func (r *recovery) summarise() {
+	if r.entries == 0 {
+		return
+	}
+	r.store.log.Info("recovered", "queues", r.queues, "messages", r.messages, "entries", r.entries, "bytes", r.bytes,
+		"seconds", r.options.Clock().Sub(r.began).Seconds())
+}

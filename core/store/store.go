@@ -1,0 +1,150 @@
+// Package store is what of a broker survives its restart: the data directory with the logs in it, and the vhosts that are
+// made of them.
+//
+// Shard 0 holds the definitions of durable exchanges, queues and bindings, the others hold messages: a durable queue has its
+// own in one of them. Opening the store replays all of them. From then on vhosts write definitions through their
+// [vhost.Keeper], and queues their messages through their [queue.Journal].
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Options are what a store is opened with.
+type Options struct {
+	Dir         vfs.FS
+	Durability  seg.Durability
+	SegmentSize int64 // of the logs' files, bytes; 0 = the engine's default
+	Shards      int   // that new queues are spread over, 1 to [MaxShards]
+	Chain       *chain.Chain
+	Clock       queue.Clock
+	Log         *slog.Logger
+}
+
+// MaxShards is how many shards of messages there may be: a queue's number has room for theirs in its lowest byte.
+const MaxShards = 255
+
+// shardBits is how much of a queue's number is that of its shard.
+const shardBits = 8
+
+// definitionsShard is where definitions are.
+const definitionsShard = 0
+
+// definitionsExtent is the part of the definitions' log that is dropped at once: they are small.
+const definitionsExtent = 256 << 10
+
+// Store is an opened data directory. Any goroutine may use it.
+type Store struct {
+	engine wlog.Engine
+	log    *slog.Logger
+	alarms alarms
+
+	meta    *journal.Shard
+	shards  []*shard // by number, less 1
+	spread  uint64   // how many of them new queues are spread over
+	numbers atomic.Uint64
+	vhosts  map[string]*vhost.VHost // does not change
+	running sync.WaitGroup
+}
+
+// place gives a new queue a number, and a shard, which is none that failed if there is a choice.
+func (s *Store) place() *queue.Record {
+	n := s.numbers.Add(1)
+	d := s.shards[n%s.spread]
+	for i := range s.spread {
+		if next := s.shards[(n+i)%s.spread]; next.journal.Err() == nil {
+			d = next
+			break
+		}
+	}
+	return &queue.Record{Journal: d, ID: n<<shardBits | uint64(d.number)}
+}
+
+// VHost returns a vhost, and whether it exists.
+func (s *Store) VHost(name string) (*vhost.VHost, bool) {
+	v, ok := s.vhosts[name]
+	return v, ok
+}
+
+// Alarms names what is wrong: "disk" while there is no space left, "shard N" for a log that failed.
+func (s *Store) Alarms() []string { return s.alarms.names() }
+
+// Full returns nil, or, while there is no space on the disk, what is closed when there is again.
+func (s *Store) Full() <-chan struct{} {
+	if c := s.alarms.room.Load(); c != nil {
+		return *c
+	}
+	return nil
+}
+
+// space is told when the disk has no room for what a shard will need next, and when it has again.
+func (s *Store) space(number uint32, low bool) {
+	s.alarms.set(number, tight, low)
+	if number != definitionsShard {
+		s.shards[number-1].space(low)
+	}
+}
+
+// queuesOf lists the queues that have their messages in a shard.
+func (s *Store) queuesOf(shard *shard) []*queue.Shell {
+	var all []*queue.Shell
+	for _, v := range s.vhosts {
+		for _, q := range v.Queues() {
+			if r := q.Config().Record; r != nil && r.Journal == queue.Journal(shard) {
+				all = append(all, q)
+			}
+		}
+	}
+	return all
+}
+
+// Close makes everything durable and gives the data directory up. Nobody may use the vhosts any more. What is left when ctx
+// ends is lost.
+func (s *Store) Close(ctx context.Context) error {
+	if d := s.note(); d != (dropped{}) {
+		s.log.Info("dropping what is not durable", "queues", d.queues, "messages", d.messages)
+	}
+	var errs []error
+	for _, d := range s.shards {
+		errs = append(errs, d.journal.Close(ctx))
+	}
+	errs = append(errs, s.meta.Close(ctx))
+	s.running.Wait()
+	return errors.Join(append(errs, s.engine.Close())...)
+}
+
+// dropped is what a restart drops: what was never durable.
+type dropped struct{ queues, messages int }
+
+// note lets the queues write what they have not written yet, and counts what will be dropped.
+func (s *Store) note() (d dropped) {
+	for _, v := range s.vhosts {
+		for _, shell := range v.Queues() {
+			durable := shell.Config().Record != nil
+			_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { // an error means that it is gone
+				q.Note()
+				if stats := q.Stats(); !durable {
+					d.queues, d.messages = d.queues+1, d.messages+stats.Ready+stats.Unacked
+				}
+			})
+		}
+	}
+	return d
+}
+
+// errorOf names the shard that an error is about.
+func errorOf(shard uint32, err error) error { return fmt.Errorf("shard %d: %w", shard, err) }

@@ -1,0 +1,322 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func TestReopen(t *testing.T) {
+	dir := vfs.Dir(t.TempDir())
+	k := open(t, dir)
+	if line := k.log.find("recovered"); line != "" {
+		t.Errorf("an empty directory was recovered: %s", line)
+	}
+	q := k.declare("q")
+	k.put(q, "1", "2", "3")
+	if got := k.take(q); got != "1" {
+		t.Errorf("got %q", got)
+	}
+	must(t, k.v.Bind(vhost.Binding{Source: "amq.topic", Destination: "q", Key: "a.*"}, 0))
+	d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "passing"})
+	must(t, err)
+	k.put(d.Shell, "x", "y")
+	k.close()
+	if got := k.log.find("dropping"); !strings.HasSuffix(got, "queues=1 messages=2") {
+		t.Errorf("logged %q", got)
+	}
+
+	k = open(t, dir)
+	if got := k.log.find("recovered"); !strings.HasPrefix(got, "recovered queues=1 messages=2 ") {
+		t.Errorf("logged %q", got)
+	}
+	if got := k.v.Bindings(); len(got) != 1 || got[0].Key != "a.*" {
+		t.Errorf("bindings: got %v", got)
+	}
+	if _, err := k.v.Queue("passing", 0); err == nil {
+		t.Error("a queue in memory alone is there")
+	}
+	k.wantMessages("q", "2", "3")
+	if first, second := q.Config().Record.ID, k.declare("r").Config().Record.ID; second <= first {
+		t.Errorf("queues have the numbers %d and %d", first, second)
+	}
+	k.close()
+}
+
+// The power goes, any time: what was confirmed is there, and what was declared.
+func TestPowerLoss(t *testing.T) {
+	for seed := range uint64(20) {
+		disk := crashfs.New(seed)
+		k := open(t, disk)
+		k.put(k.declare("q"), "a")
+		k.put(k.queue("q"), "b", "c")
+		disk = disk.LosePower()
+		k.end()
+
+		k = open(t, disk)
+		k.wantMessages("q", "a", "b", "c")
+		k.close()
+	}
+}
+
+// New queues are spread over the shards there are to be; those of a shard that is no longer asked for stay where they are.
+func TestShards(t *testing.T) {
+	disk := crashfs.New(1)
+	three := func(o *Options) { o.Shards = 3 }
+	k := open(t, disk, three)
+	in := map[queue.Journal]int{}
+	for n := range 6 {
+		name := strconv.Itoa(n)
+		q := k.declare(name)
+		in[q.Config().Record.Journal]++
+		k.put(q, name)
+	}
+	if len(in) != 3 {
+		t.Errorf("six queues are in %d shards, want 3", len(in))
+	}
+	k.close()
+
+	k = open(t, disk)
+	for n := range 6 {
+		k.wantMessages(strconv.Itoa(n), strconv.Itoa(n))
+	}
+	home := k.queue("0").Config().Record.Journal
+	for n := range 3 {
+		if q := k.declare("new" + strconv.Itoa(n)); q.Config().Record.Journal != queue.Journal(k.shards[0]) {
+			t.Errorf("a new queue is in %v, want shard 1 (queue 0 is in %v)", q.Config().Record.Journal, home)
+		}
+	}
+	k.close()
+}
+
+// Definitions come and go; their log stays small, and a queue's number is never given away again.
+func TestDefinitionsAreRewritten(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	k.declare("stays")
+	arg := strings.Repeat("x", 10_000)
+	var last uint64
+	for n := range 500 {
+		must(t, k.v.DeclareExchange(vhost.Exchange{Name: "x" + arg[:200], Type: "fanout", Durable: true}, nil))
+		must(t, k.v.DeleteExchange("x"+arg[:200], false))
+		d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: fmt.Sprint("q", n), Durable: true, Args: table("x", arg)})
+		must(t, err)
+		last = d.Shell.Config().Record.ID
+		_, err = k.v.DeleteQueue(d.Shell.Config().Name, 0, false, false)
+		must(t, err)
+	}
+	if st := k.meta.Stats(); st.Bytes < 4<<20 || st.LogBytes > worthwhile+2*definitionsExtent {
+		t.Errorf("of %d bytes of definitions, %d are left", st.Bytes, st.LogBytes)
+	}
+	k.close()
+	k = open(t, disk)
+	if q := k.declare("new"); q.Config().Record.ID <= last {
+		t.Errorf("a queue has the number %d; %d was given before", q.Config().Record.ID, last)
+	}
+	k.queue("stays")
+	if n := k.v.Stats().Queues; n != 2 {
+		t.Errorf("there are %d queues, want 2", n)
+	}
+	k.close()
+}
+
+// Of a log in which little is left of use, the rest is given back.
+func TestReclaim(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	q, old := k.declare("q"), k.declare("old")
+	body := strings.Repeat("x", 1<<20)
+	k.put(old, "old")
+	const rounds = 120
+	for range rounds {
+		k.put(q, body)
+		k.take(q)
+	}
+	must(t, k.shards[0].journal.Sync())
+	if st := k.shards[0].journal.Stats(); st.Bytes < rounds<<20 || st.LogBytes > 70<<20 || st.Reclaims == 0 {
+		t.Errorf("of %d bytes, %d are left after %d reclaims", st.Bytes, st.LogBytes, st.Reclaims)
+	}
+	k.close()
+	k = open(t, disk)
+	k.wantMessages("old", "old")
+	k.wantMessages("q")
+	k.close()
+}
+
+func TestLocked(t *testing.T) {
+	dir := vfs.Dir(t.TempDir())
+	k := open(t, dir)
+	defer k.close()
+	_, err := Open(t.Context(), options(t, dir, &lines{}))
+	if !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "by process ") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// A disk that cannot be written any more ends its shard, and no other.
+func TestBrokenShard(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk, func(o *Options) { o.Shards = 2 })
+	first, second := k.declare("a"), k.declare("b")
+	k.put(first, "1")
+	k.put(second, "1")
+	bad := first.Config().Record.Journal.(*shard)
+	disk.Inject(func(op crashfs.Op) error {
+		if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, fmt.Sprintf("%05d-", bad.number)) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if err := <-send(first, "2"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("got %v, want an input/output error", err)
+	}
+	k.put(second, "2")
+	if got, want := fmt.Sprint(k.Alarms()), "["+bad.String()+"]"; got != want {
+		t.Errorf("alarms: got %s, want %s", got, want)
+	}
+	if got := k.log.find("a log failed"); !strings.Contains(got, fmt.Sprintf("shard=%d", bad.number)) {
+		t.Errorf("logged %q", got)
+	}
+	for _, name := range []string{"c", "d", "e"} {
+		if d := k.declare(name).Config().Record.Journal.(*shard); d == bad {
+			t.Errorf("a new queue is in %v, which is broken", d)
+		}
+	}
+	k.end()
+}
+
+// When definitions cannot be written any more nothing durable can be declared; what is there goes on.
+func TestBrokenDefinitions(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	q := k.declare("q")
+	disk.Inject(func(op crashfs.Op) error {
+		if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, "00000-") {
+			return syscall.EIO
+		}
+		return nil
+	})
+	for range 2 {
+		if _, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "r", Durable: true}); !errors.Is(err, syscall.EIO) {
+			t.Errorf("got error %v", err)
+		}
+	}
+	if got := fmt.Sprint(k.Alarms()); got != "[shard 0]" {
+		t.Errorf("alarms: got %s", got)
+	}
+	k.put(q, "1")
+	disk.Inject(nil)
+	k.end()
+	k = open(t, disk)
+	k.wantMessages("q", "1")
+	k.close()
+}
+
+// While the disk is full nothing is confirmed; when there is space again everything is.
+func TestFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := crashfs.New(1)
+		k := open(t, disk)
+		q := k.declare("q")
+		k.put(q, "1")
+		if k.Full() != nil || len(k.Alarms()) > 0 {
+			t.Error("there is an alarm at first")
+		}
+		disk.SetSpace(0)
+		body := strings.Repeat("x", 1<<20)
+		before, after := send(q, body), send(q, body, body, body)
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		if got := fmt.Sprint(k.Alarms()); got != "[disk]" || k.Full() == nil {
+			t.Fatalf("alarms: got %s, want [disk]", got)
+		}
+		select {
+		case err := <-after:
+			t.Errorf("what does not fit was answered: %v", err)
+		default:
+		}
+		full := k.Full()
+		disk.SetSpace(1 << 26)
+		<-full
+		must(t, <-before)
+		must(t, <-after)
+		if got := k.Alarms(); len(got) > 0 || k.Full() != nil {
+			t.Errorf("alarms: got %v, want none", got)
+		}
+		k.close()
+	})
+}
+
+// What is in the logs must make sense.
+func TestNonsense(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		write func(k *kept)
+		want  string
+	}{
+		{
+			"definitions", func(k *kept) { k.meta.Commit([]byte{0, 0, 0, 9}, nil, nil) },
+			"shard 0: ",
+		},
+		{
+			"operations", func(k *kept) { k.shards[0].journal.Commit([]byte("nonsense"), nil, nil) },
+			"shard 1: ",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			disk := crashfs.New(1)
+			k := open(t, disk)
+			tt.write(k)
+			k.close()
+			for range 2 { // it is given up again each time
+				_, err := Open(t.Context(), options(t, disk, &lines{}))
+				if err == nil || !strings.HasPrefix(err.Error(), tt.want) || !strings.Contains(err.Error(), "entry 0x") {
+					t.Errorf("got error %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenIsBrokenOff(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(ctx, options(t, crashfs.New(1), &lines{})); !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// Messages that were handed out and not acknowledged come back, and those who get them are told.
+func TestRedelivered(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	q := k.declare("q")
+	k.put(q, "a", "b")
+	must(t, q.Do(func(q *queue.Queue, now hook.Instant) {
+		q.Get(now, &queue.Consumer{}, func(queue.Delivery, int) {})
+	}))
+	k.close()
+	k = open(t, disk)
+	var got []bool
+	q = k.queue("q")
+	must(t, q.Do(func(q *queue.Queue, now hook.Instant) {
+		for q.Get(now, &queue.Consumer{}, func(d queue.Delivery, _ int) { got = append(got, d.Redelivered) }) {
+		}
+	}))
+	if fmt.Sprint(got) != "[true false]" {
+		t.Errorf("redelivered: got %v", got)
+	}
+	k.close()
+}

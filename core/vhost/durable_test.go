@@ -1,0 +1,344 @@
+package vhost
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// memoryKeeper keeps definitions in memory. Messages it loses.
+type memoryKeeper struct {
+	queue.Journal
+	written []byte
+	numbers atomic.Uint64
+	bulky   bool
+	wait    func() error
+}
+
+var _ Keeper = (*memoryKeeper)(nil)
+
+func (k *memoryKeeper) Place() *queue.Record { return &queue.Record{Journal: k, ID: k.numbers.Add(1)} }
+func (k *memoryKeeper) Write(defs []byte)    { k.written = append(k.written, defs...) }
+func (k *memoryKeeper) Bulky() bool          { return k.bulky }
+
+func (k *memoryKeeper) Rewrite(defs []byte) { k.written, k.bulky = slices.Clone(defs), false }
+
+func (k *memoryKeeper) Wait() error {
+	if k.wait == nil {
+		return nil
+	}
+	return k.wait()
+}
+
+// read returns what was written.
+func (k *memoryKeeper) read(t *testing.T) *Definitions {
+	t.Helper()
+	d := NewDefinitions()
+	for def, err := range ParseDefinitions(k.written) {
+		must(t, err)
+		if def.VHost != "/" {
+			t.Errorf("a definition of the vhost %q", def.VHost)
+		}
+		must(t, d.Apply(&def))
+	}
+	return d
+}
+
+// restart returns the vhost as it is made of what was written.
+func (k *memoryKeeper) restart(t *testing.T) *VHost {
+	t.Helper()
+	v, _ := newVHostWith(t, k)
+	shells, err := v.Restore(k.read(t), func(id uint64) (*queue.Record, error) { return &queue.Record{Journal: k, ID: id}, nil })
+	must(t, err)
+	start(shells)
+	if len(shells) != len(v.queues) {
+		t.Errorf("%d queues were made, %d are there", len(shells), len(v.queues))
+	}
+	return v
+}
+
+// Account implements [queue.Journal].
+func (k *memoryKeeper) Account([]queue.Delta) {}
+
+// start starts queues that were restored without messages.
+func start(shells []*queue.Shell) {
+	r := queue.NewRestorer(shells)
+	r.Fill()
+	r.Start()
+}
+
+// durable describes everything durable in a vhost.
+func durable(v *VHost) string {
+	var all []string
+	lasting := map[string]bool{}
+	for _, x := range v.Exchanges() {
+		if x.Durable {
+			all = append(all, fmt.Sprintf("exchange %+v", x))
+			lasting["x"+x.Name] = true
+		}
+	}
+	for _, q := range v.Queues() {
+		if c := q.Config(); c.Record != nil {
+			all = append(all, fmt.Sprintf("queue %s %d %v %v", c.Name, c.Record.ID, c.AutoDelete, c.Args))
+			lasting["q"+c.Name] = true
+		}
+	}
+	for _, b := range v.Bindings() {
+		if lasting["x"+b.Source] && (b.ToExchange && lasting["x"+b.Destination] || !b.ToExchange && lasting["q"+b.Destination]) {
+			all = append(all, fmt.Sprintf("binding %+v", b))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// Whatever clients do, a restart finds what is durable and nothing else, from all that was written and from a rewrite.
+func TestDefinitionsSurvive(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			k := &memoryKeeper{}
+			v, _ := newVHostWith(t, k)
+			r := rand.New(rand.NewPCG(seed, 1))
+			for range 300 {
+				disturb(t, v, r)
+				k.bulky = r.IntN(100) == 0
+			}
+			want := durable(v)
+			after := k.restart(t)
+			if got := durable(after); got != want {
+				t.Fatalf("after a restart there is\n%s\nwant\n%s", got, want)
+			}
+			k.Rewrite(after.Definitions())
+			if got := durable(k.restart(t)); got != want {
+				t.Fatalf("of the rewritten definitions there is\n%s\nwant\n%s", got, want)
+			}
+			// Bindings must also be taken apart as they should.
+			disturb(t, after, r)
+			for _, q := range after.Queues() {
+				_, err := after.DeleteQueue(q.Config().Name, 0, false, false)
+				must(t, err)
+			}
+			if n := len(after.Bindings()) - bindingsBetweenExchanges(after); n != 0 {
+				t.Errorf("%d bindings lead to queues that are gone", n)
+			}
+		})
+	}
+}
+
+func bindingsBetweenExchanges(v *VHost) (n int) {
+	for _, b := range v.Bindings() {
+		if b.ToExchange {
+			n++
+		}
+	}
+	return n
+}
+
+// disturb does something, which may be refused.
+func disturb(t *testing.T, v *VHost, r *rand.Rand) {
+	t.Helper()
+	pick := func(names ...string) string { return names[r.IntN(len(names))] }
+	exchange := func() string { return pick("x0", "x1", "x2", "amq.topic", "amq.headers") }
+	queueName := func() string { return pick("q0", "q1", "q2", "q3") }
+	table := func() amqp.Table {
+		return []amqp.Table{nil, args("x-a", int32(1), "b", "c"), args("b", "c", "x-a", int32(1)), args("t", amqp.Table{}, "v", nil, "n", int8(-1))}[r.IntN(4)]
+	}
+	binding := func() Binding {
+		b := Binding{Source: exchange(), Destination: queueName(), Key: pick("", "a.b", "#"), Args: table()}
+		if r.IntN(3) == 0 {
+			b.Destination, b.ToExchange = exchange(), true
+		}
+		return b
+	}
+	var err error
+	switch r.IntN(8) {
+	case 0, 1:
+		_, err = v.DeclareQueue(QueueDeclare{Name: queueName(), Durable: r.IntN(3) > 0, AutoDelete: r.IntN(4) == 0, Args: table()})
+	case 2:
+		_, err = v.DeleteQueue(queueName(), 0, false, false)
+	case 3:
+		err = v.DeclareExchange(Exchange{
+			Name: exchange(), Type: pick("topic", "headers", "fanout", "direct"), Durable: r.IntN(3) > 0, AutoDelete: r.IntN(3) == 0,
+			Internal: r.IntN(4) == 0, Args: args("alternate-exchange", exchange()),
+		}, nil)
+	case 4:
+		err = v.DeleteExchange(exchange(), r.IntN(2) == 0)
+	case 5:
+		err = v.Unbind(binding(), 0)
+	default:
+		err = v.Bind(binding(), 0)
+	}
+	if _, refused := errors.AsType[*Error](err); err != nil && !refused {
+		t.Fatal(err)
+	}
+}
+
+// A durable queue is there once its definition is durable, not before: what is published to it by then is safe.
+func TestQueueComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := make(chan error)
+		k := &memoryKeeper{wait: func() error { return <-disk }}
+		v, _ := newVHostWith(t, k)
+		first, second := make(chan *queue.Shell, 1), make(chan *queue.Shell, 1)
+		declare := func(c chan<- *queue.Shell, durable bool) {
+			d, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: durable})
+			if want := durable; (err == nil) != want {
+				t.Errorf("durable=%v: got error %v", durable, err)
+			}
+			c <- d.Shell
+		}
+		go declare(first, true)
+		synctest.Wait()
+		go declare(second, true)
+		third := make(chan *queue.Shell, 1)
+		go declare(third, false) // it waits, too, and is told that it is not the same
+		synctest.Wait()
+		_, err := v.Queue("q", 0)
+		want(t, err, NotFound, "no queue 'q' in vhost '/'")
+		if got := names(t, v, "", "q"); got != "" {
+			t.Errorf("a message is routed to %s", got)
+		}
+		if got := k.read(t).Queues(); got != 1 {
+			t.Errorf("%d queues are written down, want 1", got)
+		}
+		if d := string(v.Definitions()); !strings.Contains(d, opDeclareQueue) {
+			t.Error("a rewrite would leave the queue out")
+		}
+
+		disk <- nil
+		if a, b := <-first, <-second; a == nil || a != b {
+			t.Errorf("got %p and %p, want one queue", a, b)
+		}
+		<-third
+	})
+}
+
+// A queue that could not be written down is not there, and may be declared again.
+func TestQueueDoesNotCome(t *testing.T) {
+	k := &memoryKeeper{wait: func() error { return errors.New("input/output error") }}
+	v, _ := newVHostWith(t, k)
+	_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true})
+	if got := fmt.Sprint(err); got != "vhost /: definitions: input/output error" {
+		t.Errorf("got error %q", got)
+	}
+	_, err = v.Queue("q", 0)
+	want(t, err, NotFound, "no queue 'q' in vhost '/'")
+	k.wait = nil
+	declare(t, v, "q")
+}
+
+// Nothing of what is not durable is written, or waits for the disk.
+func TestTransientIsNotWritten(t *testing.T) {
+	k := &memoryKeeper{wait: func() error { return errors.New("it was waited") }}
+	v, _ := newVHostWith(t, k)
+	for _, d := range []QueueDeclare{{Name: "q"}, {Name: "e", Durable: true, Exclusive: true, Owner: 1}} {
+		_, err := v.DeclareQueue(d)
+		must(t, err)
+		must(t, v.Bind(Binding{Source: "amq.topic", Destination: d.Name, Key: "k"}, 1))
+		must(t, v.Unbind(Binding{Source: "amq.topic", Destination: d.Name, Key: "k"}, 1))
+	}
+	exchangeOf(t, v, "x", "fanout")
+	bindExchange(t, v, "amq.topic", "x", "k")
+	must(t, v.DeleteExchange("x", false))
+	_, err := v.DeleteQueue("q", 0, false, false)
+	must(t, err)
+	v.Leave(1)
+	if len(k.written) > 0 {
+		t.Errorf("%q was written", k.written)
+	}
+}
+
+// A plugin that would not take a queue's arguments any more does not keep the queue from coming back.
+func TestRestoreChecksNoArguments(t *testing.T) {
+	k := &memoryKeeper{}
+	v, _ := newVHostWith(t, k)
+	k.Write(amqp.AppendTable(nil, v.defineQueue(&queue.Config{
+		Profile: &queue.Profile{Args: hookArgs(args("x-expires", "soon", "x-queue-type", "quorum"))},
+		Name:    "q", Record: &queue.Record{ID: 7},
+	})))
+	v = k.restart(t)
+	s, err := v.Queue("q", 0)
+	must(t, err)
+	if c := s.Config(); c.Kind != queue.Quorum || c.Record.ID != 7 || !c.Durable {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestMalformedDefinitions(t *testing.T) {
+	field := func(k string, v any) amqp.Field { return amqp.Field{Key: k, Value: v} }
+	for _, tt := range []struct {
+		name string
+		def  amqp.Table
+		want string
+	}{
+		{"no op", amqp.Table{field("vhost", "/")}, `definition "": op is missing`},
+		{"no vhost", amqp.Table{field("op", "bind")}, `definition "bind": vhost is missing`},
+		{"op of another type", amqp.Table{field("op", int32(1))}, `definition "": op is of type signedint`},
+		{"unknown op", define("drop", "/"), `definition "drop": is unknown`},
+		{"no name", define(opDeleteQueue, "/"), `definition "queue.delete": name is missing`},
+		{"id of another type", define(opDeclareQueue, "/", field("name", "q"), field("id", "1")), `definition "queue.declare": id is of type longstr`},
+		{
+			"type of exchange", define(opDeclareExchange, "/", field("name", "x"), field("type", "odd"), field("auto-delete", false), field("internal", false), arguments(nil)),
+			`definition "exchange.declare": exchange "x" is of the unknown type "odd"`,
+		},
+		{
+			"nothing to bind", define(opBind, "/", field("source", "amq.topic"), field("destination", "q"), field("to-exchange", false), field("key", ""), arguments(nil)),
+			`definition "bind": there is nothing to bind "amq.topic" to "q"`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := NewDefinitions()
+			var got error
+			for def, err := range ParseDefinitions(amqp.AppendTable(nil, tt.def)) {
+				if got = err; err == nil {
+					got = d.Apply(&def)
+				}
+			}
+			if fmt.Sprint(got) != tt.want {
+				t.Errorf("got %v\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// Whatever the bytes are, reading them ends well.
+func FuzzDefinitions(f *testing.F) {
+	k := &memoryKeeper{}
+	v, _ := newVHostWith(f, k)
+	_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true, Args: args("x-expires", int32(1000))})
+	must(f, err)
+	must(f, v.DeclareExchange(Exchange{Name: "x", Type: "headers", Durable: true, Args: args("alternate-exchange", "y")}, nil))
+	must(f, v.Bind(Binding{Source: "x", Destination: "q", Args: args("x-match", "all")}, 0))
+	must(f, v.Bind(Binding{Source: "amq.topic", Destination: "x", ToExchange: true, Key: "#"}, 0))
+	must(f, v.Unbind(Binding{Source: "x", Destination: "q", Args: args("x-match", "all")}, 0))
+	must(f, v.DeleteExchange("x", false))
+	f.Add(k.written)
+	f.Add(v.Definitions())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d := NewDefinitions()
+		for def, err := range ParseDefinitions(b) {
+			if err != nil || d.Apply(&def) != nil {
+				return
+			}
+		}
+		v, _ := newVHostWith(t, &memoryKeeper{})
+		shells, err := v.Restore(d, func(id uint64) (*queue.Record, error) { return &queue.Record{Journal: &memoryKeeper{}, ID: id}, nil })
+		if err != nil {
+			return // two have one number
+		}
+		start(shells)
+		for _, s := range v.Queues() {
+			_, err := v.DeleteQueue(s.Config().Name, 0, false, false)
+			must(t, err)
+		}
+	})
+}

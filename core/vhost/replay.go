@@ -1,0 +1,142 @@
+package vhost
+
+import (
+	"fmt"
+
+	"github.com/curfewmq/curfew/core/route"
+)
+
+// Definitions are the durable exchanges, queues and bindings of a vhost, as what was written of them says. They belong to
+// one goroutine.
+type Definitions struct {
+	exchanges map[string]*definedExchange
+	queues    map[string]definedQueue
+}
+
+// definedExchange is an exchange and the durable bindings it is the source of.
+type definedExchange struct {
+	Exchange
+	table *route.Table[definedEnd] // nil for the default exchange
+}
+
+// definedEnd is what a binding leads to.
+type definedEnd struct {
+	name     string
+	exchange bool
+}
+
+// NewDefinitions returns the definitions of a vhost in which nothing was declared.
+func NewDefinitions() *Definitions {
+	d := &Definitions{}
+	d.reset()
+	return d
+}
+
+func (d *Definitions) reset() {
+	d.exchanges, d.queues = map[string]*definedExchange{}, map[string]definedQueue{}
+	for _, x := range predeclared {
+		d.add(x)
+	}
+}
+
+func (d *Definitions) add(x Exchange) {
+	made := &definedExchange{Exchange: x}
+	if kind, ok := route.ParseKind(x.Type); ok && x.Name != "" {
+		made.table = route.New[definedEnd](kind)
+	}
+	d.exchanges[x.Name] = made
+}
+
+// Queues is how many queues there are.
+func (d *Definitions) Queues() int { return len(d.queues) }
+
+// Apply takes in the next definition of the vhost.
+func (d *Definitions) Apply(def *Definition) error {
+	switch def.Op {
+	case opVHost:
+		d.reset()
+		return nil
+	case opDeclareExchange:
+		return d.declareExchange(def)
+	case opDeleteExchange:
+		return d.deleteExchange(def)
+	case opDeclareQueue:
+		q, err := def.queue()
+		d.queues[q.name] = q
+		return err
+	case opDeleteQueue:
+		return d.deleteQueue(def)
+	case opBind, opUnbind:
+		return d.bind(def)
+	}
+	return fmt.Errorf("definition %q: is unknown", def.Op)
+}
+
+func (d *Definitions) declareExchange(def *Definition) error {
+	x, err := def.exchange()
+	if err != nil {
+		return err
+	}
+	if _, ok := route.ParseKind(x.Type); !ok {
+		return fmt.Errorf("definition %q: exchange %q is of the unknown type %q", def.Op, x.Name, x.Type)
+	}
+	d.add(x)
+	return nil
+}
+
+func (d *Definitions) deleteExchange(def *Definition) error {
+	name, err := def.name()
+	if err != nil {
+		return err
+	}
+	delete(d.exchanges, name)
+	d.unbindAll(definedEnd{name, true})
+	return nil
+}
+
+func (d *Definitions) deleteQueue(def *Definition) error {
+	name, err := def.name()
+	if err != nil {
+		return err
+	}
+	delete(d.queues, name)
+	d.unbindAll(definedEnd{name, false})
+	return nil
+}
+
+func (d *Definitions) unbindAll(end definedEnd) {
+	for _, x := range d.exchanges {
+		if x.table != nil {
+			x.table.RemoveDestination(end)
+		}
+	}
+}
+
+func (d *Definitions) bind(def *Definition) error {
+	b, err := def.binding()
+	if err != nil {
+		return err
+	}
+	x := d.exchanges[b.Source]
+	if x == nil || x.table == nil || !d.has(b) {
+		return fmt.Errorf("definition %q: there is nothing to bind %q to %q", def.Op, b.Source, b.Destination)
+	}
+	end := definedEnd{b.Destination, b.ToExchange}
+	if def.Op == opUnbind {
+		x.table.Remove(b.Key, b.Args, end)
+		return nil
+	}
+	if err := route.Validate(x.table.Kind(), b.Args); err != nil {
+		return fmt.Errorf("definition %q of %q to %q: %w", def.Op, b.Source, b.Destination, err)
+	}
+	x.table.Add(b.Key, b.Args, end)
+	return nil
+}
+
+func (d *Definitions) has(b Binding) bool {
+	if b.ToExchange {
+		return d.exchanges[b.Destination] != nil
+	}
+	_, ok := d.queues[b.Destination]
+	return ok
+}

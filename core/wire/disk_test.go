@@ -1,0 +1,129 @@
+package wire
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+)
+
+// alarm is one that a test raises and ends.
+type alarm struct {
+	mu   sync.Mutex // guards over
+	over chan struct{}
+}
+
+func (a *alarm) raise() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = make(chan struct{})
+}
+
+func (a *alarm) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	close(a.over)
+	a.over = nil
+}
+
+func (a *alarm) get() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.over
+}
+
+// While the disk is full publishers wait, and then for the other alarm that came meanwhile.
+func TestPublisherWaitsForSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var disk alarm
+		var used atomic.Int64
+		s := newServer(t, func(o *Options) { o.MemoryLimit, o.DiskFull = 1000, disk.get })
+		s.memory.used = used.Load
+		c := dial(t, s).open(0).channel()
+		c.declare("q")
+
+		disk.raise()
+		c.write(publication("q", []byte("x")))
+		if m := expectMethod[*amqp.ConnectionBlocked](c); m.Reason != "low on disk" {
+			t.Errorf("got reason %q", m.Reason)
+		}
+		go c.write(amqp.AppendMethod(nil, 1, &amqp.QueueDeclare{Queue: "q"}))
+		used.Store(1001)
+		disk.end()
+		time.Sleep(time.Minute)
+		if n := len(c.frames); n > 0 {
+			t.Errorf("got %d frames under the second alarm", n)
+		}
+		used.Store(0)
+		expectMethod[*amqp.ConnectionUnblocked](c)
+		expectMethod[*amqp.QueueDeclareOK](c)
+		c.close()
+	})
+}
+
+// slowDisk is a keeper and a journal of a disk that does not keep up, and then breaks.
+type slowDisk struct{ alarm }
+
+func (d *slowDisk) Place() *queue.Record    { return &queue.Record{Journal: d, ID: 1} }
+func (*slowDisk) Write([]byte)              {}
+func (*slowDisk) Bulky() bool               { return false }
+func (*slowDisk) Rewrite([]byte)            {}
+func (*slowDisk) Wait() error               { return nil }
+func (*slowDisk) Extent() uint32            { return 1 }
+func (*slowDisk) Account([]queue.Delta)     {}
+func (d *slowDisk) Behind() <-chan struct{} { return d.get() }
+
+func (d *slowDisk) Commit(_ []byte, c queue.Completer) {
+	over := d.get()
+	go func() {
+		<-over
+		c.Failed(errors.New("input/output error"))
+	}()
+}
+
+// A publisher that is faster than the disk is not read from until that has caught up. It need not be told. When its messages
+// could not be stored its channel is closed at once, although the publisher is silent.
+func TestPublisherWaitsForTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var disk slowDisk
+		s := newServer(t, func(o *Options) {
+			noPlugins, err := chain.New(nil, chain.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins, Clock: o.Clock, Log: o.Session.Log, Keeper: &disk})
+			o.Session.VHosts = func(string) (*vhost.VHost, bool) { return v, true }
+		})
+		c := dial(t, s).open(0).channel()
+		c.send(1, &amqp.ConfirmSelect{}, &amqp.QueueDeclare{Queue: "kept", Durable: true})
+		expectMethod[*amqp.ConfirmSelectOK](c)
+		expectMethod[*amqp.QueueDeclareOK](c)
+
+		disk.raise()
+		b := amqp.AppendMethod(nil, 1, &amqp.BasicPublish{RoutingKey: "kept"})
+		b = amqp.AppendContentHeader(b, 1, 1, []byte{0x10, 0, 2})
+		c.write(amqp.AppendBody(b, 1, []byte("x"), 131072))
+		go c.write(amqp.AppendMethod(nil, 2, &amqp.ChannelOpen{}))
+		time.Sleep(time.Minute)
+		if n := len(c.frames); n > 0 {
+			t.Errorf("got %d frames", n)
+		}
+		disk.end()
+		first, second := <-c.frames, <-c.frames
+		if first.Channel == 2 { // in any order
+			first, second = second, first
+		}
+		m, err := amqp.ParseMethod(first.Payload)
+		if closed, ok := m.(*amqp.ChannelClose); err != nil || !ok || closed.ReplyCode != amqp.ReplyInternalError || second.Channel != 2 {
+			t.Errorf("got %+v, %v and then %+v", m, err, second)
+		}
+		c.close()
+	})
+}
