@@ -1,0 +1,89 @@
+package clients
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/tests/process"
+)
+
+// block is a fenced block of a Markdown page.
+type block struct{ language, text string }
+
+func blocks(page string) []block {
+	var found []block
+	for i, part := range strings.Split("\n"+page, "\n```") {
+		if i%2 == 0 {
+			continue
+		}
+		language, text, _ := strings.Cut(part, "\n")
+		found = append(found, block{language: language, text: text + "\n"})
+	}
+	return found
+}
+
+// varying is what is different each time in what the README shows.
+var varying = []struct {
+	what *regexp.Regexp
+	as   string
+}{
+	{regexp.MustCompile(`\d+ ms`), "some ms"},
+	{regexp.MustCompile(`amq\.gen-[\w…-]+`), "amq.gen-…"},
+}
+
+func settled(s string) string {
+	for _, v := range varying {
+		s = v.what.ReplaceAllString(s, v.as)
+	}
+	return strings.TrimSpace(s)
+}
+
+// What the README shows is what happens: its JavaScript programs, and its commands that use amqp-tools, print the text that follows
+// them there.
+func TestREADME(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(process.Root(t), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := blocks(string(page))
+	shown := 0
+	for i, b := range all {
+		if i+1 == len(all) || all[i+1].language != "text" {
+			continue
+		}
+		want := settled(all[i+1].text)
+		switch {
+		case b.language == "js":
+			shown++
+			t.Run(fmt.Sprint(b.language, " ", shown), func(t *testing.T) { playScript(t, b.text, want) })
+		case strings.Contains(b.text, "amqp-get"):
+			shown++
+			t.Run(fmt.Sprint(b.language, " ", shown), func(t *testing.T) { playCommands(t, b.text, want) })
+		}
+	}
+	if shown < 3 {
+		t.Errorf("%d programs and commands were found with what they print, want at least 3", shown)
+	}
+}
+
+func playScript(t *testing.T, program, want string) {
+	t.Helper()
+	dir := nodeFolder(t)
+	program = strings.ReplaceAll(program, "amqp://localhost", process.Start(t, "").URL())
+	if err := os.WriteFile(filepath.Join(dir, "first.js"), []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantLines(t, settled(run(t, dir, "", "node", "first.js")), want)
+}
+
+func playCommands(t *testing.T, commands, want string) {
+	t.Helper()
+	need(t, "sh", "amqp-publish", "amqp-get")
+	commands = strings.ReplaceAll(commands, "amqp://localhost", process.Start(t, "").URL())
+	wantLines(t, settled(run(t, "", commands, "sh", "-e")), want)
+}

@@ -1,0 +1,258 @@
+package crash
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/tests/process"
+)
+
+// The environment sets how often the broker is started, and the seed of a run that is to be repeated. What the clients do and
+// when the broker ends follows from the seed; how far they get until then does not.
+const (
+	cyclesVariable = "CRASH_CYCLES"
+	seedVariable   = "CRASH_SEED"
+)
+
+// rounds is after how many cycles everything is drained, and the ledger starts afresh.
+const rounds = 25
+
+// With one log, a message that moves is in one place at any time.
+func TestCrashOneLog(t *testing.T) { newLoop(t, 1).run() }
+
+// With several, a crash may leave it in two places, but never in none.
+func TestCrashManyLogs(t *testing.T) { newLoop(t, 3).run() }
+
+// loop is one broker after the other on the same data directory.
+type loop struct {
+	*testing.T
+	ledger *ledger
+	layout *layout
+	clerks []*clerk
+	dir    string
+	shards int
+	seed   uint64
+	random *rand.Rand
+	cycles int
+	broker *process.Process // running, or the last one
+}
+
+func newLoop(t *testing.T, shards int) *loop {
+	t.Helper()
+	t.Parallel()
+	l := &loop{
+		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: 25,
+		clerks: []*clerk{{queue: "clerk.1"}, {queue: "clerk.2"}},
+		seed:   variable(t, seedVariable, rand.Uint64()),
+	}
+	if testing.Short() {
+		l.cycles = 3
+	}
+	l.cycles = int(variable(t, cyclesVariable, uint64(2*l.cycles)) / 2) // there are two tests
+	l.random = rand.New(rand.NewPCG(l.seed, uint64(shards)))
+	t.Logf("%s=%d", seedVariable, l.seed)
+	l.makeDir()
+	return l
+}
+
+func variable(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// makeDir makes the data directory, which stays when the test fails.
+func (l *loop) makeDir() {
+	var err error
+	if l.dir, err = os.MkdirTemp("", "curfew-crash-"); err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() {
+		if l.Failed() {
+			l.Logf("the data directory is %s", l.dir)
+			return
+		}
+		_ = os.RemoveAll(l.dir) // a folder below the system's temporary one
+	})
+}
+
+func (l *loop) run() {
+	l.begin()
+	for n := range l.cycles {
+		l.cycle()
+		if l.broken() {
+			break
+		}
+		if (n+1)%rounds == 0 {
+			l.drain()
+		}
+	}
+	if !l.broken() {
+		l.drain()
+	}
+	for i, text := range l.ledger.breaches[:min(len(l.ledger.breaches), 10)] {
+		l.Errorf("breach %d of %d: %s", i+1, len(l.ledger.breaches), text)
+	}
+	l.Logf("%d lives, %+v", l.ledger.life, l.ledger.counts)
+}
+
+func (l *loop) broken() bool {
+	l.ledger.mu.Lock()
+	defer l.ledger.mu.Unlock()
+	return len(l.ledger.breaches) > 0
+}
+
+// begin starts a broker.
+func (l *loop) begin() {
+	l.ledger.begin()
+	l.broker = process.Start(l.T, l.configuration(), "--data", l.dir)
+	c := l.client(0)
+	defer c.close()
+	if err := l.layout.declare(c.Channel); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// configuration varies what must not matter.
+func (l *loop) configuration() string {
+	durability := []string{"fsync", "flush"}[l.random.IntN(2)]
+	bodies := []string{"256MiB", "16MiB"}[l.random.IntN(2)]
+	return fmt.Sprintf("data: {shards: %d}\ndurability: %s\nmemory: {bodies: %s}\n", l.shards, durability, bodies)
+}
+
+// client connects a client to the broker, which runs.
+func (l *loop) client(number int) *client {
+	c, err := dial(l.ledger, l.broker.URL(), number, l.randomFor(number))
+	if err != nil {
+		l.Fatal(err)
+	}
+	return c
+}
+
+func (l *loop) randomFor(client int) *rand.Rand {
+	return rand.New(rand.NewPCG(l.seed, uint64(l.ledger.life)<<32|uint64(l.shards)<<16|uint64(client)))
+}
+
+// cycle has clients at work, ends the broker, and starts it again.
+func (l *loop) cycle() {
+	if l.random.IntN(10) < 4 {
+		l.census(30, l.random.IntN(2) == 0)
+	}
+	work := l.startClients()
+	time.Sleep(time.Duration(20+l.random.IntN(700)) * time.Millisecond)
+	l.finish()
+	work.Wait()
+	for l.random.IntN(5) == 0 {
+		l.stumble()
+	}
+	l.begin()
+}
+
+// finish ends the broker in one of several ways.
+func (l *loop) finish() {
+	switch n := l.random.IntN(20); {
+	case n < 2:
+		l.ledger.end()
+		l.stop()
+	case n < 4:
+		l.ledger.end()
+		l.broker.Signal(syscall.SIGTERM)
+		time.Sleep(time.Duration(l.random.IntN(20)) * time.Millisecond)
+		l.broker.Kill()
+	case n < 8:
+		l.broker.Kill()
+		time.Sleep(time.Duration(l.random.IntN(500)) * time.Millisecond) // time goes on while the broker is down
+	default:
+		l.broker.Kill()
+	}
+}
+
+// stumble kills a broker that may be recovering.
+func (l *loop) stumble() {
+	l.ledger.begin()
+	l.broker = process.Launch(l.T, l.configuration(), "--data", l.dir)
+	time.Sleep(time.Duration(l.random.IntN(200)) * time.Millisecond)
+	l.broker.Kill()
+}
+
+func (l *loop) stop() {
+	l.broker.Signal(syscall.SIGTERM)
+	if status := l.broker.Exit(); status != 0 {
+		l.Errorf("the broker ended with status %d", status)
+	}
+}
+
+// job is what a client does until the broker is gone.
+type job func(c *client) error
+
+// jobs are what clients do in this life. The same client has the same number in all of them.
+func (l *loop) jobs() map[int]job {
+	jobs := map[int]job{
+		1: func(c *client) error { return publisher(c, l.layout) },
+		2: func(c *client) error { return publisher(c, l.layout) },
+		3: func(c *client) error { return transactor(c, l.layout) },
+	}
+	for i, k := range l.clerks {
+		jobs[10+i] = k.work
+	}
+	for i, p := range l.layout.places {
+		for n := range 2 {
+			if p.attended && l.random.IntN(10) < 6 {
+				jobs[20+2*i+n] = func(c *client) error { return consume(c, p) }
+			}
+		}
+	}
+	return jobs
+}
+
+func (l *loop) startClients() *sync.WaitGroup {
+	work := &sync.WaitGroup{}
+	for number, do := range l.jobs() {
+		c := l.client(number)
+		work.Go(func() {
+			_ = do(c) // it always ends with an error; the ledger knows what matters
+			c.close()
+		})
+	}
+	return work
+}
+
+// census takes stock of the broker.
+func (l *loop) census(share int, proved bool) {
+	c := l.client(5)
+	defer c.close()
+	if err := takeCensus(c, l.layout, share, proved); err != nil {
+		l.Errorf("census: %v", err)
+	}
+}
+
+// drain acknowledges everything there is, and sees to it that nothing comes back.
+func (l *loop) drain() {
+	l.census(100, true)
+	l.broker.Kill()
+	l.begin()
+	l.census(100, false)
+	l.stop()
+	l.ledger.ended()
+	l.begin()
+	l.census(100, false)
+	if l.broken() {
+		return
+	}
+	l.ledger.retire()
+	l.stop()
+	l.begin()
+}

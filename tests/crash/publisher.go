@@ -1,0 +1,82 @@
+package crash
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rabbitmq/amqp091-go"
+)
+
+// publisher publishes to everything, in bursts, until the broker is gone.
+func publisher(c *client, l *layout) error {
+	leisurely := c.random.IntN(5) > 0
+	for {
+		r := &l.routes[c.random.IntN(len(l.routes))]
+		for range 1 + c.random.IntN(10) {
+			if err := c.publish(r, anyMessage(c.random, r), nil); err != nil {
+				return err
+			}
+		}
+		if leisurely {
+			pause(c.random)
+		}
+	}
+}
+
+// transactor publishes in transactions, until the broker is gone.
+func transactor(c *client, l *layout) error {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return err
+	}
+	c.listen(ch)
+	if err := ch.Tx(); err != nil {
+		return err
+	}
+	for {
+		if err := c.transact(ch, l, 1+c.random.IntN(20)); err != nil {
+			return err
+		}
+		pause(c.random)
+	}
+}
+
+// transact publishes n messages in a transaction.
+func (c *client) transact(ch *amqp091.Channel, l *layout, n int) error {
+	sent := make([]*message, n)
+	for i := range sent {
+		r := &l.routes[c.random.IntN(len(l.routes))]
+		m := anyMessage(c.random, r)
+		m.from = c.number
+		sent[i] = c.ledger.send(m, r.to, time.Now())
+		if err := ch.PublishWithContext(context.Background(), r.exchange, r.key, true, false, publishing(sent[i])); err != nil {
+			return err
+		}
+	}
+	if err := ch.TxCommit(); err != nil {
+		return err
+	}
+	for _, m := range sent {
+		c.ledger.confirm(m, time.Now())
+	}
+	return nil
+}
+
+// pause waits a moment.
+func pause(random *rand.Rand) { time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond) }
+
+// anyMessage makes up a message that can be sent on a route.
+func anyMessage(random *rand.Rand, r *route) message {
+	m := message{size: 8 + random.IntN(1<<10), transient: random.IntN(20) == 0, priority: uint8(random.IntN(5))}
+	switch n := random.IntN(200); {
+	case n == 0:
+		m.size = random.IntN(256 << 10)
+	case n < 10:
+		m.size = random.IntN(16 << 10)
+	}
+	if r.expirations && random.IntN(4) == 0 {
+		m.lifetime = time.Duration(20+random.IntN(3000)) * time.Millisecond
+	}
+	return m
+}

@@ -1,0 +1,142 @@
+package crash
+
+import (
+	"fmt"
+	"time"
+)
+
+// rule is something that no delivery may do. The rules that speak of more than one place of a message hold where messages move
+// between places in one piece; see [ledger.exact]. Those that speak of more than one client do not hold while the broker ends: it
+// closes one connection after the other, and what it takes back from one it hands to the next, while the first still reads what it
+// was sent before.
+type rule struct {
+	name   string
+	broken func(l *ledger, c *copied, s *session, d *arrival) bool
+}
+
+// slack is how far the clocks of two processes may be apart.
+const slack = 20 * time.Millisecond
+
+var rules = []rule{
+	{"damaged", func(_ *ledger, _ *copied, _ *session, d *arrival) bool { return d.damaged != "" }},
+	{"resurrected", resurrected},
+	{"duplicated", duplicated},
+	{"moved back", movedBack},
+	{"transient, yet it survived", func(l *ledger, c *copied, _ *session, _ *arrival) bool { return c.transient && c.life < l.life }},
+	{"delivered after its time", overdue},
+	{"dead before its time", early},
+	{"dead for no reason", groundless},
+	{"not marked as redelivered", unmarked},
+	{"marked as redelivered", wronglyMarked},
+	{"out of order", reordered},
+}
+
+// single reports whether there is but one of a copy, as far as what is seen in a place can tell. Between two logs, a crash may
+// leave a dead message where it died and where it went; round a circle, that gets home.
+func (l *ledger) single(c *copied, p *place) bool {
+	return l.exact || p == c.home && !p.circle()
+}
+
+// resurrected: an acknowledged message is gone for good, at once as long as the broker lives, and after that if the acknowledgement
+// is known to be durable.
+func resurrected(l *ledger, c *copied, s *session, _ *arrival) bool {
+	if l.ending || !c.ack.sent || !l.exact && (c.ack.where != s.place || !l.single(c, s.place)) {
+		return false
+	}
+	return c.ack.sure || c.ack.life == l.life
+}
+
+// duplicated: what one client holds no other gets.
+func duplicated(l *ledger, c *copied, s *session, _ *arrival) bool {
+	if l.ending || !l.single(c, s.place) {
+		return false
+	}
+	return c.visit(s.place).holder != nil || l.exact && c.held()
+}
+
+// movedBack: a message that died does not return to where it died.
+func movedBack(l *ledger, c *copied, s *session, _ *arrival) bool {
+	dead := c.visits[1]
+	return l.exact && !l.ending && !c.home.circle() && s.place == c.home && dead.count > 0 && (dead.life == l.life || dead.noted)
+}
+
+// overdue: deadlines are kept, also those that pass while the broker is down. What is sent before its deadline may be seen after
+// it; what nobody could get before it must not be.
+func overdue(_ *ledger, c *copied, s *session, _ *arrival) bool {
+	t := c.timeAtHome()
+	return s.place == c.home && t > 0 && !c.confirmed.IsZero() && c.confirmed.Add(t+slack).Before(s.opened)
+}
+
+func early(_ *ledger, c *copied, s *session, d *arrival) bool {
+	t := c.timeAtHome()
+	if c.home.circle() {
+		t = c.home.dead.ttl
+	}
+	return d.reason == "expired" && d.at.Add(slack).Before(c.sent.Add(t))
+}
+
+// groundless: messages die of what is known to have happened to them, and get nowhere else alive.
+func groundless(_ *ledger, c *copied, s *session, d *arrival) bool {
+	switch {
+	case d.rejections > c.rejects:
+		return true
+	case d.reason == "":
+		return s.place != c.home
+	case c.home.circle() && s.place == c.home:
+		return d.reason != "expired" || c.rejects == 0
+	case s.place == c.home:
+		return true
+	case d.reason == "rejected":
+		return c.rejects == 0
+	}
+	return d.reason != "expired" || c.timeAtHome() == 0
+}
+
+// unmarked: a message that was delivered from a place before is marked. If the broker was killed in between, that is certain
+// only if the log knows.
+func unmarked(l *ledger, c *copied, s *session, d *arrival) bool {
+	v := c.visit(s.place)
+	if l.ending || d.redelivered || v.count == 0 || c.home.circle() || !l.single(c, s.place) {
+		return false
+	}
+	return v.noted || v.life == l.life
+}
+
+// wronglyMarked: a message is not marked if nobody has read from its place since it was sent.
+func wronglyMarked(_ *ledger, c *copied, s *session, d *arrival) bool {
+	return d.redelivered && s.rest && s.place == c.home && c.message.life > s.before
+}
+
+// reordered: messages of a client and a priority are delivered for the first time in the order they were sent, and lie in that
+// order.
+func reordered(l *ledger, c *copied, s *session, d *arrival) bool {
+	in, ok := l.laneOf(c, s, d)
+	return ok && c.id < s.order[in]
+}
+
+// laneOf returns the order that a delivery has to keep, if there is one.
+func (l *ledger) laneOf(c *copied, s *session, d *arrival) (in lane, ok bool) {
+	in = lane{c.from, c.home, c.priority}
+	if s.place.levels == 0 {
+		in.priority = 0
+	}
+	switch {
+	case d.redelivered && !s.rest, c.rejects > 0:
+		return in, false
+	case s.place == c.home:
+		return in, true
+	}
+	first, held := c.visits[1].count == 0, c.visits[0].count > 0 // a message that a client held died when it was given back
+	return in, c.lifetime == 0 && !c.home.attended && !held && (first || l.exact)
+}
+
+func (d arrival) String() string {
+	text := fmt.Sprintf("redelivered=%v", d.redelivered)
+	if d.reason != "" {
+		text += fmt.Sprintf(" %s, rejected %d times", d.reason, d.rejections)
+	}
+	if d.damaged != "" {
+		text += ": " + d.damaged
+	}
+	return text
+}

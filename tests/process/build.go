@@ -1,0 +1,86 @@
+package process
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// binary is the broker as this test process built it.
+var binary struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// Cleanup removes the binary when the tests of a package have run.
+func Cleanup() goleak.Option {
+	return goleak.Cleanup(func(code int) {
+		if binary.dir != "" {
+			_ = os.RemoveAll(binary.dir) // a folder below the system's temporary one
+		}
+		os.Exit(code)
+	})
+}
+
+// Binary builds the broker, once, with the race detector and the tags that the tests themselves were built with, and returns its
+// path.
+func Binary(t *testing.T) string {
+	t.Helper()
+	Root(t)
+	binary.once.Do(build)
+	if binary.err != nil {
+		t.Fatal(binary.err)
+	}
+	return filepath.Join(binary.dir, "curfew")
+}
+
+func build() {
+	binary.dir, binary.err = os.MkdirTemp("", "curfew-test-")
+	if binary.err != nil {
+		return
+	}
+	args := append([]string{"build", "-o", filepath.Join(binary.dir, "curfew")}, flags()...)
+	cmd := exec.Command("go", append(args, "./cmd/curfew")...)
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		binary.err = fmt.Errorf("go %v: %w\n%s", args, err, out)
+	}
+}
+
+// flags are the build flags of the running test that the broker should have, too.
+func flags() []string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	var args []string
+	for _, s := range info.Settings {
+		if s.Key == "-race" || s.Key == "-tags" {
+			args = append(args, s.Key+"="+s.Value)
+		}
+	}
+	return args
+}
+
+// Root is the path of the repository. It also reads the folders that the broker is built from: go test reuses a result while what
+// a test has read is unchanged, and does not see what a compiler started by the test reads.
+func Root(t *testing.T) string {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	for _, folder := range []string{"cmd", "core", "plugins", "sdk", "go.mod"} {
+		if err := filepath.WalkDir(filepath.Join(root, folder), visit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func visit(_ string, _ fs.DirEntry, err error) error { return err }

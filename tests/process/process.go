@@ -1,0 +1,266 @@
+// Package process builds the broker and runs it as users do: a process of its own, in an empty folder, on loopback ports that the
+// system picks. Tests of the whole broker start here.
+package process
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Patience is how long tests wait for what has to happen. Nothing takes that long unless it is broken.
+const Patience = 30 * time.Second
+
+// Record is a line of the broker's log.
+type Record map[string]any
+
+// Process is a running broker. It is stopped, and its log looked through, when the test ends.
+type Process struct {
+	AMQP, AMQPS, Management string // addresses; "" where it does not listen
+	Dir                     string // its working directory
+
+	t      *testing.T
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed when it has exited and everything it wrote was read
+	status int           // exit status, valid when ended is closed
+	excuse []string      // messages of log level ERROR that are expected
+
+	mu      sync.Mutex // guards what follows
+	records []Record
+	garbage []string      // lines that are not records: panics, reports of the race detector
+	changed chan struct{} // closed and replaced when a line is added
+}
+
+// Start runs "curfew serve" with the configuration yaml, "" for none, and waits until it is ready. Later args override the
+// random ports.
+func Start(t *testing.T, yaml string, args ...string) *Process {
+	t.Helper()
+	p := Launch(t, yaml, args...)
+	p.Await("ready")
+	p.AMQP, p.AMQPS, p.Management = p.address("listen.amqp"), p.address("listen.amqps"), p.address("listen.management")
+	return p
+}
+
+// Launch is Start without waiting, for a broker that may refuse to start.
+func Launch(t *testing.T, yaml string, args ...string) *Process {
+	t.Helper()
+	p := &Process{t: t, Dir: t.TempDir(), ended: make(chan struct{}), changed: make(chan struct{})}
+	all := []string{"serve", "--amqp", "127.0.0.1:0", "--management", "127.0.0.1:0"}
+	if yaml != "" {
+		p.Configure(yaml)
+		all = append(all, "--config", "curfew.yaml")
+	}
+	p.cmd = exec.Command(Binary(t), append(all, args...)...)
+	p.cmd.Dir = p.Dir
+	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=50")
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.collect(stderr)
+	t.Cleanup(p.finish)
+	return p
+}
+
+// Configure replaces the configuration file of a process started with one.
+func (p *Process) Configure(yaml string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.Dir, "curfew.yaml"), []byte(yaml), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// collect reads the log until the process ends.
+func (p *Process) collect(stderr io.Reader) {
+	lines := bufio.NewScanner(stderr)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		p.add(lines.Bytes())
+	}
+	var exit *exec.ExitError
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		p.add([]byte(err.Error()))
+	}
+	p.status = p.cmd.ProcessState.ExitCode()
+	close(p.ended)
+}
+
+func (p *Process) add(line []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var r Record
+	if json.Unmarshal(line, &r) == nil {
+		p.records = append(p.records, r)
+	} else {
+		p.garbage = append(p.garbage, string(line))
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Await waits for a record with the message msg, which may be in the log already, and returns the last one.
+func (p *Process) Await(msg string) Record {
+	p.t.Helper()
+	deadline := time.After(Patience)
+	for {
+		found, changed := p.find(msg)
+		if found != nil {
+			return found
+		}
+		select {
+		case <-changed:
+		case <-p.ended:
+			if found, _ := p.find(msg); found != nil {
+				return found
+			}
+			p.t.Fatalf("the broker ended, status %d, without logging %q", p.status, msg)
+		case <-deadline:
+			p.t.Fatalf("the broker did not log %q", msg)
+		}
+	}
+}
+
+func (p *Process) find(msg string) (last Record, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.records {
+		if r["msg"] == msg {
+			last = r
+		}
+	}
+	return last, p.changed
+}
+
+func (p *Process) address(key string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.records {
+		if address, ok := r["address"].(string); ok && r["key"] == key {
+			return address
+		}
+	}
+	return ""
+}
+
+// URL is what clients connect to.
+func (p *Process) URL() string { return "amqp://guest:guest@" + p.AMQP }
+
+// Signal sends the process a signal.
+func (p *Process) Signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("%v: %v", s, err)
+	}
+}
+
+// Kill ends the process on the spot, if it has not ended already.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // an error means that it has
+	<-p.ended
+}
+
+// Ended is closed when the process has exited.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Exit waits for the end of the process and returns its status, negative when a signal killed it.
+func (p *Process) Exit() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+		return p.status
+	case <-time.After(Patience):
+		p.t.Fatal("the broker does not end")
+		return 0
+	}
+}
+
+// Printed is what the process wrote to standard error that is not its log. Call it after Exit; the test answers for it then.
+func (p *Process) Printed() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lines := p.garbage
+	p.garbage = nil
+	return lines
+}
+
+// Excuse tells that the broker may log errors with the message msg.
+func (p *Process) Excuse(msg string) { p.excuse = append(p.excuse, msg) }
+
+// finish ends a process that its test has not ended. A broker that a test is through with ends with status 0, without having said
+// that something broke.
+func (p *Process) finish() {
+	select {
+	case <-p.ended:
+	default:
+		p.terminate()
+	}
+	for _, line := range p.Printed() {
+		p.t.Errorf("the broker printed: %s", line)
+	}
+	for _, r := range p.records {
+		if msg, _ := r["msg"].(string); r["level"] == "ERROR" && !slices.Contains(p.excuse, msg) {
+			p.t.Errorf("the broker logged: %v", r)
+		}
+		if p.t.Failed() {
+			p.t.Log(r)
+		}
+	}
+}
+
+func (p *Process) terminate() {
+	p.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(Patience):
+		_ = p.cmd.Process.Kill() // it may have ended now
+		<-p.ended
+		p.t.Error("the broker did not end on SIGTERM")
+	}
+	if p.status != 0 {
+		p.t.Errorf("the broker ended with status %d", p.status)
+	}
+}
+
+// Health returns the status and the body of the management API's /health.
+func (p *Process) Health() (status int, body string) {
+	p.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: Patience}
+	r, err := client.Get("http://" + p.Management + "/health")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+// Resident is the memory the process occupies, in bytes.
+func (p *Process) Resident() int64 {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Skipf("this system does not tell how much memory a process has: %v", err)
+	}
+	var size, resident int64
+	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
+		p.t.Fatal(err)
+	}
+	return resident * int64(os.Getpagesize())
+}

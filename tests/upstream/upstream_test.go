@@ -1,0 +1,227 @@
+// Package upstream runs the test suite of github.com/rabbitmq/amqp091-go, the Go client of the RabbitMQ team, against the broker.
+package upstream
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rabbitmq/amqp091-go"
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/tests/process"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
+
+const (
+	client = "github.com/rabbitmq/amqp091-go"
+	// passing is how many tests, subtests and fuzz seeds of v1.16.0 pass: the 384 that there are, without those waiting.
+	passing = 366
+)
+
+// unsure are tests that fail now and then, whatever the broker does. Each runs apart from the others, and again if need be.
+var unsure = []struct{ name, reason string }{
+	{"TestNotifyClosesAllChansAfterConnectionClose", "needs no broker, and fails when the machine is busy for a millisecond"},
+	{
+		"TestConnectionRecoverySkipAndContinueNoInfiniteLoop",
+		"when channel.open-ok comes at once, the client may drop it while it still closes the channel before, and waits for ever",
+	},
+}
+
+// waiting are the tests that need more than an AMQP server.
+var waiting = []struct {
+	reason string
+	tests  []string
+}{
+	{"finds a connection and drops it through the management API on port 15672, which the broker does not have yet", []string{
+		"TestConnectionRecoveryAutoDeleteExchangeCascade",
+		"TestConnectionRecoveryAutoDeleteTopologyForgotten",
+		"TestConnectionRecoveryCancelInterrupt",
+		"TestConnectionRecoveryChannelIDReservation",
+		"TestConnectionRecoveryConsume",
+		"TestConnectionRecoveryConsumerNotForgottenAfterFailedResubscribe",
+		"TestConnectionRecoveryCustomSASLPlainAuth",
+		"TestConnectionRecoveryDeletedQueueSkip",
+		"TestConnectionRecoveryExclusiveQueue",
+		"TestConnectionRecoveryExhaustionDoesNotPanic",
+		"TestConnectionRecoveryLifeCycleNotifyStateChange",
+		"TestConnectionRecoveryMultiChannelTopology",
+		"TestConnectionRecoveryPublish",
+		"TestConnectionRecoverySkipAndContinue",
+		"TestConnectionRecoveryTopologyAllEnabled",
+		"TestConnectionRecoveryTopologyDisabled",
+		"TestConnectionRecoveryTopologyOnlyTransient",
+	}},
+	{"changes the memory watermark of a running broker with rabbitmqctl; tests/broker shows what it is about", []string{
+		"TestConnection_Close_WhenMemoryAlarmIsActive",
+	}},
+}
+
+// As RabbitMQ, because the suite leaves out what it believes only RabbitMQ can do.
+const config = `
+compat:
+  product: RabbitMQ
+  version: 4.1.0
+`
+
+func TestSuite(t *testing.T) {
+	suite := buildSuite(t)
+	names := suite.list(t)
+	var skip []string
+	for _, w := range waiting {
+		for _, name := range w.tests {
+			if !slices.Contains(names, name) {
+				t.Fatalf("the suite has no %s: it need not wait", name)
+			}
+			t.Run(name, func(t *testing.T) { t.Skip(w.reason) })
+		}
+		skip = append(skip, w.tests...)
+	}
+	for _, u := range unsure {
+		skip = append(skip, u.name)
+	}
+	parts := make([]results, len(unsure)+1)
+	var running sync.WaitGroup
+	for i, u := range unsure {
+		url := process.Start(t, config).URL()
+		running.Go(func() { parts[i] = suite.runUnsure(t, url, u.name) })
+	}
+	url := process.Start(t, config).URL()
+	running.Go(func() { parts[len(unsure)] = suite.run(url, "-test.timeout=3m", "-test.skip="+anyOf(skip...)) })
+	running.Wait()
+	passed := 0
+	for _, r := range parts {
+		passed += r.report(t)
+	}
+	t.Logf("%d tests of %s passed", passed, client)
+	if passed != passing && !t.Failed() {
+		t.Errorf("%d tests passed, want %d", passed, passing)
+	}
+}
+
+// anyOf is a pattern for exactly these tests.
+func anyOf(names ...string) string { return "^(" + strings.Join(names, "|") + ")$" }
+
+// The suite passes by silence what it does not expect of the server it meets.
+func TestAnnouncesItselfAsRabbitMQ(t *testing.T) {
+	conn, err := amqp091.Dial(process.Start(t, config).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got := conn.Properties["product"]; got != "RabbitMQ" {
+		t.Errorf("product %v, want RabbitMQ", got)
+	}
+	if got := conn.Properties["version"]; got != "4.1.0" {
+		t.Errorf("version %v, want 4.1.0", got)
+	}
+}
+
+// suite is the compiled suite.
+type suite struct{ dir, binary string }
+
+// buildSuite compiles the suite in a copy, because the module cache is read-only and shared.
+func buildSuite(t *testing.T) suite {
+	t.Helper()
+	out, err := exec.Command("go", "mod", "download", "-json", client).Output()
+	if err != nil {
+		t.Fatalf("go mod download: %v\n%s", err, out)
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(out, &module); err != nil {
+		t.Fatal(err)
+	}
+	s := suite{dir: filepath.Join(t.TempDir(), "amqp091-go")}
+	if err := os.CopyFS(s.dir, os.DirFS(module.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	s.binary = filepath.Join(s.dir, "suite.test")
+	build := exec.Command("go", "test", "-c", "-tags", "integration", "-o", s.binary, ".")
+	build.Dir = s.dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go test -c: %v\n%s", err, out)
+	}
+	return s
+}
+
+// list returns the names of all tests, examples and fuzz targets.
+func (s suite) list(t *testing.T) []string {
+	t.Helper()
+	out, err := s.command("", "-test.list=^(Test|Example|Fuzz)").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(out))
+}
+
+func (s suite) command(url string, args ...string) *exec.Cmd {
+	cmd := exec.Command(s.binary, args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "AMQP_URL="+url)
+	return cmd
+}
+
+// run runs tests against the broker at url.
+func (s suite) run(url string, flags ...string) results {
+	out, err := s.command(url, append([]string{"-test.v", "-test.parallel=8"}, flags...)...).CombinedOutput()
+	r := results{output: string(out), err: err}
+	for line := range strings.Lines(r.output) {
+		r.add(line)
+	}
+	return r
+}
+
+// runUnsure gives a test several chances.
+func (s suite) runUnsure(t *testing.T, url, name string) (r results) {
+	t.Helper()
+	for range 4 {
+		if r = s.run(url, "-test.timeout=40s", "-test.run="+anyOf(name)); r.err == nil {
+			break
+		}
+		t.Logf("%s failed: %v", name, r.err)
+	}
+	return r
+}
+
+// results are what a run of the suite printed.
+type results struct {
+	passed          int
+	failed, skipped []string
+	output          string
+	err             error
+}
+
+// outcome is how package testing reports the end of a test or subtest.
+var outcome = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
+
+func (r *results) add(line string) {
+	m := outcome.FindStringSubmatch(line)
+	switch {
+	case m == nil:
+	case m[1] == "PASS":
+		r.passed++
+	case m[1] == "FAIL":
+		r.failed = append(r.failed, m[2])
+	default:
+		r.skipped = append(r.skipped, m[2])
+	}
+}
+
+// report fails the test if anything did, or was left out, and returns how many passed.
+func (r results) report(t *testing.T) int {
+	t.Helper()
+	for _, name := range r.skipped {
+		t.Errorf("upstream %s was skipped, and is not among those waiting", name)
+	}
+	if r.err != nil {
+		t.Errorf("upstream %v failed: %v\n%s", r.failed, r.err, r.output)
+	}
+	return r.passed
+}
