@@ -1,0 +1,148 @@
+package policies
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Entry is one setting of a definition. Its value is what JSON can say: int64, float64, string, bool, nil, []any or
+// map[string]any.
+type Entry struct {
+	Key   string
+	Value any
+}
+
+// Definition is what a policy sets, sorted by key, each key once. RabbitMQ lists and exports definitions in this order.
+type Definition []Entry
+
+// Define returns the definition with these settings. It does not copy values that are slices or maps.
+func Define(settings map[string]any) Definition {
+	d := make(Definition, 0, len(settings))
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		d = append(d, Entry{Key: key, Value: settings[key]})
+	}
+	return d
+}
+
+// Lookup returns the value of a key.
+func (d Definition) Lookup(key string) (any, bool) {
+	at := d.index(key)
+	if at < 0 {
+		return nil, false
+	}
+	return d[at].Value, true
+}
+
+func (d Definition) index(key string) int {
+	return slices.IndexFunc(d, func(e Entry) bool { return e.Key == key })
+}
+
+// Equal reports whether two definitions say the same.
+func (d Definition) Equal(o Definition) bool {
+	return slices.EqualFunc(d, o, func(a, b Entry) bool {
+		return a.Key == b.Key && reflect.DeepEqual(a.Value, b.Value)
+	})
+}
+
+// MarshalJSON writes the definition as an object.
+func (d Definition) MarshalJSON() ([]byte, error) { return d.append(nil), nil }
+
+func (d Definition) append(b []byte) []byte {
+	b = append(b, '{')
+	for i, e := range d {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, e.Key), ':')
+		b = appendJSON(b, e.Value)
+	}
+	return append(b, '}')
+}
+
+// MarshalJSON writes what [Rules.Parse] and [Rules.Restore] read.
+func (p *Policy) MarshalJSON() ([]byte, error) {
+	return p.appendMembers([]byte{'{'}), nil
+}
+
+// Object is the policy as the HTTP API shows it and as definitions files have it among their policies.
+func (p *Policy) Object(vhost string) []byte {
+	b := appendString([]byte(`{"vhost":`), vhost)
+	return p.appendMembers(append(b, ','))
+}
+
+func (p *Policy) appendMembers(b []byte) []byte {
+	b = appendString(append(b, `"name":`...), p.Name)
+	b = appendString(append(b, `,"pattern":`...), p.Pattern)
+	b = appendString(append(b, `,"apply-to":`...), p.ApplyTo)
+	b = p.Definition.append(append(b, `,"definition":`...))
+	b = strconv.AppendInt(append(b, `,"priority":`...), int64(p.Priority), 10)
+	return append(b, '}')
+}
+
+// Parameter is the policy as a runtime parameter: definitions files have operator policies among their parameters.
+func (p *Policy) Parameter(kind Kind, vhost string) []byte {
+	b := appendString([]byte(`{"value":{"pattern":`), p.Pattern)
+	b = p.Definition.append(append(b, `,"definition":`...))
+	b = strconv.AppendInt(append(b, `,"priority":`...), int64(p.Priority), 10)
+	b = appendString(append(b, `,"apply-to":`...), p.ApplyTo)
+	b = appendString(append(b, `},"vhost":`...), vhost)
+	b = appendString(append(b, `,"component":`...), kind.String())
+	b = appendString(append(b, `,"name":`...), p.Name)
+	return append(b, '}')
+}
+
+// appendJSON keeps integers and floats apart, which encoding/json does not: 1000.0 comes back as a float.
+func appendJSON(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case int64:
+		return strconv.AppendInt(b, v, 10)
+	case float64:
+		return appendFloat(b, v)
+	case string:
+		return appendString(b, v)
+	case bool:
+		return strconv.AppendBool(b, v)
+	case []any:
+		return appendArray(b, v)
+	case map[string]any:
+		return Define(v).append(b)
+	}
+	return append(b, "null"...)
+}
+
+func appendArray(b []byte, list []any) []byte {
+	b = append(b, '[')
+	for i, v := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendJSON(b, v)
+	}
+	return append(b, ']')
+}
+
+// appendFloat writes a float so that it reads as one. JSON has no infinities, and no value here is one.
+func appendFloat(b []byte, f float64) []byte {
+	if math.IsInf(f, 0) || math.IsNaN(f) {
+		return append(b, "null"...)
+	}
+	text := strconv.FormatFloat(f, 'g', -1, 64)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return append(b, text...)
+}
+
+func appendString(b []byte, s string) []byte {
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string always encodes
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...)
+}

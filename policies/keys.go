@@ -1,0 +1,208 @@
+package policies
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Key is one setting that policies may have.
+type Key struct {
+	Name string
+	// Check refuses a value. Its error is a line of the answer, so it names the value; nil accepts any.
+	Check func(v any) error
+	// Operator says that operator policies may have it, too.
+	Operator bool
+	// Merge combines the values of a user and an operator policy.
+	Merge Merge
+	// Argument combines the value of a policy with that of the argument "x-"+Name.
+	Argument Merge
+	// QueueTypes are those that know the key, nil meaning all of them. A policy with the key is passed over for queues
+	// of other types.
+	QueueTypes []string
+
+	// quorum takes the place of Argument for quorum queues if it is set.
+	quorum *Merge
+}
+
+func (k *Key) argument(queueType string) Merge {
+	if k.quorum != nil && queueType == Quorum {
+		return *k.quorum
+	}
+	return k.Argument
+}
+
+func (k *Key) types() typeSet {
+	if k.QueueTypes == nil {
+		return onAll
+	}
+	return typesOf(k.QueueTypes...) | onExchange
+}
+
+// ExpiryStrategy names the key that chooses a queue's expiry strategy.
+const ExpiryStrategy = "expiry-strategy"
+
+// maxName bounds the names of exchanges and routing keys, in bytes: AMQP has them as short strings.
+const maxName = 255
+
+// maxSegment is the largest segment of a stream that RabbitMQ takes, in bytes.
+const maxSegment = 3_000_000_000
+
+// builtin returns the keys of RabbitMQ 4 and those of RabbitMQ 3 that its definitions files have, but expiry-strategy,
+// which is ours and depends on what is loaded. Which queue types know a key is as in RabbitMQ.
+func builtin() []Key {
+	var (
+		classic = []string{Classic}
+		quorum  = []string{Quorum}
+		stream  = []string{Stream}
+		queues  = []string{Classic, Quorum}
+		copied  = []string{Quorum, Stream}
+		policy  = Stronger
+	)
+	return []Key{
+		{Name: "alternate-exchange", Check: shortString("alternate exchange name"), Argument: Weaker},
+		{Name: "consumer-disconnected-timeout", Check: atLeast(0, "consumer disconnected timeout"), Argument: Lower, QueueTypes: quorum},
+		{Name: "consumer-timeout", Check: atLeast(0, "consumer timeout"), Argument: Lower},
+		{Name: "dead-letter-exchange", Check: shortString("dead letter exchange name"), Argument: Weaker, QueueTypes: queues},
+		{Name: "dead-letter-routing-key", Check: shortString("dead letter routing key"), Argument: Weaker, QueueTypes: queues},
+		{Name: "dead-letter-strategy", Check: oneOf("dead letter strategy", "at-most-once", "at-least-once"), Argument: Weaker, QueueTypes: quorum},
+		{Name: "delayed-retry-max", Check: atLeast(0, "delayed retry maximum"), Operator: true, Merge: Lower, Argument: Lower, QueueTypes: quorum},
+		{Name: "delayed-retry-min", Check: atLeast(0, "delayed retry minimum"), Operator: true, Merge: Higher, Argument: Lower, QueueTypes: quorum},
+		{Name: "delayed-retry-type", Check: oneOf("delayed retry type", "disabled", "all", "failed", "returned"), Operator: true, QueueTypes: quorum},
+		{Name: "delivery-limit", Check: atLeast(math.MinInt64, "delivery limit"), Operator: true, Merge: LowerLimit, Argument: LowerLimit, QueueTypes: quorum},
+		{Name: "expires", Check: atLeast(1, "queue expiry"), Operator: true, Merge: Lower, Argument: Lower, QueueTypes: queues},
+		{Name: "ha-mode", Check: oneOf("ha-mode value", "all", "exactly", "nodes"), QueueTypes: classic},
+		{Name: "ha-params", QueueTypes: classic},
+		{Name: "ha-promote-on-failure", Check: quoted("ha-promote-on-failure", "always", "when-synced"), QueueTypes: classic},
+		{Name: "ha-promote-on-shutdown", Check: quoted("ha-promote-on-shutdown", "always", "when-synced"), QueueTypes: classic},
+		{Name: "ha-sync-batch-size", Check: batchSize, QueueTypes: classic},
+		{Name: "ha-sync-mode", Check: quoted("ha-sync-mode", "manual", "automatic"), QueueTypes: classic},
+		{Name: "initial-cluster-size", Check: atLeast(0, "cluster size"), QueueTypes: stream},
+		{Name: "max-age", Check: maxAge, QueueTypes: stream},
+		{Name: "max-in-memory-bytes", Check: atLeast(0, "maximum memory in bytes"), Operator: true, Merge: Lower, Argument: Lower, QueueTypes: quorum},
+		{Name: "max-in-memory-length", Check: atLeast(0, "maximum memory in bytes"), Operator: true, Merge: Lower, Argument: Lower, QueueTypes: quorum},
+		{Name: "max-length", Check: atLeast(0, "maximum length"), Operator: true, Merge: Lower, Argument: Lower, QueueTypes: queues},
+		{Name: "max-length-bytes", Check: atLeast(0, "maximum length in bytes"), Operator: true, Merge: Lower, Argument: Lower},
+		{Name: "member-placement-tag", Check: text("member placement tag"), Operator: true, QueueTypes: copied},
+		{Name: "message-ttl", Check: atLeast(0, "message TTL"), Operator: true, Merge: Lower, Argument: Lower, QueueTypes: queues},
+		{
+			Name: "overflow", Check: oneOf("overflow value", "drop-head", "reject-publish", "reject-publish-dlx"),
+			Operator: true, Argument: Weaker, quorum: &policy, QueueTypes: queues,
+		},
+		{Name: "queue-leader-locator", Check: oneOf("queue leader locator value", "client-local", "balanced", "random", "least-leaders"), Argument: Weaker},
+		{Name: "queue-master-locator", Check: masterLocator, Argument: Weaker, QueueTypes: classic},
+		{Name: "queue-mode", Check: oneOf("queue-mode value", "default", "lazy"), Argument: Weaker, QueueTypes: classic},
+		{Name: "queue-version", Check: between(1, 2, "queue-version value"), Operator: true, Argument: Weaker},
+		{Name: "stream-filter-size-bytes", Check: between(16, 255, "filter size. Valid range is 16-255"), QueueTypes: stream},
+		{Name: "stream-max-segment-size-bytes", Check: between(0, maxSegment, "segment size"), QueueTypes: stream},
+		{Name: "target-group-size", Check: atLeast(1, "target group size"), Operator: true, Merge: Higher, QueueTypes: copied},
+	}
+}
+
+// expiryStrategy is the key for which strategies says, each time, what it may be; nil accepts any name.
+func expiryStrategy(strategies func() []string) Key {
+	return Key{
+		Name: ExpiryStrategy, Operator: true, QueueTypes: []string{Classic, Quorum},
+		Check: func(v any) error { return checkStrategy(v, strategies) },
+	}
+}
+
+func checkStrategy(v any, strategies func() []string) error {
+	name, ok := v.(string)
+	if strategies == nil && ok && name != "" {
+		return nil
+	}
+	if strategies == nil {
+		return invalid(v, "expiry strategy")
+	}
+	known := strategies()
+	switch {
+	case ok && slices.Contains(known, name):
+		return nil
+	case !ok:
+		return errors.New(term(v) + " is not a valid expiry strategy, expected one of " + strings.Join(known, ", "))
+	}
+	return errors.New("unknown expiry strategy '" + shorten(name) + "', expected one of " + strings.Join(known, ", "))
+}
+
+// invalid is how RabbitMQ says that a value is none of what.
+func invalid(v any, what string) error {
+	return errors.New(term(v) + " is not a valid " + what)
+}
+
+func atLeast(low int64, what string) func(any) error {
+	return between(low, math.MaxInt64, what)
+}
+
+func between(low, high int64, what string) func(any) error {
+	return func(v any) error {
+		if n, ok := v.(int64); ok && low <= n && n <= high {
+			return nil
+		}
+		return invalid(v, what)
+	}
+}
+
+func text(what string) func(any) error {
+	return func(v any) error {
+		if _, ok := v.(string); ok {
+			return nil
+		}
+		return invalid(v, what)
+	}
+}
+
+func shortString(what string) func(any) error {
+	return func(v any) error {
+		if s, ok := v.(string); ok && len(s) <= maxName {
+			return nil
+		}
+		return invalid(v, what)
+	}
+}
+
+func oneOf(what string, accepted ...string) func(any) error {
+	return func(v any) error {
+		if s, ok := v.(string); ok && slices.Contains(accepted, s) {
+			return nil
+		}
+		return invalid(v, what)
+	}
+}
+
+func quoted(key, one, other string) func(any) error {
+	return func(v any) error {
+		if v == one || v == other {
+			return nil
+		}
+		return errors.New(key + ` must be "` + one + `" or "` + other + `", got ` + term(v))
+	}
+}
+
+func batchSize(v any) error {
+	if n, ok := v.(int64); ok && n > 0 {
+		return nil
+	}
+	return errors.New("ha-sync-batch-size takes an integer greater than 0, " + term(v) + " given")
+}
+
+func masterLocator(v any) error {
+	if v == "min-masters" || v == "client-local" || v == "random" {
+		return nil
+	}
+	return errors.New(term(v) + " invalid queue-master-locator value")
+}
+
+// maxAge accepts a positive number with a unit: "7D".
+func maxAge(v any) error {
+	s, ok := v.(string)
+	if !ok || len(s) < 2 || !strings.ContainsRune("YMDhms", rune(s[len(s)-1])) {
+		return invalid(v, "max age")
+	}
+	number := s[:len(s)-1]
+	if strings.Trim(number, "0123456789") != "" || strings.Trim(number, "0") == "" {
+		return invalid(v, "max age")
+	}
+	return nil
+}
