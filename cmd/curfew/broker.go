@@ -10,18 +10,22 @@ import (
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wire"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // node is the AMQP server and what it keeps on disk.
 type node struct {
 	*wire.Server
 	store *store.Store
+	rules *policies.Rules
+	clock queue.Clock
 }
 
 var _ broker = (*node)(nil)
@@ -29,23 +33,28 @@ var _ broker = (*node)(nil)
 // newBroker opens the data directory of a configuration, which may take a while, and makes the AMQP server of it. It does not
 // listen yet.
 func newBroker(ctx context.Context, s setup) (broker, error) {
-	users, err := auth.Default()
+	clock := queue.NewClock()
+	rules, err := policies.NewRules(policies.Options{Strategies: s.chain.Strategies})
 	if err != nil {
 		return nil, err
 	}
-	clock := queue.NewClock()
-	kept, err := openStore(ctx, s, clock)
+	kept, err := openStore(ctx, s, rules, clock)
 	if err != nil {
 		return nil, fmt.Errorf("data.dir %s: %w", s.Data.Dir, err)
 	}
-	server, err := wire.New(wireOptions(s, users, kept, clock))
+	s.chain.OnStrategyChange(func(strategy string, recompute bool) {
+		for _, v := range kept.VHosts() {
+			v.StrategyChanged(strategy, recompute)
+		}
+	})
+	server, err := wire.New(wireOptions(s, kept, clock))
 	if err != nil {
 		return nil, errors.Join(err, kept.Close(ctx))
 	}
-	return &node{server, kept}, nil
+	return &node{server, kept, rules, clock}, nil
 }
 
-func openStore(ctx context.Context, s setup, clock queue.Clock) (*store.Store, error) {
+func openStore(ctx context.Context, s setup, rules *policies.Rules, clock queue.Clock) (*store.Store, error) {
 	dir, err := vfs.Make(s.Data.Dir)
 	if err != nil {
 		return nil, err
@@ -56,12 +65,18 @@ func openStore(ctx context.Context, s setup, clock queue.Clock) (*store.Store, e
 		}
 	}
 	return store.Open(ctx, store.Options{
-		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Chain: s.chain, Clock: clock, Log: s.log,
+		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Chain: s.chain, Rules: rules, Clock: clock, Log: s.log,
+		Hashing: hashing(s.Auth.PasswordHashing),
 	})
 }
 
-// Alarms implements [broker].
+// Alarms names what keeps the broker from taking messages.
 func (n *node) Alarms() []string { return append(n.Server.Alarms(), n.store.Alarms()...) }
+
+// Management implements [broker].
+func (n *node) Management() mgmt.Options {
+	return mgmt.Options{Store: n.store, AMQP: n.Server, Rules: n.rules, Clock: n.clock, Alarms: n.Alarms}
+}
 
 const (
 	// flushTime is how long the data directory gets to be closed after the connections, even if those took all their time.
@@ -93,7 +108,7 @@ func after(ctx context.Context, d time.Duration) <-chan struct{} {
 	return c
 }
 
-func wireOptions(s setup, users *auth.Store, kept *store.Store, clock queue.Clock) wire.Options {
+func wireOptions(s setup, kept *store.Store, clock queue.Clock) wire.Options {
 	c := s.Config
 	return wire.Options{
 		AMQP: c.Listen.AMQP, AMQPS: c.Listen.AMQPS,
@@ -103,7 +118,7 @@ func wireOptions(s setup, users *auth.Store, kept *store.Store, clock queue.Cloc
 		},
 		Session: session.Options{
 			Product: c.Compat.Product, Version: c.Compat.Version, ClusterName: clusterName(),
-			Users:  users,
+			Users:  kept.Users(),
 			VHosts: kept.VHost,
 
 			ChannelMax: uint16(c.Limits.Channels), FrameMax: int(c.Limits.FrameMax), MessageMax: int(c.Limits.MessageSize),
@@ -123,6 +138,13 @@ func durability(d config.Durability) seg.Durability {
 		return seg.Flush
 	}
 	return seg.Fsync
+}
+
+func hashing(h config.Hashing) auth.Algorithm {
+	if h == config.SHA512 {
+		return auth.SHA512
+	}
+	return auth.PBKDF2
 }
 
 func tlsVersion(s string) uint16 {

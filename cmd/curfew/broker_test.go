@@ -9,7 +9,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/queue"
@@ -25,10 +24,6 @@ func newNode(t *testing.T, disk *crashfs.FS) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	users, err := auth.Default()
-	if err != nil {
-		t.Fatal(err)
-	}
 	clock, log := queue.NewClock(), slog.New(slog.DiscardHandler)
 	kept, err := store.Open(t.Context(), store.Options{
 		Dir: disk, SegmentSize: 1 << 20, Shards: 1, Chain: c.chain, Clock: clock, Log: log,
@@ -36,14 +31,14 @@ func newNode(t *testing.T, disk *crashfs.FS) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := wire.New(wireOptions(setup{configuration: c, log: log}, users, kept, clock))
+	server, err := wire.New(wireOptions(setup{configuration: c, log: log}, kept, clock))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return &node{server, kept}
+	return &node{server, kept, nil, clock}
 }
 
 // A disk that is full keeps publishers waiting, but not the broker from ending.

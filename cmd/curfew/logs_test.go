@@ -25,12 +25,13 @@ func TestReadLogs(t *testing.T) {
 	i.end(syscall.SIGTERM)
 
 	code, stdout, stderr := invoke("log", "verify", dir)
-	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "shard 0: 1 segments, 3 entries, ") || !strings.Contains(stdout, "\nshard 1: 1 segments, ") {
+	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "shard 0: 1 segments, 4 entries, ") || !strings.Contains(stdout, "\nshard 1: 1 segments, ") {
 		t.Errorf("verify: exit status %d\n%s%s", code, stdout, stderr)
 	}
 	code, stdout, stderr = invoke("log", "dump", dir)
 	for _, want := range []string{
-		`  vhost vhost="/"`, `  queue.declare vhost="/" name="tasks" id=257:long auto-delete=false arguments={"x-message-ttl": 60000:signedint, "x-note": {"a": [true, void, "b"]}}`,
+		`  vhost vhost="/" description="" tags=[]`, `  user.set name="guest" tags=["administrator"]`, ` password=(52 bytes) `,
+		`  queue.declare vhost="/" name="tasks" id=257:long auto-delete=false arguments={`, `"x-message-ttl": 60000:signedint`, `"x-note": {"a": [true, void, "b"]}`,
 		`  bind vhost="/" source="amq.topic" destination="tasks" to-exchange=false key="key" arguments={}`,
 		"shard 1\n", `, exchange "amq.topic", key "key", entered 20`, "  queue 257: settle 0\n", `  queue 257: enqueue 1, `,
 	} {

@@ -1,4 +1,4 @@
-// Command curfew is the broker and its tools: serve, config, log, bench, version.
+// Command curfew is the broker and its tools: serve, config, ctl, log, bench, version. Called rabbitmqctl, it is "curfew ctl".
 package main
 
 import (
@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/curfewmq/curfew/cmd/curfew/bench"
+	"github.com/curfewmq/curfew/cmd/curfew/ctl"
 	"github.com/curfewmq/curfew/core/config"
 )
 
@@ -20,7 +22,16 @@ const (
 	exitUsage   = 2
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == rabbitmqctl {
+		args = append([]string{rabbitmqctl}, args...)
+	}
+	os.Exit(run(args, os.Stdout, os.Stderr))
+}
+
+// rabbitmqctl is the name under which the binary stands in for RabbitMQ's tool.
+const rabbitmqctl = "rabbitmqctl"
 
 // run executes the command line args, without the program's name, and returns
 // the exit status.
@@ -50,6 +61,7 @@ func commands() []command {
 	return []command{
 		{"serve", "run the broker", (*app).serve},
 		{"config", "print the effective configuration, with the source of each value", (*app).printConfig},
+		{"ctl", "manage a running broker, as rabbitmqctl does", (*app).ctl},
 		{"log", "read a data directory offline: verify it, or print what it holds", (*app).log},
 		{"bench", "put load on an AMQP broker and measure it", (*app).bench},
 		{"version", "print the version", (*app).printVersion},
@@ -64,6 +76,8 @@ func (a *app) run(args []string) int {
 	}
 	name, args := args[0], args[1:]
 	switch name {
+	case rabbitmqctl:
+		return a.manage(rabbitmqctl, args)
 	case "-h", "-help", "--help":
 		name = "help"
 	case "-v", "-version", "--version":
@@ -110,6 +124,14 @@ func (a *app) misuse(command, problem string) int {
 }
 
 func (a *app) bench(args []string) int { return bench.Main(args, a.stdout, a.stderr) }
+
+func (a *app) ctl(args []string) int { return a.manage("curfew ctl", args) }
+
+// manage runs "curfew ctl" under the name that it was called by.
+func (a *app) manage(as string, args []string) int {
+	p := ctl.Program{Name: as, Version: version, Environ: a.environ, Stdin: os.Stdin, Stdout: a.stdout, Stderr: a.stderr}
+	return p.Run(args)
+}
 
 func (a *app) help(args []string) int {
 	if len(args) == 0 {

@@ -42,7 +42,7 @@ func TestUsage(t *testing.T) {
 		{"version flag", []string{"--version"}, 0, "curfew " + version + " (go", ""},
 		{"bench", []string{"help", "bench"}, 0, "", "curfew bench…"},
 		{"typing error", []string{"sevre"}, 2, "", "curfew: unknown command \"sevre\"; did you mean \"serve\"?\nRun \"curfew help\" for help.\n"},
-		{"no such command", []string{"ctl"}, 2, "", "curfew: unknown command \"ctl\"\nRun \"curfew help\" for help.\n"},
+		{"no such command", []string{"web"}, 2, "", "curfew: unknown command \"web\"\nRun \"curfew help\" for help.\n"},
 		{"help of no command", []string{"help", "conf"}, 2, "", "curfew: unknown command \"conf\"; did you mean \"config\"?\nRun \"curfew help\" for help.\n"},
 		{"flag for a command", []string{"--amqp", ":1"}, 2, "", "curfew: unknown flag \"--amqp\"\nRun \"curfew help\" for help.\n"},
 		{"unknown flag", []string{"serve", "--ampq", ":1"}, 2, "", "curfew serve: unknown flag --ampq; did you mean --amqp?\nRun \"curfew help serve\" for help.\n"},

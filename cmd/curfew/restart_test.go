@@ -14,6 +14,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
+// patience is how long a test waits for what has to happen.
+const patience = 2 * time.Minute
+
 // asBroker makes the test binary the broker: a process of its own can be killed.
 const asBroker = "TEST_AS_BROKER"
 
@@ -47,7 +50,7 @@ func spawn(t *testing.T, dir string, args ...string) *instance {
 	case i.address = <-ready:
 	case <-i.ended:
 		t.Fatalf("the broker ended: %v", i.log)
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the broker is not ready")
 	}
 	return i
@@ -118,7 +121,7 @@ func (c *visitor) publish(exchange, key string, m amqp.Publishing) {
 	c.t.Helper()
 	d, err := c.PublishWithDeferredConfirm(exchange, key, true, false, m)
 	c.must(err)
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	if ok, err := d.WaitContext(ctx); !ok || err != nil {
 		c.t.Fatalf("not confirmed: %v, %v", ok, err)

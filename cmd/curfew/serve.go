@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/mgmt"
 )
 
 // broker is the AMQP server as serve runs it.
@@ -19,9 +20,9 @@ type broker interface {
 	// Addresses returns what it listens on: AMQP first, then AMQP over TLS, as
 	// far as they are on.
 	Addresses() []net.Addr
-	// Alarms names what keeps it from taking messages, "memory". It is called
-	// from any goroutine.
-	Alarms() []string
+	// Management returns what the management API tells of and changes, as far as
+	// the broker knows: its alarms at least.
+	Management() mgmt.Options
 	// ReloadTLS reads the certificate files again. On an error the old ones
 	// stay in use.
 	ReloadTLS() error

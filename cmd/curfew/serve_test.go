@@ -14,6 +14,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/queue"
 )
 
 // fake is a broker that listens and lets connections wait.
@@ -74,7 +77,9 @@ func (f *fake) Shutdown(ctx context.Context) error {
 
 func (f *fake) ReloadTLS() error { return f.tls }
 
-func (f *fake) Alarms() []string { return f.alarms }
+func (f *fake) Management() mgmt.Options {
+	return mgmt.Options{Alarms: func() []string { return f.alarms }, Clock: queue.NewClock()}
+}
 
 // record is a line of the JSON log.
 type record map[string]any
@@ -236,8 +241,9 @@ func TestAPIFails(t *testing.T) {
 	f := newFake()
 	close(f.release)
 	lines := make(chan record, 100)
-	s := &service{broker: f, log: newLogger(&process{lines: lines}, "json", nil), api: &http.Server{}, apiEnded: make(chan error, 1)}
-	s.apiEnded <- errors.New("accept: too many open files")
+	m := &management{server: &http.Server{}, ended: make(chan error, 1)}
+	s := &service{broker: f, log: newLogger(&process{lines: lines}, "json", nil), management: m}
+	m.ended <- errors.New("accept: too many open files")
 	if code := s.run(nil); code != exitFailure {
 		t.Errorf("exit status %d, want %d", code, exitFailure)
 	}

@@ -3,18 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/curfewmq/curfew/core/mgmt"
 )
 
 // drainTime is how long connections get to close; orchestrators kill after 30 s.
@@ -28,10 +23,10 @@ type service struct {
 	level   *slog.LevelVar
 	log     *slog.Logger
 
-	broker   broker
-	api      *http.Server // nil when off
-	apiEnded chan error   // what its Serve returned; nobody sends when it is off
-	draining atomic.Bool
+	broker     broker
+	management *management
+	limit      uint64 // bytes of memory above which publishers wait; 0 = none
+	draining   atomic.Bool
 }
 
 // startUnless is start, which may take long if there is much to recover. A signal that arrives meanwhile and wants the broker
@@ -58,44 +53,27 @@ func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.C
 func (s *service) start(ctx context.Context, newBroker func(context.Context, setup) (broker, error)) error {
 	var err error
 	total := machineMemory(os.DirFS("/"))
+	s.limit = s.watermark(total)
 	s.broker, err = newBroker(ctx, setup{
-		configuration: s.running, watermark: s.watermark(total), bodies: s.running.Memory.Bodies.Of(total), log: s.log,
+		configuration: s.running, watermark: s.limit, bodies: s.running.Memory.Bodies.Of(total), log: s.log,
 	})
 	if err != nil {
 		return err
 	}
-	s.apiEnded = make(chan error, 1)
-	api, err := s.listenAPI()
+	s.management, err = listenManagement(s.running)
 	if err := errors.Join(s.broker.Start(ctx), err); err != nil {
-		return errors.Join(hinted(err), s.undo(ctx, api))
+		return errors.Join(hinted(err), s.undo(ctx))
 	}
+	s.management.serve(s.manage())
 	s.logAddresses()
-	if api != nil {
-		s.log.Info("listening", "key", "listen.management", "address", api.Addr().String())
-		s.api = mgmt.Server(mgmt.Handler(mgmt.Options{Product: product, Version: version, Alarms: s.alarms}), s.log)
-		go func() { s.apiEnded <- s.api.Serve(api) }()
-	}
 	s.log.Info("ready", "version", version)
 	return nil
 }
 
-// listenAPI returns the listener of the management API, nil when it is off.
-func (s *service) listenAPI() (net.Listener, error) {
-	addr := s.running.Listen.Management
-	if addr == "" {
-		return nil, nil
-	}
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("listen.management: %w", err)
-	}
-	return ln, nil
-}
-
 // undo closes what start opened before something went wrong.
-func (s *service) undo(ctx context.Context, api net.Listener) error {
-	if api != nil {
-		_ = api.Close() // nothing was accepted from it
+func (s *service) undo(ctx context.Context) error {
+	if s.management != nil {
+		s.management.closeListeners()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
@@ -121,6 +99,9 @@ func (s *service) logAddresses() {
 	for i, addr := range s.broker.Addresses() {
 		s.log.Info("listening", "key", keys[i], "address", addr.String())
 	}
+	for _, l := range s.management.listeners {
+		s.log.Info("listening", "key", l.key, "address", l.Addr().String())
+	}
 }
 
 // watermark returns limits.memory-watermark in bytes on a machine with total bytes of memory; 0 = it does not tell.
@@ -133,7 +114,7 @@ func (s *service) watermark(total uint64) uint64 {
 }
 
 func (s *service) alarms() []string {
-	alarms := s.broker.Alarms()
+	alarms := s.broker.Management().Alarms()
 	if s.draining.Load() {
 		alarms = append(slices.Clip(alarms), "draining")
 	}
@@ -151,9 +132,9 @@ func (s *service) run(signals <-chan os.Signal) int {
 				continue
 			}
 			return s.stop(sig, signals)
-		case err := <-s.apiEnded:
+		case err := <-s.management.ended:
 			s.log.Error("the management API failed", "error", err)
-			s.apiEnded <- err // shutdown waits for it
+			s.management.ended <- err // shutdown waits for it
 			return s.drain(signals, exitFailure)
 		}
 	}
@@ -192,14 +173,7 @@ func (s *service) drain(signals <-chan os.Signal, code int) int {
 }
 
 func (s *service) shutdown(ctx context.Context) error {
-	err := s.broker.Shutdown(ctx)
-	if s.api == nil {
-		return err
-	}
-	err = errors.Join(err, s.api.Shutdown(ctx))
-	_ = s.api.Close() // cuts off what Shutdown left because ctx was over
-	<-s.apiEnded
-	return err
+	return errors.Join(s.broker.Shutdown(ctx), s.management.shutdown(ctx))
 }
 
 // reload reads the configuration again and takes over what a running broker
@@ -213,7 +187,7 @@ func (s *service) reload() {
 		return
 	}
 	s.level.Set(next.Log.Level)
-	if err := s.broker.ReloadTLS(); err != nil {
+	if err := errors.Join(s.broker.ReloadTLS(), s.management.reloadTLS()); err != nil {
 		s.log.Error("the TLS certificate was not reloaded", "error", err)
 	}
 	for _, c := range s.running.Changes(next.Config) {

@@ -12,6 +12,7 @@ type Error struct {
 	Name          string // of the code, such as NOT_FOUND
 	Text          string
 	Class, Method uint16
+	Soft          bool // the channel alone must close, whatever the code
 }
 
 // Errorf makes the error for a reply code. The layout is the part of the reply text after the name.
@@ -35,7 +36,7 @@ func (e *Error) Error() string {
 }
 
 // Hard says that the connection must close, not the channel alone. Codes the protocol does not know are hard.
-func (e *Error) Hard() bool { return !soft(e.Code) }
+func (e *Error) Hard() bool { return !e.Soft && !soft(e.Code) }
 
 // ReplyText is the reply text as it fits a short string: longer ones end in three dots after at most 252 bytes.
 func (e *Error) ReplyText() string {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"math"
 )
 
 // RawTable is an encoded field table without its four octets of length. The ones this package hands out are checked through
@@ -94,6 +95,55 @@ func (f RawField) Decode() (any, error) {
 	}
 	return decodeValue(f.Type, f.Value), nil
 }
+
+// Int is the value of an integer, a boolean (0 or 1) or a timestamp, which becomes milliseconds. It does not allocate, and
+// neither do Float and Text.
+func (f RawField) Int() (int64, bool) {
+	v := f.Value
+	switch f.Type {
+	case 't':
+		return int64(min(v[0], 1)), true
+	case 'b':
+		return int64(int8(v[0])), true
+	case 'B':
+		return int64(v[0]), true
+	case 's':
+		return int64(int16(be16(v))), true
+	case 'u':
+		return int64(be16(v)), true
+	case 'I':
+		return int64(int32(be32(v))), true
+	case 'i':
+		return int64(be32(v)), true
+	case 'l', 'L':
+		return int64(be64(v)), true
+	case 'T':
+		return millis(be64(v))
+	}
+	return 0, false
+}
+
+// millis are the milliseconds of a timestamp, unless they are too many.
+func millis(seconds uint64) (int64, bool) {
+	if seconds > math.MaxInt64/1000 {
+		return 0, false
+	}
+	return int64(seconds) * 1000, true
+}
+
+// Float is the value of a floating-point number.
+func (f RawField) Float() (float64, bool) {
+	switch f.Type {
+	case 'f':
+		return float64(math.Float32frombits(be32(f.Value))), true
+	case 'd':
+		return math.Float64frombits(be64(f.Value)), true
+	}
+	return 0, false
+}
+
+// Text is the value if it is a string or a binary; it aliases the table.
+func (f RawField) Text() ([]byte, bool) { return f.Value, f.Type == 'S' || f.Type == 'x' }
 
 // Append appends f as a field of a table.
 func (f RawField) Append(dst []byte) []byte {

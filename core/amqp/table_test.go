@@ -250,3 +250,31 @@ func TestTableAllocatesForWhatIsThere(t *testing.T) {
 		t.Errorf("got %v allocations for a flat table of nothing, want 1", n)
 	}
 }
+
+func TestRawFieldAsNumberAndText(t *testing.T) {
+	in := Table{
+		{"bool", true}, {"byte", int8(-1)}, {"octet", uint8(200)}, {"short", int16(-2)}, {"ushort", uint16(60000)}, {"int", int32(-3)},
+		{"uint", uint32(1 << 31)}, {"long", int64(-4)}, {"time", Timestamp(5)}, {"far", Timestamp(1 << 60)},
+		{"float", float32(1.5)}, {"double", 2.5}, {"text", "t"}, {"binary", []byte("b")}, {"void", nil},
+	}
+	ints := map[string]int64{
+		"bool": 1, "byte": -1, "octet": 200, "short": -2, "ushort": 60000, "int": -3, "uint": 1 << 31, "long": -4, "time": 5000,
+	}
+	floats := map[string]float64{"float": 1.5, "double": 2.5}
+	texts := map[string]string{"text": "t", "binary": "b"}
+	for f := range RawTable(AppendTable(nil, in)[4:]).All() {
+		n, isInt := f.Int()
+		x, isFloat := f.Float()
+		b, isText := f.Text()
+		key := string(f.Key)
+		if want, ok := ints[key]; n != want || isInt != ok {
+			t.Errorf("%s: got the integer %d, %t, want %d, %t", key, n, isInt, want, ok)
+		}
+		if want, ok := floats[key]; x != want || isFloat != ok {
+			t.Errorf("%s: got the float %v, %t, want %v, %t", key, x, isFloat, want, ok)
+		}
+		if want, ok := texts[key]; isText != ok || ok && string(b) != want {
+			t.Errorf("%s: got the text %q, %t, want %q, %t", key, b, isText, want, ok)
+		}
+	}
+}

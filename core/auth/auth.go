@@ -1,10 +1,8 @@
-// Package auth knows the users: who they are, what they may touch, and whether
-// somebody who wants to log in is one of them.
+// Package auth knows the users: who they are, what they may touch, how many connections they may have, and whether somebody
+// who wants to log in is one of them.
 package auth
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,64 +16,74 @@ const Guest = "guest"
 type User struct {
 	Name string
 	Tags []string
+
+	born uint64 // tells users apart who had the same name one after the other
 }
 
 // Has reports whether the user has a tag, such as administrator.
 func (u User) Has(tag string) bool { return slices.Contains(u.Tags, tag) }
 
+// Options are what a store is made with.
+type Options struct {
+	// Hashing is what new passwords are hashed with: PBKDF2, which is the default, or SHA512.
+	Hashing Algorithm
+	// Keeper keeps what is changed; nil = nobody does.
+	Keeper Keeper
+	// VHost reports whether a vhost exists that permissions are to be set for; nil = all do. It must not call the store.
+	VHost func(name string) bool
+}
+
 // Store holds the users and what they may do. Any goroutine may use it.
 type Store struct {
-	mu       sync.RWMutex // guards users; a user in it is replaced, never changed
-	users    map[string]*user
+	options    Options
+	iterations uint32 // of new passwords
+
 	verifier *verifier
+	seats    seats
 	version  atomic.Uint64
+
+	mu     sync.RWMutex     // guards what follows
+	users  map[string]*user // a user in it is replaced, never changed
+	births uint64           // users there ever were
+	noted  []byte           // definitions of the change at hand
 }
 
 type user struct {
-	User
-	hash   hash
+	Account
+	born   uint64
 	grants map[string]grant // by vhost
+	topics map[topicPlace]topicGrant
 }
 
 // New returns a store without users.
-func New() *Store {
-	return &Store{users: map[string]*user{}, verifier: newVerifier()}
+func New(o Options) *Store {
+	if o.Hashing == "" {
+		o.Hashing = PBKDF2
+	}
+	return &Store{options: o, iterations: iterations, users: map[string]*user{}, verifier: newVerifier()}
 }
 
-// Default returns the store of a new broker: guest with the password guest, an
-// administrator with every permission in the vhost "/".
+// Default returns the store of a new broker that keeps nothing, see [Store.Furnish].
 func Default() (*Store, error) {
-	s := New()
-	if err := s.put(Guest, Guest, publicIterations, "administrator"); err != nil {
-		return nil, err
-	}
-	return s, s.Grant(Guest, "/", Permissions{Configure: ".*", Write: ".*", Read: ".*"})
+	s := New(Options{})
+	return s, s.Furnish()
 }
 
-// PutUser adds a user, or gives an existing one this password and these tags
-// instead; what it may do stays. It takes about a tenth of a second, as long as
-// one guess at the password takes.
-func (s *Store) PutUser(name, password string, tags ...string) error {
-	return s.put(name, password, iterations, tags...)
-}
-
-func (s *Store) put(name, password string, iterations int, tags ...string) error {
-	if name == "" {
-		return errors.New("user name: empty")
-	}
-	h, err := newHash(password, iterations)
+// Furnish gives a store without users what a new broker has: guest with the password guest, an administrator with every permission in the
+// vhost "/".
+func (s *Store) Furnish() error {
+	h, err := derive(Guest, publicIterations)
 	if err != nil {
-		return fmt.Errorf("user %q: %w", name, err)
+		return err
 	}
-	u := &user{User: User{Name: name, Tags: slices.Clone(tags)}, hash: h}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old := s.users[name]; old != nil {
-		u.grants = old.grants
+	s.put(Account{Name: Guest, Tags: []string{"administrator"}, Password: h})
+	s.users[Guest].grants = map[string]grant{"/": {Permissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"}}}
+	if k := s.options.Keeper; k != nil {
+		k.Rewrite(s.definitions())
 	}
-	s.users[name] = u
-	s.version.Add(1)
-	return nil
+	s.unlock()
+	return s.await()
 }
 
 // Version changes with every change to users and permissions: results of Check

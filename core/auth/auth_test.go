@@ -4,33 +4,56 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// store has guest and alice; no password takes long to check.
+// store has guest and alice.
 func store(tb testing.TB) *Store {
 	tb.Helper()
 	s, err := Default()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s.verifier.nobody.iterations = publicIterations
+	s.verifier.nobody.iterations = publicIterations // no password takes long to check
 	put(tb, s, "alice", "secret", "monitoring", "impersonator")
 	return s
 }
 
+// put adds a user whose password takes no time to check.
 func put(tb testing.TB, s *Store, name, password string, tags ...string) {
 	tb.Helper()
-	if err := s.put(name, password, publicIterations, tags...); err != nil {
+	h, err := derive(password, publicIterations)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := s.Set(Account{Name: name, Tags: tags, Password: h}); err != nil {
 		tb.Fatal(err)
 	}
 }
+
+func grantAll(tb testing.TB, s *Store, name, vhost string) {
+	tb.Helper()
+	permit(tb, s, Grant{name, vhost, Permissions{".*", ".*", ".*"}})
+}
+
+func permit(tb testing.TB, s *Store, g Grant) {
+	tb.Helper()
+	if _, err := s.SetPermissions(g); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// from is the origin of a login.
+func from(loopback bool) Origin { return Origin{Host: "192.0.2.1", Loopback: loopback, Now: 1} }
 
 func plainResponse(user, password string) string { return "\x00" + user + "\x00" + password }
 
@@ -38,7 +61,9 @@ func amqplainResponse(t amqp.Table) string { return string(amqp.AppendTable(nil,
 
 func TestLogin(t *testing.T) {
 	s := store(t)
-	put(t, s, "blank", "")
+	if _, err := s.Set(Account{Name: "blank"}); err != nil {
+		t.Fatal(err)
+	}
 	login := func(user, password any) string {
 		return amqplainResponse(amqp.Table{{Key: "LOGIN", Value: user}, {Key: "PASSWORD", Value: password}})
 	}
@@ -59,7 +84,8 @@ func TestLogin(t *testing.T) {
 		{"wrong password, amqplain", "AMQPLAIN", login("alice", "x"), false, "", "AMQPLAIN login refused: user 'alice' - invalid credentials"},
 		{"no such user", "PLAIN", plainResponse("bob", "secret"), false, "", "PLAIN login refused: user 'bob' - invalid credentials"},
 		{"no password", "PLAIN", plainResponse("alice", ""), false, "", "PLAIN login refused: user 'alice' attempted to log in with a blank password"},
-		{"no password, as it is kept", "PLAIN", plainResponse("blank", ""), false, "", "PLAIN login refused: user 'blank' attempted to log in with a blank password"},
+		{"none is right", "PLAIN", plainResponse("blank", ""), false, "", "PLAIN login refused: user 'blank' attempted to log in with a blank password"},
+		{"none is right, another", "PLAIN", plainResponse("blank", "x"), false, "", "PLAIN login refused: user 'blank' - invalid credentials"},
 		{"no name", "PLAIN", plainResponse("", "secret"), false, "", "PLAIN login refused: user '' - invalid credentials"},
 		{"empty", "PLAIN", "", false, "", malformed},
 		{"no leading NUL", "PLAIN", "alice\x00secret", false, "", malformed},
@@ -77,7 +103,7 @@ func TestLogin(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for range 2 { // the second time from memory
-				u, err := s.Login(c.mechanism, c.response, !c.remote)
+				u, err := s.Login(c.mechanism, c.response, from(!c.remote))
 				if c.err == "" && (err != nil || u.Name != c.user) {
 					t.Errorf("got %+v, %v; want %s", u, err, c.user)
 				}
@@ -90,7 +116,7 @@ func TestLogin(t *testing.T) {
 }
 
 func TestRefusedReply(t *testing.T) {
-	_, err := store(t).Login("AMQPLAIN", amqplainResponse(amqp.Table{{Key: "LOGIN", Value: "a"}, {Key: "PASSWORD", Value: "b"}}), true)
+	_, err := store(t).Login("AMQPLAIN", amqplainResponse(amqp.Table{{Key: "LOGIN", Value: "a"}, {Key: "PASSWORD", Value: "b"}}), from(true))
 	var r *Refused
 	if !errors.As(err, &r) || r.User != "a" {
 		t.Fatalf("got %v", err)
@@ -103,11 +129,11 @@ func TestRefusedReply(t *testing.T) {
 
 func TestTags(t *testing.T) {
 	s := store(t)
-	u, err := s.Login("PLAIN", plainResponse("alice", "secret"), true)
+	u, err := s.Login("PLAIN", plainResponse("alice", "secret"), from(true))
 	if err != nil || !u.Has("impersonator") || u.Has("administrator") {
 		t.Errorf("%+v, %v", u, err)
 	}
-	if u, _ = s.Login("PLAIN", plainResponse("guest", "guest"), true); !u.Has("administrator") {
+	if u, _ = s.Login("PLAIN", plainResponse("guest", "guest"), from(true)); !u.Has("administrator") {
 		t.Errorf("%+v", u)
 	}
 }
@@ -115,12 +141,10 @@ func TestTags(t *testing.T) {
 func TestChangePassword(t *testing.T) {
 	s := store(t)
 	login := func(password string) bool {
-		_, err := s.Login("PLAIN", plainResponse("alice", password), true)
+		_, err := s.Login("PLAIN", plainResponse("alice", password), from(true))
 		return err == nil
 	}
-	if err := s.Grant("alice", "/", Permissions{Read: ".*"}); err != nil {
-		t.Fatal(err)
-	}
+	permit(t, s, Grant{"alice", "/", Permissions{Read: ".*"}})
 	before := s.Version()
 	if !login("secret") {
 		t.Fatal("refused")
@@ -141,19 +165,6 @@ func TestChangePassword(t *testing.T) {
 	}
 }
 
-func TestPutUser(t *testing.T) {
-	s := New()
-	if err := s.PutUser("", "x"); err == nil {
-		t.Error("a user without a name")
-	}
-	if err := s.PutUser("bob", "pass", "management"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Login("PLAIN", plainResponse("bob", "pass"), false); err != nil {
-		t.Error(err)
-	}
-}
-
 // However many log in at the same moment, a password is worked out once.
 func TestManyLoginsAtOnce(t *testing.T) {
 	s := store(t)
@@ -161,15 +172,13 @@ func TestManyLoginsAtOnce(t *testing.T) {
 	for i := range 200 {
 		wg.Go(func() {
 			password := "secret"
-			if i%50 == 0 {
+			if i%50 == 0 { // not too often for the throttle
 				password = "wrong"
 			}
-			if _, err := s.Login("PLAIN", plainResponse("alice", password), false); (err == nil) != (i%50 != 0) {
+			if _, err := s.Login("PLAIN", plainResponse("alice", password), from(false)); (err == nil) != (i%50 != 0) {
 				t.Errorf("login %d: %v", i, err)
 			}
-			if err := s.Grant("alice", strconv.Itoa(i), Permissions{}); err != nil {
-				t.Error(err)
-			}
+			permit(t, s, Grant{User: "alice", VHost: strconv.Itoa(i)})
 		})
 	}
 	wg.Wait()
@@ -192,29 +201,9 @@ func TestRemembersBounded(t *testing.T) {
 	}
 }
 
-// What is kept of a password is salted.
-func TestHash(t *testing.T) {
-	a, err := newHash("secret", publicIterations)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := newHash("secret", publicIterations)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.sum == b.sum || a.salt == b.salt {
-		t.Error("no salt")
-	}
-	if !a.matches("secret") || a.matches("secret ") || a.matches("") {
-		t.Error("matches wrongly")
-	}
-	if h := unmatched(); h.matches("") || h.iterations != iterations {
-		t.Error("a password for nobody")
-	}
-}
-
 func FuzzLogin(f *testing.F) {
 	s := store(f)
+	var tries atomic.Int64
 	f.Add("PLAIN", plainResponse("guest", "guest"), true)
 	f.Add("PLAIN", plainResponse("guest", "guest"), false)
 	f.Add("AMQPLAIN", amqplainResponse(amqp.Table{{Key: "LOGIN", Value: "guest"}, {Key: "PASSWORD", Value: "guest"}}), true)
@@ -228,7 +217,8 @@ func FuzzLogin(f *testing.F) {
 			}
 			return
 		}
-		u, err := s.Login(mechanism, response, loopback)
+		o := Origin{Loopback: loopback, Now: hook.Instant(tries.Add(1)) * hook.Instant(time.Minute)} // nobody is throttled
+		u, err := s.Login(mechanism, response, o)
 		right := name == "alice" && password == "secret" || name == Guest && password == Guest && loopback
 		if (err == nil) != right || err == nil && u.Name != name {
 			t.Errorf("%+v, %v for %q with %q", u, err, name, password)
@@ -241,14 +231,14 @@ func BenchmarkLogin(b *testing.B) {
 	s := store(b)
 	response := plainResponse("alice", "secret")
 	for b.Loop() {
-		if _, err := s.Login("PLAIN", response, false); err != nil {
+		if _, err := s.Login("PLAIN", response, from(false)); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkFirstLogin(b *testing.B) {
-	h, err := newHash("secret", iterations)
+	h, err := derive("secret", iterations)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package auth
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -13,42 +14,71 @@ const Mechanisms = "PLAIN AMQPLAIN"
 // Refused is the error of a login with credentials that will not do. What is
 // wrong with them is for the log only.
 type Refused struct {
-	Mechanism string
+	Mechanism string // "" = not by SASL
 	User      string
 	Reason    string
+	// Retry is how long to wait before the next try, if there were too many: the password was not looked at. 0 = try at once.
+	Retry time.Duration
 }
 
 // Error says everything, for the log.
-func (r *Refused) Error() string { return r.Mechanism + " login refused: " + r.Reason }
+func (r *Refused) Error() string {
+	if r.Mechanism == "" {
+		return "login refused: " + r.Reason
+	}
+	return r.Mechanism + " login refused: " + r.Reason
+}
 
 // Reply is what a client is told that has the capability authentication_failure_close.
 func (r *Refused) Reply() *amqp.Error {
 	return amqp.Errorf(amqp.ReplyAccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", r.Mechanism)
 }
 
-// Login checks the response a client gave with connection.start-ok. loopback
-// says that it connects from this machine. The error is a [*Refused], or an
-// [*amqp.Error] for a mechanism there is not or a response that is none.
-func (s *Store) Login(mechanism, response string, loopback bool) (User, error) {
+// Login checks the response a client gave with connection.start-ok. The error is a [*Refused], or an [*amqp.Error] for a
+// mechanism there is not or a response that is none.
+func (s *Store) Login(mechanism, response string, from Origin) (User, error) {
 	name, password, err := credentials(mechanism, response)
 	if err != nil {
 		return User{}, err
 	}
-	refused := &Refused{Mechanism: mechanism, User: name}
-	if password == "" {
-		refused.Reason = fmt.Sprintf("user '%s' attempted to log in with a blank password", name)
+	u, refused := s.authenticate(name, password, from)
+	if refused != nil {
+		refused.Mechanism = mechanism
 		return User{}, refused
+	}
+	return u, nil
+}
+
+// Authenticate checks a name and a password. The error is a [*Refused].
+func (s *Store) Authenticate(name, password string, from Origin) (User, error) {
+	u, refused := s.authenticate(name, password, from)
+	if refused != nil {
+		return User{}, refused
+	}
+	return u, nil
+}
+
+func (s *Store) authenticate(name, password string, from Origin) (User, *Refused) {
+	if password == "" {
+		return User{}, refuse(name, "user '%s' attempted to log in with a blank password", name)
 	}
 	u := s.user(name)
-	if !s.verifier.verify(u, password) {
-		refused.Reason = fmt.Sprintf("user '%s' - invalid credentials", name)
-		return User{}, refused
+	right, retry := s.verifier.verify(name, u, password, from)
+	switch {
+	case retry > 0:
+		r := refuse(name, "too many failed logins of user '%s' from %s, or of others from there", name, from.Host)
+		r.Retry = retry
+		return User{}, r
+	case !right || u == nil:
+		return User{}, refuse(name, "user '%s' - invalid credentials", name)
+	case name == Guest && !from.Loopback:
+		return User{}, refuse(name, "user '%s' can only connect via localhost", name)
 	}
-	if name == Guest && !loopback {
-		refused.Reason = fmt.Sprintf("user '%s' can only connect via localhost", name)
-		return User{}, refused
-	}
-	return u.User, nil
+	return User{Name: u.Name, Tags: u.Tags, born: u.born}, nil
+}
+
+func refuse(user, layout string, args ...any) *Refused {
+	return &Refused{User: user, Reason: fmt.Sprintf(layout, args...)}
 }
 
 // credentials takes a response apart. Its errors repeat nothing of the response:

@@ -1,11 +1,27 @@
 package auth
 
 import (
+	"crypto/md5" //nolint:gosec // of users that a RabbitMQ from before 3.6 exported: no worse here than its salted SHA-256
 	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
+	"slices"
+)
+
+// Algorithm is how a password is hashed, by the name it has in files of definitions.
+type Algorithm string
+
+// The algorithms. The first is ours; the others are RabbitMQ's, one round over four bytes of salt and the password.
+const (
+	PBKDF2 Algorithm = "curfew_password_hashing_pbkdf2_sha256"
+	SHA512 Algorithm = "rabbit_password_hashing_sha512"
+	SHA256 Algorithm = "rabbit_password_hashing_sha256"
+	MD5    Algorithm = "rabbit_password_hashing_md5"
 )
 
 const (
@@ -13,45 +29,161 @@ const (
 	iterations = 600_000
 	// publicIterations are for a password that everybody knows.
 	publicIterations = 1000
+	// maxIterations keeps a login from taking more than a second or two.
+	maxIterations = 5_000_000
 
-	saltSize = 16
+	saltSize        = 16
+	rabbitSaltSize  = 4
+	iterationsBytes = 4
 )
 
-// hash is a password as it is kept: derived with PBKDF2-HMAC-SHA-256.
-type hash struct {
-	salt       [saltSize]byte
-	sum        [sha256.Size]byte
-	iterations int
-	empty      bool // of the empty password, which lets nobody in
+// Hash is a password as it is kept. The zero Hash is of no password: it lets nobody in.
+type Hash struct {
+	algorithm  Algorithm
+	iterations uint32 // of PBKDF2
+	salt, sum  string
 }
 
-func newHash(password string, iterations int) (hash, error) {
-	h := hash{iterations: iterations, empty: password == ""}
-	rand.Read(h.salt[:])
-	sum, err := h.derive(password)
-	copy(h.sum[:], sum)
+// Hash hashes a new password. It may take a tenth of a second, as long as one guess at the password takes. The hash of the
+// empty password is the zero one.
+func (s *Store) Hash(password string) (Hash, error) {
+	switch {
+	case password == "":
+		return Hash{}, nil
+	case s.options.Hashing == PBKDF2:
+		return derive(password, s.iterations)
+	}
+	salt := make([]byte, rabbitSaltSize)
+	rand.Read(salt)
+	h := Hash{algorithm: s.options.Hashing, salt: string(salt)}
+	sum, err := h.of(password)
+	h.sum = string(sum)
+	return h, err
+}
+
+// derive hashes a password with PBKDF2.
+func derive(password string, iterations uint32) (Hash, error) {
+	salt := make([]byte, saltSize)
+	rand.Read(salt)
+	h := Hash{algorithm: PBKDF2, iterations: iterations, salt: string(salt)}
+	sum, err := h.of(password)
+	h.sum = string(sum)
 	return h, err
 }
 
 // unmatched returns a hash that no password has and that takes as long to check
 // as another.
-func unmatched() hash {
-	h := hash{iterations: iterations, empty: true}
-	rand.Read(h.salt[:])
-	return h
+func unmatched() Hash {
+	salt := make([]byte, saltSize)
+	rand.Read(salt)
+	return Hash{algorithm: PBKDF2, iterations: iterations, salt: string(salt)}
 }
+
+// Empty reports that the hash is of no password.
+func (h *Hash) Empty() bool { return h.algorithm == "" }
+
+// slow reports that to check a password takes as long as it should.
+func (h *Hash) slow() bool { return h.algorithm == PBKDF2 }
 
 // matches reports whether this is the password. It takes its time, the same for
 // every password.
-func (h *hash) matches(password string) bool {
-	sum, err := h.derive(password)
-	return err == nil && subtle.ConstantTimeCompare(sum, h.sum[:]) == 1 && !h.empty
+func (h *Hash) matches(password string) bool {
+	sum, err := h.of(password)
+	return err == nil && len(h.sum) > 0 && subtle.ConstantTimeCompare(sum, []byte(h.sum)) == 1
 }
 
-func (h *hash) derive(password string) ([]byte, error) {
-	sum, err := pbkdf2.Key(sha256.New, password, h.salt[:], h.iterations, len(h.sum))
-	if err != nil {
-		return nil, fmt.Errorf("password: %w", err)
+// of hashes a password like the one the hash is of.
+func (h *Hash) of(password string) ([]byte, error) {
+	salted := []byte(h.salt + password)
+	switch h.algorithm {
+	case PBKDF2:
+		sum, err := pbkdf2.Key(sha256.New, password, []byte(h.salt), int(h.iterations), sha256.Size)
+		if err != nil {
+			return nil, fmt.Errorf("password: %w", err)
+		}
+		return sum, nil
+	case SHA512:
+		sum := sha512.Sum512(salted)
+		return sum[:], nil
+	case SHA256:
+		sum := sha256.Sum256(salted)
+		return sum[:], nil
+	case MD5:
+		sum := md5.Sum(salted) //nolint:gosec // see the import
+		return sum[:], nil
 	}
-	return sum, nil
+	return nil, fmt.Errorf("password: unknown algorithm %q", h.algorithm)
+}
+
+// The bytes of a hash are, as RabbitMQ has them,
+//
+//	salt (4) | sum
+//
+// and those of PBKDF2
+//
+//	iterations (4, big-endian) | salt (16) | sum (32)
+//
+// In definitions and in the management API they are in base64.
+
+// sumSizes are how long the sums of RabbitMQ's algorithms are, in bytes.
+var sumSizes = map[Algorithm]int{SHA512: sha512.Size, SHA256: sha256.Size, MD5: md5.Size}
+
+// ParseHash reads a hash as definitions and the management API have it: password_hash and hashing_algorithm. Without an
+// algorithm it is SHA-256, and without a hash nobody can log in. The error is an [*Invalid].
+func ParseHash(passwordHash, algorithm string) (Hash, error) {
+	if passwordHash == "" {
+		return Hash{}, nil
+	}
+	if algorithm == "" {
+		algorithm = string(SHA256)
+	}
+	b, err := base64.StdEncoding.DecodeString(passwordHash)
+	if err != nil {
+		return Hash{}, invalid("password_hash: not base64")
+	}
+	return hashOf(Algorithm(algorithm), b)
+}
+
+// hashOf reads the bytes of a hash.
+func hashOf(a Algorithm, b []byte) (Hash, error) {
+	if a == PBKDF2 {
+		return derivedHash(b)
+	}
+	size, ok := sumSizes[a]
+	if !ok {
+		return Hash{}, invalid("hashing_algorithm %q: not one of %s, %s, %s, %s", a, PBKDF2, SHA512, SHA256, MD5)
+	}
+	if want := rabbitSaltSize + size; len(b) != want {
+		return Hash{}, invalid("password_hash of %d bytes: those of %s have %d", len(b), a, want)
+	}
+	return Hash{algorithm: a, salt: string(b[:rabbitSaltSize]), sum: string(b[rabbitSaltSize:])}, nil
+}
+
+func derivedHash(b []byte) (Hash, error) {
+	const want = iterationsBytes + saltSize + sha256.Size
+	if len(b) != want {
+		return Hash{}, invalid("password_hash of %d bytes: those of %s have %d", len(b), PBKDF2, want)
+	}
+	n := binary.BigEndian.Uint32(b)
+	if n < publicIterations || n > maxIterations {
+		return Hash{}, invalid("password_hash with %d iterations: not between %d and %d", n, publicIterations, maxIterations)
+	}
+	b = b[iterationsBytes:]
+	return Hash{algorithm: PBKDF2, iterations: n, salt: string(b[:saltSize]), sum: string(b[saltSize:])}, nil
+}
+
+// Encode is the inverse of [ParseHash].
+func (h *Hash) Encode() (passwordHash, algorithm string) {
+	if h.Empty() {
+		return "", string(SHA256)
+	}
+	return base64.StdEncoding.EncodeToString(h.bytes()), string(h.algorithm)
+}
+
+func (h *Hash) bytes() []byte {
+	var b []byte
+	if h.algorithm == PBKDF2 {
+		b = binary.BigEndian.AppendUint32(nil, h.iterations)
+	}
+	return slices.Concat(b, []byte(h.salt), []byte(h.sum))
 }

@@ -1,9 +1,10 @@
 package auth
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"regexp"
+	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -48,44 +49,170 @@ type Permissions struct {
 	Configure, Write, Read string
 }
 
-// grant is compiled Permissions, indexed by Permission. Nil matches everything.
-type grant [3]*regexp.Regexp
-
-// Grant sets what a user may do in a vhost.
-func (s *Store) Grant(name, vhost string, p Permissions) error {
-	var g grant
-	for i, pattern := range [...]string{Configure: p.Configure, Write: p.Write, Read: p.Read} {
-		re, err := compile(pattern)
-		if err != nil {
-			return fmt.Errorf("user %q: vhost %q: %s: %w", name, vhost, Permission(i), err)
-		}
-		g[i] = re
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.users[name]
-	if old == nil {
-		return fmt.Errorf("user %q: not found", name)
-	}
-	u := *old
-	u.grants = maps.Clone(old.grants)
-	if u.grants == nil {
-		u.grants = map[string]grant{}
-	}
-	u.grants[vhost] = g
-	s.users[name] = &u
-	s.version.Add(1)
-	return nil
+// Grant is what a user may do in a vhost.
+type Grant struct {
+	User, VHost string
+	Permissions
 }
 
+// grant is a Grant that was checked.
+type grant struct {
+	Permissions
+	patterns [3]*regexp.Regexp // by Permission. Nil matches everything
+}
+
+// Check reports what is wrong with a grant, as an [*Invalid]. It does not look whether there is such a user or vhost.
+func (g *Grant) Check() error {
+	_, err := g.compile()
+	return err
+}
+
+func (g *Grant) compile() (grant, error) {
+	compiled := grant{Permissions: g.Permissions}
+	if err := checkNames(g.User, g.VHost); err != nil {
+		return compiled, err
+	}
+	for i, pattern := range [...]string{Configure: g.Configure, Write: g.Write, Read: g.Read} {
+		re, err := compile(pattern)
+		if err != nil {
+			return compiled, invalid("user %q: vhost %q: %s: %v", g.User, g.VHost, Permission(i), err)
+		}
+		compiled.patterns[i] = re
+	}
+	return compiled, nil
+}
+
+func checkNames(user, vhost string) error {
+	if err := checkName("user name", user); err != nil {
+		return err
+	}
+	return checkName("vhost name", vhost)
+}
+
+// maxPattern bounds regular expressions, in bytes.
+const maxPattern = 4096
+
+// compile returns nil for what matches everything.
 func compile(pattern string) (*regexp.Regexp, error) {
+	if len(pattern) > maxPattern {
+		return nil, invalid("regular expression of %d bytes: at most %d are allowed", len(pattern), maxPattern)
+	}
+	return compileExpanded(pattern)
+}
+
+// compileExpanded is compile for what may have become longer.
+func compileExpanded(pattern string) (*regexp.Regexp, error) {
 	switch pattern {
 	case ".*":
 		return nil, nil
 	case "":
 		pattern = "^$"
 	}
-	return regexp.Compile(pattern)
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, invalid("%v (the syntax is RE2's, which has no look-around and no back-references)", err)
+	}
+	return re, nil
+}
+
+// SetPermissions sets what a user may do in a vhost, from now on, on open connections too.
+func (s *Store) SetPermissions(g Grant) (created bool, err error) {
+	compiled, err := g.compile()
+	if err != nil {
+		return false, err
+	}
+	err = s.permit(g.User, g.VHost, func(u *user) {
+		_, existed := u.grants[g.VHost]
+		created = !existed
+		u.grants = with(u.grants, g.VHost, compiled)
+		s.note(definePermissions(&g))
+	})
+	if err != nil {
+		return false, err
+	}
+	return created, s.await()
+}
+
+// permit changes what a user may do in a vhost, if both exist.
+func (s *Store) permit(name, vhost string, change func(*user)) error {
+	s.mu.Lock()
+	defer s.unlock()
+	u := s.users[name]
+	if u == nil {
+		return errNoUser(name)
+	}
+	if exists := s.options.VHost; exists != nil && !exists(vhost) {
+		return errNoVHost(vhost)
+	}
+	changed := *u
+	change(&changed)
+	s.users[name] = &changed
+	return nil
+}
+
+// with returns m with one more.
+func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
+	m = maps.Clone(m)
+	if m == nil {
+		m = map[K]V{}
+	}
+	m[key] = v
+	return m
+}
+
+// ClearPermissions takes what a user may do in a vhost away.
+func (s *Store) ClearPermissions(name, vhost string) (existed bool, err error) {
+	err = s.permit(name, vhost, func(u *user) {
+		if _, existed = u.grants[vhost]; existed {
+			u.dropGrant(vhost)
+			s.note(defineNoPermissions(name, vhost))
+		}
+	})
+	if err != nil || !existed {
+		return false, err
+	}
+	return true, s.await()
+}
+
+// dropGrant is for a user that nobody sees yet.
+func (u *user) dropGrant(vhost string) {
+	u.grants = maps.Clone(u.grants)
+	delete(u.grants, vhost)
+}
+
+// ForgetVHost takes all permissions for a vhost away, which must not exist any more as far as [Options] say.
+func (s *Store) ForgetVHost(vhost string) error {
+	s.mu.Lock()
+	s.forgetVHost(vhost)
+	s.note(defineNoVHost(vhost))
+	s.unlock()
+	return s.await()
+}
+
+// forgetVHost is for a caller who holds mu.
+func (s *Store) forgetVHost(vhost string) {
+	for name, u := range s.users {
+		changed := *u
+		changed.dropGrant(vhost)
+		changed.dropTopics(func(p topicPlace) bool { return p.vhost == vhost })
+		s.users[name] = &changed
+	}
+}
+
+// Grants lists all permissions, by user and vhost.
+func (s *Store) Grants() []Grant {
+	s.mu.RLock()
+	var all []Grant
+	for name, u := range s.users {
+		for vhost, g := range u.grants {
+			all = append(all, Grant{User: name, VHost: vhost, Permissions: g.Permissions})
+		}
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(all, func(a, b Grant) int {
+		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.VHost, b.VHost))
+	})
+	return all
 }
 
 // OpenVHost checks that a user may use a vhost: that it has any permissions
@@ -106,10 +233,12 @@ func (s *Store) Check(name string, p Permission, r Resource) error {
 		r.Name = "amq.default"
 	}
 	if u := s.user(name); u != nil {
-		g, ok := u.grants[r.VHost]
-		if ok && (g[p] == nil || g[p].MatchString(r.Name)) {
+		if g, ok := u.grants[r.VHost]; ok && matches(g.patterns[p], r.Name) {
 			return nil
 		}
 	}
 	return amqp.Errorf(amqp.ReplyAccessRefused, "%s access to %s '%s' in vhost '%s' refused for user '%s'", p, r.Kind, r.Name, r.VHost, name)
 }
+
+// matches takes nil for what matches everything.
+func matches(re *regexp.Regexp, s string) bool { return re == nil || re.MatchString(s) }

@@ -14,9 +14,7 @@ func TestCheck(t *testing.T) {
 		"/":     {Configure: "^alice-", Write: "orders|amq\\.default", Read: ""},
 		"other": {Configure: ".*", Write: ".*", Read: ".*"},
 	} {
-		if err := s.Grant("alice", vhost, p); err != nil {
-			t.Fatal(err)
-		}
+		permit(t, s, Grant{"alice", vhost, p})
 	}
 	for _, c := range []struct {
 		user string
@@ -67,30 +65,54 @@ func TestOpenVHost(t *testing.T) {
 	}
 }
 
-func TestGrant(t *testing.T) {
+func TestSetPermissions(t *testing.T) {
 	s := store(t)
+	s.options.VHost = func(name string) bool { return name == "/" }
+	long := strings.Repeat("x", maxPattern+1)
 	for _, c := range []struct {
-		user string
-		p    Permissions
+		g    Grant
 		want string
 	}{
-		{"bob", Permissions{}, `user "bob": not found`},
-		{"alice", Permissions{Write: "("}, `user "alice": vhost "/": write: error parsing regexp`},
-		{"alice", Permissions{Configure: "(?=x)"}, `user "alice": vhost "/": configure: error parsing regexp`},
+		{Grant{"bob", "/", Permissions{}}, `user "bob": no such user`},
+		{Grant{"alice", "other", Permissions{}}, `vhost "other": no such vhost`},
+		{Grant{"alice", "", Permissions{}}, `vhost name: empty`},
+		{Grant{"", "/", Permissions{}}, `user name: empty`},
+		{Grant{"alice", "/", Permissions{Write: "("}}, `user "alice": vhost "/": write: error parsing regexp`},
+		{Grant{"alice", "/", Permissions{Configure: "(?=x)"}}, "user \"alice\": vhost \"/\": configure: error parsing regexp: invalid or unsupported Perl syntax: `(?=` (the syntax is RE2's, which has no look-around and no back-references)"},
+		{Grant{"alice", "/", Permissions{Read: long}}, `user "alice": vhost "/": read: regular expression of 4097 bytes: at most 4096 are allowed`},
 	} {
-		if err := s.Grant(c.user, "/", c.p); err == nil || !strings.HasPrefix(err.Error(), c.want) {
-			t.Errorf("%s, %+v: got %v, want %s", c.user, c.p, err, c.want)
+		if _, err := s.SetPermissions(c.g); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%.50v: got %v, want %s", c.g, err, c.want)
 		}
 	}
 	r := Resource{Queue, "/", "q"}
 	before := s.Version()
-	if err := s.Grant("guest", "/", Permissions{Read: "x"}); err != nil {
-		t.Fatal(err)
+	if created, err := s.SetPermissions(Grant{Guest, "/", Permissions{Read: "x"}}); created || err != nil {
+		t.Fatal(created, err)
 	}
 	if s.Check("guest", Read, r) == nil || s.Version() == before {
 		t.Error("the old permissions still hold, or the version does")
 	}
-	if _, err := s.Login("PLAIN", plainResponse("guest", "guest"), true); err != nil {
+	if _, err := s.Login("PLAIN", plainResponse("guest", "guest"), from(true)); err != nil {
+		t.Error(err)
+	}
+	if created, err := s.SetPermissions(Grant{"alice", "/", Permissions{Read: ".*"}}); !created || err != nil || s.Check("alice", Read, r) != nil {
+		t.Error(created, err)
+	}
+}
+
+func TestClearPermissions(t *testing.T) {
+	s := store(t)
+	if existed, err := s.ClearPermissions("guest", "/"); !existed || err != nil {
+		t.Error(existed, err)
+	}
+	if s.OpenVHost("guest", "/") == nil || s.Check("guest", Write, Resource{Queue, "/", "q"}) == nil {
+		t.Error("the permissions still hold")
+	}
+	if existed, err := s.ClearPermissions("guest", "/"); existed || err != nil {
+		t.Error(existed, err)
+	}
+	if _, err := s.ClearPermissions("bob", "/"); !errors.Is(err, ErrNoUser) {
 		t.Error(err)
 	}
 }

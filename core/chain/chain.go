@@ -41,8 +41,9 @@ type Options struct {
 type Chain struct {
 	parts      []part
 	arguments  []hook.Argument
-	strategies []string
-	owners     map[string]*part // of strategies
+	strategies []string         // those that are always there
+	owners     map[string]*part // of these
+	dynamic    []*part          // have others, which come and go
 	fallback   string
 	none       Hooks // for queues that no plugin has anything to do for
 }
@@ -90,6 +91,10 @@ func (c *Chain) addStrategies(p *part) error {
 	if !ok {
 		return nil
 	}
+	if _, ok := s.(hook.Dynamic); ok {
+		c.dynamic = append(c.dynamic, p)
+		return nil
+	}
 	var errs []error
 	for _, name := range s.Strategies() {
 		if o := c.owners[name]; o != nil {
@@ -112,14 +117,14 @@ func (c *Chain) chooseDefault() error {
 			continue
 		}
 		name := s.DefaultStrategy()
-		if name != "" && c.owners[name] == nil {
-			return fmt.Errorf("plugins.%s: strategy: %q is not an expiry strategy; there are %s", p.name, name, strings.Join(c.strategies, ", "))
+		if name != "" && c.owner(name) == nil {
+			return fmt.Errorf("plugins.%s: strategy: %q is not an expiry strategy; there are %s", p.name, name, strings.Join(c.Strategies(), ", "))
 		}
 		if c.fallback == "" {
 			c.fallback = name
 		}
 	}
-	if len(c.strategies) > 0 {
+	if len(c.strategies)+len(c.dynamic) > 0 {
 		c.arguments = append(c.arguments, hook.Argument{Name: strategyArgument, Check: c.checkStrategy})
 	}
 	return nil
@@ -129,9 +134,9 @@ func (c *Chain) checkStrategy(v any, _ hook.Args) error {
 	if err := hook.CheckString(v); err != nil {
 		return err
 	}
-	if name, _ := v.(string); c.owners[name] == nil {
+	if name, _ := v.(string); c.owner(name) == nil {
 		const enough = 64 // a name is quoted no further: replies are short
-		return &hook.ArgError{Term: fmt.Sprintf("unknown expiry strategy '%.*s', expected one of %s", enough, name, strings.Join(c.strategies, ", "))}
+		return &hook.ArgError{Term: fmt.Sprintf("unknown expiry strategy '%.*s', expected one of %s", enough, name, strings.Join(c.Strategies(), ", "))}
 	}
 	return nil
 }
@@ -141,9 +146,42 @@ func (c *Chain) checkStrategy(v any, _ hook.Args) error {
 // refuses the value. The slice belongs to the chain.
 func (c *Chain) Arguments() []hook.Argument { return c.arguments }
 
-// Strategies lists the names x-expiry-strategy may have, in the order of the
-// chain. The slice belongs to the chain.
-func (c *Chain) Strategies() []string { return c.strategies }
+// Strategies lists the names x-expiry-strategy may have at the moment. The slice
+// belongs to the chain.
+func (c *Chain) Strategies() []string {
+	if len(c.dynamic) == 0 {
+		return c.strategies
+	}
+	all := slices.Clone(c.strategies)
+	for _, p := range c.dynamic {
+		all = append(all, p.strategies()...)
+	}
+	return all
+}
+
+// Offers reports whether there is a strategy of that name at the moment.
+func (c *Chain) Offers(strategy string) bool { return c.owner(strategy) != nil }
+
+// owner finds who offers a strategy, nil if nobody does.
+func (c *Chain) owner(strategy string) *part {
+	if p := c.owners[strategy]; p != nil {
+		return p
+	}
+	for _, p := range c.dynamic {
+		if slices.Contains(p.strategies(), strategy) {
+			return p
+		}
+	}
+	return nil
+}
+
+// OnStrategyChange sets what is called when a strategy came, went, or became
+// another; see [hook.Dynamic]. It is called once.
+func (c *Chain) OnStrategyChange(changed func(strategy string, recompute bool)) {
+	for _, p := range c.dynamic {
+		p.plugin.(hook.Dynamic).OnChange(changed) //nolint:forcetypeassert // that is why it is in the list
+	}
+}
 
 // DefaultStrategy is the strategy of queues that name none; "" when no plugin
 // offers one.
@@ -178,8 +216,9 @@ func (c *Chain) AttachLike(q hook.Queue, memo *Memo) *Hooks {
 func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 	var h Hooks
 	shared := true
-	owner := c.owners[q.Strategy()]
-	var head, requeue []step // collected apart: the steps of a point lie together
+	owner := c.owner(q.Strategy())
+	var last idleFunc                 // the strategy's
+	var head, requeue, restamp []step // collected apart: the steps of a point lie together
 	for i := range c.parts {
 		p := &c.parts[i]
 		hs := p.attach(q)
@@ -187,19 +226,35 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 		h.Length, h.Bytes = h.Length.Min(hs.Length), h.Bytes.Min(hs.Bytes)
 		h.steps = appendStep(h.steps, hs.OnEnqueue, p)
 		head = appendStep(head, hs.OnHead, p)
-		if hs.OnIdle != nil {
+		strategy := p == owner && hs.Strategy
+		if hs.OnIdle != nil && !strategy {
 			h.idle = append(h.idle, idleStep{call: hs.OnIdle, part: p})
 		}
-		if p != owner || !hs.Strategy {
+		if !strategy {
 			continue
 		}
-		h.strategy = p
+		h.strategy, last = p, hs.OnIdle
 		requeue = appendStep(requeue, hs.OnRequeue, p)
+		restamp, h.Restamps = appendStep(restamp, hs.OnRestamp, p), restamps(&hs)
 		if hs.Scan <= hook.ScanLazy {
 			h.Scan = hs.Scan
 		}
 	}
-	return c.finish(h, head, requeue), shared
+	if last != nil {
+		h.idle = append(h.idle, idleStep{call: last, part: h.strategy})
+	}
+	return c.finish(h, head, requeue, restamp), shared
+}
+
+// restamps says when a strategy's OnRestamp is asked.
+func restamps(hs *hook.Hooks) Restamps {
+	switch {
+	case hs.OnRestamp == nil:
+		return NeverRestamp
+	case hs.RestampAsked:
+		return WhenAsked
+	}
+	return OnChange
 }
 
 func appendStep(steps []step, call batchFunc, p *part) []step {
@@ -210,11 +265,11 @@ func appendStep(steps []step, call batchFunc, p *part) []step {
 }
 
 // finish lays the steps out; queues with nothing to do share one Hooks.
-func (c *Chain) finish(h Hooks, head, requeue []step) *Hooks {
+func (c *Chain) finish(h Hooks, head, requeue, restamp []step) *Hooks {
 	h.enqueues, h.heads = uint8(len(h.steps)), uint8(len(head))
 	h.WantsEnqueue, h.WantsHead = len(h.steps) > 0, len(head) > 0
 	h.WantsRequeue, h.WantsIdle = len(requeue) > 0, len(h.idle) > 0
-	h.steps = slices.Concat(h.steps, head, requeue)
+	h.steps = slices.Concat(h.steps, head, requeue, restamp)
 	h.idle = slices.Clip(h.idle)
 	if len(h.steps)+len(h.idle) == 0 && h.Scan == 0 && !h.Length.Set() && !h.Bytes.Set() {
 		return &c.none

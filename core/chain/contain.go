@@ -15,6 +15,7 @@ const (
 	onEnqueue point = iota
 	onHead
 	onRequeue
+	onRestamp
 	onIdle
 	onAttach
 	onCheck
@@ -22,7 +23,7 @@ const (
 )
 
 func (p point) String() string {
-	return [points]string{"OnEnqueue", "OnHead", "OnRequeue", "OnIdle", "Attach", "Check"}[p]
+	return [points]string{"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "Attach", "Check"}[p]
 }
 
 // part is one plugin of the chain. Any goroutine may use it.
@@ -91,6 +92,12 @@ func (t *idleStep) run(now hook.Instant, idle time.Duration, v *hook.Verdict) (r
 func (p *part) attach(q hook.Queue) (hs hook.Hooks) {
 	defer p.contain(onAttach)
 	return p.plugin.Attach(q)
+}
+
+// strategies asks a plugin what it offers at the moment; a panic means nothing.
+func (p *part) strategies() []string {
+	defer p.contain(onAttach)
+	return p.plugin.(hook.Strategist).Strategies() //nolint:forcetypeassert // only those who are one are asked
 }
 
 // contained returns a with a Check that is always there and never panics: one

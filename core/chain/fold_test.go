@@ -235,6 +235,7 @@ func TestIdle(t *testing.T) {
 		{name: "the last word wins", plugins: []hook.Plugin{say(gone), say(hook.Verdict{})}},
 		{name: "asked again as early as anybody wants", plugins: []hook.Plugin{ask(50), ask(60), ask(40), ask(0)}, want: hook.Verdict{Deadline: 40}},
 		{name: "the strategy may put it off", plugins: []hook.Plugin{ask(50), strategy}, want: hook.Verdict{Deadline: 60}},
+		{name: "the strategy is asked last", plugins: []hook.Plugin{strategy, say(gone)}, want: hook.Verdict{Action: hook.Drop, Reason: hook.ReasonQueueExpired, DeadLetter: true, Deadline: 60}},
 		{name: "Refuse", plugins: []hook.Plugin{ask(50), say(refused)}, want: hook.Verdict{Deadline: 50}, faults: 1},
 		{name: "Route", plugins: []hook.Plugin{say(routed)}, faults: 1},
 		{name: "a panic", plugins: []hook.Plugin{ask(50), fake{hooks: idle(func(v *hook.Verdict) { *v = gone; panic("oh") })}}, want: hook.Verdict{Deadline: 50}, faults: 1},

@@ -15,10 +15,13 @@ type Hooks struct {
 	// pointless, so what they need can be left undone.
 	WantsEnqueue, WantsHead, WantsRequeue, WantsIdle bool
 
+	// Restamps says when the strategy is to be asked for new deadlines.
+	Restamps Restamps
+
 	// Scan is where deadlines are acted on, as the queue's strategy has it.
 	Scan hook.Scan
 
-	enqueues, heads uint8 // steps holds these, then at most one for requeue
+	enqueues, heads uint8 // steps holds these, then at most one for requeue and one for restamp
 
 	// Length and Bytes are the lowest limits that a plugin has set.
 	Length, Bytes hook.Limit
@@ -28,6 +31,16 @@ type Hooks struct {
 	idle     []idleStep
 }
 
+// Restamps is an occasion for new deadlines of messages that are there.
+type Restamps uint8
+
+// The occasions.
+const (
+	NeverRestamp Restamps = iota
+	OnChange              // of the queue's settings, and when asked for
+	WhenAsked
+)
+
 type batchFunc = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 
 // step is one plugin's callback at one hook point.
@@ -36,8 +49,10 @@ type step struct {
 	part *part
 }
 
+type idleFunc = func(now hook.Instant, idle time.Duration, v *hook.Verdict)
+
 type idleStep struct {
-	call func(now hook.Instant, idle time.Duration, v *hook.Verdict)
+	call idleFunc
 	part *part
 }
 
@@ -105,13 +120,43 @@ func (h *Hooks) Head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 // comes in as Keep and stays Keep; deadlines and states are filled in as in
 // Head.
 func (h *Hooks) Requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
-	h.fold(onRequeue, h.steps[h.enqueues+h.heads:], now, ms, vs)
+	h.fold(onRequeue, h.steps[h.enqueues+h.heads:h.restamps()], now, ms, vs)
 }
 
-func (h *Hooks) fold(p point, steps []step, now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+// restamps is where the step for restamp is, if there is one.
+func (h *Hooks) restamps() uint8 {
+	if h.WantsRequeue {
+		return h.enqueues + h.heads + 1
+	}
+	return h.enqueues + h.heads
+}
+
+// Restamp asks for the deadlines and states that messages get because the
+// queue's settings have changed. vs is zero and stays Keep; where the strategy
+// fails, it says what is in force.
+func (h *Hooks) Restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	steps := h.steps[h.restamps():]
+	if len(steps) == 0 || !steps[0].run(onRestamp, now, ms, vs) {
+		clear(vs)
+		fillIn(ms, vs)
+		return
+	}
+	for i := range vs {
+		if !valid(onRestamp, &vs[i]) {
+			h.strategy.putBack(onRestamp, &hook.Verdict{Deadline: ms[i].Deadline, State: ms[i].State}, &vs[i])
+		}
+	}
+}
+
+// fillIn makes the deadlines and states in force those of the verdicts.
+func fillIn(ms []hook.Message, vs []hook.Verdict) {
 	for i := range vs {
 		vs[i].Deadline, vs[i].State = ms[i].Deadline, ms[i].State
 	}
+}
+
+func (h *Hooks) fold(p point, steps []step, now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	fillIn(ms, vs)
 	if len(steps) == 0 {
 		return
 	}

@@ -7,6 +7,7 @@ var allowed = [points]uint8{
 	onEnqueue: 1<<hook.Keep | 1<<hook.Drop | 1<<hook.Route | 1<<hook.Refuse,
 	onHead:    1<<hook.Keep | 1<<hook.Drop | 1<<hook.Route,
 	onRequeue: 1 << hook.Keep,
+	onRestamp: 1 << hook.Keep,
 	onIdle:    1<<hook.Keep | 1<<hook.Drop,
 }
 

@@ -12,17 +12,18 @@ import (
 
 // bind returns a setting for every field of the struct that into points to,
 // nested structs included, named by its koanf tag below section and explained by
-// its doc tag, if it has one. An error means that the struct cannot be a
-// configuration, whatever the user writes.
-func bind(section string, into any) ([]*setting, error) {
+// its doc tag, if it has one. A map has a section of its own, in which entries
+// says what there is. An error means that the struct cannot be a configuration,
+// whatever the user writes.
+func bind(section string, into any, entries entries) ([]*setting, error) {
 	p := reflect.ValueOf(into)
 	if p.Kind() != reflect.Pointer || p.IsNil() || p.Elem().Kind() != reflect.Struct {
 		return nil, fmt.Errorf("configuration is a %T, not a pointer to a struct", into)
 	}
-	return bindStruct(section, p.Elem())
+	return entries.bindStruct(section, p.Elem())
 }
 
-func bindStruct(section string, v reflect.Value) ([]*setting, error) {
+func (e entries) bindStruct(section string, v reflect.Value) ([]*setting, error) {
 	var settings []*setting
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -36,7 +37,7 @@ func bindStruct(section string, v reflect.Value) ([]*setting, error) {
 		if name == "" {
 			return nil, fmt.Errorf("field %s.%s has no koanf tag", v.Type(), f.Name)
 		}
-		more, err := bindField(section+"."+name, f.Tag.Get("doc"), v.Field(i))
+		more, err := e.bindField(section+"."+name, f.Tag.Get("doc"), v.Field(i))
 		if err != nil {
 			return nil, fmt.Errorf("field %s.%s: %w", v.Type(), f.Name, err)
 		}
@@ -45,12 +46,17 @@ func bindStruct(section string, v reflect.Value) ([]*setting, error) {
 	return settings, nil
 }
 
-func bindField(key, doc string, v reflect.Value) ([]*setting, error) {
+func (e entries) bindField(key, doc string, v reflect.Value) ([]*setting, error) {
 	if val := variable(v); val != nil {
 		return []*setting{{key: key, value: val, doc: doc}}, nil
 	}
-	if v.Kind() == reflect.Struct {
-		return bindStruct(key, v)
+	switch t := v.Type(); {
+	case v.Kind() == reflect.Struct:
+		return e.bindStruct(key, v)
+	case t == reflect.TypeFor[map[string]any]():
+		return e.bindOpen(key, doc, v), nil
+	case v.Kind() == reflect.Map && t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.Pointer && t.Elem().Elem().Kind() == reflect.Struct:
+		return e.bindMap(key, v)
 	}
 	return nil, fmt.Errorf("%s is not a type that a configuration may have", v.Type())
 }
@@ -179,7 +185,7 @@ func show(settings []*setting, section string, config any) {
 	}
 	kept := reflect.New(v.Type())
 	kept.Elem().Set(v)
-	final, err := bind(section, kept.Interface())
+	final, err := bind(section, kept.Interface(), nil)
 	if err != nil || len(final) != len(settings) {
 		return
 	}

@@ -38,8 +38,9 @@ type Flag struct {
 // Config is a configuration that passed every check. It is not changed after
 // [Load].
 type Config struct {
-	Listen Listen
-	Data   Data
+	Listen     Listen
+	Management Management
+	Data       Data
 	// Durability is what it takes for a persistent message to be confirmed.
 	Durability Durability
 	Memory     Memory
@@ -56,7 +57,14 @@ type Config struct {
 }
 
 // Listen holds the addresses to listen on, "host:port"; "" is off.
-type Listen struct{ AMQP, AMQPS, Management string }
+type Listen struct{ AMQP, AMQPS, Management, ManagementTLS string }
+
+// Management is about the management HTTP API.
+type Management struct {
+	OperatorPolicyChanges bool // operator policies can be set and cleared over it
+	RatesInterval         time.Duration
+	BodySize              Size
+}
 
 // Data says where the broker keeps what must survive a restart.
 type Data struct {
@@ -77,15 +85,27 @@ const (
 // Memory says what messages may take of it.
 type Memory struct{ Bodies Watermark }
 
-// TLS configures the listener listen.amqps. The fields are paths of PEM files.
+// TLS configures the listeners listen.amqps and listen.management-tls. The fields are paths of PEM files.
 type TLS struct {
 	Cert, Key, CA string
-	VerifyPeer    bool   // demand a client certificate that CA signed
+	VerifyPeer    bool   // AMQP: demand a client certificate that CA signed
 	MinVersion    string // "1.2" or "1.3"
 }
 
 // Auth says who may log in.
-type Auth struct{ GuestLoopbackOnly bool }
+type Auth struct {
+	GuestLoopbackOnly bool
+	PasswordHashing   Hashing
+}
+
+// Hashing is how new passwords are kept.
+type Hashing string
+
+// The hashings.
+const (
+	PBKDF2 Hashing = "pbkdf2"
+	SHA512 Hashing = "sha512"
+)
 
 // Limits bounds what clients may use.
 type Limits struct {
@@ -134,13 +154,18 @@ func Load(in Input) (*Config, error) {
 func defaults(version string) *Config {
 	c := &Config{
 		Listen: Listen{AMQP: ":5672", Management: ":15672"},
-		Data:   Data{Dir: "./curfew-data", Shards: 1},
-		TLS:    TLS{MinVersion: "1.2"},
+		Management: Management{
+			OperatorPolicyChanges: true,
+			RatesInterval:         5 * time.Second,
+			BodySize:              32 * MiB,
+		},
+		Data: Data{Dir: "./curfew-data", Shards: 1},
+		TLS:  TLS{MinVersion: "1.2"},
 
 		Durability: Fsync,
 		Memory:     Memory{Bodies: Watermark{Fraction: 0.25}},
 
-		Auth: Auth{GuestLoopbackOnly: true},
+		Auth: Auth{GuestLoopbackOnly: true, PasswordHashing: PBKDF2},
 		Limits: Limits{
 			Channels:         2047,
 			FrameMax:         128 * KiB,

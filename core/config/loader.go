@@ -75,15 +75,23 @@ func (l *loader) assign(settings []*setting) {
 func (s *setting) assign(v any) *Error {
 	switch v := v.(type) {
 	case string:
-		if err := s.value.Set(v); err != nil {
-			return &Error{Value: v, HasValue: true, Problem: err.Error(), Accepted: s.value.Accepts()}
+		return s.assignText(v, s.value.Set)
+	case quoted:
+		if q, ok := s.value.(interface{ SetQuoted(text string) error }); ok {
+			return s.assignText(string(v), q.SetQuoted)
 		}
+		return s.assignText(string(v), s.value.Set)
 	case []string:
 		return s.assignList(v)
 	case nil:
 		return &Error{Problem: "has no value; leave the key out for its default", Accepted: s.value.Accepts()}
-	default:
-		return &Error{Problem: "is a single value, not a section", Accepted: s.value.Accepts()}
+	}
+	return &Error{Problem: "is a single value, not a section", Accepted: s.value.Accepts()}
+}
+
+func (s *setting) assignText(text string, set func(string) error) *Error {
+	if err := set(text); err != nil {
+		return &Error{Value: text, HasValue: true, Problem: err.Error(), Accepted: s.value.Accepts()}
 	}
 	return nil
 }
@@ -167,6 +175,12 @@ func (l *loader) checkTogether() {
 	}
 	if c.Listen.AMQPS != "" && c.TLS.Key == "" {
 		l.need("tls.key", "listen.amqps", "is missing: listen.amqps is on")
+	}
+	if c.Listen.ManagementTLS != "" && c.TLS.Cert == "" {
+		l.need("tls.cert", "listen.management-tls", "is missing: listen.management-tls is on")
+	}
+	if c.Listen.ManagementTLS != "" && c.TLS.Key == "" {
+		l.need("tls.key", "listen.management-tls", "is missing: listen.management-tls is on")
 	}
 	if c.TLS.VerifyPeer && c.TLS.CA == "" {
 		l.need("tls.ca", "tls.verify-peer", "is missing: tls.verify-peer is true")

@@ -58,7 +58,7 @@ func (l *loader) loadPlugin(f *hook.Factory) {
 	var mine []*setting
 	p, config, err := f.New(func(into any) error {
 		var err error
-		if mine, err = bind(section, into); err == nil {
+		if mine, err = bind(section, into, l.entries); err == nil {
 			l.assign(mine)
 		}
 		return err

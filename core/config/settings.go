@@ -22,6 +22,11 @@ func coreSettings(c *Config) []*setting {
 		{key: "listen.amqp", value: address(&c.Listen.AMQP), doc: "Where to listen for AMQP 0-9-1; off = do not."},
 		{key: "listen.amqps", value: address(&c.Listen.AMQPS), doc: "Where to listen for AMQP 0-9-1 over TLS, usually :5671; needs tls.cert and tls.key."},
 		{key: "listen.management", value: address(&c.Listen.Management), doc: "Where to listen for the management HTTP API; off = do not."},
+		{key: "listen.management-tls", value: address(&c.Listen.ManagementTLS), doc: "Where to listen for the management HTTP API over TLS, usually :15671; needs tls.cert and tls.key."},
+
+		{key: "management.operator-policy-changes", value: boolean(&c.Management.OperatorPolicyChanges), doc: "Let administrators set and clear operator policies over the management API; false = they can only be read."},
+		{key: "management.rates-interval", value: duration(&c.Management.RatesInterval, time.Second, 10*time.Minute), doc: "The shortest time that the rates in the management API are of."},
+		{key: "management.body-size", value: size(&c.Management.BodySize, 64*KiB, GiB), doc: "Largest body of a request to the management API: a file of definitions, or a message."},
 
 		{key: "data.dir", value: text(&c.Data.Dir, 4096), doc: "Folder for what survives a restart."},
 		{key: "data.shards", value: whole(&c.Data.Shards, 1, maxShards), doc: "Logs that new durable queues are spread over; each is written by one thread of work."},
@@ -33,10 +38,11 @@ func coreSettings(c *Config) []*setting {
 		{key: "tls.cert", value: path(&c.TLS.Cert), doc: "PEM file with the server's certificate and the chain above it."},
 		{key: "tls.key", value: path(&c.TLS.Key), doc: "PEM file with the certificate's private key."},
 		{key: "tls.ca", value: path(&c.TLS.CA), doc: "PEM file with the authorities that sign client certificates."},
-		{key: "tls.verify-peer", value: boolean(&c.TLS.VerifyPeer), doc: "Demand a client certificate signed by tls.ca."},
+		{key: "tls.verify-peer", value: boolean(&c.TLS.VerifyPeer), doc: "Demand a client certificate signed by tls.ca; for AMQP alone."},
 		{key: "tls.min-version", value: oneOf(&c.TLS.MinVersion, "1.2", "1.3"), doc: "The oldest TLS version that clients may speak."},
 
 		{key: "auth.guest-loopback-only", value: boolean(&c.Auth.GuestLoopbackOnly), doc: "Let the user guest in from this machine only."},
+		{key: "auth.password-hashing", value: oneOf(&c.Auth.PasswordHashing, PBKDF2, SHA512), doc: "How new passwords are kept: pbkdf2 = hard to guess even from a stolen data directory, sha512 = in RabbitMQ's format, so that exported users can log in there."},
 
 		{key: "limits.connections", value: whole(&l.Connections, 0, 10_000_000), doc: "Connections at a time; 0 = no limit."},
 		{key: "limits.channels", value: whole(&l.Channels, 1, 65535), doc: "Channels per connection (channel-max)."},

@@ -295,11 +295,11 @@ func (v list) String() string  { return strings.Join(*v.p, ",") }
 func (v list) Accepts() string { return "a list such as [ttl, expires], or ttl,expires" }
 
 func (v list) YAML() string {
-	quoted := make([]string, len(*v.p))
+	items := make([]string, len(*v.p))
 	for i, item := range *v.p {
-		quoted[i] = quote(item)
+		items[i] = quote(item)
 	}
-	return "[" + strings.Join(quoted, ", ") + "]"
+	return "[" + strings.Join(items, ", ") + "]"
 }
 
 // plain are the strings that every YAML reader takes for a string; words like

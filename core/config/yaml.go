@@ -11,11 +11,14 @@ import (
 
 // document is a koanf parser for YAML that remembers the line of every key and
 // leaves scalars as they were written: 4.10 stays "4.10", and whether it is a
-// number is for the key to say. Leaves are string, []string or nil.
+// number is for the key to say. Leaves are string, quoted, []string or nil.
 type document struct {
 	lines    map[string]int
 	problems []problem
 }
+
+// quoted is a text that stands in quotes: it is no number, whatever it looks like.
+type quoted string
 
 // problem is a fault in the file's form, as opposed to one in a value.
 type problem struct {
@@ -88,6 +91,9 @@ func (d *document) leaf(key string, n *yaml.Node) (v any, ok bool) {
 		return nil, false
 	case n.Tag == "!!null":
 		return nil, true
+	}
+	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+		return quoted(n.Value), true
 	}
 	return n.Value, true
 }

@@ -139,6 +139,7 @@ func (s *Shard) fail(err error) {
 	}
 	s.mu.Lock()
 	s.broken, s.err = err, err
+	s.ended.Store(true)
 	s.round.end()
 	s.pace()
 	s.mu.Unlock()

@@ -47,6 +47,7 @@ type Shard struct {
 
 	extent atomic.Uint32                 // extents.current(), for all to read
 	behind atomic.Pointer[chan struct{}] // what Behind returns; changed under mu
+	ended  atomic.Bool                   // err is not nil; changed under mu
 
 	broken error // why the log is at its end; run changes it, under mu
 
@@ -155,8 +156,12 @@ func (b barrier) Failed(err error)        { b <- err }
 // Failed returns a channel that is closed when the log has failed.
 func (s *Shard) Failed() <-chan struct{} { return s.failed }
 
-// Err returns why commits are refused, nil while they are taken.
+// Err returns why commits are refused, nil while they are taken. It is cheap while
+// they are.
 func (s *Shard) Err() error {
+	if !s.ended.Load() {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
@@ -188,6 +193,7 @@ func (s *Shard) shut() bool {
 	close(s.closing)
 	if s.err == nil {
 		s.err = ErrClosed
+		s.ended.Store(true)
 	}
 	s.round.end()
 	s.pace()

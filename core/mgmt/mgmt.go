@@ -1,72 +1,186 @@
-// Package mgmt answers the management HTTP API in RabbitMQ's shapes.
+// Package mgmt is the management HTTP API: RabbitMQ's paths, JSON shapes, status codes and error bodies, so that the tools
+// and libraries people have work with it.
 //
-// So far it has what needs no login: GET /health for load balancers and
-// GET /version. Everything else is RabbitMQ's 404.
+// Without a login it answers GET /health, for load balancers, and GET /version, nothing else. Below /api everybody logs in
+// with HTTP Basic authentication; what a user may do there follows from the user's tags, and from the user's permissions in
+// vhosts as over AMQP.
+//
+// # Lists
+//
+// Lists take the parameters page, page_size (up to 500) and name, with use_regex an RE2 expression; sort, a path of members
+// such as message_stats.publish, and sort_reverse; columns, paths of the members that are wanted; disable_stats and
+// enable_queue_totals.
+//
+// # Units
+//
+// Sizes are in bytes. Durations and instants are in milliseconds, instants since the epoch, unless RabbitMQ has something
+// else in a member of that name: timestamp and head_message_timestamp are in seconds, timeout (of heartbeats) is in seconds.
+// Rates are per second, between two requests that are at least management.rates-interval apart; the first request sees 0.
+//
+// # Members RabbitMQ does not have
+//
+// Queues: expiry_strategy (the one in force), next_deadline and lease_expires_at (instants, null if there are none),
+// messages_expired, messages_dead_lettered and messages_dropped (objects of counts by reason), oldest_message_age (in
+// milliseconds, null for an empty queue). Of the members RabbitMQ has, those that describe its own workings are left out:
+// reductions, garbage_collection, backing_queue_status and the like.
 package mgmt
 
 import (
-	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/policies"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Options are what the API tells of its broker.
+// Options are what the API tells of, and changes.
 type Options struct {
 	Product, Version string
-	// Alarms returns what keeps the broker from taking messages, an empty slice
-	// when all is well. It is called from many goroutines.
+	Node             string // the broker's name, "curfew@host"
+	Store            *store.Store
+	AMQP             *wire.Server
+	Rules            *policies.Rules
+	Clock            queue.Clock
+	Log              *slog.Logger
+	// Alarms returns what keeps the broker from taking messages, an empty slice when all is well. It is called from many
+	// goroutines.
 	Alarms func() []string
+	// Listeners returns what the broker listens on.
+	Listeners func() []Listener
+	// Machine describes the machine and the process.
+	Machine func() Machine
+
+	GuestLoopbackOnly bool // let the user guest in from this machine only
+	FixedOperators    bool // operator policies can be read only
+	RatesInterval     time.Duration
+	BodyMax           int64 // largest body of a request, bytes
 }
 
-// Handler returns the API.
-func Handler(o Options) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		switch {
-		case reads && r.URL.Path == "/health":
-			health(w, o.Alarms())
-		case reads && r.URL.Path == "/version":
-			reply(w, http.StatusOK, versionReply{Product: o.Product, Version: o.Version})
-		default:
-			reply(w, http.StatusNotFound, errorReply{Error: "Object Not Found", Reason: "Not Found"})
-		}
-	})
+// Listener is an address that the broker listens on.
+type Listener struct {
+	Protocol string // "amqp", "amqp/ssl", "http" or "https", as RabbitMQ calls them
+	Address  net.Addr
+	Expires  time.Time // of its certificate; zero without TLS
 }
 
-type healthReply struct {
-	Status string   `json:"status"`
-	Alarms []string `json:"alarms,omitempty"`
+// Machine is what the operating system says.
+type Machine struct {
+	Memory, MemoryLimit uint64 // bytes that the process has, and above which publishers wait; 0 = unknown
+	DiskFree            uint64 // bytes; 0 = unknown
+	Files, FilesLimit   int    // descriptors that are open, and may be; 0 = unknown
+	Processors          int
+	DataDir             string
 }
 
-type versionReply struct {
-	Product string `json:"product"`
-	Version string `json:"version"`
+// API answers requests. Any goroutine may use it.
+type API struct {
+	Options
+	started hook.Instant
+	router  *router
+	meters  *meters
+
+	importing sync.Mutex // held by an import
 }
 
-// errorReply is the body of every RabbitMQ error.
-type errorReply struct {
-	Error  string `json:"error"`
-	Reason string `json:"reason"`
+// New returns the API of a broker.
+func New(o Options) *API {
+	a := &API{Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval)}
+	a.router = newRouter(a.routes())
+	return a
 }
 
-func health(w http.ResponseWriter, alarms []string) {
-	if len(alarms) == 0 {
-		reply(w, http.StatusOK, healthReply{Status: "ok"})
+func (a *API) users() *auth.Store { return a.Store.Users() }
+
+const root = "/api/"
+
+// ServeHTTP implements [http.Handler].
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header(), r)
+	path := r.URL.EscapedPath()
+	switch {
+	case path == "/health":
+		a.open(w, r, a.health)
+	case path == "/version":
+		a.open(w, r, a.version)
+	case path == "/api" || path == root:
+		http.Redirect(w, r, root+"index.html", http.StatusMovedPermanently)
+	case strings.HasPrefix(path, root):
+		a.route(w, r, strings.TrimPrefix(path, root))
+	default:
+		writeFailure(w, errNotFound)
+	}
+}
+
+// open answers those who need no login.
+func (*API) open(w http.ResponseWriter, r *http.Request, answer func(http.ResponseWriter)) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "HEAD, GET")
+		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	reply(w, http.StatusServiceUnavailable, healthReply{Status: "alarm", Alarms: alarms})
+	answer(w)
 }
 
-func reply(w http.ResponseWriter, status int, body any) {
-	b, err := json.Marshal(body)
-	if err != nil {
-		panic(err) // every reply is a struct of strings
+func (a *API) health(w http.ResponseWriter) {
+	alarms := a.Alarms()
+	if len(alarms) == 0 {
+		writeJSON(w, http.StatusOK, appendObject(nil, object{{"status", "ok"}}))
+		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-cache")
-	w.WriteHeader(status)
-	_, _ = w.Write(b) // the client may be gone; the server notices
+	writeJSON(w, http.StatusServiceUnavailable, appendObject(nil, object{{"status", "alarm"}, {"alarms", alarms}}))
+}
+
+func (a *API) version(w http.ResponseWriter) {
+	writeJSON(w, http.StatusOK, appendObject(nil, object{{"product", a.Product}, {"version", a.Version}}))
+}
+
+// route answers what is asked of a path below the root.
+func (a *API) route(w http.ResponseWriter, r *http.Request, path string) {
+	rt, vars := a.router.find(path)
+	if rt == nil {
+		writeFailure(w, errNotFound)
+		return
+	}
+	e := rt.endpoint(r.Method)
+	if e == nil {
+		w.Header().Set("Allow", rt.allow())
+		if r.Method != http.MethodOptions {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		}
+		return
+	}
+	if err := crossOrigin.Check(r); err != nil {
+		writeFailure(w, &failure{http.StatusForbidden, "forbidden", err.Error()})
+		return
+	}
+	c := &call{api: a, w: w, r: r, vars: vars}
+	if err := c.serve(e); err != nil {
+		c.refuse(err)
+	}
+}
+
+// crossOrigin keeps pages of other sites from using the login that a browser remembers. It holds no state.
+var crossOrigin = http.NewCrossOriginProtection()
+
+// secure sets what every answer says to browsers: what comes from here is data, for nobody else, and not to be kept.
+func secure(h http.Header, r *http.Request) {
+	h.Set("Cache-Control", "no-cache, no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Vary", "Origin")
+	if r.TLS != nil {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
 }
 
 // Server returns a server for h whose limits no slow or hostile client can

@@ -13,6 +13,7 @@ type nowhere struct{ n int }
 
 func (s *nowhere) Deliver(_ *Consumer, ds []Delivery) int { s.n += len(ds); return len(ds) }
 func (s *nowhere) Cancelled(*Consumer)                    {}
+func (s *nowhere) Stopped(*Consumer, *StoppedError)       {}
 
 func benchBatch(n, size int, ttl func(i int) hook.Limit) *Batch {
 	b := &Batch{}

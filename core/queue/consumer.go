@@ -23,6 +23,9 @@ type Sink interface {
 	// Cancelled tells the channel that the queue is gone and with it the
 	// consumer; messages it holds unacknowledged are gone too.
 	Cancelled(c *Consumer)
+	// Stopped tells the channel that the queue is stopped and hands out nothing
+	// any more.
+	Stopped(c *Consumer, why *StoppedError)
 }
 
 // Consumer is one basic.consume. The exported fields are set before it is

@@ -4,6 +4,9 @@ import "github.com/curfewmq/curfew/sdk/hook"
 
 // AddConsumer takes a consumer in and hands it what is ready.
 func (q *Queue) AddConsumer(now hook.Instant, c *Consumer) error {
+	if q.stopped != nil {
+		return q.stopped
+	}
 	if q.consumers.exclusive() || c.Exclusive && q.consumers.count() > 0 {
 		return ErrExclusiveUse
 	}

@@ -41,6 +41,10 @@ func (r *reader) describe(kind byte) string {
 		return fmt.Sprintf("return %v, returns %d", Ref(r.u64()), r.u16())
 	case opRenewed:
 		return fmt.Sprintf("renew %v, deadline %s, state %d", Ref(r.u64()), stamp(r.at()), int64(r.u64()))
+	case opPurged:
+		return "purge " + r.describeRuns(r.u32())
+	case opDiscarded:
+		return fmt.Sprintf("discard %v, %v", Ref(r.u64()), reasonOf(r.u8()))
 	case opHanded:
 		return fmt.Sprintf("handed out level %d up to %d", r.u8(), r.u64())
 	}
@@ -76,6 +80,19 @@ func (r *reader) describeRefs(n uint32) string {
 		words = append(words, Ref(refs.u64()).String())
 	}
 	return strings.Join(words, " ")
+}
+
+func (r *reader) describeRuns(n uint32) string {
+	runs := reader{b: r.take(int(n) * runSize)}
+	if r.bad {
+		return ""
+	}
+	words := make([]string, 0, n)
+	for len(runs.b) > 0 {
+		first, count := Ref(runs.u64()), runs.u32()
+		words = append(words, fmt.Sprintf("%d from %v", count, first))
+	}
+	return strings.Join(words, ", ")
 }
 
 // String is the level, unless it is the lowest, and the number in it.

@@ -12,15 +12,20 @@ import (
 // message that a consumer waits for is handed over before any limit or deadline
 // is looked at.
 func (q *Queue) Enqueue(now hook.Instant, b *Batch) {
+	q.takeIn(now, b.Messages)
+	q.settleDown(now)
+	q.finish(b)
+}
+
+// takeIn takes messages in that are not refused.
+func (q *Queue) takeIn(now hook.Instant, ms []Publish) {
 	q.open()
-	q.count.Published += uint64(len(b.Messages))
-	for ms := b.Messages; len(ms) > 0; {
+	q.count.Published += uint64(len(ms))
+	for len(ms) > 0 {
 		n := min(len(ms), maxBatch)
 		q.enter(now, ms[:n])
 		ms = ms[n:]
 	}
-	q.settleDown(now)
-	q.finish(b)
 }
 
 // settleDown is what follows every change: hand out, drop what exceeds the
@@ -96,6 +101,9 @@ func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 
 // bury dead-letters messages and forgets the slices.
 func (q *Queue) bury(now hook.Instant, dead []Dead, receipt *Receipt) {
+	if receipt != nil {
+		q.commit(nil) // what leaves may have come in this turn: that is to be read first
+	}
 	if len(dead) > 0 {
 		q.host.DeadLetter(q.cfg, now, dead, receipt)
 	}
@@ -177,7 +185,7 @@ func (q *Queue) index(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
 	if q.hooks.Scan != hook.ScanAnywhere {
 		return
 	}
-	if len(q.levels) == 1 && at >= f.runLast && seq == f.next-1 {
+	if len(q.levels) == 1 && at >= f.runLast && seq == f.next-1 && q.revision == nil {
 		f.runLast = at
 		s.flags |= inRun
 		return

@@ -75,7 +75,7 @@ func (q *Queue) earliestHead(lowest int) (p pick, at hook.Instant, ok bool) {
 }
 
 func (q *Queue) earliestAnywhere() (p pick, at hook.Instant, ok bool) {
-	if len(q.levels) == 1 {
+	if len(q.levels) == 1 && (q.revision == nil || !q.revision.rescan) {
 		p.seq, at, ok = q.levels[0].runTop()
 	}
 	q.sweep()
@@ -285,9 +285,22 @@ func (q *Queue) reindex(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
 	q.heap.Push(deadline.Item{At: int64(at), Slot: uint64(ref(l, seq))})
 }
 
+// maxShed is about how many messages a turn drops for the sake of a limit. It is
+// more than come in at a time: only a limit that was set just now leaves some for
+// turns to come.
+const maxShed = 16 * maxBatch
+
 // overflow drops from the head what exceeds the queue's limits.
 func (q *Queue) overflow(now hook.Instant) {
-	q.shed(now, hook.ReasonMaxLen, q.tooLong)
+	if !q.tooLong() {
+		if q.contents != nil {
+			q.excess = false
+		}
+		return
+	}
+	before := q.ready
+	q.shed(now, hook.ReasonMaxLen, func() bool { return q.tooLong() && before-q.ready < maxShed })
+	q.excess = before-q.ready >= maxShed && q.tooLong()
 }
 
 func (q *Queue) tooLong() bool {

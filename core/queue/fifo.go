@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"slices"
 	"unsafe"
 
@@ -45,6 +46,7 @@ const (
 // message which outlives its neighbours does not hold the room of all of them.
 // Deadlines and extents lie apart and only where a message has one.
 type chunk struct {
+	number    uint64 // of the chunk: its slots' sequence numbers, but for the place in it
 	slots     []slot
 	deadlines []hook.Instant // nil, or as long as slots
 	extents   []uint32       // where in the journal each message is; nil, or as long as slots
@@ -85,10 +87,12 @@ const (
 )
 
 // fifo is the messages of one priority level in order, by a sequence number
-// that never comes again.
+// that never comes again. Chunks without messages are left out, some of them
+// only after a while.
 type fifo struct {
 	chunks []chunk
 	first  uint64 // number of chunks[0]
+	hollow int    // chunks that are there and have no slots
 	next   uint64 // sequence number of the next message
 	head   uint64 // no slot below is ready, but those in back
 	ready  int
@@ -124,15 +128,38 @@ func (f *fifo) at(seq uint64) *slot {
 }
 
 func (f *fifo) chunk(seq uint64) *chunk {
-	n := seq >> chunkBits
-	if n < f.first || n-f.first >= uint64(len(f.chunks)) {
+	i := f.index(seq >> chunkBits)
+	if i == len(f.chunks) || f.chunks[i].number != seq>>chunkBits || f.chunks[i].slots == nil {
 		return nil
 	}
-	c := &f.chunks[n-f.first]
-	if c.slots == nil {
-		return nil
+	return &f.chunks[i]
+}
+
+// index returns where the chunk with a number is, or the first one behind it. It
+// mostly lies as far from the first or the last one as their numbers say.
+func (f *fifo) index(number uint64) int {
+	n := uint64(len(f.chunks))
+	if i := number - f.first; i < n && f.chunks[i].number == number {
+		return int(i)
 	}
-	return c
+	if n == 0 || f.chunks[n-1].number < number {
+		return int(n)
+	}
+	if i := f.chunks[n-1].number - number; i < n && f.chunks[n-1-i].number == number {
+		return int(n - 1 - i)
+	}
+	i, _ := slices.BinarySearchFunc(f.chunks, number, func(c chunk, number uint64) int { return cmp.Compare(c.number, number) })
+	return i
+}
+
+// behind returns the first sequence number of the next chunk there is behind
+// that of seq, or limit if there is none.
+func (f *fifo) behind(seq, limit uint64) uint64 {
+	i := f.index(seq>>chunkBits + 1)
+	if i == len(f.chunks) {
+		return limit
+	}
+	return min(f.chunks[i].number<<chunkBits, limit)
 }
 
 func (f *fifo) deadline(seq uint64) hook.Instant {
@@ -200,10 +227,10 @@ func (f *fifo) tail(seq uint64) *chunk {
 	if len(f.chunks) == 0 {
 		f.first = n
 	}
-	for n-f.first >= uint64(len(f.chunks)) {
-		f.chunks = append(f.chunks, chunk{})
+	if k := len(f.chunks); k == 0 || f.chunks[k-1].number < n {
+		f.chunks = append(f.chunks, chunk{number: n})
 	}
-	c := &f.chunks[n-f.first]
+	c := &f.chunks[len(f.chunks)-1]
 	i := int(seq & (chunkSlots - 1))
 	if i >= len(c.slots) {
 		c.grow(i, f.busy)
@@ -252,12 +279,25 @@ func (f *fifo) remove(seq uint64) {
 		return
 	}
 	c.free()
-	n := 0
-	for n < len(f.chunks) && f.chunks[n].slots == nil && f.first+uint64(n) < f.next>>chunkBits {
-		n++
+	f.hollow++
+	f.unlink()
+}
+
+// unlink drops chunks without slots: those at the front, and all when they are
+// many.
+func (f *fifo) unlink() {
+	const many = 64
+	for len(f.chunks) > 0 && f.chunks[0].slots == nil {
+		f.chunks = f.chunks[1:]
+		f.hollow--
 	}
-	f.chunks = f.chunks[n:]
-	f.first += uint64(n)
+	if f.hollow > many && f.hollow > len(f.chunks)/2 {
+		f.chunks = slices.DeleteFunc(f.chunks, func(c chunk) bool { return c.slots == nil })
+		f.hollow = 0
+	}
+	if f.first = f.next >> chunkBits; len(f.chunks) > 0 {
+		f.first = f.chunks[0].number
+	}
 }
 
 func (c *chunk) free() {
@@ -268,7 +308,7 @@ func (c *chunk) free() {
 
 // thin keeps the slots that are in use and drops the others.
 func (c *chunk) thin() {
-	kept := chunk{slots: newSlots(int(c.live))[:0], places: make([]uint16, 0, c.live), live: c.live}
+	kept := chunk{number: c.number, slots: newSlots(int(c.live))[:0], places: make([]uint16, 0, c.live), live: c.live}
 	if c.deadlines != nil {
 		kept.deadlines = newDeadlines(int(c.live))[:0]
 	}
@@ -294,7 +334,7 @@ func (f *fifo) release() {
 	for i := range f.chunks {
 		f.chunks[i].free()
 	}
-	f.chunks, f.back, f.ready, f.busy = nil, nil, 0, false
+	f.chunks, f.hollow, f.back, f.ready, f.busy = nil, 0, nil, 0, false
 	f.head, f.run = f.next, f.next
 }
 
@@ -323,7 +363,7 @@ func (f *fifo) skip() uint64 {
 	for {
 		c := f.chunk(f.head)
 		if c == nil {
-			f.head = (f.head>>chunkBits + 1) << chunkBits
+			f.head = f.behind(f.head, f.next)
 			continue
 		}
 		for i := c.find(int(f.head & (chunkSlots - 1))); i < len(c.slots); i++ {
@@ -364,7 +404,7 @@ func (f *fifo) runTop() (seq uint64, at hook.Instant, ok bool) {
 	for f.run < f.next {
 		c := f.chunk(f.run)
 		if c == nil || c.deadlines == nil {
-			f.run = min((f.run>>chunkBits+1)<<chunkBits, f.next)
+			f.run = f.behind(f.run, f.next)
 			continue
 		}
 		for i := c.find(int(f.run & (chunkSlots - 1))); i < len(c.slots); i++ {

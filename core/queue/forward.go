@@ -15,11 +15,49 @@ import (
 const retryMillis = 180_000
 
 // discards are messages on their way out of a queue that waits for their arrival.
+// Those that are in the journal are discards after a restart, too.
 type discards struct {
-	count int            // all of them
-	again []pick         // those that did not arrive
-	at    hook.Instant   // when they are sent again
-	vs    []hook.Verdict // how, beside again
+	count   int // all of them
+	reasons map[Ref]hook.Reason
+	again   []discard // those that did not arrive, in the order of their times
+}
+
+// discard is a message that is to be sent again.
+type discard struct {
+	ref Ref
+	why hook.Reason
+	at  hook.Instant // when
+}
+
+// why returns for what reason a message is a discard, none if it is not.
+func (d *discards) why(r Ref) hook.Reason {
+	if d == nil {
+		return hook.ReasonNone
+	}
+	return d.reasons[r]
+}
+
+// restoreDiscard makes a taken message a discard that is to be sent at once.
+func (q *Queue) restoreDiscard(r Ref, why hook.Reason) {
+	q.addDiscard(r, why)
+	d := q.discarded
+	d.again = append(d.again, discard{r, why, atOnce})
+}
+
+func (q *Queue) addDiscard(r Ref, why hook.Reason) {
+	if q.discarded == nil {
+		q.discarded = &discards{reasons: map[Ref]hook.Reason{}}
+	}
+	q.discarded.count++
+	q.discarded.reasons[r] = why
+	q.unacked--
+}
+
+// removeDiscard makes a discard a taken message.
+func (q *Queue) removeDiscard(r Ref) {
+	q.discarded.count--
+	delete(q.discarded.reasons, r)
+	q.unacked++
 }
 
 // forwarding follows messages to their queues. It is their batches' source.
@@ -89,8 +127,7 @@ func (q *Queue) forwarded(now hook.Instant, f *forwarding, i int) {
 		q.sendAgain(now, p, v)
 		return
 	}
-	q.discarded.count--
-	q.unacked++ // drop counts it there
+	q.removeDiscard(p.ref())
 	l := &q.levels[p.level]
 	q.count.DeadLettered[v.Reason]++
 	q.drop(int(p.level), l, p.seq, l.at(p.seq))
@@ -106,10 +143,10 @@ func (q *Queue) waiting() int {
 
 // retryAt returns when messages are sent again, 0 for never.
 func (q *Queue) retryAt() hook.Instant {
-	if q.discarded == nil {
+	if q.discarded == nil || len(q.discarded.again) == 0 {
 		return 0
 	}
-	return q.discarded.at
+	return q.discarded.again[0].at
 }
 
 // purgeDiscards drops those that wait to be sent again.
@@ -118,23 +155,19 @@ func (q *Queue) purgeDiscards() (n int) {
 	if d == nil {
 		return 0
 	}
-	for _, p := range d.again {
-		f := &q.levels[p.level]
-		d.count--
-		q.unacked++
-		q.drop(int(p.level), f, p.seq, f.at(p.seq))
+	for _, a := range d.again {
+		q.removeDiscard(a.ref)
+		f, seq, s := q.find(a.ref)
+		q.drop(a.ref.level(), f, seq, s)
 	}
 	n = len(d.again)
-	d.again, d.vs, d.at = nil, nil, 0
+	d.again = nil
 	return n
 }
 
 func (q *Queue) sendAgain(now hook.Instant, p pick, v hook.Verdict) {
 	d := q.discarded
-	d.again, d.vs = append(d.again, p), append(d.vs, v)
-	if d.at == 0 {
-		d.at = now.AddMillis(retryMillis)
-	}
+	d.again = append(d.again, discard{p.ref(), v.Reason, now.AddMillis(retryMillis)})
 }
 
 // hold moves taken messages to the discards and sends them on.
@@ -142,25 +175,36 @@ func (q *Queue) hold(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	if len(picks) == 0 {
 		return
 	}
-	if q.discarded == nil {
-		q.discarded = &discards{}
+	for i, p := range picks {
+		q.noteDiscarded(p.ref(), q.levels[p.level].at(p.seq), vs[i].Reason)
+		q.addDiscard(p.ref(), vs[i].Reason)
 	}
-	q.discarded.count += len(picks)
-	q.unacked -= len(picks)
 	q.forward(now, picks, vs)
 }
 
-// retry sends the discarded messages again whose time has come.
+// retry sends discards whose time has come, as many as a turn may. The hooks say
+// anew where to: the queue's settings may be other ones.
 func (q *Queue) retry(now hook.Instant) {
 	d := q.discarded
-	if d == nil || d.at == 0 || now < d.at {
+	if d == nil {
 		return
 	}
-	picks, vs := d.again, d.vs
-	d.again, d.vs, d.at = nil, nil, 0
-	for len(picks) > 0 {
-		n := min(len(picks), maxBatch)
-		q.forward(now, picks[:n], vs[:n])
-		picks, vs = picks[n:], vs[n:]
+	n := 0
+	for n < len(d.again) && n < maxBatch && now >= d.again[n].at {
+		n++
+	}
+	due := d.again[:n]
+	if d.again = d.again[n:]; len(d.again) == 0 {
+		d.again = nil
+	}
+	for len(due) > 0 {
+		why, picks := due[0].why, q.work.due[:0]
+		for len(due) > 0 && due[0].why == why {
+			q.removeDiscard(due[0].ref)
+			picks = append(picks, pick{seq: due[0].ref.seq(), level: int32(due[0].ref.level())})
+			due = due[1:]
+		}
+		q.work.due = picks
+		q.leave(now, picks, hook.Verdict{Action: hook.Drop, Reason: why})
 	}
 }

@@ -2,11 +2,13 @@ package queue
 
 import (
 	"encoding/binary"
+	"strconv"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -39,6 +41,22 @@ func ttlHooks(scan hook.Scan, target *hook.Target) hook.Hooks {
 			}
 		},
 	}
+}
+
+// ttlAndExpiration are hooks that look at the queue's TTL, too.
+func ttlAndExpiration(scan hook.Scan, ttl hook.Limit, restamp bool) hook.Hooks {
+	h := ttlHooks(scan, &hook.Target{})
+	h.OnEnqueue = func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+		for i := range ms {
+			if t := ttl.Min(ms[i].Expiration); t.Set() {
+				vs[i].Deadline = ms[i].Enqueued.AddMillis(t.N())
+			}
+		}
+	}
+	if restamp {
+		h.OnRestamp = h.OnEnqueue
+	}
+	return h
 }
 
 // fixed is a plugin with the same hooks for every queue.
@@ -107,6 +125,7 @@ type sink struct {
 	got       []Delivery
 	ids       []uint64
 	cancelled int
+	stopped   int
 }
 
 func (s *sink) Deliver(_ *Consumer, ds []Delivery) int {
@@ -121,6 +140,8 @@ func (s *sink) Deliver(_ *Consumer, ds []Delivery) int {
 }
 
 func (s *sink) Cancelled(*Consumer) { s.cancelled++ }
+
+func (s *sink) Stopped(*Consumer, *StoppedError) { s.stopped++ }
 
 func (s *sink) take() []uint64 {
 	ids := s.ids
@@ -147,6 +168,14 @@ func batchOf(ms ...Publish) *Batch {
 	return b
 }
 
+// setExpiration gives a message a TTL as its publisher would.
+func setExpiration(m *Publish, ms int64) {
+	m.Expiration = hook.LimitOf(ms)
+	p := amqp.Properties{Expiration: strconv.FormatInt(ms, 10)}
+	p.Set(amqp.PropExpiration)
+	m.Props = p.Append(nil)
+}
+
 func expiring(id uint64, ttl time.Duration) Publish {
 	m := message(id, 0)
 	m.Expiration = hook.LimitOf(ttl.Milliseconds())
@@ -158,11 +187,11 @@ func expiring(id uint64, ttl time.Duration) Publish {
 func checkSums(t *testing.T, q *Queue) {
 	t.Helper()
 	s := q.Stats()
-	left := s.Refused + s.DeliveredNoAck + s.Acked + s.Purged + s.Deleted
+	left := s.Refused + s.DeliveredNoAck + s.Acked + s.Purged + s.Deleted + s.Lost
 	for r := range hook.Reasons {
 		left += s.Dropped[r] + s.DeadLettered[r]
 	}
-	if want := left + uint64(s.Ready+s.Unacked); s.Published != want {
+	if want := left + uint64(s.Ready+s.Unacked+s.Discarded); s.Published != want {
 		t.Fatalf("%d published, but %d ready, %d unacked and %d left: %+v", s.Published, s.Ready, s.Unacked, left, s.Counters)
 	}
 }

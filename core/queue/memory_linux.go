@@ -1,6 +1,11 @@
 package queue
 
-import "syscall"
+import (
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+)
 
 // mapMemory takes size bytes from the operating system. Pages become resident
 // when they are first touched. Running out of address space is out of memory:
@@ -18,3 +23,38 @@ func unmapMemory(b []byte) { _ = syscall.Munmap(b) } // it cannot fail for a map
 
 // releaseMemory gives the pages back and keeps the addresses.
 func releaseMemory(b []byte) { _ = syscall.Madvise(b, syscall.MADV_DONTNEED) } // advice: nothing to do when refused
+
+// touchMemory makes the pages resident, and returns the processor's time that
+// took; 0 = it was not done.
+func touchMemory(b []byte) time.Duration {
+	const populate = 23 // MADV_POPULATE_WRITE, from Linux 5.14 on
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := threadTime()
+	if err := syscall.Madvise(b, populate); err != nil {
+		return 0
+	}
+	return threadTime() - before
+}
+
+func threadTime() time.Duration {
+	const thread = 1 // RUSAGE_THREAD
+	var u syscall.Rusage
+	_ = syscall.Getrusage(thread, &u) // it cannot fail
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// openDirect opens a file a second time, to be read and written in whole pages
+// without the system's cache. Where that cannot be it returns the file.
+func openDirect(f *os.File) *os.File {
+	if direct, err := os.OpenFile(f.Name(), os.O_RDWR|syscall.O_DIRECT, 0); err == nil {
+		return direct
+	}
+	return f
+}
+
+// punchHole gives room on the disk back and leaves the file as long as it is.
+func punchHole(f *os.File, off, size int64) error {
+	const keepSize, punch = 1, 2
+	return syscall.Fallocate(int(f.Fd()), keepSize|punch, off, size)
+}

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -20,6 +19,7 @@ type model struct {
 	levels  int
 	expired []uint64
 	next    int
+	ttl     hook.Limit // of the queue
 }
 
 type modelMessage struct {
@@ -27,16 +27,16 @@ type modelMessage struct {
 	level    int
 	seq      int
 	deadline hook.Instant
+	entered  hook.Instant
+	own      hook.Limit // expiration
 	out      bool
 	again    bool
 }
 
 func (m *model) publish(now hook.Instant, p Publish) {
-	mm := modelMessage{id: idOf(p.Body), level: min(int(p.Priority), m.levels), seq: m.next}
+	mm := modelMessage{id: idOf(p.Body), level: min(int(p.Priority), m.levels), seq: m.next, entered: now, own: p.Expiration}
 	m.next++
-	if p.Expiration.Set() {
-		mm.deadline = now.AddMillis(p.Expiration.N())
-	}
+	m.stamp(&mm)
 	m.list = append(m.list, mm)
 	slices.SortFunc(m.list, func(a, b modelMessage) int {
 		if a.level != b.level {
@@ -44,6 +44,13 @@ func (m *model) publish(now hook.Instant, p Publish) {
 		}
 		return a.seq - b.seq
 	})
+}
+
+func (m *model) stamp(mm *modelMessage) {
+	mm.deadline = 0
+	if ttl := m.ttl.Min(mm.own); ttl.Set() {
+		mm.deadline = mm.entered.AddMillis(ttl.N())
+	}
 }
 
 // expire removes what the strategy lets expire at this time.
@@ -175,6 +182,8 @@ func (p *pair) play(steps int) {
 			p.purge()
 		case n == 87 && p.rng.IntN(3) == 0:
 			p.flood()
+		case n == 88 && p.rng.IntN(2) == 0:
+			p.reconfigure()
 		default:
 			p.pass()
 		}
@@ -206,14 +215,16 @@ func TestADurableQueueIsTheSameAfterARestart(t *testing.T) {
 // again, and known to have been handed out.
 func (p *pair) restart() {
 	p.t.Helper()
-	p.q.Note()
+	p.q.noteHanded()
+	p.q.commit(nil)
 	if p.rng.IntN(2) == 0 {
-		for p.q.Move(p.log.extent - 1) {
+		for upTo := p.log.extent - 1; p.q.Move(upTo); {
 		}
 		p.log.trim()
 	}
 	now := p.now
 	s := &Shell{clock: func() hook.Instant { return now }}
+	s.config.Store(p.q.cfg)
 	s.queue = Queue{cfg: p.q.cfg, host: p.host, shell: s, work: new(scratch)}
 	s.queue.hooks = p.q.hooks
 	r := NewRestorer([]*Shell{s})
@@ -247,13 +258,31 @@ func (p *pair) publish() {
 		m.Flags = Persistent
 		m.Priority = uint8(p.rng.IntN(5))
 		if p.rng.IntN(3) > 0 {
-			m.Expiration = hook.LimitOf(1 + p.rng.Int64N(5000))
+			setExpiration(&m, 1+p.rng.Int64N(5000))
 		}
 		ms = append(ms, m)
 		p.m.publish(p.now, m)
 	}
 	p.q.Enqueue(p.now, batchOf(ms...))
 	p.m.expire(p.now)
+}
+
+// reconfigure changes where deadlines are acted on, or the queue's TTL, for the
+// messages that are there or only for those to come.
+func (p *pair) reconfigure() {
+	var restamp bool
+	if p.rng.IntN(2) == 0 {
+		p.m.scan = hook.Scan(p.rng.IntN(4))
+	} else {
+		p.m.ttl, restamp = hook.LimitOf(p.rng.Int64N(6000)-1000), p.rng.IntN(2) == 0
+	}
+	p.q.Reconfigure(p.now, p.q.cfg, chainOf(p.t, ttlAndExpiration(p.m.scan, p.m.ttl, restamp)), false)
+	for i := range p.m.list {
+		if restamp {
+			p.m.stamp(&p.m.list[i])
+		}
+	}
+	p.tick()
 }
 
 // flood makes chunks and segments roll over.
@@ -264,7 +293,7 @@ func (p *pair) flood() {
 		m := message(p.maker, 200)
 		m.Flags = Persistent
 		if p.rng.IntN(50) > 0 {
-			m.Expiration = hook.LimitOf(1 + p.rng.Int64N(2000))
+			setExpiration(&m, 1+p.rng.Int64N(2000))
 		}
 		ms = append(ms, m)
 		p.m.publish(p.now, m)
@@ -322,7 +351,7 @@ func (p *pair) purge() {
 }
 
 func (p *pair) pass() {
-	p.now += hook.Instant(p.rng.Int64N(int64(800 * time.Millisecond)))
+	p.now = p.now.AddMillis(p.rng.Int64N(800)) // whole ones, as messages know when they entered
 	p.tick()
 }
 

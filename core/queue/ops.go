@@ -20,7 +20,8 @@ import (
 //	 return    ref u64 | returns u16
 //	 renew     ref u64 | deadline i64 | state i64
 //	 handed    level u8 | seq u64          every message of the level below seq was handed out
-//	 purge     levels u16 | next u64 ... | kept u32 | ref u64 ...
+//	 purge     runs u32 | ref u64 | count u32 ...   settle, for messages in a row
+//	 discard   ref u64 | reason u8         it is on its way elsewhere, out of reach of consumers
 //
 // Numbers are little-endian; instants are nanoseconds since the Unix epoch. A
 // record is laid out as in a segment, its age being void. queue is the number
@@ -35,11 +36,13 @@ const (
 	opRenewed
 	opHanded
 	opPurged
+	opDiscarded
 )
 
 const (
 	opHeader      = 1 + 8
 	enqueueHeader = opHeader + 8 + 8 + 8 + 1 + 2 + 4
+	runSize       = 8 + 4
 )
 
 // journalled is the flags that a message keeps across a restart.
@@ -71,6 +74,11 @@ func appendRenewed(b []byte, queue uint64, r Ref, deadline hook.Instant, state i
 	b = binary.LittleEndian.AppendUint64(b, uint64(r))
 	b = binary.LittleEndian.AppendUint64(b, uint64(deadline))
 	return binary.LittleEndian.AppendUint64(b, uint64(state))
+}
+
+func appendDiscarded(b []byte, queue uint64, r Ref, why hook.Reason) []byte {
+	b = appendOp(b, opDiscarded, queue)
+	return append(binary.LittleEndian.AppendUint64(b, uint64(r)), byte(why))
 }
 
 func appendHanded(b []byte, queue uint64, level int, seq uint64) []byte {
@@ -115,6 +123,14 @@ func (r *reader) uvarint() int {
 	}
 	r.b = r.b[n:]
 	return int(v)
+}
+
+// reasonOf is the reason with a number, none for one that there is not.
+func reasonOf(n byte) hook.Reason {
+	if n >= byte(hook.Reasons) {
+		return hook.ReasonNone
+	}
+	return hook.Reason(n)
 }
 
 func (r *reader) refs(n uint32) []byte { return r.take(int(n) * 8) }

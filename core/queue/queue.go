@@ -13,6 +13,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -24,7 +25,8 @@ var (
 	ErrExclusiveUse = errors.New("queue is in exclusive use")
 )
 
-// Config describes a queue. It never changes.
+// Config describes a queue. It never changes: a queue whose policies change gets
+// another one, see [Queue.Reconfigure].
 type Config struct {
 	*Profile
 	Name       string
@@ -45,6 +47,7 @@ type Profile struct {
 	Levels        int   // highest priority, 1 to 255; 0 = not a priority queue
 	DeliveryLimit int64 // returns a message survives; negative = any number
 	Args          hook.Args
+	Policies      policies.Applied // to the queue
 	// Settings returns an effective setting, named as policies name it: the
 	// arguments merged with the policies. It may be called from any goroutine.
 	Settings func(name string) (any, bool)
@@ -106,6 +109,8 @@ type Queue struct {
 	ready, unacked int
 	readyBytes     int64
 	discarded      *discards // nil until at-least-once dead-lettering is at work
+	waste          *waste
+	stopped        *StoppedError // nil: it is at work
 
 	work    *scratch // room to work in, during a turn
 	lastUse hook.Instant
@@ -118,17 +123,21 @@ type Queue struct {
 // contents is what a queue needs once it has had a message: a queue that waits
 // for its first one, as reply queues do by the thousand, should weigh little.
 type contents struct {
-	levels []fifo // one, or Levels+1
-	store  store
-	heap   deadline.Heap // ScanAnywhere: deadlines outside the sorted runs
-	stale  int           // items of heap whose message is not ready
-	count  Counters
-	moving movePlace
+	levels     []fifo // one, or Levels+1
+	store      store
+	heap       deadline.Heap // ScanAnywhere: deadlines outside the sorted runs
+	stale      int           // items of heap whose message is not ready
+	count      Counters
+	moving     movePlace
+	compacting compaction
+
+	revision *revision // nil when no change of the settings is under way
+	excess   bool      // there is more to drop than one turn may
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of
 // those that are there (ready and unacknowledged) and those that left, each for
-// one reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged or Deleted.
+// one reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged, Deleted or Lost.
 type Counters struct {
 	Published      uint64 // entered, or tried to and were refused or dropped at once
 	Refused        uint64 // did not get in: basic.nack
@@ -139,6 +148,7 @@ type Counters struct {
 	Acked          uint64
 	Purged         uint64
 	Deleted        uint64 // went with the queue
+	Lost           uint64 // in memory alone when the queue stopped
 	Dropped        [hook.Reasons]uint64
 	DeadLettered   [hook.Reasons]uint64
 }
@@ -171,6 +181,9 @@ func (q *Queue) Stats() Stats {
 	if q.contents != nil {
 		s.Counters = q.count
 	}
+	if e := q.stopped; e != nil && !q.closed {
+		s.Ready, s.Unacked, s.Discarded, s.ReadyBytes = e.ready, e.unacked, e.discarded, e.readyBytes
+	}
 	return s
 }
 
@@ -178,7 +191,7 @@ func (q *Queue) Stats() Stats {
 func (q *Queue) Touch(now hook.Instant) {
 	q.lastUse = now
 	q.lease = 0
-	if !q.hooks.WantsIdle || q.consumers.count() > 0 {
+	if q.stopped != nil || !q.hooks.WantsIdle || q.consumers.count() > 0 {
 		return
 	}
 	v := hook.Verdict{}
@@ -197,15 +210,28 @@ func (q *Queue) Tick(now hook.Instant) {
 		return
 	}
 	q.retry(now)
+	q.revise(now)
+	if q.contents != nil && q.excess {
+		q.overflow(now)
+	}
 	q.reap(now)
 	q.deliver(now)
 	q.rest(now)
 }
 
+// atOnce is an instant that has passed.
+const atOnce hook.Instant = 1
+
 // Next returns when Tick wants to be called, 0 for never.
 func (q *Queue) Next() hook.Instant {
-	if q.closed {
+	if q.waste != nil {
+		return atOnce
+	}
+	if q.closed || q.stopped != nil {
 		return 0
+	}
+	if q.contents != nil && (q.excess || q.revision != nil) {
+		return atOnce
 	}
 	next := q.nextDeadline()
 	for _, t := range [...]hook.Instant{q.lease, q.trim, q.retryAt()} {
@@ -249,9 +275,10 @@ func (q *Queue) close() {
 	q.closed = true
 	if q.contents != nil {
 		q.count.Deleted += uint64(q.ready + q.unacked + q.waiting())
-		q.noteDeleted()
-		q.clear()
-		q.unacked, q.discarded = 0, nil
+		q.leaveAll()
+	}
+	if e := q.stopped; e != nil && q.contents != nil {
+		q.count.Deleted += uint64(e.ready + e.unacked + e.discarded)
 	}
 	for _, c := range q.consumers.removeAll() {
 		c.removed = true
@@ -272,91 +299,6 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 	messages = q.ready
 	q.close()
 	return messages, nil
-}
-
-// Purge drops every ready message and returns how many there were.
-func (q *Queue) Purge(now hook.Instant) int {
-	n := q.ready
-	if n+q.waiting() == 0 {
-		return 0
-	}
-	q.count.Purged += uint64(n)
-	if q.unacked+q.waiting() == 0 && q.cfg.Record == nil {
-		q.clear()
-		return n
-	}
-	for l := range q.levels {
-		f := &q.levels[l]
-		for f.ready > 0 {
-			seq := f.peek()
-			s := f.at(seq)
-			q.take(f, s, len(q.store.read(*s).body))
-			q.drop(l, f, seq, s)
-		}
-	}
-	dropped := q.purgeDiscards()
-	q.count.Purged += uint64(dropped)
-	q.rest(now)
-	return n
-}
-
-// clear forgets all messages at once.
-func (q *Queue) clear() {
-	for l := range q.levels {
-		q.levels[l].release()
-	}
-	q.store.release()
-	q.heap.Keep(func(deadline.Item) bool { return false })
-	q.ready, q.readyBytes, q.stale = 0, 0, 0
-}
-
-// trimAfterMillis is how long an empty queue keeps the memory of its last
-// messages ready for the next.
-const trimAfterMillis = 5000
-
-// rest arms the return of memory when the queue has become empty.
-func (q *Queue) rest(now hook.Instant) {
-	if q.contents == nil {
-		return
-	}
-	q.store.rest()
-	if q.store.sparse() {
-		q.compact()
-	}
-	if q.ready+q.unacked+q.waiting() > 0 || len(q.store.segments) == 0 {
-		q.trim = 0
-		return
-	}
-	if q.trim == 0 {
-		q.trim = now.AddMillis(trimAfterMillis)
-		return
-	}
-	if now < q.trim {
-		return
-	}
-	q.trim = 0
-	q.store.release()
-	for l := range q.levels {
-		q.levels[l].idle()
-	}
-	q.heap.Keep(func(deadline.Item) bool { return false })
-	q.stale = 0
-}
-
-// compact moves what is left in segments that are mostly gone to new ones.
-func (q *Queue) compact() {
-	last := q.store.last()
-	for l := range q.levels {
-		f := &q.levels[l]
-		for c := range f.chunks {
-			slots := f.chunks[c].slots
-			for i := range slots {
-				if s := &slots[i]; s.state != gone && last-s.segment-1 < 1<<31 && q.store.mostlyGone(s.segment) {
-					*s = q.store.move(*s)
-				}
-			}
-		}
-	}
 }
 
 // level returns the list a message of that priority belongs to.

@@ -4,39 +4,37 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // Journal keeps operations. One journal serves many queues; its methods may be
 // called from any goroutine and do not wait for the disk.
 type Journal interface {
-	// Commit appends operations, all of them or none. c, if there is one, is
-	// told when they are durable. ops is the caller's again afterwards.
-	Commit(ops []byte, c Completer)
+	// Commit appends operations, all of them or none, and changes how much is of
+	// use: what is more counts at once, what is less when the operations are
+	// durable. c, if there is one, is told when they are, or at once what became
+	// of none. ops and live are the caller's again afterwards.
+	Commit(ops []byte, live []Delta, c Completer)
 	// Extent is a part of the journal that operations committed from now on lie
 	// in, or behind. It is never 0.
 	Extent() uint32
-	// Account adds to the bytes that are of use in extents.
-	Account(ds []Delta)
+	// Err returns why nothing can be committed any more, nil as long as it can.
+	Err() error
 }
 
 // Completer is told what became of operations.
-type Completer interface {
-	Durable()
-	// Failed says that nobody knows: they may be there after a restart or not.
-	Failed(err error)
-}
+type Completer = journal.Completer
 
 // Delta is bytes that came to be of use in an extent, or ceased to.
-type Delta struct {
-	Extent uint32
-	Bytes  int64
-}
+type Delta = journal.Delta
 
 // Record is a durable queue's place in a journal.
 type Record struct {
 	Journal Journal
 	ID      uint64 // never given to another queue
+	Shard   uint32 // what people call the journal
 }
 
 // notes is what a turn has to tell the journal.
@@ -44,7 +42,7 @@ type notes struct {
 	ops      []byte
 	settled  []Ref
 	deltas   []Delta
-	enqueued int // messages of the batch at hand that are in ops
+	enqueued int // messages of the batch at hand that were noted
 }
 
 func (n *notes) account(extent uint32, bytes int64) {
@@ -52,7 +50,7 @@ func (n *notes) account(extent uint32, bytes int64) {
 		n.deltas[k-1].Bytes += bytes
 		return
 	}
-	n.deltas = append(n.deltas, Delta{extent, bytes})
+	n.deltas = append(n.deltas, Delta{Extent: extent, Bytes: bytes})
 }
 
 // kept reports whether a message is in the journal.
@@ -88,6 +86,12 @@ func (q *Queue) noteReturned(r Ref, s *slot) {
 	}
 }
 
+func (q *Queue) noteDiscarded(r Ref, s *slot, why hook.Reason) {
+	if q.kept(s) {
+		q.work.notes.ops = appendDiscarded(q.work.notes.ops, q.cfg.Record.ID, r, why)
+	}
+}
+
 // noteRenewed notes a deadline that a message did not have before, or a state
 // that may be new.
 func (q *Queue) noteRenewed(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant) {
@@ -111,61 +115,34 @@ func (q *Queue) setState(f *fifo, seq uint64, s *slot, state int64) {
 	}
 }
 
-// noteDeleted takes the queue's messages out of the account. What deletes the
-// queue is recorded with its declaration.
-func (q *Queue) noteDeleted() {
-	if q.cfg.Record == nil {
-		return
-	}
-	n := &q.work.notes
-	for l := range q.levels {
-		f := &q.levels[l]
-		for c := range f.chunks {
-			k := &f.chunks[c]
-			for i := range k.slots {
-				if s := &k.slots[i]; s.state != gone && q.kept(s) {
-					n.account(k.extents[i], -weight(s))
-				}
-			}
-		}
-	}
-}
-
-// commit hands the journal what the turn noted so far. c is told at once when
-// that is nothing.
+// commit hands the journal what the turn noted so far. c, if not nil, is told when
+// that is durable, and what was committed before.
 func (q *Queue) commit(c Completer) {
 	n := &q.work.notes
-	if q.cfg.Record == nil || len(n.ops)+len(n.settled)+len(n.deltas) == 0 {
-		if c != nil {
-			c.Durable()
-		}
+	if q.cfg.Record == nil || c == nil && len(n.ops)+len(n.settled)+len(n.deltas) == 0 {
 		return
 	}
-	if len(n.settled) > 0 {
-		n.ops = appendSettled(n.ops, q.cfg.Record.ID, n.settled)
-	}
-	q.cfg.Record.Journal.Account(n.deltas)
-	if len(n.ops) > 0 {
-		q.noteHanded()
-		q.cfg.Record.Journal.Commit(n.ops, c)
-	}
+	q.compose()
+	q.cfg.Record.Journal.Commit(n.ops, n.deltas, c)
 	n.reset()
 }
 
-// Note tells the journal what is not worth a commit of its own: before the
-// broker stops, say.
-func (q *Queue) Note() {
-	if q.cfg.Record == nil {
-		return
+// compose completes the operations of what was noted so far.
+func (q *Queue) compose() {
+	n := &q.work.notes
+	if len(n.settled) > 0 {
+		n.ops = appendSettled(n.ops, q.cfg.Record.ID, n.settled)
+		n.settled = n.settled[:0]
 	}
-	q.noteHanded()
-	q.commit(nil)
+	if len(n.ops) > 0 {
+		q.noteHanded()
+	}
 }
 
 // noteHanded notes how far the messages were handed out, so that those who get
 // them again after a restart are told. It is not worth a commit of its own.
 func (q *Queue) noteHanded() {
-	if q.contents == nil {
+	if q.contents == nil || q.cfg.Record == nil {
 		return
 	}
 	for l := range q.levels {
@@ -182,35 +159,32 @@ func (n *notes) reset() {
 	if cap(n.ops) > large {
 		n.ops = nil
 	}
-	n.ops, n.settled, n.deltas, n.enqueued = n.ops[:0], n.settled[:0], n.deltas[:0], 0
+	n.ops, n.settled, n.deltas = n.ops[:0], n.settled[:0], n.deltas[:0]
 }
 
 // finish tells the publisher of a batch what became of it: at once, or when
 // what was noted of it is durable.
 func (q *Queue) finish(b *Batch) {
-	if q.cfg.Record == nil || q.work.notes.enqueued == 0 {
-		q.commit(nil)
-		b.land(nil)
-		return
-	}
-	if r := b.Receipt; r != nil && r.joins(q.cfg.Record.Journal) {
-		q.work.notes.ops = append(q.work.notes.ops, r.ops...)
+	n := &q.work.notes
+	waits := n.enqueued > 0
+	n.enqueued = 0
+	if r := b.Receipt; waits && r != nil && r.joins(q.cfg.Record.Journal) {
+		n.ops = append(n.ops, r.ops...)
+		n.deltas = append(n.deltas, r.deltas...)
 		b.Receipt = nil
-		q.commit(&landing{b, r})
+	}
+	if waits && (b.Source != nil || b.Receipt != nil) {
+		q.commit(b)
 		return
 	}
-	if b.Source == nil && b.Receipt == nil {
-		q.commit(nil) // nobody waits for it
-		b.land(nil)
-		return
-	}
-	q.commit(b)
+	q.commit(nil)
+	b.land(nil)
 }
 
 var _ Completer = (*Batch)(nil)
 
 // Durable is part of [Completer]: the batch is where it was to go.
-func (b *Batch) Durable() { b.land(nil) }
+func (b *Batch) Durable(wlog.Index, int) { b.land(nil) }
 
 // Failed is part of [Completer].
 func (b *Batch) Failed(err error) { b.land(err) }
@@ -269,29 +243,7 @@ func (r *Receipt) landed() {
 	}
 }
 
-func (r *Receipt) commit() { r.journal.Commit(r.ops, &landing{r: r}) }
-
-// landing is a receipt on its way, with the batch it joined if there is one. The
-// messages are of use where they were until it is durable that they left.
-type landing struct {
-	b *Batch
-	r *Receipt
-}
-
-// Durable is part of [Completer].
-func (l *landing) Durable() {
-	l.r.journal.Account(l.r.deltas)
-	if l.b != nil {
-		l.b.land(nil)
-	}
-}
-
-// Failed is part of [Completer].
-func (l *landing) Failed(err error) {
-	if l.b != nil {
-		l.b.land(err)
-	}
-}
+func (r *Receipt) commit() { r.journal.Commit(r.ops, r.deltas, nil) }
 
 // receipt returns what is to be recorded of the picks that are routed, nil when
 // that is nothing.

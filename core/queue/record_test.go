@@ -19,15 +19,20 @@ type entry struct {
 
 var _ Journal = (*memoryJournal)(nil)
 
-func (j *memoryJournal) Commit(ops []byte, c Completer) {
-	if len(j.entries)%10 == 0 {
-		j.extent++
+func (j *memoryJournal) Commit(ops []byte, live []Delta, c Completer) {
+	if len(ops) > 0 {
+		if len(j.entries)%10 == 0 {
+			j.extent++
+		}
+		j.entries = append(j.entries, entry{j.extent, append([]byte(nil), ops...)})
 	}
-	j.entries = append(j.entries, entry{j.extent, append([]byte(nil), ops...)})
+	j.account(live)
 	if c != nil {
-		c.Durable()
+		c.Durable(0, 0)
 	}
 }
+
+func (j *memoryJournal) Err() error { return nil }
 
 func (j *memoryJournal) Extent() uint32 {
 	if j.extent == 0 {
@@ -36,7 +41,7 @@ func (j *memoryJournal) Extent() uint32 {
 	return j.extent
 }
 
-func (j *memoryJournal) Account(ds []Delta) {
+func (j *memoryJournal) account(ds []Delta) {
 	if j.used == nil {
 		j.used = map[uint32]int64{}
 	}

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/deadline"
@@ -33,6 +34,7 @@ type item struct {
 	deadline hook.Instant
 	slot     slot
 	extent   uint32
+	left     hook.Reason // not none: it is a discard
 }
 
 // NewRestorer returns a restorer of held queues, each with its number in the
@@ -86,6 +88,11 @@ func (r *Restorer) apply(kind byte, q *restored, extent uint32, in *reader) erro
 			it.deadline = at
 			q.shell.queue.store.setState(&it.slot, state)
 		})
+	case opPurged:
+		q.purged(in.take(int(in.u32()) * runSize))
+	case opDiscarded:
+		ref, why := Ref(in.u64()), reasonOf(in.u8())
+		q.change(ref, func(it *item) { it.left = why })
 	case opHanded:
 		level, seq := in.u8(), in.u64()
 		if q != nil && int(level) < len(q.handed) {
@@ -127,14 +134,45 @@ func (q *restored) settled(refs []byte) {
 	}
 	in := reader{b: refs}
 	for len(in.b) > 0 {
-		ref := Ref(in.u64())
-		i, ok := q.places[ref]
-		if !ok {
-			continue // its enqueue was trimmed away
+		q.settle(Ref(in.u64()))
+	}
+}
+
+func (q *restored) settle(ref Ref) {
+	i, ok := q.places[ref]
+	if !ok {
+		return // its enqueue was trimmed away
+	}
+	q.free(i)
+	delete(q.places, ref)
+}
+
+// free forgets the item at a place.
+func (q *restored) free(i int32) {
+	q.shell.queue.store.free(q.list[i].slot)
+	q.list[i].extent = 0
+}
+
+func (q *restored) purged(runs []byte) {
+	if q == nil {
+		return
+	}
+	in := reader{b: runs}
+	for len(in.b) > 0 {
+		first, count := Ref(in.u64()), Ref(in.u32())
+		if count > Ref(len(q.places)) {
+			maps.DeleteFunc(q.places, func(r Ref, i int32) bool {
+				if r-first >= count {
+					return false
+				}
+				q.free(i)
+				return true
+			})
+			continue
 		}
-		q.shell.queue.store.free(q.list[i].slot)
-		q.list[i].extent = 0
-		delete(q.places, ref)
+		for n := range count {
+			q.settle(first + n)
+		}
 	}
 }
 
@@ -183,7 +221,7 @@ func (q *restored) fill() {
 			q.shell.queue.levels[l].skipTo(q.next[l])
 		}
 	}
-	q.shell.Config().Record.Journal.Account(n.deltas)
+	q.shell.Config().Record.Journal.Commit(nil, n.deltas, nil)
 }
 
 // put takes a message in at the place it had.
@@ -201,6 +239,12 @@ func (q *Queue) put(it *item, handed []uint64) {
 	q.ready++
 	q.readyBytes += int64(body)
 	q.count.Published++
+	if it.left != hook.ReasonNone {
+		s := f.at(seq)
+		q.take(f, s, body)
+		q.restoreDiscard(ref(l, seq), it.left)
+		return
+	}
 	if it.deadline != 0 && q.hooks.Scan == hook.ScanAnywhere {
 		f.at(seq).flags |= inHeap
 		q.heap.Push(deadline.Item{At: int64(it.deadline), Slot: uint64(ref(l, seq))})
@@ -224,8 +268,9 @@ func (q *Queue) Move(upTo uint32) (more bool) {
 	}
 	for at := &q.moving; at.level < len(q.levels); at.level, at.chunk = at.level+1, 0 {
 		f := &q.levels[at.level]
-		for at.chunk = max(at.chunk, f.first); at.chunk-f.first < uint64(len(f.chunks)); at.chunk++ {
-			if q.moveChunk(moved, at.level, f, int(at.chunk-f.first), upTo) {
+		for c := f.index(at.chunk); c < len(f.chunks); c++ {
+			at.chunk = f.chunks[c].number
+			if q.moveChunk(moved, at.level, f, c, upTo) {
 				return true
 			}
 		}
@@ -262,8 +307,8 @@ func (q *Queue) moveChunk(m *moves, l int, f *fifo, c int, upTo uint32) (enough 
 		if len(m.notes.ops) > maxMoved {
 			return true
 		}
-		seq := (f.first+uint64(c))<<chunkBits + k.place(i)
-		m.old = append(m.old, Delta{k.extents[i], -weight(s)})
+		seq := k.number<<chunkBits + k.place(i)
+		m.old = append(m.old, Delta{Extent: k.extents[i], Bytes: -weight(s)})
 		k.extents[i] = m.journal.Extent()
 		m.notes.account(k.extents[i], weight(s))
 		moved := *s
@@ -272,6 +317,9 @@ func (q *Queue) moveChunk(m *moves, l int, f *fifo, c int, upTo uint32) (enough 
 		}
 		r := q.store.read(moved)
 		m.notes.ops = appendEnqueued(m.notes.ops, q.cfg.Record.ID, ref(l, seq), f.deadline(seq), r.enqueued, moved, q.store.peek(moved))
+		if why := q.discarded.why(ref(l, seq)); why != hook.ReasonNone {
+			m.notes.ops = appendDiscarded(m.notes.ops, q.cfg.Record.ID, ref(l, seq), why)
+		}
 	}
 	return false
 }
@@ -280,12 +328,5 @@ func (m *moves) commit() {
 	if len(m.notes.ops) == 0 {
 		return
 	}
-	m.journal.Account(m.notes.deltas)
-	m.journal.Commit(m.notes.ops, m)
+	m.journal.Commit(m.notes.ops, append(m.notes.deltas, m.old...), nil)
 }
-
-// Durable is part of [Completer].
-func (m *moves) Durable() { m.journal.Account(m.old) }
-
-// Failed is part of [Completer]: the old places stay in use.
-func (m *moves) Failed(error) {}

@@ -26,7 +26,17 @@ type Settled struct {
 // Settle carries out what was said about messages. One that is not handed out
 // (any more) is passed over.
 func (q *Queue) Settle(now hook.Instant, kind SettleKind, items []Settled) {
-	picks, late := q.work.picks[:0], q.work.due[:0]
+	leaving, late := q.settle(now, kind, items)
+	q.leave(now, leaving, leavingBy(kind))
+	q.leave(now, late, hook.Verdict{})
+	q.settleDown(now)
+}
+
+// settle is Settle but for what follows: it returns the messages that leave for
+// the reason that kind is, and those that are past their deadline. The slices are
+// valid until the queue does anything else.
+func (q *Queue) settle(now hook.Instant, kind SettleKind, items []Settled) (leaving, late []pick) {
+	leaving, late = q.work.picks[:0], q.work.due[:0]
 	for _, it := range items {
 		f, seq, s := q.find(it.Ref)
 		if s == nil || s.state != out {
@@ -38,17 +48,15 @@ func (q *Queue) Settle(now hook.Instant, kind SettleKind, items []Settled) {
 			q.count.Acked++
 			q.drop(it.Ref.level(), f, seq, s)
 		case kind == Reject || kind == Return && q.exhausted(s):
-			picks = append(picks, pick{seq: seq, level: int32(it.Ref.level())})
+			leaving = append(leaving, pick{seq: seq, level: int32(it.Ref.level())})
 		case q.late(now, f, seq):
 			late = append(late, pick{seq: seq, level: int32(it.Ref.level())})
 		default:
 			q.requeue(now, it.Ref, f, seq, s)
 		}
 	}
-	q.work.picks, q.work.due = picks, late
-	q.leave(now, picks, leavingBy(kind))
-	q.leave(now, late, hook.Verdict{})
-	q.settleDown(now)
+	q.work.picks, q.work.due = leaving, late
+	return leaving, late
 }
 
 // late reports whether a message that comes back is past its deadline in a

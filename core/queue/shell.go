@@ -25,8 +25,10 @@ func NewClock() Clock {
 // Shell is the mailbox of a queue. Anyone may call its methods; whoever finds
 // the queue idle runs it on the spot, anyone else leaves the work for them.
 type Shell struct {
-	clock Clock
-	queue Queue // belongs to whoever set running
+	clock  Clock
+	config atomic.Pointer[Config] // what queue.cfg is, for everybody
+	order  uint64                 // among all queues, by when they were made
+	queue  Queue                  // belongs to whoever set running
 
 	mu      sync.Mutex // guards inbox, running and room
 	inbox   []op
@@ -83,7 +85,8 @@ func NewShell(cfg *Config, c *chain.Chain, host Host, clock Clock) *Shell {
 // NewHeldShell returns a queue that a [Restorer] is to fill. What is asked of it
 // waits, and its lease does not begin, until the Restorer starts it.
 func NewHeldShell(cfg *Config, c *chain.Chain, host Host, clock Clock) *Shell {
-	s := &Shell{clock: clock, running: true}
+	s := &Shell{clock: clock, order: shells.Add(1), running: true}
+	s.config.Store(cfg)
 	s.queue = Queue{cfg: cfg, host: host, shell: s}
 	s.queue.hooks = c.AttachLike((*view)(&s.queue), &cfg.Hooks)
 	return s
@@ -100,7 +103,7 @@ func (s *Shell) start() {
 }
 
 // Config returns the queue's description.
-func (s *Shell) Config() *Config { return s.queue.cfg }
+func (s *Shell) Config() *Config { return s.config.Load() }
 
 // Publish hands the queue a batch, which is the queue's from then on. It waits
 // while the queue has more batches before it than it can see through soon, so it
@@ -266,10 +269,26 @@ func (s *Shell) swap(rest bool) []op {
 // handle carries out one piece of work.
 func (s *Shell) handle(now hook.Instant, o *op) {
 	q := &s.queue
-	if q.closed {
-		o.refuse()
-		return
+	q.heed()
+	if o.kind == opTick {
+		s.armed = 0
+		q.clean()
 	}
+	switch {
+	case q.closed:
+		o.refuse()
+	case q.stopped != nil:
+		q.decline(now, o)
+	default:
+		s.carryOut(now, o)
+	}
+	q.commit(nil)
+	s.compare(o.kind == opPublish)
+}
+
+// carryOut is handle for a queue that is at work.
+func (s *Shell) carryOut(now hook.Instant, o *op) {
+	q := &s.queue
 	switch o.kind {
 	case opPublish:
 		q.Enqueue(now, o.batch)
@@ -277,6 +296,7 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 		q.Settle(now, o.settle, o.settled)
 	case opCall:
 		o.call.fn(q, now)
+		q.commit(nil) // before whoever waits goes on
 		close(o.call.done)
 	case opWake:
 		q.wake(now, o.consumer)
@@ -286,11 +306,8 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 		}
 		q.rest(now)
 	case opTick:
-		s.armed = 0
 		q.Tick(now)
 	}
-	q.commit(nil)
-	s.compare(o.kind == opPublish)
 }
 
 // plentyToDo is how much the consumers of a queue have before them, in bytes of

@@ -147,7 +147,8 @@ func (c *counter) Deliver(cons *Consumer, ds []Delivery) int {
 	return len(ds)
 }
 
-func (c *counter) Cancelled(*Consumer) {}
+func (c *counter) Cancelled(*Consumer)              {}
+func (c *counter) Stopped(*Consumer, *StoppedError) {}
 
 func TestManyAtOnceLoseNothing(t *testing.T) {
 	s, _ := live(t, ttlHooks(hook.ScanAnywhere, nil))

@@ -16,7 +16,7 @@ import (
 const (
 	minSlabBits = 14 // 16 KiB; below, the Go heap serves
 	maxSlabBits = 20 // 1 MiB; beyond, a region of its own
-	regionSize  = 8 << 20
+	regionSize  = 4 << 20
 	reserve     = 16 << 20 // bytes of free slabs a class keeps resident
 )
 
@@ -27,6 +27,9 @@ type slabClass struct {
 	warm   [][]byte // free and resident
 	cold   [][]byte // free and given back to the system
 	region []byte   // not yet handed out
+	next   []byte   // the region after it, resident; nil = there is none yet
+	making bool     // next is being made
+	grown  bool     // there was more than one region
 }
 
 var slabClasses [maxSlabBits - minSlabBits + 1]slabClass
@@ -82,7 +85,7 @@ func (c *slabClass) take(size int) []byte {
 		return b
 	}
 	if len(c.region) == 0 {
-		c.region = mapMemory(regionSize)
+		c.begin()
 	}
 	b := c.region[:size:size]
 	c.region = c.region[size:]
@@ -101,4 +104,51 @@ func (c *slabClass) give(b []byte) {
 	c.mu.Lock()
 	c.cold = append(c.cold, b)
 	c.mu.Unlock()
+}
+
+// begin goes on with another region. A class that needed one before will soon
+// need the next. The caller holds mu.
+func (c *slabClass) begin() {
+	c.region, c.next = c.next, nil
+	if c.region == nil {
+		c.region = mapMemory(regionSize)
+	}
+	if c.grown && !c.making {
+		c.making = true
+		go c.prepare()
+	}
+	c.grown = true
+}
+
+// prepare makes the next region, resident, so that no turn waits for the system
+// to find memory.
+func (c *slabClass) prepare() {
+	b := mapMemory(regionSize)
+	if cost := touchMemory(b); cost > 0 {
+		fresh.Store(int64(cost) / (regionSize / segmentSize))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next, c.making = b, false
+}
+
+// fresh is what memory costs that the system had to find first: nanoseconds of
+// the processor's time for a segment, 0 as long as nobody knows.
+var fresh atomic.Int64
+
+// dear reports whether memory had better not be used where a disk would do that
+// takes a segment in wait nanoseconds. Machines that share their memory with
+// others may need milliseconds to provide a megabyte. What was found out is taken
+// for less and less true, so that it is found out again.
+func dear(wait int64) bool {
+	const (
+		limit = 250_000 // ten times what it costs elsewhere
+		lapse = 1024
+	)
+	cost := fresh.Load()
+	if cost < limit || wait > 2*cost {
+		return false
+	}
+	fresh.Store(cost - cost/lapse)
+	return true
 }

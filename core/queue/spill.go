@@ -3,8 +3,10 @@ package queue
 import (
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Messages beyond a memory budget lie in a file, whole segments of them: those
@@ -12,14 +14,20 @@ import (
 // file is no part of what is durable. It has no name, so that nothing is left of
 // it when the process ends however it ends.
 
-// spillFile is the file and which of its pages are in use.
+// spillFile is the file and which of its pages are in use. Any goroutine may
+// call its methods.
 type spillFile struct {
-	file   *os.File
+	file   *os.File // for a part of a page
+	whole  *os.File // the same one, for whole pages, which the system need not keep a copy of
 	budget int64
+	wait   atomic.Int64 // what writing a page takes lately, in nanoseconds
 
-	mu   sync.Mutex // guards what follows
-	free []int64    // pages given back
-	size int64      // pages in the file
+	mu    sync.Mutex // guards what follows
+	size  int64      // pages in the file
+	free  []int64    // pages given back
+	holes []int64    // pages given back that take no room on the disk
+	tidy  bool       // a goroutine makes holes
+	solid bool       // the file system makes none
 }
 
 // pageSize is the size of a page: that of a segment.
@@ -35,129 +43,175 @@ func SpillTo(dir string, budget int64) error {
 	if err != nil {
 		return err
 	}
+	whole := openDirect(f)
 	if err := os.Remove(f.Name()); err != nil {
 		_ = f.Close()
 		return err
 	}
-	spill.Store(&spillFile{file: f, budget: budget})
+	spill.Store(&spillFile{file: f, whole: whole, budget: budget})
 	return nil
 }
 
-// over reports whether a segment should go to the file.
-func (p *spillFile) over() bool { return p != nil && used.Load() > p.budget }
-
-// write puts a segment on a page. A disk that takes no more is no error: the
-// segment stays in memory.
-func (p *spillFile) write(b []byte) (page int64, ok bool) {
-	page = p.take()
-	if _, err := p.file.WriteAt(b, page*pageSize); err != nil {
-		p.give(page)
-		return 0, false
+// over reports whether a segment should go to the file: because memory is used
+// up, or because it is dearer than the disk.
+func (p *spillFile) over() bool {
+	if p == nil {
+		return false
 	}
-	return page, true
+	n := used.Load()
+	return n > p.budget || n > dearFloor && dear(p.wait.Load())
 }
 
-// read fills b from a place in a page. What cannot be read back is as lost as
-// memory that fails, and nothing can go on without it.
-func (p *spillFile) read(b []byte, page, off int64) {
-	if _, err := p.file.ReadAt(b, page*pageSize+off); err != nil {
+// dearFloor is how much memory is used whatever it costs.
+const dearFloor = 64 << 20
+
+// transfer is the writing or reading of a segment, which goes on beside the
+// queue's turn. buf is a slab; its contents are nobody's to change, or to look at
+// while it is read, until done is closed.
+type transfer struct {
+	buf  []byte
+	page int64
+	done chan struct{}
+	ok   bool // it was written
+}
+
+func (t *transfer) over() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// write begins to put a segment on a page. A disk that takes no more is no
+// error: the segment stays in memory then.
+func (p *spillFile) write(b []byte) *transfer {
+	t := &transfer{buf: b, page: p.take(), done: make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		began := time.Now()
+		_, err := p.whole.WriteAt(b[:pageSize], t.page*pageSize) // with what lies behind the records: it is a whole page
+		if t.ok = err == nil; !t.ok {
+			p.give(t.page)
+			return
+		}
+		was := p.wait.Load()
+		p.wait.Store(was + (int64(time.Since(began))-was)/8)
+	}()
+	return t
+}
+
+// fetch begins to read a page into a slab.
+func (p *spillFile) fetch(page int64) *transfer {
+	t := &transfer{buf: newSlab(pageSize), page: page, done: make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		p.read(p.whole, t.buf, page*pageSize)
+	}()
+	return t
+}
+
+// read fills b. What cannot be read back is as lost as memory that fails, and
+// nothing can go on without it.
+func (p *spillFile) read(f *os.File, b []byte, off int64) {
+	if _, err := f.ReadAt(b, off); err != nil {
 		panic(fmt.Sprintf("curfew: message bodies cannot be read back: %v", err))
 	}
 }
 
+// take returns a page to write to: one that has a place on the disk if possible.
 func (p *spillFile) take() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.free); n > 0 {
-		page := p.free[n-1]
-		p.free = p.free[:n-1]
-		return page
+	for _, list := range [...]*[]int64{&p.free, &p.holes} {
+		if n := len(*list); n > 0 {
+			page := (*list)[n-1]
+			*list = (*list)[:n-1]
+			return page
+		}
 	}
 	p.size++
 	return p.size - 1
 }
 
-// give takes a page back. With the last one the disk gets its room back.
+const (
+	// keepPages is how many pages that are not in use keep their place on the disk
+	// while others are.
+	keepPages = 64 << 20 / pageSize
+	// tidyPages is how many more there must be before they lose it.
+	tidyPages = 16 << 20 / pageSize
+)
+
+// give takes a page back, and sees to it that the disk gets its room back.
 func (p *spillFile) give(page int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free = append(p.free, page)
-	if int64(len(p.free)) == p.size {
-		p.free, p.size = nil, 0
-		_ = p.file.Truncate(0) // room on the disk is all that is at stake
+	if !p.tidy && !p.solid && (len(p.free) > keepPages+tidyPages || p.unused()) {
+		p.tidy = true
+		go p.punch()
+	}
+	if p.solid && p.unused() {
+		p.empty()
 	}
 }
 
-// spillLast moves the segment that was filled last to the file, unless its
-// messages are about to be handed out.
-func (s *store) spillLast() {
-	const few = 2 // segments at the head that are not worth it
-	p := spill.Load()
-	last := len(s.segments) - 1
-	if last < few || !p.over() {
-		return
-	}
-	g := &s.segments[last]
-	if cap(g.buf) != segmentSize {
-		return // a small one, or one record that is larger than a page
-	}
-	page, ok := p.write(g.buf)
-	if !ok {
-		return
-	}
-	g.page, g.filled = page+1, len(g.buf)
-	s.unload(g)
+// unused reports whether no page is in use. The caller holds mu.
+func (p *spillFile) unused() bool { return int64(len(p.free)+len(p.holes)) == p.size }
+
+// empty forgets all pages. The caller holds mu.
+func (p *spillFile) empty() {
+	p.free, p.holes, p.size = nil, nil, 0
+	_ = p.file.Truncate(0) // room on the disk is all that is at stake
 }
 
-// unload gives back the memory of a segment that is in the file.
-func (s *store) unload(g *segment) {
-	s.held -= cap(g.buf)
-	freeSlab(g.buf)
-	g.buf = nil
-}
-
-// load brings a segment back to memory: its messages are next. It stays in the
-// file too, until its messages are gone or change.
-func (s *store) load(n uint32) {
-	g := s.at(n)
-	if g.buf != nil {
-		return
-	}
-	b := newSlab(segmentSize)
-	spill.Load().read(b[:g.filled], g.page-1, 0)
-	g.buf = b[:g.filled]
-	s.held += cap(b)
-	s.loaded = append(s.loaded, n)
-}
-
-// rest gives back the memory of segments that were loaded, but for the latest.
-func (s *store) rest() {
-	for len(s.loaded) > 1 {
-		n := s.loaded[0]
-		s.loaded = s.loaded[1:]
-		if n-s.first < uint32(len(s.segments)) && s.at(n).buf != nil && s.at(n).page != 0 {
-			s.unload(s.at(n))
+// punch makes holes of free pages until few are left. It is a goroutine's:
+// giving room back takes the disk some time.
+func (p *spillFile) punch() {
+	for {
+		run := p.surplus()
+		if len(run) == 0 {
+			return
 		}
+		err := punchHole(p.file, run[0]*pageSize, int64(len(run))*pageSize)
+		p.punched(run, err)
 	}
 }
 
-// peek returns a record's bytes: they alias the segment, or are a copy when that
-// is in the file.
-func (s *store) peek(at slot) []byte {
-	g := s.at(at.segment)
-	if g.buf != nil {
-		return g.buf[at.offset : at.offset+at.length]
+// surplus takes some consecutive pages out of those that are free, or none when
+// there is no more to be done.
+func (p *spillFile) surplus() []int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	keep := keepPages
+	if p.unused() {
+		keep = 0
 	}
-	b := make([]byte, at.length)
-	spill.Load().read(b, g.page-1, int64(at.offset))
-	return b
+	if len(p.free) > keep && !p.solid {
+		slices.Sort(p.free)
+		n := len(p.free) - 1
+		for n > keep && len(p.free)-n < tidyPages && p.free[n-1] == p.free[n]-1 {
+			n--
+		}
+		run := slices.Clone(p.free[n:])
+		p.free = p.free[:n]
+		return run
+	}
+	if p.unused() {
+		p.empty()
+	}
+	p.tidy = false
+	return nil
 }
 
-// keep brings a segment back to memory for good: it changes.
-func (s *store) keep(n uint32) {
-	s.load(n)
-	if g := s.at(n); g.page != 0 {
-		spill.Load().give(g.page - 1)
-		g.page = 0
+func (p *spillFile) punched(run []int64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.solid = true
+		p.free = append(p.free, run...)
+		return
 	}
+	p.holes = append(p.holes, run...)
 }

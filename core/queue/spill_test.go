@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -16,11 +17,22 @@ func spilling(t *testing.T, budget int64) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if p := spill.Load(); p.size != 0 {
-			t.Errorf("%d pages of the spill file are still in use", p.size-int64(len(p.free)))
+		p := spill.Swap(nil)
+		for p.busy() {
+			runtime.Gosched()
 		}
-		_ = spill.Swap(nil).file.Close()
+		if p.size != 0 {
+			t.Errorf("%d pages of the spill file are still in use", p.size-int64(len(p.free)+len(p.holes)))
+		}
+		_, _ = p.file.Close(), p.whole.Close()
 	})
+}
+
+// busy reports whether room is being given back to the disk.
+func (p *spillFile) busy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tidy
 }
 
 func patterned(id uint64, size int) Publish {
@@ -87,5 +99,122 @@ func TestTheModelAgreesWhenEverythingSpills(t *testing.T) {
 			p.play(300)
 			p.q.close()
 		})
+	}
+}
+
+// A few messages that stay do not keep the memory, or the room on the disk, of
+// all that were queued beside them.
+func TestSurvivorsAreMovedTogether(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		budget int64
+	}{{"in memory", 1 << 40}, {"in the file", 1 << 20}} {
+		t.Run(tc.name, func(t *testing.T) {
+			spilling(t, tc.budget)
+			q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
+			const n, every = 60_000, 200
+			for i := range uint64(n) {
+				q.Enqueue(second, batchOf(patterned(i, 1024)))
+			}
+			c := &Consumer{}
+			var settled []Settled
+			for range n {
+				q.Get(second, c, func(d Delivery, _ int) {
+					if idOf(d.Body)%every != 0 {
+						settled = append(settled, Settled{Ref: d.Ref, Consumer: c})
+					}
+				})
+			}
+			q.Settle(second, Ack, settled)
+			for turns := 0; q.Next() != 0; turns++ {
+				if turns > 100 {
+					t.Fatal("it is moved without end")
+				}
+				q.Tick(q.Next())
+			}
+			if s := &q.store; s.held+s.filed > sparseFloor+4*s.live {
+				t.Errorf("%d bytes of messages take %d of memory and %d of the file", s.live, s.held, s.filed)
+			}
+			for i := range uint64(n / every) {
+				q.Settle(second, Requeue, []Settled{{Ref: Ref(i * every), Consumer: c}})
+				q.Get(second, c, func(d Delivery, _ int) {
+					if !bytes.Equal(d.Body, patterned(i*every, 1024).Body) {
+						t.Fatalf("message %d came back as message %d, or changed", i*every, idOf(d.Body))
+					}
+				})
+			}
+			q.close()
+			q.clean()
+		})
+	}
+}
+
+// Pages that are not in use lose their place on the disk, but for some while
+// others are in use.
+func TestTheFileGivesRoomBack(t *testing.T) {
+	spilling(t, 0)
+	p := spill.Load()
+	blocks := func() int64 {
+		for p.busy() {
+			runtime.Gosched()
+		}
+		info, err := p.file.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return onDisk(info)
+	}
+	const n = 3 * keepPages
+	for range n {
+		if _, err := p.file.WriteAt([]byte("x"), p.take()*pageSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := blocks()
+	for i := range int64(n - 1) {
+		p.give(i)
+	}
+	if left := blocks(); !p.solid && left > most*2/5 {
+		t.Errorf("%d bytes are left of %d with one page in use", left, most)
+	}
+	seen := map[int64]bool{n - 1: true}
+	for range n {
+		page := p.take()
+		if seen[page] {
+			t.Fatalf("page %d was given to two", page)
+		}
+		seen[page] = true
+	}
+	for page := range seen {
+		p.give(page)
+	}
+	if left := blocks(); left != 0 || p.size != 0 {
+		t.Errorf("%d bytes are left with no page in use", left)
+	}
+}
+
+func TestMemoryIsDear(t *testing.T) {
+	defer fresh.Store(fresh.Load())
+	for _, tc := range []struct {
+		name       string
+		cost, wait int64 // nanoseconds
+		want       bool
+	}{
+		{"nobody knows", 0, 0, false},
+		{"it is cheap", 50_000, 50_000, false},
+		{"it is dear", 700_000, 150_000, true},
+		{"the disk is slower", 700_000, 2_000_000, false},
+	} {
+		fresh.Store(tc.cost)
+		if got := dear(tc.wait); got != tc.want {
+			t.Errorf("%s: got %t, want %t", tc.name, got, tc.want)
+		}
+	}
+	fresh.Store(700_000)
+	tries := 0
+	for ; dear(0); tries++ {
+	}
+	if tries < 100 || tries > 10_000 {
+		t.Errorf("it is tried again whether memory is dear after %d segments", tries)
 	}
 }

@@ -37,8 +37,9 @@ type segment struct {
 	live  uint32 // records not freed
 	bytes uint32 // their bytes
 
-	page   int64 // where it lies in the spill file, plus one; 0 = it does not
-	filled int   // bytes on that page
+	page   int64     // where it lies in the spill file, plus one; 0 = it does not
+	filled int       // bytes on that page
+	moving *transfer // to the file if it is in memory, else from there; nil = neither
 }
 
 const (
@@ -51,9 +52,12 @@ const (
 type store struct {
 	segments []segment
 	first    uint32   // number of segments[0]
-	held     int      // bytes of all segments
+	held     int      // bytes of all segments in memory
+	filed    int      // bytes of all in the spill file
 	live     int      // bytes of records not freed
 	loaded   []uint32 // segments that were brought back from the spill file
+	leaving  []uint32 // segments that are on their way there, and may be gone since
+	expected uint32   // the last one that was read before it was asked for
 }
 
 func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
@@ -78,6 +82,7 @@ func (s *store) restore(entered hook.Instant, record []byte, flags slotFlags) sl
 	g := s.at(n)
 	off := len(g.buf)
 	g.buf = append(g.buf, record...)
+	s.rest() // there are no turns while queues are restored
 	at := slot{segment: n, offset: uint32(off), length: uint32(len(record)), flags: flags}
 	s.settle(g, entered, at)
 	return at
@@ -109,17 +114,6 @@ func (s *store) drop(g *segment) {
 	s.first += uint32(gone)
 }
 
-// discard gives back a segment's memory and its page.
-func (s *store) discard(g *segment) {
-	if g.buf != nil {
-		s.unload(g)
-	}
-	if g.page != 0 {
-		spill.Load().give(g.page - 1)
-		g.page = 0
-	}
-}
-
 // release gives back everything; no record may be used afterwards.
 func (s *store) release() {
 	for i := range s.segments {
@@ -128,9 +122,9 @@ func (s *store) release() {
 	*s = store{first: s.first + uint32(len(s.segments))}
 }
 
-// sparse reports whether most of the memory belongs to records that are gone:
-// their segments live on for the sake of a few that stay.
-func (s *store) sparse() bool { return s.held > 4*s.live+sparseFloor }
+// sparse reports whether most of the memory, and of the spill file, belongs to
+// records that are gone: their segments live on for the sake of a few that stay.
+func (s *store) sparse() bool { return s.held+s.filed > 4*s.live+sparseFloor }
 
 const sparseFloor = 4 << 20
 
@@ -140,12 +134,16 @@ func (s *store) last() uint32 { return s.first + uint32(len(s.segments)) - 1 }
 // mostlyGone reports whether the records of a segment are worth moving.
 func (s *store) mostlyGone(n uint32) bool {
 	g := s.at(n)
+	if g.page != 0 {
+		return g.bytes < pageSize/2
+	}
 	return int(g.bytes) < cap(g.buf)/2
 }
 
 // move copies a record out of its segment to one that is being filled.
 func (s *store) move(at slot) slot {
-	b, entered := s.peek(at), s.read(at).enqueued
+	b := s.peek(at)
+	entered := s.parse(at, b).enqueued
 	n := s.segmentFor(len(b), s.at(at.segment).began)
 	g := s.at(n)
 	moved := at
@@ -212,9 +210,11 @@ func (s *store) begin(size int, now hook.Instant) {
 }
 
 // read takes the record at a slot apart.
-func (s *store) read(at slot) record {
+func (s *store) read(at slot) record { return s.parse(at, s.peek(at)) }
+
+// parse takes the bytes of the record at a slot apart.
+func (s *store) parse(at slot, b []byte) record {
 	g := s.at(at.segment)
-	b := s.peek(at)
 	var r record
 	if at.flags&hasState != 0 {
 		r.state = int64(binary.LittleEndian.Uint64(b))
@@ -238,6 +238,10 @@ func (s *store) read(at slot) record {
 	return r
 }
 
+// age is how much later than its segment a record began, in milliseconds, rounded
+// up: a deadline that is worked out from it must not be early.
+func age(entered, began hook.Instant) uint32 { return uint32((entered - began + 999_999) / 1e6) }
+
 // setState changes the strategy's bytes of a record, which is copied when it
 // had none so far.
 func (s *store) setState(at *slot, state int64) {
@@ -250,7 +254,8 @@ func (s *store) setState(at *slot, state int64) {
 		return
 	}
 	g := s.at(at.segment)
-	old, entered := s.peek(*at), s.read(*at).enqueued
+	old := s.peek(*at)
+	entered := s.parse(*at, old).enqueued
 	bigger := slot{length: at.length + 8, flags: at.flags | hasState, deliveries: at.deliveries, state: at.state}
 	bigger.segment = s.segmentFor(int(bigger.length), g.began)
 	to := s.at(bigger.segment)
@@ -265,12 +270,12 @@ func (s *store) setState(at *slot, state int64) {
 // settle completes a record of a message that entered at entered, which was
 // copied in.
 func (s *store) settle(to *segment, entered hook.Instant, at slot) {
-	age := to.buf[at.offset:]
+	b := to.buf[at.offset:]
 	if at.flags&hasState != 0 {
-		age = age[8:]
+		b = b[8:]
 	}
 	// segmentFor has begun a segment no later than the record's.
-	binary.LittleEndian.PutUint32(age, uint32((entered-to.began)/1e6))
+	binary.LittleEndian.PutUint32(b, age(entered, to.began))
 	to.live++
 	to.bytes += at.length
 	s.live += int(at.length)
@@ -312,7 +317,7 @@ func appendRecord(b []byte, now, began hook.Instant, m *Publish, state int64, fl
 	if flags&hasState != 0 {
 		b = binary.LittleEndian.AppendUint64(b, uint64(state))
 	}
-	b = binary.LittleEndian.AppendUint32(b, uint32((now-began)/1e6))
+	b = binary.LittleEndian.AppendUint32(b, age(now, began))
 	b = append(b, byte(len(m.Origin.Exchange)))
 	b = append(b, m.Origin.Exchange...)
 	b = append(b, byte(len(m.Origin.Key)))

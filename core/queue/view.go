@@ -33,6 +33,8 @@ type pick struct {
 	consumer *Consumer
 }
 
+func (p pick) ref() Ref { return ref(int(p.level), p.seq) }
+
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // batch returns n cleared messages and verdicts.
@@ -66,10 +68,29 @@ type incoming struct{ ms []Publish }
 
 var _ hook.Source = (*incoming)(nil)
 
-func (s *incoming) Exchange(i int) []byte   { return bytesOf(s.ms[i].Origin.Exchange) }
-func (s *incoming) RoutingKey(i int) []byte { return bytesOf(s.ms[i].Origin.Key) }
+// Part implements [hook.Source].
+func (s *incoming) Part(i int, p hook.Part) []byte {
+	m := &s.ms[i]
+	switch p {
+	case hook.PartExchange:
+		return bytesOf(m.Origin.Exchange)
+	case hook.PartRoutingKey:
+		return bytesOf(m.Origin.Key)
+	case hook.PartBody:
+		return m.Body
+	}
+	return property(m.Props, p)
+}
 
 func (s *incoming) Header(i int, name string) (any, bool) { return header(s.ms[i].Props, name) }
+
+func (s *incoming) HeaderInt(i int, name string) (int64, bool) {
+	return headerInt(s.ms[i].Props, name)
+}
+
+func (s *incoming) HeaderText(i int, name string) ([]byte, bool) {
+	return headerText(s.ms[i].Props, name)
+}
 
 func (s *incoming) Deaths(i int) int { return deaths(s.ms[i].Props, s.ms[i].Flags&Recorded != 0) }
 
@@ -82,10 +103,29 @@ type stored struct {
 
 var _ hook.Source = (*stored)(nil)
 
-func (s *stored) Exchange(i int) []byte   { return s.records[i].exchange }
-func (s *stored) RoutingKey(i int) []byte { return s.records[i].key }
+// Part implements [hook.Source].
+func (s *stored) Part(i int, p hook.Part) []byte {
+	r := &s.records[i]
+	switch p {
+	case hook.PartExchange:
+		return r.exchange
+	case hook.PartRoutingKey:
+		return r.key
+	case hook.PartBody:
+		return r.body
+	}
+	return property(r.props, p)
+}
 
 func (s *stored) Header(i int, name string) (any, bool) { return header(s.records[i].props, name) }
+
+func (s *stored) HeaderInt(i int, name string) (int64, bool) {
+	return headerInt(s.records[i].props, name)
+}
+
+func (s *stored) HeaderText(i int, name string) ([]byte, bool) {
+	return headerText(s.records[i].props, name)
+}
 
 func (s *stored) Deaths(i int) int {
 	p := s.picks[i]
@@ -107,6 +147,53 @@ func header(props []byte, name string) (any, bool) {
 		return nil, false
 	}
 	return v, ok
+}
+
+func headerInt(props []byte, name string) (int64, bool) {
+	f, ok := headers(props).LookupRaw(name)
+	if !ok {
+		return 0, false
+	}
+	if n, ok := f.Int(); ok {
+		return n, true
+	}
+	if x, ok := f.Float(); ok {
+		return hook.WholeFloat(x)
+	}
+	b, _ := f.Text()
+	return hook.WholeText(b)
+}
+
+func headerText(props []byte, name string) ([]byte, bool) {
+	f, ok := headers(props).LookupRaw(name)
+	if !ok {
+		return nil, false
+	}
+	return f.Text()
+}
+
+// property returns a part of a message that is a property.
+func property(props []byte, p hook.Part) []byte {
+	x, err := amqp.ScanProps(props)
+	if err != nil { // the session checked them
+		return nil
+	}
+	var b []byte
+	switch p {
+	case hook.PartMessageID:
+		b, _ = x.MessageID(props)
+	case hook.PartType:
+		b, _ = x.Type(props)
+	case hook.PartAppID:
+		b, _ = x.AppID(props)
+	case hook.PartUserID:
+		b, _ = x.UserID(props)
+	case hook.PartExpiration:
+		b, _ = x.Expiration(props)
+	case hook.PartHeaders:
+		b = x.Headers(props)
+	}
+	return b
 }
 
 // deaths sums the counts of the x-death table, if it is the broker's own.

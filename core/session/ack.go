@@ -42,7 +42,7 @@ func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) erro
 	if multiple {
 		return ch.settleUpTo(kind, tag)
 	}
-	s, ok := ch.takeOne(tag)
+	s, ok := ch.takeOne(kind, tag)
 	if !ok {
 		return unknownTag(tag)
 	}
@@ -56,19 +56,20 @@ func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) erro
 
 func unknownTag(tag uint64) error { return precondition("unknown delivery tag %d", tag) }
 
-func (ch *channel) takeOne(tag uint64) (s queue.Settled, ok bool) {
+func (ch *channel) takeOne(kind queue.SettleKind, tag uint64) (s queue.Settled, ok bool) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s, ok = ch.unacked.take(tag); ok {
 		ch.discharge(s)
+		ch.tally.settled(kind, 1)
 	}
 	return s, ok
 }
 
 func (ch *channel) settleUpTo(kind queue.SettleKind, tag uint64) error {
 	c := ch.conn
-	ts, ok := ch.takeUpTo(tag, c.taken[:0])
+	ts, ok := ch.takeUpTo(kind, tag, c.taken[:0])
 	if !ok {
 		return unknownTag(tag)
 	}
@@ -84,7 +85,7 @@ func (ch *channel) settleUpTo(kind queue.SettleKind, tag uint64) error {
 	return nil
 }
 
-func (ch *channel) takeUpTo(tag uint64, dst []tagged) (ts []tagged, ok bool) {
+func (ch *channel) takeUpTo(kind queue.SettleKind, tag uint64, dst []tagged) (ts []tagged, ok bool) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,6 +97,7 @@ func (ch *channel) takeUpTo(tag uint64, dst []tagged) (ts []tagged, ok bool) {
 	for i := range ts {
 		ch.discharge(ts[i].Settled)
 	}
+	ch.tally.settled(kind, len(ts))
 	return ts, ok
 }
 

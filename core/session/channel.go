@@ -14,8 +14,8 @@ type channel struct {
 	conn *Conn
 	id   uint16
 
-	closing bool // channel.close was sent and close-ok is awaited: everything else is passed over
-	mode    mode
+	closing bool                 // channel.close was sent and close-ok is awaited: everything else is passed over
+	mode    mode                 // written under the lock of the connection's out
 	content content              // the message that is being received
 	facts   facts                // of the last properties that were received
 	route   *route               // of the last message
@@ -27,15 +27,17 @@ type channel struct {
 	counts []uint32 // messages the confirms of which are not tracked yet: the number of queues of each
 	tx     transaction
 
+	sent     sent   // so far
+	shown    shown  // sent, for others, as of the last flush
 	declared string // the name of the queue declared last
-	prefetch uint32 // of the consumers to come
+	prefetch uint32 // of the consumers to come; written under the lock of the connection's out
 	getter   *consumer
 	reply    *replyQueue // where replies to this channel's requests arrive
 	shells   []*queue.Shell
 
 	// What follows is guarded by the lock of the connection's out.
-	closed    bool // no delivery and no confirm may be sent any more; only the reader sets it
-	spoilt    bool // it published what could not be stored
+	closed    bool        // no delivery and no confirm may be sent any more; only the reader sets it
+	spoilt    *amqp.Error // why it is to be closed: nil unless it uses what is stopped
 	consumers map[string]*consumer
 	unacked   unacked
 	confirms  window
@@ -43,6 +45,7 @@ type channel struct {
 	charged   uint32            // how many it has
 	blocked   []*queue.Consumer // stalled by limit
 	marks     []mark            // when deliveries were made, roughly
+	tally     Tally
 }
 
 // mode is what becomes of the messages a channel publishes.
@@ -237,35 +240,28 @@ func (ch *channel) shut() (consumers map[string]*consumer, held []tagged) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	consumers, held = ch.consumers, ch.unacked.takeAll(nil)
+	ch.conn.srv.retire(ch)
 	ch.closed, ch.consumers, ch.blocked, ch.marks = true, nil, nil, nil
 	ch.unacked, ch.confirms = unacked{}, window{}
 	return consumers, held
 }
 
-// tick looks for messages that could not be stored, and for consumers that do not acknowledge.
+// tick looks for queues that are stopped, and for consumers that do not acknowledge.
 func (ch *channel) tick(now hook.Instant) error {
 	if ch.closing {
 		return nil
 	}
-	if ch.isSpoilt() {
-		ch.giveUpStoring()
-		return nil
+	if why := ch.whySpoilt(); why != nil {
+		return why
 	}
 	return ch.checkTimeouts(now)
 }
 
-func (ch *channel) isSpoilt() bool {
+func (ch *channel) whySpoilt() *amqp.Error {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return ch.spoilt
-}
-
-// giveUpStoring closes the channel, although the error's code is one that closes connections.
-func (ch *channel) giveUpStoring() {
-	e := errNotStored()
-	ch.conn.log().Error("channel error", "channel", ch.id, "error", e)
-	ch.fail(e)
 }
 
 // send makes m wait for the writer.

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"errors"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 )
@@ -12,7 +14,7 @@ func (ch *channel) confirmSelect(m *amqp.ConfirmSelect) error {
 	if ch.mode == transactional {
 		return precondition("cannot switch from tx to confirm mode")
 	}
-	ch.mode = confirming
+	ch.setMode(confirming)
 	return ch.answer(m.NoWait, &amqp.ConfirmSelectOK{})
 }
 
@@ -48,29 +50,31 @@ func (ch *channel) Settled(b *queue.Batch) {
 }
 
 // Failed implements [queue.Source]. The messages stay unconfirmed, and the channel ends at the next tick.
-func (ch *channel) Failed(*queue.Batch, error) {
-	if ch.spoil() {
+func (ch *channel) Failed(_ *queue.Batch, err error) { ch.spoil(errNotStored(err)) }
+
+// spoil has the channel closed at the next tick, unless there is a reason for that already.
+func (ch *channel) spoil(why *amqp.Error) {
+	o := &ch.conn.out
+	o.mu.Lock()
+	first := !ch.closed && ch.spoilt == nil
+	if first {
+		ch.spoilt = why
+	}
+	o.mu.Unlock()
+	if first {
 		ch.conn.wake()
 	}
 }
 
-// spoil reports whether the channel was all right so far.
-func (ch *channel) spoil() bool {
-	o := &ch.conn.out
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if ch.closed || ch.spoilt {
-		return false
-	}
-	ch.spoilt = true
-	return true
-}
-
 // errNotStored is what a channel is closed with that published what could not be stored. It is not the connection's end: to
 // other queues it may still publish.
-func errNotStored() *amqp.Error {
-	return amqp.Errorf(amqp.ReplyInternalError, "messages could not be stored, see the broker logfile").
-		In(amqp.ClassBasic, amqp.MethodBasicPublish)
+func errNotStored(err error) *amqp.Error {
+	e := amqp.Errorf(amqp.ReplyInternalError, "messages could not be stored, see the broker logfile")
+	e.Soft = true
+	if why, ok := errors.AsType[*queue.StoppedError](err); ok {
+		e = errStopped(why)
+	}
+	return e.In(amqp.ClassBasic, amqp.MethodBasicPublish)
 }
 
 // window is the messages of a channel that are not confirmed, and those behind the first of them.

@@ -8,6 +8,7 @@ package session
 import (
 	"errors"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
@@ -28,6 +29,7 @@ type Conn struct {
 	phase      phase
 	entered    bool // counted among the open connections
 	user       auth.User
+	seat       *auth.Seat // nil before connection.open
 	vhost      *vhost.VHost
 	caps       capabilities
 	name       string // what the client calls itself, if it does
@@ -35,7 +37,14 @@ type Conn struct {
 	frameMax   int    // negotiated; before that, the most a handshake frame may have
 	heartbeat  uint16 // negotiated, seconds
 
-	channels []*channel // by number; nil where none is open. Grown as they are opened
+	mechanism  string
+	properties amqp.Table            // what the client tells of itself
+	facts      atomic.Pointer[Facts] // nil before connection.open; set once
+	blocked    bool                  // Block was called last, not Unblock; written under out's lock
+
+	evicted atomic.Pointer[string] // why the connection must end; nil = it need not
+
+	channels []*channel // by number; nil where none is open. Grown as they are opened; written under out's lock
 	open     int        // how many of them are not nil
 	last     *channel   // the one the last frame was for
 
@@ -190,8 +199,12 @@ func (c *Conn) failIn(ch *channel, err error) {
 
 // forget takes a channel that is closed on both sides out of the table.
 func (c *Conn) forget(ch *channel) {
-	c.channels[ch.id], c.last = nil, nil
+	c.seat.CloseChannel()
+	c.last = nil
 	c.open--
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.channels[ch.id] = nil
 }
 
 // send makes m wait for the writer.
@@ -211,10 +224,13 @@ func (c *Conn) log() *slog.Logger {
 	return l
 }
 
-// Tick lets channels act on what they were not asked for: on a consumer that does not acknowledge, and on messages that
-// could not be stored.
+// Tick acts on what nobody asked for on the connection: on an eviction, and in channels on a consumer that does not
+// acknowledge, and on messages that could not be stored.
 func (c *Conn) Tick(now hook.Instant) {
 	c.now = now
+	if reason := c.evicted.Load(); reason != nil {
+		c.leaveForced(*reason)
+	}
 	for _, ch := range c.channels {
 		if ch == nil {
 			continue

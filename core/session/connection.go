@@ -97,13 +97,23 @@ func (c *Conn) openChannel(f amqp.Frame) error {
 	if err := c.checkChannelMax(f.Channel); err != nil {
 		return err
 	}
-	if grow := int(f.Channel) + 1 - len(c.channels); grow > 0 {
-		c.channels = append(c.channels, make([]*channel, grow)...)
+	if err := c.seat.OpenChannel(); err != nil {
+		return in(err, class, method)
 	}
-	c.channels[f.Channel] = newChannel(c, f.Channel)
-	c.open++
+	c.addChannel(newChannel(c, f.Channel))
 	c.send(f.Channel, &amqp.ChannelOpenOK{})
 	return nil
+}
+
+func (c *Conn) addChannel(ch *channel) {
+	c.srv.churn.ChannelsOpened.Add(1)
+	c.open++
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	if grow := int(ch.id) + 1 - len(c.channels); grow > 0 {
+		c.channels = append(c.channels, make([]*channel, grow)...)
+	}
+	c.channels[ch.id] = ch
 }
 
 // checkChannelMax refuses numbers over channel-max [AMQP 1.4.2.6, channel-max]. RabbitMQ counts the open channels instead;
@@ -196,8 +206,24 @@ func (c *Conn) Shutdown(now hook.Instant, reason string) {
 	}
 }
 
+// Evict has the connection closed because what it was let in for is gone. The client reads the reason as it is. Any goroutine
+// may call it; it does not wait.
+func (c *Conn) Evict(reason string) {
+	if c.evicted.CompareAndSwap(nil, &reason) {
+		c.wake()
+	}
+}
+
+func (c *Conn) leaveForced(reason string) {
+	if c.phase == running {
+		c.log().Warn("connection closed", "user", c.user.Name, "vhost", c.vhost.Name(), "reason", reason)
+		c.close(amqp.Errorf(amqp.ReplyConnectionForced, "%s", reason))
+	}
+}
+
 // Block tells a client that knows the notice why it is not read from any more.
 func (c *Conn) Block(reason string) {
+	c.setBlocked(true)
 	if c.phase == running && c.caps.blocked {
 		c.send(0, &amqp.ConnectionBlocked{Reason: reason})
 	}
@@ -205,9 +231,16 @@ func (c *Conn) Block(reason string) {
 
 // Unblock tells it that it is read from again.
 func (c *Conn) Unblock() {
+	c.setBlocked(false)
 	if c.phase == running && c.caps.blocked {
 		c.send(0, &amqp.ConnectionUnblocked{})
 	}
+}
+
+func (c *Conn) setBlocked(blocked bool) {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.blocked = blocked
 }
 
 // Release ends the connection's part in the broker when the socket is gone. Feed must not be called any more.
@@ -221,19 +254,25 @@ func (c *Conn) Release(now hook.Instant) {
 // leave gives back what the connection holds in the broker: unacknowledged messages, consumers, exclusive queues. The peer
 // is not told.
 func (c *Conn) leave() {
-	for i, ch := range c.channels {
-		if ch == nil {
-			continue
+	for _, ch := range c.channels {
+		if ch != nil {
+			ch.close()
 		}
-		ch.close()
-		c.channels[i] = nil
 	}
 	c.last, c.open = nil, 0
+	c.dropChannels()
 	if c.entered {
 		c.entered = false
 		c.vhost.Leave(c.id)
+		c.seat.Leave()
 		c.srv.leave()
 	}
+}
+
+func (c *Conn) dropChannels() {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	clear(c.channels)
 }
 
 // Lost is told why the socket can no longer be used, when the connection did not end in good order.

@@ -69,7 +69,7 @@ func (ch *channel) lookUp(tag string) (s *consumer, ok bool) {
 
 func (ch *channel) newConsumer(m *amqp.BasicConsume, shell *queue.Shell) *consumer {
 	s := &consumer{
-		channel: ch, timeout: -1, announced: m.NoWait,
+		channel: ch, timeout: -1, announced: m.NoWait, arguments: m.Arguments,
 		Consumer: queue.Consumer{
 			Tag: m.ConsumerTag, Queue: shell, NoAck: m.NoAck, Exclusive: m.Exclusive, Prefetch: ch.prefetch,
 		},
@@ -155,6 +155,9 @@ func (s *consumer) join() error {
 	name := s.Queue.Config().Name
 	if errors.Is(refused, queue.ErrExclusiveUse) {
 		return ch.exclusiveUse(name)
+	}
+	if why, ok := errors.AsType[*queue.StoppedError](refused); ok {
+		return errStopped(why)
 	}
 	return ch.conn.vhost.NoQueue(name)
 }

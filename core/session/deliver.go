@@ -12,6 +12,7 @@ type consumer struct {
 	queue.Consumer
 	channel   *channel
 	timeout   time.Duration // to acknowledge a delivery; 0 = any time, negative = the broker's default
+	arguments amqp.Table    // as basic.consume gave them
 	announced bool          // consume-ok was sent, or is not wanted; guarded by the lock of the connection's out
 }
 
@@ -78,6 +79,7 @@ func (ch *channel) deliver(s *consumer, d *queue.Delivery) {
 
 // tag gives a delivery its tag and remembers what has to be acknowledged. The caller holds out's lock.
 func (ch *channel) tag(s *consumer, d *queue.Delivery) uint64 {
+	ch.tally.handed(s, d.Redelivered)
 	if s.NoAck {
 		return ch.unacked.skip()
 	}
@@ -85,6 +87,11 @@ func (ch *channel) tag(s *consumer, d *queue.Delivery) uint64 {
 		ch.charged++
 	}
 	return ch.unacked.push(queue.Settled{Ref: d.Ref, Consumer: &s.Consumer})
+}
+
+// Stopped implements [queue.Sink].
+func (s *consumer) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
+	s.channel.spoil(errStopped(why).In(amqp.ClassBasic, amqp.MethodBasicConsume))
 }
 
 // Cancelled implements [queue.Sink].

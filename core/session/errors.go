@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
@@ -13,7 +14,9 @@ func in(err error, class, method uint16) error {
 		return nil
 	}
 	if refused, ok := errors.AsType[*vhost.Error](err); ok {
-		return amqp.Errorf(replyCode(refused.Kind), "%s", refused.Text).In(class, method)
+		e := amqp.Errorf(replyCode(refused.Kind), "%s", refused.Text).In(class, method)
+		e.Soft = refused.Kind == vhost.Stopped
+		return e
 	}
 	if e, ok := errors.AsType[*amqp.Error](err); ok && e.Class == 0 {
 		return e.In(class, method)
@@ -31,10 +34,19 @@ func replyCode(k vhost.Kind) uint16 {
 		return amqp.ReplyResourceLocked
 	case vhost.Precondition:
 		return amqp.ReplyPreconditionFailed
+	case vhost.NotAllowed:
+		return amqp.ReplyNotAllowed
 	case vhost.NotImplemented:
 		return amqp.ReplyNotImplemented
 	}
 	return amqp.ReplyInternalError
+}
+
+// errStopped is the error for what a queue that is stopped was asked. It is not the connection's end: others may be at work.
+func errStopped(why *queue.StoppedError) *amqp.Error {
+	e := amqp.Errorf(amqp.ReplyInternalError, "%s, see the broker logfile", why)
+	e.Soft = true
+	return e
 }
 
 func precondition(layout string, args ...any) error {

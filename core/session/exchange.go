@@ -75,5 +75,9 @@ func (ch *channel) mayBind(b vhost.Binding) error {
 	if err := check(auth.Write, vhost.Sanitise(b.Destination)); err != nil {
 		return err
 	}
-	return c.mayExchange(auth.Read, vhost.Sanitise(b.Source))
+	source := vhost.Sanitise(b.Source)
+	if err := c.mayExchange(auth.Read, source); err != nil {
+		return err
+	}
+	return c.mayTopic(auth.Read, source, b.Key)
 }

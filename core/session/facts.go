@@ -78,11 +78,11 @@ func (ch *channel) learn(props []byte) error {
 
 // checkUserID refuses a user-id that is not the user's own [RabbitMQ: validated-user-id.html].
 func (ch *channel) checkUserID(id []byte, given bool) error {
-	u := ch.conn.user
-	if !given || string(id) == u.Name || u.Has("impersonator") {
+	c := ch.conn
+	if !given || string(id) == c.user.Name || c.srv.Users.HasTag(c.user.Name, "impersonator") {
 		return nil
 	}
-	return precondition("user_id property set to '%s' but authenticated user was '%s'", strings.ToValidUTF8(string(id), "?"), u.Name)
+	return precondition("user_id property set to '%s' but authenticated user was '%s'", strings.ToValidUTF8(string(id), "?"), c.user.Name)
 }
 
 // rewrite changes the properties that are not stored as the publisher sent them: the header BCC is for nobody's eyes, and

@@ -20,10 +20,10 @@ func (brokenDisk) Bulky() bool            { return false }
 func (brokenDisk) Rewrite([]byte)         {}
 func (brokenDisk) Wait() error            { return nil }
 
-func (brokenDisk) Extent() uint32        { return 1 }
-func (brokenDisk) Account([]queue.Delta) {}
+func (brokenDisk) Extent() uint32 { return 1 }
+func (brokenDisk) Err() error     { return nil }
 
-func (brokenDisk) Commit(_ []byte, c queue.Completer) {
+func (brokenDisk) Commit(_ []byte, _ []queue.Delta, c queue.Completer) {
 	if c != nil {
 		c.Failed(errors.New("input/output error"))
 	}
@@ -101,7 +101,7 @@ func TestTransactionNotStored(t *testing.T) {
 // Nor is one whose acknowledgements cannot be stored.
 func TestAcknowledgementNotStored(t *testing.T) {
 	p := newBrokenProbe(t)
-	p.publish(1, published{key: "kept", body: "in memory"})
+	p.publish(1, kept("kept", "in memory"))
 	do[*amqp.TxSelectOK](p, 2, &amqp.TxSelect{})
 	m := do[*amqp.BasicGetOK](p, 2, &amqp.BasicGet{Queue: "kept"})
 	p.content(2)

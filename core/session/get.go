@@ -22,16 +22,29 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 	}
 	s := ch.fetcher(shell, m.NoAck)
 	got := false
+	var halt *queue.StoppedError
 	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
+		halt = q.Stopped()
 		got = q.Get(now, &s.Consumer, func(d queue.Delivery, remaining int) { ch.fetched(s, &d, remaining) })
 	})
 	switch {
 	case gone != nil:
 		return ch.conn.vhost.NoQueue(name)
+	case halt != nil:
+		return errStopped(halt)
 	case !got:
-		ch.send(&amqp.BasicGetEmpty{})
+		ch.sendEmpty()
 	}
 	return nil
+}
+
+func (ch *channel) sendEmpty() {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ch.tally.GetEmpty++
+	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicGetEmpty{})
+	o.kick()
 }
 
 // fetcher is what stands for the consumer of fetched messages. It is never added to the queue.

@@ -2,9 +2,11 @@ package session
 
 import (
 	"errors"
+	"net"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/vhost"
 )
 
 // handshakeFrameMax bounds frames before frame-max is negotiated; client properties and a token as password must fit.
@@ -61,10 +63,11 @@ func (c *Conn) sendRaw(b []byte) {
 // startOK logs the client in.
 func (c *Conn) startOK(m *amqp.ConnectionStartOK) error {
 	c.caps = parseCapabilities(m.ClientProperties)
+	c.mechanism, c.properties = m.Mechanism, m.ClientProperties
 	if name, ok := m.ClientProperties.Lookup("connection_name"); ok {
 		c.name, _ = name.(string)
 	}
-	u, err := c.srv.Users.Login(m.Mechanism, m.Response, c.peer.Loopback || !c.srv.GuestLoopbackOnly)
+	u, err := c.srv.Users.Login(m.Mechanism, m.Response, c.origin())
 	if err != nil {
 		return c.refuseLogin(err)
 	}
@@ -74,6 +77,15 @@ func (c *Conn) startOK(m *amqp.ConnectionStartOK) error {
 		ChannelMax: c.srv.ChannelMax, FrameMax: uint32(c.srv.FrameMax), Heartbeat: c.srv.Heartbeat,
 	})
 	return nil
+}
+
+// origin is where the client comes from.
+func (c *Conn) origin() auth.Origin {
+	host, _, err := net.SplitHostPort(c.peer.Address)
+	if err != nil {
+		host = c.peer.Address
+	}
+	return auth.Origin{Host: host, Loopback: c.peer.Loopback || !c.srv.GuestLoopbackOnly, Now: c.now}
 }
 
 // refuseLogin tells the client no more than it must: the reason is for the log.
@@ -122,6 +134,25 @@ func inMethod(err error, m amqp.Method) error {
 	return e.In(m.ID())
 }
 
+// enter counts the connection among those of the vhost, of the user and of the broker.
+func (c *Conn) enter(v *vhost.VHost) error {
+	if err := v.Enter(c.id, c.user.Name, c.Evict); err != nil {
+		return err
+	}
+	seat, err := c.srv.Users.Enter(c.user, c.Evict)
+	if err != nil {
+		v.Leave(c.id)
+		return err
+	}
+	if !c.srv.enter() {
+		v.Leave(c.id)
+		seat.Leave()
+		return amqp.Errorf(amqp.ReplyNotAllowed, "connection refused: node connection limit (%d) is reached", c.srv.Connections)
+	}
+	c.vhost, c.seat, c.entered, c.phase = v, seat, true, running
+	return nil
+}
+
 // openVHost lets the user into a virtual host.
 func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
 	refuse := func(layout string, args ...any) error {
@@ -134,10 +165,11 @@ func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
 	if err := c.srv.Users.OpenVHost(c.user.Name, m.VirtualHost); err != nil {
 		return inMethod(err, m)
 	}
-	if !c.srv.enter() {
-		return refuse("connection refused: node connection limit (%d) is reached", c.srv.Connections)
+	if err := c.enter(v); err != nil {
+		class, method := m.ID()
+		return in(err, class, method)
 	}
-	c.vhost, c.entered, c.phase = v, true, running
+	c.publishFacts()
 	c.log().Info("connection open", "user", c.user.Name, "vhost", m.VirtualHost, "tls", c.peer.TLS)
 	c.send(0, &amqp.ConnectionOpenOK{})
 	return nil

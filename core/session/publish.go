@@ -35,6 +35,7 @@ func (ch *channel) complete(body []byte) error {
 		return err
 	}
 	c.published = true
+	ch.sent.published++
 	m := queue.Publish{
 		Origin: origin, Props: ch.content.props, Body: body,
 		Expiration: ch.facts.expiration, Priority: ch.facts.priority, Flags: ch.facts.flags,
@@ -42,8 +43,8 @@ func (ch *channel) complete(body []byte) error {
 	if ch.mode == transactional {
 		return ch.txPublish(&m, shells)
 	}
-	if len(shells) == 0 && ch.content.mandatory {
-		ch.sendBack(&m)
+	if len(shells) == 0 {
+		ch.unroutable(&m)
 	}
 	if ch.mode == confirming {
 		ch.seq++
@@ -67,8 +68,12 @@ func (ch *channel) source() *channel {
 	return nil
 }
 
-// sendBack tells the publisher of a mandatory message that it leads nowhere [AMQP 1.8.3.10].
-func (ch *channel) sendBack(m *queue.Publish) {
+// unroutable tells the publisher of a mandatory message that it leads nowhere [AMQP 1.8.3.10].
+func (ch *channel) unroutable(m *queue.Publish) {
+	ch.sent.unroutable(ch.content.mandatory)
+	if !ch.content.mandatory {
+		return
+	}
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,6 +94,7 @@ func (c *Conn) flush() {
 	unfinished := c.dirty[:0]
 	for _, ch := range c.dirty {
 		ch.track()
+		ch.sent.show(&ch.shown)
 		ch.content.keep(c.block)
 		if ch.dirty = ch.content.stage != awaitMethod; ch.dirty {
 			unfinished = append(unfinished, ch)

@@ -378,7 +378,7 @@ func ownUsers(t *testing.T) func(*Options) {
 
 func (p *probe) grant(permissions auth.Permissions) {
 	p.t.Helper()
-	if err := p.conn.srv.Users.Grant(auth.Guest, "/", permissions); err != nil {
+	if _, err := p.conn.srv.Users.SetPermissions(auth.Grant{User: auth.Guest, VHost: "/", Permissions: permissions}); err != nil {
 		p.t.Fatal(err)
 	}
 }

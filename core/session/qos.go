@@ -11,20 +11,21 @@ func (ch *channel) qos(m *amqp.BasicQos) error {
 	if m.PrefetchSize != 0 {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
 	}
-	if m.Global {
-		ch.limitChannel(uint32(m.PrefetchCount))
-	} else {
-		ch.prefetch = uint32(m.PrefetchCount)
-	}
+	ch.bound(m.Global, uint32(m.PrefetchCount))
 	ch.send(&amqp.BasicQosOK{})
 	ch.conn.wakeBlocked()
 	return nil
 }
 
-func (ch *channel) limitChannel(n uint32) {
+// bound sets the limit of the whole channel, or of each consumer to come.
+func (ch *channel) bound(global bool, n uint32) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !global {
+		ch.prefetch = n
+		return
+	}
 	ch.limit = n
 	ch.unblock()
 }
@@ -43,7 +44,7 @@ func (ch *channel) requeueAll(requeue bool, answer amqp.Method) error {
 	if !requeue {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "requeue=false")
 	}
-	ts, _ := ch.takeUpTo(0, nil)
+	ts, _ := ch.takeUpTo(queue.Requeue, 0, nil)
 	if answer != nil {
 		ch.send(answer)
 	}

@@ -42,7 +42,7 @@ func (ch *channel) find(exchange, key []byte) (*route, error) {
 		if err := ch.conn.mayExchange(auth.Write, r.origin.Exchange); err != nil {
 			return nil, err
 		}
-		r.permissions = v
+		r.permissions, r.resolved = v, false // topics are looked at again
 	}
 	return r, nil
 }
@@ -80,6 +80,9 @@ func (ch *channel) resolve(r *route) (origin *queue.Origin, shells []*queue.Shel
 	r.located, r.resolved = false, false
 	ch.asked = false
 	shells, err = v.Route(r.origin.Exchange, r.origin.Key, ch.headers, nil, r.shells[:0])
+	if err == nil {
+		err = ch.conn.mayTopics(r.origin)
+	}
 	if err != nil {
 		return nil, nil, false, err
 	}
@@ -95,6 +98,9 @@ func (ch *channel) resolveAlone(r *route) (origin *queue.Origin, shells []*queue
 		origin = &queue.Origin{Exchange: r.origin.Exchange, Key: r.origin.Key, CC: f.cc, BCC: f.bcc}
 	}
 	shells, err = c.vhost.Route(origin.Exchange, origin.Key, ch.headers, slices.Concat(f.cc, f.bcc), ch.shells[:0])
+	if err == nil {
+		err = c.mayTopics(origin)
+	}
 	if err != nil {
 		return nil, nil, false, err
 	}

@@ -38,6 +38,8 @@ type Server struct {
 
 	ids     atomic.Uint64
 	open    atomic.Int64 // connections past connection.open
+	churn   Churn
+	closed  tallies      // of channels that are closed
 	pending atomic.Int64 // bytes waiting to be written to clients, or for clients to finish what they began
 }
 
@@ -94,7 +96,11 @@ func (s *Server) enter() bool {
 		s.open.Add(-1)
 		return false
 	}
+	s.churn.ConnectionsOpened.Add(1)
 	return true
 }
 
-func (s *Server) leave() { s.open.Add(-1) }
+func (s *Server) leave() {
+	s.open.Add(-1)
+	s.churn.ConnectionsClosed.Add(1)
+}

@@ -2,13 +2,11 @@ package session
 
 import (
 	"bytes"
+	"errors"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // transaction is what a channel published and settled since the last commit [AMQP 1.9].
@@ -34,7 +32,7 @@ func (ch *channel) txSelect() error {
 	if ch.mode == confirming {
 		return precondition("cannot switch from confirm to tx mode")
 	}
-	ch.mode = transactional
+	ch.setMode(transactional)
 	ch.send(&amqp.TxSelectOK{})
 	return nil
 }
@@ -61,7 +59,10 @@ func (ch *channel) txPublish(m *queue.Publish, shells []*queue.Shell) error {
 		p := pendingPublish{Publish: *m, shells: slices.Clone(shells)}
 		p.Props, p.Body = bytes.Clone(m.Props), bytes.Clone(m.Body)
 		t.messages = append(t.messages, p)
-	} else if ch.content.mandatory {
+		return nil
+	}
+	ch.sent.unroutable(ch.content.mandatory)
+	if ch.content.mandatory {
 		t.returns = appendReturn(t.returns, ch, m)
 	}
 	return nil
@@ -73,8 +74,10 @@ func (t *transaction) settle(kind queue.SettleKind, ts ...tagged) {
 	}
 }
 
-// txCommit carries out the transaction: what was published is stored before anything is settled, and all of it is durable
-// when the client is told. A queue that refuses a message does not undo what others accepted.
+// txCommit carries out the transaction; all of it is durable when the client is told. What belongs to one shard is one entry
+// of its log. What belongs to several is one in each for what was published and then, when that is durable, one in each for
+// what was settled: a crash in between shows both cause and effect, but never neither. A queue that refuses a message does
+// not undo what others accepted.
 func (ch *channel) txCommit() error {
 	if ch.mode != transactional {
 		return errNotTransactional
@@ -82,94 +85,89 @@ func (ch *channel) txCommit() error {
 	t := ch.tx
 	ch.tx = transaction{}
 	ch.conn.sendRaw(t.returns)
-	accepted, stored := t.publish()
+	first, second := t.rounds()
+	refused, err := queue.Transact(first)
 	ch.conn.hoard(-t.size)
-	if !stored {
-		ch.tx = transaction{settles: t.settles} // to be given back
-		ch.giveUpStoring()
-		return nil
+	if err != nil {
+		ch.tx.settles = t.settles // to be given back
+		return errNotCommitted(err)
 	}
-	for _, s := range t.settles {
-		ch.conn.settling.addOne(s.kind, s.Settled)
+	if _, err := queue.Transact(second); err != nil {
+		return errNotCommitted(err)
 	}
-	ch.conn.flush()
-	switch {
-	case !t.settled():
-		ch.giveUpStoring()
-		return nil
-	case !accepted:
+	if refused {
 		return precondition("partial tx completion")
 	}
 	ch.send(&amqp.TxCommitOK{})
 	return nil
 }
 
-// syncer is a journal that can be waited for.
-type syncer interface{ Sync() error }
+func errNotCommitted(err error) error {
+	if errors.Is(err, queue.ErrTooLarge) {
+		return precondition("%v", err)
+	}
+	return errNotStored(err)
+}
 
-// settled waits until what the transaction settled in durable queues is durable. It reports whether it is.
-func (t *transaction) settled() bool {
+// rounds divides the transaction into what is carried out first, and what after that.
+func (t *transaction) rounds() (first, second []queue.Part) {
 	var shells places[*queue.Shell]
-	var journals places[syncer]
+	var parts []queue.Part
+	part := func(s *queue.Shell) *queue.Part {
+		i, added := shells.find(s)
+		if added {
+			parts = append(parts, queue.Part{Shell: s})
+		}
+		return &parts[i]
+	}
+	for i := range t.messages {
+		for _, s := range t.messages[i].shells {
+			p := part(s)
+			if p.Batch == nil {
+				p.Batch = queue.NewBatch()
+			}
+			p.Batch.Messages = append(p.Batch.Messages, t.messages[i].Publish)
+		}
+	}
 	for i := range t.settles {
-		shell := t.settles[i].Consumer.Queue
-		if _, added := shells.find(shell); !added || shell.Config().Record == nil {
+		s := &t.settles[i]
+		addTo(part(s.Consumer.Queue), s)
+	}
+	return divide(parts)
+}
+
+// addTo adds a settlement to those of its queue.
+func addTo(p *queue.Part, s *pendingSettle) {
+	i := slices.IndexFunc(p.Settlements, func(o queue.Settlement) bool { return o.Kind == s.kind })
+	if i < 0 {
+		i = len(p.Settlements)
+		p.Settlements = append(p.Settlements, queue.Settlement{Kind: s.kind})
+	}
+	p.Settlements[i].Items = append(p.Settlements[i].Items, s.Settled)
+}
+
+// divide puts what is published first, and what is settled in the same shard if there is only one. Elsewhere it must not
+// be settled before that is durable.
+func divide(parts []queue.Part) (first, second []queue.Part) {
+	shards := map[queue.Journal]struct{}{}
+	for i := range parts {
+		if r := parts[i].Shell.Config().Record; r != nil {
+			shards[r.Journal] = struct{}{}
+		}
+	}
+	for _, p := range parts {
+		if len(shards) == 1 && p.Shell.Config().Record != nil {
+			first = append(first, p)
 			continue
 		}
-		// When it returns the queue has seen to what was settled; an error means that it is gone, and everything with it.
-		_ = shell.Do(func(*queue.Queue, hook.Instant) {})
-		if j, ok := shell.Config().Record.Journal.(syncer); ok {
-			journals.find(j)
+		if p.Batch != nil {
+			first = append(first, queue.Part{Shell: p.Shell, Batch: p.Batch})
+		}
+		if len(p.Settlements) > 0 {
+			second = append(second, queue.Part{Shell: p.Shell, Settlements: p.Settlements})
 		}
 	}
-	for _, j := range journals.keys {
-		if j.Sync() != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// publish sends the messages to their queues and waits until all have answered. It reports whether they took everything,
-// and whether all of that is stored as it should be.
-func (t *transaction) publish() (accepted, stored bool) {
-	var box outbox
-	for i := range t.messages {
-		box.to(t.messages[i].shells, nil, &t.messages[i].Publish, &memory{})
-	}
-	var r receipt
-	for _, b := range box.batches {
-		b.Source = &r
-	}
-	r.open.Add(len(box.batches))
-	box.flush()
-	r.open.Wait()
-	return !r.refused.Load(), !r.failed.Load()
-}
-
-// receipt waits for queues to take batches in.
-type receipt struct {
-	open    sync.WaitGroup
-	refused atomic.Bool
-	failed  atomic.Bool
-}
-
-var _ queue.Source = (*receipt)(nil)
-
-// Settled implements [queue.Source].
-func (r *receipt) Settled(b *queue.Batch) {
-	for i := range b.Messages {
-		if b.Messages[i].Flags&queue.Refused != 0 {
-			r.refused.Store(true)
-		}
-	}
-	r.open.Done()
-}
-
-// Failed implements [queue.Source].
-func (r *receipt) Failed(*queue.Batch, error) {
-	r.failed.Store(true)
-	r.open.Done()
+	return first, second
 }
 
 // txRollback forgets the messages; what was settled is unsettled again [AMQP 1.9.2.5].

@@ -213,6 +213,9 @@ func (u *unacked) highest() uint64 {
 	return 0
 }
 
+// count is how many deliveries are unsettled.
+func (u *unacked) count() int { return u.live + len(u.old) - u.gaps }
+
 // lowest is the lowest tag of an unsettled delivery, 0 if there is none.
 func (u *unacked) lowest() uint64 {
 	for i := range u.old {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -43,11 +44,19 @@ func describe(b *bytes.Buffer, entry []byte) error {
 		}
 		b.WriteString(def.Op)
 		for _, f := range def.Fields()[1:] {
-			fmt.Fprintf(b, " %s=%s", f.Key, inWords(f.Value))
+			b.WriteString(" " + f.Key + "=" + shown(&def, f))
 		}
 		b.WriteByte('\n')
 	}
 	return nil
+}
+
+// shown is a field of a definition in words. Of a password's hash it says how long it is.
+func shown(def *vhost.Definition, f amqp.Field) string {
+	if secret, ok := f.Value.([]byte); ok && auth.Defines(def.Op) && auth.Secret(f.Key) {
+		return fmt.Sprintf("(%d bytes)", len(secret))
+	}
+	return inWords(f.Value)
 }
 
 // inWords is a value of a table, with its type where that does not show.

@@ -31,6 +31,10 @@ func TestDescribe(t *testing.T) {
 			"definition", definition,
 			`  queue.declare vhost="/" arguments={"s": "text", "b": true, "n": -1:byte, "v": void, "x": 0102:binary, "a": [1:unsignedshort, {}]}` + "\n",
 		},
+		{
+			"password", amqp.AppendTable(nil, amqp.Table{{Key: "op", Value: "user.set"}, {Key: "name", Value: "u"}, {Key: "password", Value: []byte("secret")}}),
+			`  user.set name="u" password=(6 bytes)` + "\n",
+		},
 		{"cut definition", definition[:8], "  NOT UNDERSTOOD: definition: "},
 		{"no operation", []byte{99, 1, 0, 0, 0, 0, 0, 0, 0}, "  NOT UNDERSTOOD: malformed queue operations: kind 99\n"},
 	} {

@@ -4,16 +4,18 @@ import (
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// keeper writes the definitions of one vhost to the shard of definitions. It is a [journal.Completer] for all it commits.
+// keeper writes the definitions of one vhost, of the users or of the global parameters to the shard of definitions. It is a [journal.Completer] for all it commits.
 type keeper struct {
-	store *Store
-	vhost string
+	store   *Store
+	vhost   string // "" = none
+	numbers bool   // what is rewritten says which numbers were given to queues
 
 	mu      sync.Mutex // guards what follows
 	settled *sync.Cond // signalled when durable or err changed
@@ -42,6 +44,14 @@ func (t *tally) add(extent uint32, bytes int64) {
 	t.uses = append(t.uses, journal.Delta{Extent: extent, Bytes: bytes})
 }
 
+// recall adds what was found in the log, forgetting everything before it if that is void.
+func (t *tally) recall(extent uint32, bytes int, anew bool) {
+	if anew {
+		t.reset()
+	}
+	t.add(extent, int64(bytes))
+}
+
 // reset forgets everything, and returns what is to be said of it to the journal.
 func (t *tally) reset() (gone []journal.Delta) {
 	gone = t.uses
@@ -55,13 +65,14 @@ func (t *tally) reset() (gone []journal.Delta) {
 func (t *tally) bulky() bool { return t.bytes > worthwhile && t.bytes > 4*t.least }
 
 func newKeeper(s *Store, vhost string) *keeper {
-	k := &keeper{store: s, vhost: vhost}
+	k := &keeper{store: s, vhost: vhost, numbers: true}
 	k.settled = sync.NewCond(&k.mu)
 	return k
 }
 
 var (
 	_ vhost.Keeper      = (*keeper)(nil)
+	_ auth.Keeper       = (*keeper)(nil)
 	_ journal.Completer = (*keeper)(nil)
 )
 
@@ -83,12 +94,14 @@ func (k *keeper) Write(defs []byte) {
 func (k *keeper) Bulky() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.tally.bulky()
+	return k.tally.bulky() || k.tally.stale(k.store.stale.Load())
 }
 
 // Rewrite implements [vhost.Keeper].
 func (k *keeper) Rewrite(defs []byte) {
-	defs = amqp.AppendTable(defs, numbersDefinition(k.vhost, k.store.numbers.Load()))
+	if k.numbers {
+		defs = amqp.AppendTable(defs, numbersDefinition(k.vhost, k.store.numbers.Load()))
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	meta := k.store.meta
@@ -98,6 +111,13 @@ func (k *keeper) Rewrite(defs []byte) {
 	k.tally.least = use.Bytes
 	k.written++
 	meta.Commit(defs, append(live, use), k)
+}
+
+// release lets the log forget what was written.
+func (k *keeper) release() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.store.meta.Commit(nil, k.tally.reset(), nil)
 }
 
 // Wait implements [vhost.Keeper].

@@ -131,6 +131,26 @@ func send(s *queue.Shell, bodies ...string) outcome {
 	return o
 }
 
+// memory publishes a message that is not persistent.
+func (k *kept) memory(s *queue.Shell, body string) outcome {
+	k.t.Helper()
+	o := make(outcome, 1)
+	b := queue.NewBatch()
+	b.Messages = append(b.Messages, queue.Publish{Origin: &queue.Origin{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Seq: 1})
+	b.Source = o
+	s.Publish(b)
+	return o
+}
+
+// server is a consumer that is told when its queue stops.
+type server struct{ stopped chan error }
+
+func (*server) Deliver(_ *queue.Consumer, ds []queue.Delivery) int { return len(ds) }
+func (*server) Cancelled(*queue.Consumer)                          {}
+func (s *server) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
+	s.stopped <- why
+}
+
 // put publishes a persistent message and waits until it is confirmed.
 func (k *kept) put(s *queue.Shell, bodies ...string) {
 	k.t.Helper()

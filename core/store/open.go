@@ -2,11 +2,13 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -15,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// DefaultVHost is the vhost that there always is.
+// DefaultVHost is the vhost that a new data directory has.
 const DefaultVHost = "/"
 
 // Open recovers what the logs hold. The end of ctx ends it, with an error.
@@ -23,8 +25,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		log: o.Log, spread: uint64(o.Shards),
 		alarms: alarms{log: o.Log, full: map[uint32]lack{}},
-		vhosts: map[string]*vhost.VHost{},
+		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log},
+		vhosts: vhosts{all: map[string]tenant{}},
 	}
+	s.keeper = newKeeper(s, "")
+	s.users = auth.New(auth.Options{Hashing: o.Hashing, Keeper: s.keeper, VHost: s.vhosts.has})
+	s.globals = globals{keeper: newKeeper(s, ""), all: map[string]json.RawMessage{}}
+	s.globals.keeper.numbers = false
 	r := &recovery{store: s, options: o, began: o.Clock(), reported: o.Clock(), vhosts: map[string]*recovered{}}
 	var err error
 	s.engine, err = seg.New(o.Dir, seg.Options{
@@ -44,8 +51,8 @@ func (s *Store) abandon(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cancel() // nothing was committed that would be worth waiting for
 	for _, d := range s.shards {
-		if d.journal != nil {
-			_ = d.journal.Close(ctx)
+		if d.Shard != nil {
+			_ = d.Close(ctx)
 		}
 	}
 	if s.meta != nil {
@@ -59,6 +66,8 @@ type recovery struct {
 	store   *Store
 	options Options
 	vhosts  map[string]*recovered
+	people  bool  // users were defined
+	doubt   doubt // of definitions of users
 
 	began, reported hook.Instant
 	entries         int
@@ -83,6 +92,21 @@ func (r *recovery) events() seg.Events {
 type recovered struct {
 	keeper      *keeper
 	definitions *vhost.Definitions
+	doubt       doubt
+}
+
+// doubt is the first definition that made no sense, nil if all did. What a definition builds on may have been given back to
+// the disk with the front of the log: then what replaces all of them follows.
+type doubt struct{ err error }
+
+// note takes in what came of a definition, which may make all those before it void.
+func (d *doubt) note(err error, anew bool) {
+	if anew {
+		d.err = nil
+	}
+	if d.err == nil {
+		d.err = err
+	}
 }
 
 func (r *recovery) run(ctx context.Context) error {
@@ -93,6 +117,9 @@ func (r *recovery) run(ctx context.Context) error {
 		return err
 	}
 	shells, err := r.makeVHosts()
+	if err == nil {
+		err = r.makeUsers()
+	}
 	if err != nil {
 		return errorOf(definitionsShard, err)
 	}
@@ -103,9 +130,10 @@ func (r *recovery) run(ctx context.Context) error {
 		}
 	}
 	for i, d := range r.store.shards { // now that all are there: what dies in one shard may go to another
-		d.journal.Recovered(nil) // the queues have accounted for theirs
+		d.Recovered(nil) // the queues have accounted for theirs
 		restorers[i].Start()
 	}
+	r.store.recovered.Store(true)
 	r.summarise()
 	return nil
 }
@@ -123,7 +151,7 @@ func numbersDefinition(vhost string, last uint64) amqp.Table {
 func (r *recovery) openDefinitions(ctx context.Context) error {
 	s := r.store
 	o := journal.Options{
-		Extent: definitionsExtent,
+		Extent: definitionsExtent, Slack: worthwhile, Reclaim: s.reclaim,
 		OnFull: func(full bool) { s.alarms.set(definitionsShard, waiting, full) },
 		OnFailed: func(err error) {
 			s.alarms.fail(definitionsShard)
@@ -135,10 +163,15 @@ func (r *recovery) openDefinitions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.doubts(); err != nil {
+		return err
+	}
 	var live []journal.Delta
 	for _, v := range r.vhosts {
 		live = append(live, v.keeper.tally.uses...)
 	}
+	live = append(live, s.keeper.tally.uses...)
+	live = append(live, s.globals.keeper.tally.uses...)
 	s.meta.Recovered(live)
 	return nil
 }
@@ -158,21 +191,55 @@ func (r *recovery) define(extent uint32, at wlog.Index, ops []byte) error {
 }
 
 func (r *recovery) apply(extent uint32, def *vhost.Definition) error {
-	v := r.vhost(def.VHost)
-	if def.Resets() {
-		v.keeper.tally.reset()
-	}
-	v.keeper.tally.add(extent, int64(def.Size))
-	if def.Op == opNumbers {
-		last, _ := def.Fields().Lookup(fieldLast)
-		n, _ := last.(int64)
-		r.number(uint64(n))
+	s := r.store
+	switch {
+	case def.Op == opNumbers:
+		r.applyNumbers(extent, def)
+		return nil
+	case auth.Defines(def.Op):
+		r.people = true
+		s.keeper.tally.recall(extent, def.Size, auth.Resets(def.Op))
+		r.doubt.note(s.users.Apply(def.Op, def.Fields()), auth.Resets(def.Op))
+		return nil
+	case definesGlobals(def.Op):
+		s.globals.keeper.tally.recall(extent, def.Size, def.Op == opNoGlobals)
+		return s.globals.apply(def.Op, def.Fields())
+	case def.Deletes():
+		delete(r.vhosts, def.VHost)
 		return nil
 	}
+	r.applyInVHost(extent, def)
+	return nil
+}
+
+func (r *recovery) applyInVHost(extent uint32, def *vhost.Definition) {
+	v := r.vhost(def.VHost)
+	v.keeper.tally.recall(extent, def.Size, def.Resets())
 	if id, ok := def.Number(); ok {
 		r.number(id >> shardBits)
 	}
-	return v.definitions.Apply(def)
+	v.doubt.note(v.definitions.Apply(def), def.Resets())
+}
+
+// doubts are the definitions that made no sense.
+func (r *recovery) doubts() error {
+	errs := []error{r.doubt.err}
+	for _, v := range r.vhosts {
+		errs = append(errs, v.doubt.err)
+	}
+	return errors.Join(errs...)
+}
+
+// applyNumbers takes in which numbers were given to queues, which a vhost says, or the users do.
+func (r *recovery) applyNumbers(extent uint32, def *vhost.Definition) {
+	last, _ := def.Fields().Lookup(fieldLast)
+	n, _ := last.(int64)
+	r.number(uint64(n))
+	if v := r.vhosts[def.VHost]; v != nil {
+		v.keeper.tally.add(extent, int64(def.Size))
+	} else if def.VHost == "" {
+		r.store.keeper.tally.add(extent, int64(def.Size))
+	}
 }
 
 // number takes note of a number that was given to a queue.
@@ -183,7 +250,7 @@ func (r *recovery) number(n uint64) {
 func (r *recovery) vhost(name string) *recovered {
 	v := r.vhosts[name]
 	if v == nil {
-		v = &recovered{newKeeper(r.store, name), vhost.NewDefinitions()}
+		v = &recovered{keeper: newKeeper(r.store, name), definitions: vhost.NewDefinitions(r.options.Rules)}
 		r.vhosts[name] = v
 	}
 	return v
@@ -210,13 +277,13 @@ func (r *recovery) makeShards(ctx context.Context) error {
 
 // makeVHosts makes the vhosts and their durable queues, which are empty yet.
 func (r *recovery) makeVHosts() (shells []*queue.Shell, err error) {
-	fresh := r.vhosts[DefaultVHost] == nil
-	r.vhost(DefaultVHost)
+	fresh := len(r.vhosts) == 0 && !r.people
+	if fresh {
+		r.vhost(DefaultVHost)
+	}
 	for name, v := range r.vhosts {
-		made := vhost.New(vhost.Config{
-			Name: name, Chain: r.options.Chain, Clock: r.options.Clock, Log: r.options.Log, Keeper: v.keeper,
-		})
-		r.store.vhosts[name] = made
+		made := r.store.newVHost(name, vhost.Metadata{}, v.keeper)
+		r.store.vhosts.add(made)
 		more, err := made.Restore(v.definitions, r.place)
 		if err != nil {
 			return nil, err
@@ -227,10 +294,21 @@ func (r *recovery) makeVHosts() (shells []*queue.Shell, err error) {
 	r.queues = len(shells)
 	if fresh {
 		k := r.vhosts[DefaultVHost].keeper
-		k.Rewrite(r.store.vhosts[DefaultVHost].Definitions())
+		v, _ := r.store.VHost(DefaultVHost)
+		k.Rewrite(v.Definitions())
 		err = k.Wait()
 	}
 	return shells, err
+}
+
+// makeUsers gives a data directory that never had users those of a new one.
+func (r *recovery) makeUsers() error {
+	s := r.store
+	s.keeper.tally.least = int64(len(s.users.Definitions()))
+	if r.people {
+		return nil
+	}
+	return s.users.Furnish()
 }
 
 // place finds the place of a queue that there was before.
@@ -239,7 +317,7 @@ func (r *recovery) place(id uint64) (*queue.Record, error) {
 	if shard == 0 || shard > uint64(len(r.store.shards)) {
 		return nil, fmt.Errorf("number %d: there is no shard %d", id, shard)
 	}
-	return &queue.Record{Journal: r.store.shards[shard-1], ID: id}, nil
+	return r.store.shards[shard-1].record(id), nil
 }
 
 // openShard fills the shard's queues, which are to be started then.

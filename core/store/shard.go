@@ -7,65 +7,43 @@ import (
 
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // shard is a log that queues keep their messages in.
 type shard struct {
-	number  uint32
-	journal *journal.Shard // nil until it was opened
-	store   *Store
-	upTo    atomic.Uint32 // what is to be moved out of the way
-	moving  atomic.Bool
+	*journal.Shard // nil until it was opened
+
+	number uint32
+	store  *Store
+	upTo   atomic.Uint32 // what is to be moved out of the way
+	moving atomic.Bool
 
 	mu     sync.Mutex // guards what follows
 	low    bool       // the disk has little space left
-	opened bool       // journal is there
+	opened bool       // the journal is there
 }
 
 var _ queue.Journal = (*shard)(nil)
 
-// Commit implements [queue.Journal].
-func (s *shard) Commit(ops []byte, c queue.Completer) {
-	if c == nil {
-		s.journal.Commit(ops, nil, nil)
-		return
-	}
-	s.journal.Commit(ops, nil, completer{c})
+// record is the place of the queue with a number.
+func (s *shard) record(id uint64) *queue.Record {
+	return &queue.Record{Journal: s, ID: id, Shard: s.number}
 }
 
-// completer passes on to a queue what became of operations.
-type completer struct{ queue.Completer }
-
-func (c completer) Durable(wlog.Index, int) { c.Completer.Durable() }
-
-// Extent implements [queue.Journal].
-func (s *shard) Extent() uint32 { return s.journal.Extent() }
-
-// Account implements [queue.Journal].
-func (s *shard) Account(ds []queue.Delta) {
-	if len(ds) == 0 {
-		return
+// Err implements [queue.Journal].
+func (s *shard) Err() error {
+	if err := s.Shard.Err(); err != nil {
+		return errorOf(s.number, err)
 	}
-	live := make([]journal.Delta, len(ds))
-	for i, d := range ds {
-		live[i] = journal.Delta(d)
-	}
-	s.journal.Commit(nil, live, nil)
+	return nil
 }
-
-// Behind returns nil, or, while the log does not keep up, what is closed when it does.
-func (s *shard) Behind() <-chan struct{} { return s.journal.Behind() }
-
-// Sync waits until everything committed so far is durable.
-func (s *shard) Sync() error { return s.journal.Sync() }
 
 // open takes the journal into use.
 func (s *shard) open(j *journal.Shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.journal, s.opened = j, true
+	s.Shard, s.opened = j, true
 	if s.low {
 		j.Low(true)
 	}
@@ -77,7 +55,7 @@ func (s *shard) space(low bool) {
 	defer s.mu.Unlock()
 	s.low = low
 	if s.opened {
-		s.journal.Low(low)
+		s.Low(low)
 	}
 }
 
@@ -106,11 +84,20 @@ func (s *shard) move() {
 	}
 }
 
-// failed is called when the log can no longer be written.
+// failed is called when the log can no longer be written. It does not wait.
 func (s *shard) failed(err error) {
 	s.store.alarms.fail(s.number)
-	s.store.log.Error("a log failed: what is kept in it cannot be changed until the broker is started again",
-		"shard", s.number, "error", err)
+	s.store.log.Error("a log failed: its queues are stopped until the broker is started again", "shard", s.number, "error", err)
+	s.store.running.Go(s.stop)
+}
+
+// stop has the queues take notice, which they else do when there is something to do for them.
+func (s *shard) stop() {
+	queues := 0
+	for _, v := range s.store.VHosts() {
+		queues += v.Stop(s.number)
+	}
+	s.store.log.Error("queues are stopped", "shard", s.number, "queues", queues)
 }
 
 func (s *shard) String() string { return fmt.Sprintf("shard %d", s.number) }

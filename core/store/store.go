@@ -1,7 +1,7 @@
-// Package store is what of a broker survives its restart: the data directory with the logs in it, and the vhosts that are
-// made of them.
+// Package store is what of a broker survives its restart: the data directory with the logs in it, and the vhosts and users
+// that are made of them.
 //
-// Shard 0 holds the definitions of durable exchanges, queues and bindings, the others hold messages: a durable queue has its
+// Shard 0 holds the definitions of vhosts, of what is durable in them, and of users, the others hold messages: a durable queue has its
 // own in one of them. Opening the store replays all of them. From then on vhosts write definitions through their
 // [vhost.Keeper], and queues their messages through their [queue.Journal].
 package store
@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
@@ -21,6 +22,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
+	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -31,8 +33,10 @@ type Options struct {
 	SegmentSize int64 // of the logs' files, bytes; 0 = the engine's default
 	Shards      int   // that new queues are spread over, 1 to [MaxShards]
 	Chain       *chain.Chain
+	Rules       *policies.Rules // that policies follow; nil = the built-in ones
 	Clock       queue.Clock
 	Log         *slog.Logger
+	Hashing     auth.Algorithm // of new passwords; "" = the default
 }
 
 // MaxShards is how many shards of messages there may be: a queue's number has room for theirs in its lowest byte.
@@ -57,8 +61,17 @@ type Store struct {
 	shards  []*shard // by number, less 1
 	spread  uint64   // how many of them new queues are spread over
 	numbers atomic.Uint64
-	vhosts  map[string]*vhost.VHost // does not change
 	running sync.WaitGroup
+
+	stale      atomic.Uint32 // definitions up to this extent are to be written again
+	recovered  atomic.Bool   // there is somebody to do so
+	condensing atomic.Bool
+
+	making  vhost.Config // what vhosts are made with
+	vhosts  vhosts
+	users   *auth.Store
+	keeper  *keeper // of the users
+	globals globals
 }
 
 // place gives a new queue a number, and a shard, which is none that failed if there is a choice.
@@ -66,19 +79,16 @@ func (s *Store) place() *queue.Record {
 	n := s.numbers.Add(1)
 	d := s.shards[n%s.spread]
 	for i := range s.spread {
-		if next := s.shards[(n+i)%s.spread]; next.journal.Err() == nil {
+		if next := s.shards[(n+i)%s.spread]; next.Err() == nil {
 			d = next
 			break
 		}
 	}
-	return &queue.Record{Journal: d, ID: n<<shardBits | uint64(d.number)}
+	return d.record(n<<shardBits | uint64(d.number))
 }
 
-// VHost returns a vhost, and whether it exists.
-func (s *Store) VHost(name string) (*vhost.VHost, bool) {
-	v, ok := s.vhosts[name]
-	return v, ok
-}
+// Users returns the users, whose changes are kept.
+func (s *Store) Users() *auth.Store { return s.users }
 
 // Alarms names what is wrong: "disk" while there is no space left, "shard N" for a log that failed.
 func (s *Store) Alarms() []string { return s.alarms.names() }
@@ -102,7 +112,7 @@ func (s *Store) space(number uint32, low bool) {
 // queuesOf lists the queues that have their messages in a shard.
 func (s *Store) queuesOf(shard *shard) []*queue.Shell {
 	var all []*queue.Shell
-	for _, v := range s.vhosts {
+	for _, v := range s.VHosts() {
 		for _, q := range v.Queues() {
 			if r := q.Config().Record; r != nil && r.Journal == queue.Journal(shard) {
 				all = append(all, q)
@@ -115,32 +125,37 @@ func (s *Store) queuesOf(shard *shard) []*queue.Shell {
 // Close makes everything durable and gives the data directory up. Nobody may use the vhosts any more. What is left when ctx
 // ends is lost.
 func (s *Store) Close(ctx context.Context) error {
-	if d := s.note(); d != (dropped{}) {
-		s.log.Info("dropping what is not durable", "queues", d.queues, "messages", d.messages)
+	if d := s.end(); d != (dropped{}) {
+		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}
 	var errs []error
 	for _, d := range s.shards {
-		errs = append(errs, d.journal.Close(ctx))
+		errs = append(errs, d.Close(ctx))
 	}
 	errs = append(errs, s.meta.Close(ctx))
 	s.running.Wait()
 	return errors.Join(append(errs, s.engine.Close())...)
 }
 
-// dropped is what a restart drops: what was never durable.
-type dropped struct{ queues, messages int }
+// dropped is what was in memory alone: messages, from how many queues, and queues.
+type dropped struct{ messages, from, queues int }
 
-// note lets the queues write what they have not written yet, and counts what will be dropped.
-func (s *Store) note() (d dropped) {
-	for _, v := range s.vhosts {
+// end ends the queues, which write what they have not written yet, and counts what is dropped.
+func (s *Store) end() (d dropped) {
+	for _, v := range s.VHosts() {
 		for _, shell := range v.Queues() {
-			durable := shell.Config().Record != nil
-			_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { // an error means that it is gone
-				q.Note()
-				if stats := q.Stats(); !durable {
-					d.queues, d.messages = d.queues+1, d.messages+stats.Ready+stats.Unacked
-				}
-			})
+			lost := 0
+			gone := shell.Do(func(q *queue.Queue, _ hook.Instant) { lost = q.End() })
+			if gone != nil {
+				continue
+			}
+			d.messages += lost
+			if lost > 0 {
+				d.from++
+			}
+			if shell.Config().Record == nil {
+				d.queues++
+			}
 		}
 	}
 	return d

@@ -33,8 +33,9 @@ func TestReopen(t *testing.T) {
 	d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "passing"})
 	must(t, err)
 	k.put(d.Shell, "x", "y")
+	k.memory(q, "in a durable queue, and not durable")
 	k.close()
-	if got := k.log.find("dropping"); !strings.HasSuffix(got, "queues=1 messages=2") {
+	if got := k.log.find("dropped"); got != `"dropped what does not survive a restart" messages=3 from_queues=2 queues=1` {
 		t.Errorf("logged %q", got)
 	}
 
@@ -49,6 +50,9 @@ func TestReopen(t *testing.T) {
 		t.Error("a queue in memory alone is there")
 	}
 	k.wantMessages("q", "2", "3")
+	if got := k.log.find("dropped"); got != "" {
+		t.Errorf("logged %q", got)
+	}
 	if first, second := q.Config().Record.ID, k.declare("r").Config().Record.ID; second <= first {
 		t.Errorf("queues have the numbers %d and %d", first, second)
 	}
@@ -144,8 +148,8 @@ func TestReclaim(t *testing.T) {
 		k.put(q, body)
 		k.take(q)
 	}
-	must(t, k.shards[0].journal.Sync())
-	if st := k.shards[0].journal.Stats(); st.Bytes < rounds<<20 || st.LogBytes > 70<<20 || st.Reclaims == 0 {
+	must(t, k.shards[0].Sync())
+	if st := k.shards[0].Stats(); st.Bytes < rounds<<20 || st.LogBytes > 70<<20 || st.Reclaims == 0 {
 		t.Errorf("of %d bytes, %d are left after %d reclaims", st.Bytes, st.LogBytes, st.Reclaims)
 	}
 	k.close()
@@ -172,6 +176,11 @@ func TestBrokenShard(t *testing.T) {
 	first, second := k.declare("a"), k.declare("b")
 	k.put(first, "1")
 	k.put(second, "1")
+	serving := &server{stopped: make(chan error, 1)}
+	must(t, first.Do(func(q *queue.Queue, now hook.Instant) {
+		must(t, q.AddConsumer(now, &queue.Consumer{Queue: first, Sink: serving, Prefetch: 1}))
+	}))
+	before := k.v.Generation()
 	bad := first.Config().Record.Journal.(*shard)
 	disk.Inject(func(op crashfs.Op) error {
 		if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, fmt.Sprintf("%05d-", bad.number)) {
@@ -182,6 +191,12 @@ func TestBrokenShard(t *testing.T) {
 	if err := <-send(first, "2"); !errors.Is(err, syscall.EIO) {
 		t.Errorf("got %v, want an input/output error", err)
 	}
+	if err := <-serving.stopped; err.Error() != fmt.Sprintf("queue 'a' in vhost '/' is stopped: %v failed", bad) {
+		t.Errorf("the consumer was told %v", err)
+	}
+	if err := <-k.memory(first, "transient"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a transient message: got %v, want an input/output error", err)
+	}
 	k.put(second, "2")
 	if got, want := fmt.Sprint(k.Alarms()), "["+bad.String()+"]"; got != want {
 		t.Errorf("alarms: got %s, want %s", got, want)
@@ -189,12 +204,58 @@ func TestBrokenShard(t *testing.T) {
 	if got := k.log.find("a log failed"); !strings.Contains(got, fmt.Sprintf("shard=%d", bad.number)) {
 		t.Errorf("logged %q", got)
 	}
+	_, err := k.v.CheckQueue("a", 0, false)
+	var refused *vhost.Error
+	if !errors.As(err, &refused) || refused.Kind != vhost.Stopped || !errors.Is(err, syscall.EIO) {
+		t.Errorf("a look at the queue: got error %v", err)
+	}
+	if _, err := k.v.Route("", "a", nil, nil, nil); !errors.As(err, &refused) || refused.Kind != vhost.Stopped {
+		t.Errorf("a route to the queue: got error %v", err)
+	}
+	if k.v.Generation() == before {
+		t.Error("routes to the queue are good as before")
+	}
 	for _, name := range []string{"c", "d", "e"} {
 		if d := k.declare(name).Config().Record.Journal.(*shard); d == bad {
 			t.Errorf("a new queue is in %v, which is broken", d)
 		}
 	}
+	if n, err := k.v.DeleteQueue("a", 0, false, false); n != 0 || err != nil {
+		t.Errorf("deleted: %d messages, error %v", n, err)
+	}
+	if d := k.declare("a").Config().Record.Journal.(*shard); d == bad {
+		t.Error("declared anew, the queue is in the broken shard again")
+	}
 	k.end()
+}
+
+// When there is no other shard, nothing durable can be declared.
+func TestTheOnlyShardIsBroken(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	q := k.declare("q")
+	k.put(q, "1")
+	disk.Inject(func(op crashfs.Op) error {
+		if op.Kind == crashfs.OpWrite && strings.HasPrefix(op.Name, "00001-") {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if err := <-send(q, "2"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("got %v, want an input/output error", err)
+	}
+	_, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "r", Durable: true})
+	if got := fmt.Sprint(err); got != "queue 'r' in vhost '/' is stopped: shard 1 failed, see the broker logfile" {
+		t.Errorf("got error %s", got)
+	}
+	d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "passing"})
+	must(t, err)
+	k.put(d.Shell, "in memory")
+	disk.Inject(nil)
+	k.end()
+	k = open(t, disk)
+	k.wantMessages("q", "1")
+	k.close()
 }
 
 // When definitions cannot be written any more nothing durable can be declared; what is there goes on.
@@ -271,7 +332,7 @@ func TestNonsense(t *testing.T) {
 			"shard 0: ",
 		},
 		{
-			"operations", func(k *kept) { k.shards[0].journal.Commit([]byte("nonsense"), nil, nil) },
+			"operations", func(k *kept) { k.shards[0].Commit([]byte("nonsense"), nil, nil) },
 			"shard 1: ",
 		},
 	} {

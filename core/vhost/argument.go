@@ -22,8 +22,10 @@ const (
 	argDeliveryLimit = "x-delivery-limit"
 	argNamePrefix    = "x-name-prefix"
 	argDeadLetter    = "x-dead-letter-exchange"
-	argStrategy      = "x-expiry-strategy"
 )
+
+// settingStrategy is the expiry strategy, as policies name it; the argument is the chain's.
+const settingStrategy = "expiry-strategy"
 
 const (
 	maxPriority   = 255

@@ -133,7 +133,7 @@ func (v *VHost) checkOwner(b Binding, owner Owner) error {
 
 func invalidBinding(err error) error {
 	if e, ok := errors.AsType[*amqp.Error](err); ok {
-		return &Error{Precondition, e.Text}
+		return &Error{Kind: Precondition, Text: e.Text}
 	}
 	return err
 }

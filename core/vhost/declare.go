@@ -1,6 +1,9 @@
 package vhost
 
 import (
+	"cmp"
+	"errors"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -13,6 +16,8 @@ type QueueDeclare struct {
 	Exclusive  bool
 	AutoDelete bool
 	Args       amqp.Table
+
+	Restored bool // by somebody who may use reserved names: the queue was declared elsewhere once, maybe without one
 
 	Owner  Owner // who asks
 	NoWait bool  // no answer is wanted: such a declaration is no use of the queue and renews no lease
@@ -30,7 +35,9 @@ type Declared struct {
 
 // DeclareQueue creates a queue, or finds that there is one that is the same.
 func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
+	v.churn.QueuesDeclared.Add(1)
 	d.Durable = d.Durable && !d.Exclusive // an exclusive queue does not outlive its connection
+	v.applyDefaultType(&d)
 	if err := nameQueue(&d); err != nil {
 		return Declared{}, err
 	}
@@ -45,11 +52,11 @@ func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
 			continue // somebody was faster
 		}
 		err := v.equivalentQueue(e, d, args)
-		found, gone := v.stat(e.shell, err == nil && !d.NoWait)
-		if gone {
+		found, halt := v.stat(e.shell, err == nil && !d.NoWait)
+		if errors.Is(halt, queue.ErrGone) {
 			continue
 		}
-		return found, err
+		return found, cmp.Or(err, halt)
 	}
 }
 
@@ -59,42 +66,55 @@ func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (Declared, err
 	if err != nil {
 		return Declared{}, err
 	}
-	found, gone := v.stat(shell, !noWait)
-	if gone {
+	found, err := v.stat(shell, !noWait)
+	if errors.Is(err, queue.ErrGone) {
 		return Declared{}, v.NoQueue(Sanitise(name))
 	}
-	return found, nil
+	return found, err
 }
 
 // stat looks at a queue and, if it is used that way, renews its lease; that of a quorum queue it does not [RabbitMQ:
-// ttl.html#queue-ttl]. A queue that is gone is taken out of the table.
-func (v *VHost) stat(shell *queue.Shell, use bool) (d Declared, gone bool) {
+// ttl.html#queue-ttl]. A queue that is gone, which the error says, is taken out of the table.
+func (v *VHost) stat(shell *queue.Shell, use bool) (d Declared, err error) {
 	d.Shell = shell
 	use = use && shell.Config().Kind != queue.Quorum
-	err := shell.Do(func(q *queue.Queue, now hook.Instant) {
+	var halt *queue.StoppedError
+	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
 		if use {
 			q.Touch(now)
 		}
 		s := q.Stats()
-		d.Messages, d.Consumers = s.Ready, s.Consumers
+		d.Messages, d.Consumers, halt = s.Ready, s.Consumers, q.Stopped()
 	})
-	if err != nil {
+	switch {
+	case gone != nil:
 		v.forget(shell)
+		return d, gone
+	case halt != nil:
+		return d, stopped(halt)
 	}
-	return d, err != nil
+	return d, nil
 }
 
 // nameQueue checks the name or makes one up.
 func nameQueue(d *QueueDeclare) error {
 	d.Name = Sanitise(d.Name)
 	if d.Name != "" {
-		return checkNew("queue", d.Name)
+		return d.checkName()
 	}
 	if t, _ := d.Args.Lookup(argQueueType); t == queue.Quorum || t == typeStream {
 		return refuse(Precondition, "Cannot declare a server-named queue for type rabbit_%s_queue", t)
 	}
 	d.Name = serverName(d.Args)
 	return nil
+}
+
+// checkName refuses a name that the queue cannot have.
+func (d *QueueDeclare) checkName() error {
+	if d.Restored {
+		return checkLength("queue", d.Name)
+	}
+	return checkNew("queue", d.Name)
 }
 
 // equivalentQueue compares a declaration with the queue that exists.
@@ -125,7 +145,8 @@ func (v *VHost) equivalentQueue(e entry, d QueueDeclare, args hook.Args) error {
 	return nil
 }
 
-// createQueue creates a queue that does not exist. Without a queue and without an error somebody was faster.
+// createQueue creates a queue that does not exist. Without a queue and without an error somebody was faster, or changed the
+// policies, and it has to be tried again.
 func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (Declared, error) {
 	p, err := v.profile(d, args)
 	if err != nil {
@@ -143,7 +164,8 @@ func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (Declared, error) {
 		shell, err := v.addDurable(d, p)
 		return Declared{Shell: shell}, err
 	}
-	return Declared{Shell: v.addQueue(d, p)}, nil
+	shell, err := v.addQueue(d, p)
+	return Declared{Shell: shell}, err
 }
 
 // checkProperties refuses what a quorum queue cannot be.
@@ -163,21 +185,25 @@ func (v *VHost) checkProperties(d QueueDeclare, p *profile) error {
 	return nil
 }
 
-// addQueue puts a new queue into the table; nil if the name is taken.
-func (v *VHost) addQueue(d QueueDeclare, p *profile) *queue.Shell {
+// addQueue puts a new queue into the table; nil if the name is taken, or the policies have changed since the profile was
+// made.
+func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Shell, error) {
 	cfg := p.config(d)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.free(d.Name) {
-		return nil
+	if !v.free(d.Name) || p.epoch != v.epoch.Load() {
+		return nil, nil
+	}
+	if err := v.admits(d.Name); err != nil {
+		return nil, err
 	}
 	shell := queue.NewShell(cfg, v.chain, v, v.clock)
 	if d.Exclusive {
 		v.enter(shell, d.Owner)
-		return shell
+		return shell, nil
 	}
 	v.enter(shell, 0)
-	return shell
+	return shell, nil
 }
 
 // enter puts a queue into the table. It came to be under the lock, which the caller holds, so that one whose time is up at
@@ -189,6 +215,7 @@ func (v *VHost) enter(shell *queue.Shell, owner Owner) {
 		v.own(e)
 	}
 	v.queues[shell.Config().Name] = e
+	v.churn.QueuesCreated.Add(1)
 	v.peak = max(v.peak, len(v.queues))
 	if v.missed.Load() {
 		v.changed()

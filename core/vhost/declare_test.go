@@ -234,13 +234,13 @@ func TestRedeclare(t *testing.T) {
 		{"left out", base("x-expires", int64(1_800_000)), base(), "inequivalent arg 'x-expires'" + q + "received none but current is the value '1800000' of type 'long'"},
 		{"strings differ", base("x-dead-letter-exchange", "a"), base("x-dead-letter-exchange", "b"), "inequivalent arg 'x-dead-letter-exchange'" + q + "received 'b' but current is 'a'"},
 		{"booleans differ", base("x-single-active-consumer", true), base("x-single-active-consumer", false), "inequivalent arg 'x-single-active-consumer'" + q + "received 'false' but current is 'true'"},
-		{"a table", base("x-expires", int32(1)), base("x-expires", amqp.Table{}), "inequivalent arg 'x-expires'" + q + "received '[...]' but current is '1'"},
-		{"void", base("x-expires", int32(1)), base("x-expires", nil), "inequivalent arg 'x-expires'" + q + "received 'undefined' but current is '1'"},
+		{"a table", base("x-message-ttl", int32(1)), base("x-message-ttl", amqp.Table{}), "inequivalent arg 'x-message-ttl'" + q + "received '[...]' but current is '1'"},
+		{"void", base("x-message-ttl", int32(1)), base("x-message-ttl", nil), "inequivalent arg 'x-message-ttl'" + q + "received 'undefined' but current is '1'"},
 		{"unknown arguments", base("x-odd", int32(1)), base("x-other", int32(2)), ""},
 		{"arguments of other types", base(), base("x-delivery-limit", int32(2)), ""},
 		{"durable", base(), QueueDeclare{Name: "q"}, "inequivalent arg 'durable'" + q + "received 'false' but current is 'true'"},
 		{"auto-delete", base(), QueueDeclare{Name: "q", Durable: true, AutoDelete: true}, "inequivalent arg 'auto_delete'" + q + "received 'true' but current is 'false'"},
-		{"durable comes before arguments", base("x-expires", int32(5)), QueueDeclare{Name: "q"}, "inequivalent arg 'durable'" + q + "received 'false' but current is 'true'"},
+		{"durable comes before arguments", base("x-message-ttl", int32(5)), QueueDeclare{Name: "q"}, "inequivalent arg 'durable'" + q + "received 'false' but current is 'true'"},
 		{"classic is the default", base(), base("x-queue-type", "classic"), ""},
 		{"and the other way round", base("x-queue-type", "classic"), base(), ""},
 		{"another type", base(), base("x-queue-type", "quorum"), "inequivalent arg 'x-queue-type'" + q + "received the value 'quorum' of type 'longstr' but current is none"},
@@ -292,6 +292,7 @@ type full struct{}
 
 func (full) Deliver(*queue.Consumer, []queue.Delivery) int { return 0 }
 func (full) Cancelled(*queue.Consumer)                     {}
+func (full) Stopped(*queue.Consumer, *queue.StoppedError)  {}
 
 func TestServerNames(t *testing.T) {
 	v, _ := newVHost(t)

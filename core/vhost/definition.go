@@ -17,13 +17,20 @@ import (
 //
 // and the others depend on op:
 //
-//	vhost             nothing more: the vhost exists, with nothing in it but the exchanges that every vhost has
+//	vhost             description, tags, default-queue-type, tracing: the vhost exists, with nothing in it but the exchanges
+//	                  that every vhost has
+//	vhost.describe    the same; what is in the vhost stays
+//	vhost.delete      nothing more: everything in it goes with it
 //	exchange.declare  name, type, auto-delete, internal, arguments
 //	exchange.delete   name; its bindings, in both directions, go with it
 //	queue.declare     name, id, auto-delete, arguments
 //	queue.delete      name; its bindings go with it
 //	bind              source, destination, to-exchange, key, arguments
 //	unbind            the same
+//	policy.set        kind ("policy" or "operator_policy"), name, value: the policy as a JSON object
+//	policy.clear      kind, name
+//	parameter.set     component, name, value: JSON
+//	parameter.clear   component, name
 //
 // Arguments have the types that the client gave them. Whatever goes because something else went has a definition of its own
 // if it is not said here that it goes along.
@@ -35,6 +42,12 @@ const (
 	opDeleteQueue     = "queue.delete"
 	opBind            = "bind"
 	opUnbind          = "unbind"
+	opSetPolicy       = "policy.set"
+	opClearPolicy     = "policy.clear"
+	opDescribe        = "vhost.describe"
+	opDeleteVHost     = "vhost.delete"
+	opSetParameter    = "parameter.set"
+	opClearParameter  = "parameter.clear"
 )
 
 // The fields of definitions.
@@ -51,12 +64,19 @@ const (
 	fieldToExchange  = "to-exchange"
 	fieldKey         = "key"
 	fieldArguments   = "arguments"
+	fieldKind        = "kind"
+	fieldValue       = "value"
+	fieldDescription = "description"
+	fieldTags        = "tags"
+	fieldDefaultType = "default-queue-type"
+	fieldTracing     = "tracing"
+	fieldComponent   = "component"
 )
 
 // Definition is one definition that was read back.
 type Definition struct {
-	Op, VHost string
-	Size      int // bytes it takes
+	Op, VHost string // VHost is empty if there is none in it
+	Size      int    // bytes it takes
 	fields    amqp.Table
 }
 
@@ -72,7 +92,9 @@ func ParseDefinitions(b []byte) iter.Seq2[Definition, error] {
 			b = b[n:]
 			d := Definition{Size: n, fields: t}
 			if d.Op, err = field[string](&d, fieldOp); err == nil {
-				d.VHost, err = field[string](&d, fieldVHost)
+				if _, has := t.Lookup(fieldVHost); has {
+					d.VHost, err = field[string](&d, fieldVHost)
+				}
 			}
 			if !yield(d, err) || err != nil {
 				return
@@ -85,7 +107,10 @@ func ParseDefinitions(b []byte) iter.Seq2[Definition, error] {
 func (d *Definition) Fields() amqp.Table { return d.fields }
 
 // Resets reports whether nothing that was defined for the vhost before counts any more.
-func (d *Definition) Resets() bool { return d.Op == opVHost }
+func (d *Definition) Resets() bool { return d.Op == opVHost || d.Op == opDeleteVHost }
+
+// Deletes reports whether the vhost is not any more.
+func (d *Definition) Deletes() bool { return d.Op == opDeleteVHost }
 
 // Number returns the number that was given to a queue; ok is false if the definition is of something else.
 func (d *Definition) Number() (id uint64, ok bool) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // Keeper keeps what is durable of a vhost. Its methods may be called from any goroutine; only Wait waits for the disk.
@@ -37,7 +38,9 @@ func (v *VHost) note(def amqp.Table) { v.noted = amqp.AppendTable(v.noted, def) 
 // unlock ends a change: what was noted is written, all at once.
 func (v *VHost) unlock() {
 	if len(v.noted) > 0 {
-		v.keeper.Write(v.noted)
+		if !v.gone {
+			v.keeper.Write(v.noted)
+		}
 		v.noted = v.noted[:0]
 	}
 	v.mu.Unlock()
@@ -48,11 +51,9 @@ func (v *VHost) await(durable bool) error {
 	if !durable || v.keeper == nil {
 		return nil
 	}
-	if v.keeper.Bulky() {
-		v.condense()
-	}
+	v.Condense()
 	if err := v.keeper.Wait(); err != nil {
-		return fmt.Errorf("vhost %s: definitions: %w", v.name, err)
+		return v.unkept(err)
 	}
 	return nil
 }
@@ -73,29 +74,35 @@ func (v *VHost) keepsBinding(x *exchange, to destination) bool {
 func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Shell, error) {
 	cfg := p.config(d)
 	cfg.Record = v.keeper.Place()
-	c, ok := v.announce(cfg)
-	if !ok {
-		return nil, nil
+	if err := cfg.Record.Journal.Err(); err != nil {
+		return nil, stopped(&queue.StoppedError{VHost: v.name, Queue: d.Name, Shard: cfg.Record.Shard, Err: err})
 	}
-	err := v.await(true)
+	c, err := v.announce(cfg, p)
+	if c == nil {
+		return nil, err
+	}
+	err = v.await(true)
 	return v.arrive(c, err), err
 }
 
-// announce reserves the name of a queue that is coming. It reports false, but not before that one is there, if the name is
-// taken.
-func (v *VHost) announce(cfg *queue.Config) (c *coming, ok bool) {
+// announce reserves the name of a queue that is coming. It returns nil, but not before that one is there, if the name is
+// taken, and if the policies have changed since the profile was made.
+func (v *VHost) announce(cfg *queue.Config, p *profile) (*coming, error) {
 	v.mu.Lock()
 	defer v.unlock()
-	if !v.free(cfg.Name) {
-		return nil, false
+	if !v.free(cfg.Name) || p.epoch != v.epoch.Load() {
+		return nil, nil
 	}
-	c = &coming{config: cfg, over: make(chan struct{})}
+	if err := v.admits(cfg.Name); err != nil {
+		return nil, err
+	}
+	c := &coming{config: cfg, over: make(chan struct{})}
 	if v.coming == nil {
 		v.coming = map[string]*coming{}
 	}
 	v.coming[cfg.Name] = c
 	v.note(v.defineQueue(cfg))
-	return c, true
+	return c, nil
 }
 
 // arrive puts a queue that was coming into the table, unless it could not be made durable.
@@ -104,10 +111,14 @@ func (v *VHost) arrive(c *coming, err error) *queue.Shell {
 	defer v.unlock()
 	defer close(c.over)
 	delete(v.coming, c.config.Name)
-	if err != nil {
+	if err != nil || v.gone {
 		return nil
 	}
-	shell := queue.NewShell(c.config, v.chain, v, v.clock)
+	cfg := c.config
+	if applied := v.policies.Load().Match(subject(cfg)); applied != cfg.Policies {
+		cfg = reconfigured(cfg, v.newProfile(cfg.Args, applied))
+	}
+	shell := queue.NewShell(cfg, v.chain, v, v.clock)
 	v.enter(shell, 0)
 	return shell
 }
@@ -128,11 +139,14 @@ func (v *VHost) free(name string) bool {
 	return false
 }
 
-// condense writes the definitions of everything there is, in place of all that was written so far.
-func (v *VHost) condense() {
+// Condense writes the definitions of everything there is, in place of all that was written so far, if that is worth it.
+func (v *VHost) Condense() {
+	if v.keeper == nil || !v.keeper.Bulky() {
+		return
+	}
 	v.mu.Lock()
 	defer v.unlock()
-	if v.keeper.Bulky() { // nobody else did it meanwhile
+	if v.keeper.Bulky() && !v.gone { // nobody else did it meanwhile
 		v.keeper.Rewrite(v.definitions())
 	}
 }
@@ -146,7 +160,7 @@ func (v *VHost) Definitions() []byte {
 
 // definitions is Definitions for a caller who holds mu.
 func (v *VHost) definitions() []byte {
-	b := amqp.AppendTable(nil, define(opVHost, v.name))
+	b := amqp.AppendTable(nil, define(opVHost, v.name, v.metadata.fields()...))
 	for _, x := range v.exchanges {
 		if x.Durable && !isPredeclared(x.Name) {
 			b = amqp.AppendTable(b, v.defineExchange(&x.Exchange))
@@ -163,7 +177,7 @@ func (v *VHost) definitions() []byte {
 	for _, x := range v.exchanges {
 		b = v.appendBindings(b, x)
 	}
-	return b
+	return v.appendParameters(v.appendPolicies(b))
 }
 
 func (v *VHost) appendBindings(b []byte, x *exchange) []byte {
@@ -181,10 +195,14 @@ func (v *VHost) appendBindings(b []byte, x *exchange) []byte {
 // Restore makes what definitions say. Nobody else may use the vhost yet. place returns the place a queue has its messages
 // in, by its number. The queues that are made are returned: a [queue.Restorer] is to fill and start them.
 func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Record, error)) ([]*queue.Shell, error) {
+	v.policies.Store(d.policies)
+	v.metadata, v.parameters = d.metadata, d.parameters
+	v.followLimits()
 	for name, x := range d.exchanges {
 		if v.exchanges[name] == nil {
 			v.exchanges[name] = newExchange(x.Exchange)
 		}
+		v.exchanges[name].follow(d.policies)
 	}
 	shells := make([]*queue.Shell, 0, len(d.queues))
 	owners := make(map[uint64]string, len(d.queues)) // of numbers
@@ -208,10 +226,11 @@ func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Record, er
 // restoreQueue makes a queue that was declared before. Its arguments were checked then; a plugin that would not take them
 // any more does not make it go away.
 func (v *VHost) restoreQueue(q definedQueue, r *queue.Record) *queue.Shell {
-	key := encoded(q.args)
+	args := hookArgs(q.args)
+	key := profileKey{encoded(q.args), v.policies.Load().Match(policies.Subject{Name: q.name, Type: queueType(args)})}
 	p := v.recall(key)
 	if p == nil {
-		p = v.newProfile(hookArgs(q.args))
+		p = v.newProfile(args, key.policies)
 		v.remember(key, p)
 	}
 	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})

@@ -42,7 +42,7 @@ func (k *memoryKeeper) Wait() error {
 // read returns what was written.
 func (k *memoryKeeper) read(t *testing.T) *Definitions {
 	t.Helper()
-	d := NewDefinitions()
+	d := NewDefinitions(nil)
 	for def, err := range ParseDefinitions(k.written) {
 		must(t, err)
 		if def.VHost != "/" {
@@ -66,8 +66,11 @@ func (k *memoryKeeper) restart(t *testing.T) *VHost {
 	return v
 }
 
-// Account implements [queue.Journal].
-func (k *memoryKeeper) Account([]queue.Delta) {}
+// Commit implements [queue.Journal].
+func (k *memoryKeeper) Commit([]byte, []queue.Delta, queue.Completer) {}
+
+// Err implements [queue.Journal].
+func (k *memoryKeeper) Err() error { return nil }
 
 // start starts queues that were restored without messages.
 func start(shells []*queue.Shell) {
@@ -224,11 +227,13 @@ func TestQueueComes(t *testing.T) {
 
 // A queue that could not be written down is not there, and may be declared again.
 func TestQueueDoesNotCome(t *testing.T) {
-	k := &memoryKeeper{wait: func() error { return errors.New("input/output error") }}
+	broken := errors.New("input/output error")
+	k := &memoryKeeper{wait: func() error { return broken }}
 	v, _ := newVHostWith(t, k)
 	_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true})
-	if got := fmt.Sprint(err); got != "vhost /: definitions: input/output error" {
-		t.Errorf("got error %q", got)
+	want(t, err, Stopped, "vhost '/': definitions cannot be kept: shard 0 failed, see the broker logfile")
+	if !errors.Is(err, broken) {
+		t.Errorf("got error %#v, want it to say why", err)
 	}
 	_, err = v.Queue("q", 0)
 	want(t, err, NotFound, "no queue 'q' in vhost '/'")
@@ -296,7 +301,7 @@ func TestMalformedDefinitions(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := NewDefinitions()
+			d := NewDefinitions(nil)
 			var got error
 			for def, err := range ParseDefinitions(amqp.AppendTable(nil, tt.def)) {
 				if got = err; err == nil {
@@ -324,7 +329,7 @@ func FuzzDefinitions(f *testing.F) {
 	f.Add(k.written)
 	f.Add(v.Definitions())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := NewDefinitions()
+		d := NewDefinitions(nil)
 		for def, err := range ParseDefinitions(b) {
 			if err != nil || d.Apply(&def) != nil {
 				return

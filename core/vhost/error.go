@@ -12,6 +12,8 @@ const (
 	Locked                         // an exclusive queue of another connection
 	Precondition                   // arguments or state do not allow it
 	NotImplemented                 // meaningful, and not offered
+	NotAllowed                     // a limit is reached, or a connection asks for what is not there for it
+	Stopped                        // what is needed for it cannot be written to the disk any more
 )
 
 // Error is a refused request. Text is what the client reads after the name of the reply code; for what RabbitMQ refuses
@@ -19,9 +21,13 @@ const (
 type Error struct {
 	Kind Kind
 	Text string
+
+	cause error // nil, or what went wrong in the broker
 }
 
 func (e *Error) Error() string { return e.Text }
+
+func (e *Error) Unwrap() error { return e.cause }
 
 func refuse(kind Kind, layout string, args ...any) *Error {
 	return &Error{Kind: kind, Text: fmt.Sprintf(layout, args...)}
@@ -38,12 +44,12 @@ func (v *VHost) exchangeName(name string) string {
 
 // NoQueue is the error for a queue that does not exist, or not any more: what a shell that is gone means to a client.
 func (v *VHost) NoQueue(name string) *Error {
-	return &Error{NotFound, "no " + v.queueName(name)}
+	return &Error{Kind: NotFound, Text: "no " + v.queueName(name)}
 }
 
 // NoExchange is the error for an exchange that does not exist.
 func (v *VHost) NoExchange(name string) *Error {
-	return &Error{NotFound, "no " + v.exchangeName(name)}
+	return &Error{Kind: NotFound, Text: "no " + v.exchangeName(name)}
 }
 
 func (v *VHost) locked(queue string) *Error {
@@ -51,4 +57,4 @@ func (v *VHost) locked(queue string) *Error {
 		"the exclusive property value does not match that of the original declaration.", v.queueName(queue))
 }
 
-var errDefaultExchange = &Error{AccessRefused, "operation not permitted on the default exchange"}
+var errDefaultExchange = &Error{Kind: AccessRefused, Text: "operation not permitted on the default exchange"}

@@ -7,6 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/route"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // Exchange describes an exchange.
@@ -39,6 +40,7 @@ type exchange struct {
 	Exchange
 	alternate string
 	fallsBack bool // there is an alternate
+	policies  policies.Applied
 
 	table   *route.Table[destination] // nil for the default exchange, which every queue is bound to by its name
 	sources []*exchange               // with bindings to this one
@@ -52,8 +54,7 @@ type destination struct {
 
 func newExchange(d Exchange) *exchange {
 	x := &exchange{Exchange: d}
-	alternate, _ := d.Args.Lookup(argAlternate)
-	x.alternate, x.fallsBack = alternate.(string)
+	x.follow(nil)
 	if kind, ok := route.ParseKind(d.Type); ok && d.Name != "" {
 		x.table = route.New[destination](kind)
 	}
@@ -132,6 +133,7 @@ func (v *VHost) addExchange(d Exchange) Exchange {
 		return x.Exchange
 	}
 	x := newExchange(d)
+	x.follow(v.policies.Load())
 	v.exchanges[d.Name] = x
 	if v.keeps(x) {
 		v.note(v.defineExchange(&x.Exchange))

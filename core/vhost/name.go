@@ -29,6 +29,10 @@ func checkNew(what, name string) error {
 	if strings.HasPrefix(name, reservedPrefix) {
 		return refuse(AccessRefused, "%s name '%s' contains reserved prefix 'amq.*'", what, name)
 	}
+	return checkLength(what, name)
+}
+
+func checkLength(what, name string) error {
 	if len(name) > maxName {
 		return refuse(Precondition, "%s name of %d bytes: at most %d are allowed", what, len(name), maxName)
 	}

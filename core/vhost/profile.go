@@ -1,19 +1,25 @@
 package vhost
 
 import (
-	"slices"
-
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// profile is what follows from the arguments of a queue. Queues declared with the same ones share it: there may be a
-// hundred thousand of them.
+// profile is what follows from the arguments of a queue and the policies that apply to it. Queues that are alike in both
+// share it: there may be a hundred thousand of them.
 type profile struct {
 	queue.Profile
-	deadLetterTo string
+	epoch        uint64 // of the vhost, when it was made
+	deadLetterTo string // as the arguments say
 	deadLetters  bool
+}
+
+// profileKey is what queues have in common that share a profile.
+type profileKey struct {
+	args     string // encoded
+	policies policies.Applied
 }
 
 // maxProfiles and maxProfileKey bound what is remembered for queues to come.
@@ -24,7 +30,8 @@ const (
 
 // profile returns the checked arguments of a declaration.
 func (v *VHost) profile(d QueueDeclare, args hook.Args) (*profile, error) {
-	key := encoded(d.Args)
+	epoch := v.epoch.Load()
+	key := profileKey{encoded(d.Args), v.policies.Load().Match(policies.Subject{Name: d.Name, Type: queueType(args)})}
 	if p := v.recall(key); p != nil {
 		return p, nil
 	}
@@ -32,41 +39,50 @@ func (v *VHost) profile(d QueueDeclare, args hook.Args) (*profile, error) {
 		return nil, err
 	}
 	if queueType(args) == typeStream {
-		return nil, refuse(NotImplemented, "%s: queue type 'stream' is not offered, only 'classic' and 'quorum'", v.queueName(d.Name))
+		return nil, v.noStreams(d.Name)
 	}
-	p := v.newProfile(args)
+	p := v.newProfile(args, key.policies)
+	p.epoch = epoch
 	v.remember(key, p)
 	return p, nil
 }
 
+func (v *VHost) noStreams(name string) error {
+	return refuse(NotImplemented, "%s: queue type 'stream' is not offered, only 'classic' and 'quorum'", v.queueName(name))
+}
+
 // recall returns what is remembered for arguments, nil if nothing is.
-func (v *VHost) recall(key string) *profile {
+func (v *VHost) recall(key profileKey) *profile {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.profiles[key]
 }
 
-func (v *VHost) remember(key string, p *profile) {
-	if len(key) > maxProfileKey {
+func (v *VHost) remember(key profileKey, p *profile) {
+	if len(key.args) > maxProfileKey {
 		return
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if p.epoch != v.epoch.Load() {
+		return
+	}
 	if len(v.profiles) >= maxProfiles {
 		clear(v.profiles)
 	}
 	v.profiles[key] = p
 }
 
-// newProfile reads arguments that passed the checks.
-func (v *VHost) newProfile(args hook.Args) *profile {
-	p := &profile{Profile: queue.Profile{VHost: v.name, Args: args, Kind: queueType(args), DeliveryLimit: -1}}
+// newProfile reads arguments that passed the checks, and the policies.
+func (v *VHost) newProfile(args hook.Args, applied policies.Applied) *profile {
+	p := &profile{epoch: v.epoch.Load()}
+	p.Profile = queue.Profile{VHost: v.name, Args: args, Policies: applied, Kind: queueType(args), DeliveryLimit: -1}
 	p.Settings = p.setting
 	if p.Kind == queue.Quorum {
 		p.DeliveryLimit = defaultDeliveryLimit
 	}
-	if limit, ok := args.Lookup(argDeliveryLimit); ok {
-		p.DeliveryLimit, _ = hook.Int(limit)
+	if limit, ok := p.intSetting("delivery-limit"); ok {
+		p.DeliveryLimit = limit
 	}
 	priority, _ := args.Lookup(argMaxPriority)
 	levels, _ := hook.Int(priority)
@@ -75,14 +91,15 @@ func (v *VHost) newProfile(args hook.Args) *profile {
 	p.SingleActive, _ = single.(bool)
 	exchange, _ := args.Lookup(argDeadLetter)
 	p.deadLetterTo, p.deadLetters = exchange.(string)
-	p.Strategy = v.strategy(args)
+	p.Strategy = v.strategy(p)
 	return p
 }
 
-// strategy is the name of the expiry strategy that the arguments choose, or the default.
-func (v *VHost) strategy(args hook.Args) string {
-	chosen, _ := args.Lookup(argStrategy)
-	if name, ok := chosen.(string); ok && slices.Contains(v.chain.Strategies(), name) {
+// strategy is the name of the expiry strategy that policies and arguments choose, or the default. One that was there when
+// it was chosen may be gone.
+func (v *VHost) strategy(p *profile) string {
+	chosen, _ := p.setting(settingStrategy)
+	if name, ok := chosen.(string); ok && v.chain.Offers(name) {
 		return name
 	}
 	return v.chain.DefaultStrategy()
@@ -93,16 +110,6 @@ func (p *profile) config(d QueueDeclare) *queue.Config {
 	return &queue.Config{
 		Profile: &p.Profile, Name: d.Name, Durable: d.Durable, Exclusive: d.Exclusive, AutoDelete: d.AutoDelete,
 	}
-}
-
-// setting is the effective value of a setting, named as policies name it: an argument's name without its "x-".
-func (p *profile) setting(name string) (any, bool) {
-	for i := range p.Args {
-		if a := p.Args[i].Name; len(a) == len(name)+2 && a[:2] == "x-" && a[2:] == name {
-			return p.Args[i].Value, true
-		}
-	}
-	return nil, false
 }
 
 func hookArgs(t amqp.Table) hook.Args {

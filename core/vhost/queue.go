@@ -72,9 +72,18 @@ func (v *VHost) do(name string, owner Owner, fn func(q *queue.Queue, now hook.In
 	if err != nil {
 		return err
 	}
-	if shell.Do(fn) != nil {
+	var halt *queue.StoppedError
+	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
+		if halt = q.Stopped(); halt == nil {
+			fn(q, now)
+		}
+	})
+	switch {
+	case gone != nil:
 		v.forget(shell)
 		return v.NoQueue(Sanitise(name))
+	case halt != nil:
+		return stopped(halt)
 	}
 	return nil
 }
@@ -109,11 +118,12 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	return messages, v.await(e.shell.Config().Record != nil)
 }
 
-// Leave deletes the exclusive queues of a connection, which must not ask for anything any more.
+// Leave ends the stay of a connection, which must not ask for anything any more, and deletes its exclusive queues.
 func (v *VHost) Leave(owner Owner) {
 	v.mu.Lock()
 	shells := v.owned[owner]
 	delete(v.owned, owner)
+	delete(v.clients, owner)
 	v.mu.Unlock()
 	for shell := range shells {
 		// An error means that it is gone already.
@@ -144,6 +154,7 @@ func (v *VHost) forget(s *queue.Shell) {
 		v.note(v.defineName(opDeleteQueue, name))
 	}
 	delete(v.queues, name)
+	v.churn.QueuesDeleted.Add(1)
 	v.shrink()
 	v.changed()
 	if e.more == nil {

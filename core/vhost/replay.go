@@ -1,16 +1,23 @@
 package vhost
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/curfewmq/curfew/core/route"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // Definitions are the durable exchanges, queues and bindings of a vhost, as what was written of them says. They belong to
 // one goroutine.
 type Definitions struct {
+	rules     *policies.Rules
 	exchanges map[string]*definedExchange
 	queues    map[string]definedQueue
+	policies  *policies.Set
+
+	metadata   Metadata
+	parameters map[parameterKey]json.RawMessage
 }
 
 // definedExchange is an exchange and the durable bindings it is the source of.
@@ -25,15 +32,16 @@ type definedEnd struct {
 	exchange bool
 }
 
-// NewDefinitions returns the definitions of a vhost in which nothing was declared.
-func NewDefinitions() *Definitions {
-	d := &Definitions{}
+// NewDefinitions returns the definitions of a vhost in which nothing was declared. Its policies follow the rules.
+func NewDefinitions(rules *policies.Rules) *Definitions {
+	d := &Definitions{rules: rules}
 	d.reset()
 	return d
 }
 
 func (d *Definitions) reset() {
 	d.exchanges, d.queues = map[string]*definedExchange{}, map[string]definedQueue{}
+	d.policies, d.metadata, d.parameters = nil, Metadata{}, map[parameterKey]json.RawMessage{}
 	for _, x := range predeclared {
 		d.add(x)
 	}
@@ -52,10 +60,15 @@ func (d *Definitions) Queues() int { return len(d.queues) }
 
 // Apply takes in the next definition of the vhost.
 func (d *Definitions) Apply(def *Definition) error {
+	if def.VHost == "" {
+		return fmt.Errorf("definition %q: %s %w", def.Op, fieldVHost, errMissing)
+	}
 	switch def.Op {
 	case opVHost:
 		d.reset()
-		return nil
+		return d.describe(def)
+	case opDescribe:
+		return d.describe(def)
 	case opDeclareExchange:
 		return d.declareExchange(def)
 	case opDeleteExchange:
@@ -68,8 +81,17 @@ func (d *Definitions) Apply(def *Definition) error {
 		return d.deleteQueue(def)
 	case opBind, opUnbind:
 		return d.bind(def)
+	case opSetParameter, opClearParameter:
+		return d.parameter(def)
+	case opSetPolicy, opClearPolicy:
+		return d.policy(def)
 	}
 	return fmt.Errorf("definition %q: is unknown", def.Op)
+}
+
+func (d *Definitions) describe(def *Definition) (err error) {
+	d.metadata, err = def.metadata()
+	return err
 }
 
 func (d *Definitions) declareExchange(def *Definition) error {

@@ -29,7 +29,8 @@ func (v *VHost) Route(exchange, key string, headers func() amqp.RawTable, extra 
 	if x.Internal {
 		return dst, refuse(AccessRefused, "cannot publish to internal %s", v.exchangeName(exchange))
 	}
-	return v.queuesOf(x, message{key, extra, headers}, dst), nil
+	dst = v.queuesOf(x, message{key, extra, headers}, dst)
+	return dst, allUsable(dst)
 }
 
 // routeDead is Route for dead letters, which may go through internal exchanges. ok is false if there is no such exchange.

@@ -35,6 +35,12 @@ func (v *VHost) Stats() Stats {
 	return s
 }
 
+// Churn counts queues that came and went since the broker was started.
+type Churn struct{ QueuesDeclared, QueuesCreated, QueuesDeleted atomic.Uint64 }
+
+// Churn returns the vhost's counts, which go on counting.
+func (v *VHost) Churn() *Churn { return &v.churn }
+
 // outcome is what can become of a dead letter.
 type outcome uint8
 

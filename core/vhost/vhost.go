@@ -6,6 +6,7 @@
 package vhost
 
 import (
+	"encoding/json"
 	"log/slog"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -23,10 +25,11 @@ type Owner = uint64
 
 // Config is what a vhost needs of its broker.
 type Config struct {
-	Name  string
-	Chain *chain.Chain
-	Clock queue.Clock
-	Log   *slog.Logger
+	Name     string
+	Metadata Metadata
+	Chain    *chain.Chain
+	Clock    queue.Clock
+	Log      *slog.Logger
 	// Keeper keeps what is durable; nil = nothing is.
 	Keeper Keeper
 }
@@ -47,13 +50,26 @@ type VHost struct {
 	queues    map[string]entry
 	peak      int                                 // the most queues there were since the map was made
 	owned     map[Owner]map[*queue.Shell]struct{} // exclusive queues
-	profiles  map[string]*profile                 // by encoded arguments
-	coming    map[string]*coming                  // durable queues on their way into the table, by name
-	noted     []byte                              // definitions of the change at hand
+	profiles  map[profileKey]*profile
+	coming    map[string]*coming // durable queues on their way into the table, by name
+	gone      bool               // the vhost is deleted
+	noted     []byte             // definitions of the change at hand
+
+	metadata   Metadata
+	parameters map[parameterKey]json.RawMessage
+	limits     Limits // as parameters say
+	clients    map[Owner]func(reason string)
+
+	policies atomic.Pointer[policies.Set] // written with mu held
+	applying sync.Mutex                   // held while policies change, until the queues have taken it on
+
+	// epoch changes, with mu held, whenever what follows from a queue's arguments may have changed: policies or strategies.
+	epoch atomic.Uint64
 
 	generation atomic.Uint64
 	missed     atomic.Bool // a message for a queue that does not exist was routed since generation changed
 
+	churn  Churn
 	deaths tally
 	cycles death.Warnings
 	expiry expiryLog
@@ -65,12 +81,12 @@ var _ queue.Host = (*VHost)(nil)
 func New(c Config) *VHost {
 	log := c.Log.With("vhost", c.Name)
 	v := &VHost{
-		name: c.Name, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper,
+		name: c.Name, metadata: c.Metadata, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper,
 		arguments: slices.Concat(coreArguments, c.Chain.Arguments()),
 		exchanges: map[string]*exchange{},
 		queues:    map[string]entry{},
 		owned:     map[Owner]map[*queue.Shell]struct{}{},
-		profiles:  map[string]*profile{},
+		profiles:  map[profileKey]*profile{},
 		expiry:    expiryLog{log: log, tokens: expiryBurst},
 	}
 	for _, x := range predeclared {

@@ -36,6 +36,7 @@ type conn struct {
 	poked   chan struct{} // capacity 1; wakes a reader that does not read
 	sent    atomic.Uint32 // counts writes
 	written chan struct{} // closed when the writer has ended
+	traffic traffic
 }
 
 // What can be asked of a reader.
@@ -97,6 +98,7 @@ func (c *conn) fill() {
 	now := c.srv.options.Clock()
 	if n > 0 {
 		c.heard = now
+		c.traffic.read(n)
 		c.in.got(n)
 		c.feed(now)
 	}

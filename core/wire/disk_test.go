@@ -77,10 +77,10 @@ func (*slowDisk) Bulky() bool               { return false }
 func (*slowDisk) Rewrite([]byte)            {}
 func (*slowDisk) Wait() error               { return nil }
 func (*slowDisk) Extent() uint32            { return 1 }
-func (*slowDisk) Account([]queue.Delta)     {}
+func (*slowDisk) Err() error                { return nil }
 func (d *slowDisk) Behind() <-chan struct{} { return d.get() }
 
-func (d *slowDisk) Commit(_ []byte, c queue.Completer) {
+func (d *slowDisk) Commit(_ []byte, _ []queue.Delta, c queue.Completer) {
 	over := d.get()
 	go func() {
 		<-over

@@ -39,7 +39,7 @@ type Server struct {
 	log      *slog.Logger
 	sessions *session.Server
 	memory   memory
-	tls      *certificates
+	tls      *Certificates
 
 	listeners []net.Listener
 	running   sync.WaitGroup // every goroutine of the server
@@ -64,7 +64,7 @@ func New(o Options) (*Server, error) {
 		return s, nil
 	}
 	var err error
-	s.tls, err = loadCertificates(o.TLS)
+	s.tls, err = LoadCertificates(o.TLS)
 	return s, err
 }
 
@@ -85,7 +85,7 @@ func (s *Server) usedBytes() int64 { return queue.UsedBytes() + s.sessions.Pendi
 func (s *Server) Start(ctx context.Context) error {
 	err := s.listen(ctx, "listen.amqp", s.options.AMQP, nil)
 	if err == nil && s.tls != nil {
-		err = s.listen(ctx, "listen.amqps", s.options.AMQPS, s.tls.config())
+		err = s.listen(ctx, "listen.amqps", s.options.AMQPS, s.tls.Config())
 	}
 	if err != nil {
 		s.closeListeners()
@@ -126,7 +126,15 @@ func (s *Server) ReloadTLS() error {
 	if s.tls == nil {
 		return nil
 	}
-	return s.tls.reload()
+	return s.tls.Reload()
+}
+
+// CertificateExpires returns when the certificate in use does; zero without TLS.
+func (s *Server) CertificateExpires() time.Time {
+	if s.tls == nil {
+		return time.Time{}
+	}
+	return s.tls.Expires()
 }
 
 // Shutdown turns new clients away and closes the connections with 320 CONNECTION_FORCED. It waits for them to end, and cuts

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 )
 
-// TLS says how to speak AMQP over TLS. Cert, Key and CA are paths of PEM files.
+// TLS says how to listen with TLS. Cert, Key and CA are paths of PEM files.
 type TLS struct {
 	Cert, Key  string
 	CA         string // who signs client certificates; "" = nobody is asked for one
@@ -17,16 +18,17 @@ type TLS struct {
 	MinVersion uint16 // tls.VersionTLS12 or tls.VersionTLS13
 }
 
-// certificates hold what can be read anew while connections come in.
-type certificates struct {
+// Certificates are what a listener needs for TLS. They can be read anew while connections come in, from any goroutine.
+type Certificates struct {
 	options TLS
 	clients *x509.CertPool
 	pair    atomic.Pointer[tls.Certificate]
 }
 
-func loadCertificates(o TLS) (*certificates, error) {
-	c := &certificates{options: o}
-	if err := c.reload(); err != nil {
+// LoadCertificates reads the files. Its error names the key of the configuration that it is about.
+func LoadCertificates(o TLS) (*Certificates, error) {
+	c := &Certificates{options: o}
+	if err := c.Reload(); err != nil {
 		return nil, err
 	}
 	if o.CA == "" {
@@ -43,10 +45,10 @@ func loadCertificates(o TLS) (*certificates, error) {
 	return c, nil
 }
 
-// reload reads certificate and key. When it fails, the old ones stay.
-func (c *certificates) reload() error {
+// Reload reads certificate and key. When it fails, the old ones stay.
+func (c *Certificates) Reload() error {
 	if c.options.Cert == "" || c.options.Key == "" {
-		return errors.New("tls.cert and tls.key are needed to listen for AMQP over TLS")
+		return errors.New("tls.cert and tls.key are needed to listen with TLS")
 	}
 	pair, err := tls.LoadX509KeyPair(c.options.Cert, c.options.Key)
 	if err != nil {
@@ -56,7 +58,17 @@ func (c *certificates) reload() error {
 	return nil
 }
 
-func (c *certificates) config() *tls.Config {
+// Expires returns when the certificate in use does.
+func (c *Certificates) Expires() time.Time {
+	leaf := c.pair.Load().Leaf
+	if leaf == nil {
+		return time.Time{}
+	}
+	return leaf.NotAfter
+}
+
+// Config returns what a listener is made with.
+func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:     max(c.options.MinVersion, tls.VersionTLS12),
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.pair.Load(), nil },
@@ -65,7 +77,7 @@ func (c *certificates) config() *tls.Config {
 	}
 }
 
-func (c *certificates) clientAuth() tls.ClientAuthType {
+func (c *Certificates) clientAuth() tls.ClientAuthType {
 	switch {
 	case c.options.VerifyPeer:
 		return tls.RequireAndVerifyClientCert

@@ -18,14 +18,18 @@ type Config struct {
 	// Max is a ceiling: no message may wait longer, whether it has a TTL or
 	// not. 0 = none.
 	Max time.Duration `koanf:"max" doc:"Longest that any message may wait, with or without a TTL; 0s = no limit."`
+	// Retroactive makes a change of a queue's TTL by a policy count for the
+	// messages that are there already, in the strategies deadline and rabbitmq.
+	Retroactive bool `koanf:"retroactive" doc:"Whether a policy that changes a queue's TTL counts for messages that are there already."`
 }
 
 // Factory makes the plugin.
 var Factory = hook.NewFactory("ttl", Config{Strategy: "deadline"}, build)
 
 type plugin struct {
-	strategy string
-	ceiling  hook.Limit // milliseconds
+	strategy    string
+	ceiling     hook.Limit // milliseconds
+	retroactive bool
 }
 
 var _ hook.Strategist = (*plugin)(nil)
@@ -41,7 +45,7 @@ func build(c Config) (hook.Plugin, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	p := &plugin{strategy: c.Strategy}
+	p := &plugin{strategy: c.Strategy, retroactive: c.Retroactive}
 	if c.Max > 0 {
 		p.ceiling = hook.LimitOf(c.Max.Milliseconds())
 	}
@@ -69,22 +73,28 @@ func (p *plugin) DefaultStrategy() string { return p.strategy }
 func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	ttl := hook.IntSetting(q, "message-ttl")
 	hs := hook.Hooks{Strategy: true, OnHead: reap, Shared: true}
+	retroactive := p.retroactive
 	switch q.Strategy() {
 	case "deadline":
 		hs.Scan, hs.OnEnqueue = hook.ScanAnywhere, lower(ttl.Min(p.ceiling))
 	case "rabbitmq":
 		hs.Scan, hs.OnEnqueue = hook.ScanHeads, lower(ttl.Min(p.ceiling))
 	case "ottermq":
+		retroactive = true // there, the TTL is looked up when it is needed
 		hs.Scan, hs.OnEnqueue = hook.ScanLazy, stampExpirations
 		if ttl.Min(p.ceiling).Set() {
 			hs.OnEnqueue = ownFirst{ttl, p.ceiling}.stamp
 		}
 	case "lavinmq":
+		retroactive = true // there, the deadline is worked out when it is needed
 		l := &lavin{queue: q, ttl: ttl.Min(p.ceiling)}
 		hs.Scan, hs.OnEnqueue, hs.OnHead, hs.OnRequeue = hook.ScanTop, l.stamp, l.reap, l.requeue
 		hs.Shared = false // it counts consumers
 	default:
 		return hook.Hooks{Shared: true}
+	}
+	if retroactive {
+		hs.OnRestamp = hs.OnEnqueue
 	}
 	return hs
 }

@@ -93,6 +93,37 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// A policy that changes a queue's TTL counts for what is there already where the
+// strategy says so, or the configuration.
+func TestRestamp(t *testing.T) {
+	for _, tc := range []struct {
+		strategy string
+		section  hooktest.Section
+		asked    bool
+	}{
+		{"deadline", nil, false},
+		{"rabbitmq", nil, false},
+		{"deadline", hooktest.Section{"retroactive": true}, true},
+		{"rabbitmq", hooktest.Section{"retroactive": true}, true},
+		{"lavinmq", nil, true},
+		{"ottermq", nil, true},
+	} {
+		h, _ := attach(t, tc.section, tc.strategy, 100)
+		if asked := h.OnRestamp != nil; asked != tc.asked {
+			t.Errorf("%s %v: asked for the deadlines of old messages: %t, want %t", tc.strategy, tc.section, asked, tc.asked)
+			continue
+		}
+		if !tc.asked {
+			continue
+		}
+		vs := make([]hook.Verdict, 1)
+		h.OnRestamp(now.Add(time.Hour), hooktest.Messages(hook.Message{Enqueued: now, Why: hook.WhyChange}), vs)
+		if want := enqueue(h, -1).Deadline; vs[0].Deadline != want {
+			t.Errorf("%s: got a deadline %s from when it entered, want %s", tc.strategy, vs[0].Deadline.Sub(now), want.Sub(now))
+		}
+	}
+}
+
 func TestDeadlineSaturates(t *testing.T) {
 	for _, strategy := range []string{"deadline", "rabbitmq", "ottermq"} {
 		h, _ := attach(t, nil, strategy, math.MaxInt64)

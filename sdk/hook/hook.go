@@ -128,6 +128,7 @@ type Verdict struct {
 	Action  Action
 	Reason  Reason // with Drop and Route
 	Nack    bool   // OnEnqueue: tell the publisher with basic.nack, whatever Action is
+	Final   bool   // with Drop: it is not to be dead-lettered, whatever the queue's settings say
 	AskHead bool   // call OnHead when the message reaches the head of its queue
 	// DeadLetter asks, with Drop from OnIdle, that the queue's messages are
 	// put through OnHead with Drop(ReasonQueueExpired) before it goes.
@@ -147,6 +148,7 @@ const (
 	WhyHead               // it reached the head
 	WhyRequeue            // it came back unacknowledged
 	WhyLeaving            // the broker already decided that it leaves: Drop or Route it, Keep is not heard
+	WhyChange             // the queue's settings have changed
 )
 
 // Message is what a callback sees of a message. It is valid during the call
@@ -167,14 +169,37 @@ type Message struct {
 	index  int
 }
 
+// Part is a piece of a message that is a string of bytes.
+type Part uint8
+
+// The parts.
+const (
+	PartExchange   Part = iota // it was published to
+	PartRoutingKey             // it was published with
+	PartMessageID              // the property message-id, and so on
+	PartType
+	PartAppID
+	PartUserID
+	PartExpiration // decimal digits: milliseconds
+	PartHeaders    // the table as it was sent, encoded; its length is what a search costs
+	PartBody
+
+	// Parts is how many parts there are.
+	Parts
+)
+
 // Source gives a callback what a message carries beyond the fixed fields, on
 // demand. Byte slices are valid during the callback only.
 type Source interface {
-	Exchange(i int) []byte
-	RoutingKey(i int) []byte
+	// Part returns a part of the message, nil where it has none.
+	Part(i int, p Part) []byte
 	// Header returns a header's value in the Go type that stands for its AMQP
 	// type, and whether there is one.
 	Header(i int, name string) (any, bool)
+	// HeaderInt is Header for values that are a number: see [Message.HeaderInt].
+	HeaderInt(i int, name string) (int64, bool)
+	// HeaderText is Header for strings and binaries.
+	HeaderText(i int, name string) ([]byte, bool)
 	// Deaths returns how often the message was dead-lettered so far.
 	Deaths(i int) int
 }
@@ -183,13 +208,25 @@ type Source interface {
 func (m *Message) Bind(s Source, i int) { m.source, m.index = s, i }
 
 // Exchange returns the exchange the message was published to.
-func (m *Message) Exchange() []byte { return m.source.Exchange(m.index) }
+func (m *Message) Exchange() []byte { return m.source.Part(m.index, PartExchange) }
 
 // RoutingKey returns the routing key it was published with.
-func (m *Message) RoutingKey() []byte { return m.source.RoutingKey(m.index) }
+func (m *Message) RoutingKey() []byte { return m.source.Part(m.index, PartRoutingKey) }
+
+// Part returns a part of the message, nil where it has none.
+func (m *Message) Part(p Part) []byte { return m.source.Part(m.index, p) }
 
 // Header returns the value of a header and whether the message has it.
 func (m *Message) Header(name string) (any, bool) { return m.source.Header(m.index, name) }
+
+// HeaderInt returns the value of a header that is a number: an integer, a float
+// that has no fraction, a boolean (0 or 1), decimal digits in a string, or a
+// timestamp, which becomes milliseconds. It does not allocate.
+func (m *Message) HeaderInt(name string) (int64, bool) { return m.source.HeaderInt(m.index, name) }
+
+// HeaderText returns the value of a header that is a string or a binary. It does
+// not allocate.
+func (m *Message) HeaderText(name string) ([]byte, bool) { return m.source.HeaderText(m.index, name) }
 
 // Deaths returns how often the message was dead-lettered so far.
 func (m *Message) Deaths() int { return m.source.Deaths(m.index) }
@@ -224,9 +261,20 @@ type Hooks struct {
 	// It can only Keep: what is due is put through OnHead afterwards. Only the
 	// queue's expiry strategy is asked.
 	OnRequeue func(now Instant, ms []Message, vs []Verdict)
+	// OnRestamp, when set, is asked for the deadline and state of every message
+	// that is there when the queue's settings change, handed out or not, in
+	// batches, with other work between them. Verdicts start as for OnEnqueue,
+	// and nothing but Deadline and State is heard, so that it can often be the
+	// same function. Without it messages keep what they have. Only the queue's
+	// expiry strategy is asked.
+	OnRestamp func(now Instant, ms []Message, vs []Verdict)
+	// RestampAsked keeps OnRestamp for when a [Dynamic] plugin asks for it: a
+	// change of the settings alone is no reason.
+	RestampAsked bool
 	// OnIdle is called when the queue is or becomes unused (idle counts from
 	// the last use), again at the Deadline its verdict sets, and for as long as
-	// nobody consumes. Drop deletes the queue.
+	// nobody consumes. Drop deletes the queue. The queue's expiry strategy is
+	// asked last.
 	OnIdle func(now Instant, idle time.Duration, v *Verdict)
 
 	// Strategy marks the plugin as the queue's expiry strategy: it alone may

@@ -1,6 +1,10 @@
 package hook
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
 
 // Plugin is one configured plugin. The broker calls it from one goroutine at a
 // time per queue; what it shares between queues it must not change.
@@ -21,6 +25,18 @@ type Strategist interface {
 	// DefaultStrategy is the one of a queue that names none; "" leaves the
 	// choice to another plugin.
 	DefaultStrategy() string
+}
+
+// Dynamic is a Strategist whose strategies come and go while the broker runs.
+// Strategies may be called from any goroutine.
+type Dynamic interface {
+	Strategist
+	// OnChange is called once, when the broker starts, with what is to be called
+	// when a strategy came, went, or became another. It may be called from any
+	// goroutine but a queue's turn, that is not from Attach or a callback. When it
+	// returns, the queues that chose the strategy were attached anew; recompute
+	// also begins to ask OnRestamp for the messages they hold.
+	OnChange(changed func(strategy string, recompute bool))
 }
 
 // Argument is a queue argument that a plugin understands.
@@ -87,6 +103,29 @@ func Int(v any) (int64, bool) {
 		return n, true
 	}
 	return 0, false
+}
+
+// WholeFloat returns f as an integer if it is one.
+func WholeFloat(f float64) (int64, bool) {
+	const limit = 1 << 63
+	if f != math.Trunc(f) || f < -limit || f >= limit {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// WholeText returns decimal digits, with a minus in front or without, as an
+// integer.
+func WholeText(b []byte) (int64, bool) {
+	const longest = 20 // a minus and 19 digits
+	if len(b) == 0 || len(b) > longest || b[0] == '+' {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	if err != nil {
+		return 0, false
+	}
+	return n, true
 }
 
 // TypeName returns RabbitMQ's name for the AMQP type of v, as its error texts

@@ -2,6 +2,7 @@ package hook
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
 )
@@ -101,5 +102,29 @@ func TestInstantTime(t *testing.T) {
 	want := time.Date(2026, 11, 21, 8, 0, 0, 5, time.UTC)
 	if got := Instant(want.UnixNano()).Time(); !got.Equal(want) || got.Location() != time.UTC {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestWhole(t *testing.T) {
+	for _, tc := range []struct {
+		f  float64
+		n  int64
+		ok bool
+	}{{0, 0, true}, {-3, -3, true}, {1 << 62, 1 << 62, true}, {-1 << 63, math.MinInt64, true}, {f: 0.5}, {f: 1 << 63}, {f: math.Inf(1)}, {f: math.NaN()}} {
+		if n, ok := WholeFloat(tc.f); n != tc.n || ok != tc.ok {
+			t.Errorf("%v: got %d, %t, want %d, %t", tc.f, n, ok, tc.n, tc.ok)
+		}
+	}
+	for _, tc := range []struct {
+		text string
+		n    int64
+		ok   bool
+	}{
+		{"0", 0, true}, {"-7", -7, true}, {"9223372036854775807", math.MaxInt64, true}, {"-9223372036854775808", math.MinInt64, true},
+		{text: ""}, {text: "+1"}, {text: "9223372036854775808"}, {text: "1.0"}, {text: " 1"}, {text: "0x1"}, {text: "000000000000000000001"},
+	} {
+		if n, ok := WholeText([]byte(tc.text)); n != tc.n || ok != tc.ok {
+			t.Errorf("%q: got %d, %t, want %d, %t", tc.text, n, ok, tc.n, tc.ok)
+		}
 	}
 }

@@ -28,7 +28,7 @@ func (s *subject) check() {
 	s.t.Helper()
 	a := s.attach()
 	a.checkHooks()
-	for _, p := range []point{onEnqueue, onHead, onRequeue} {
+	for _, p := range []point{onEnqueue, onHead, onRequeue, onRestamp} {
 		if a.callback(p) != nil {
 			s.checkOneByOne(p)
 			s.checkKeepsNothing(p)
@@ -144,8 +144,8 @@ func (a *attachment) checkHooks() {
 	if h.Strategy && !a.offered {
 		a.t.Errorf("says it is the strategy of a queue whose strategy is %q, which it does not offer", a.queue.Strategy())
 	}
-	if !h.Strategy && (h.OnRequeue != nil || h.Scan != hook.ScanAnywhere) {
-		a.t.Errorf("has OnRequeue or Scan without being the queue's strategy: they are not heard")
+	if !h.Strategy && (h.OnRequeue != nil || h.OnRestamp != nil || h.Scan != hook.ScanAnywhere) {
+		a.t.Errorf("has OnRequeue, OnRestamp or Scan without being the queue's strategy: they are not heard")
 	}
 }
 
@@ -156,6 +156,7 @@ const (
 	onEnqueue point = "OnEnqueue"
 	onHead    point = "OnHead"
 	onRequeue point = "OnRequeue"
+	onRestamp point = "OnRestamp"
 )
 
 func (a *attachment) callback(p point) func(hook.Instant, []hook.Message, []hook.Verdict) {
@@ -164,6 +165,8 @@ func (a *attachment) callback(p point) func(hook.Instant, []hook.Message, []hook
 		return a.hooks.OnEnqueue
 	case onHead:
 		return a.hooks.OnHead
+	case onRestamp:
+		return a.hooks.OnRestamp
 	}
 	return a.hooks.OnRequeue
 }
@@ -221,8 +224,8 @@ func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 		return fmt.Errorf("there is no action %d", v.Action)
 	case v.Action == hook.Refuse && p != onEnqueue:
 		return errors.New("only OnEnqueue may refuse")
-	case v.Action != hook.Keep && p == onRequeue:
-		return errors.New("OnRequeue may only keep")
+	case v.Action != hook.Keep && (p == onRequeue || p == onRestamp):
+		return fmt.Errorf("%s may only keep", p)
 	case v.Action == hook.Keep && m.Why == hook.WhyLeaving:
 		return errors.New("keeps a message that leaves")
 	case (v.Action == hook.Drop || v.Action == hook.Route) && !named(v.Reason):

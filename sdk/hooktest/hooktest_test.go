@@ -410,6 +410,48 @@ func TestSection(t *testing.T) {
 	}
 }
 
+func TestSectionOfEntries(t *testing.T) {
+	var got struct {
+		Books map[string]*struct {
+			Path string `koanf:"path"`
+		} `koanf:"books"`
+	}
+	if err := (Section{"books": Section{"a": Section{"path": "p"}, "b": Section{}}}).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Books) != 2 || got.Books["a"].Path != "p" || got.Books["b"].Path != "" {
+		t.Errorf("got %+v", got.Books)
+	}
+	err := Section{"books": Section{"a": Section{"pth": "p"}}}.Decode(&got)
+	if err == nil || err.Error() != "books: a: pth: unknown key" {
+		t.Errorf("unknown key: got %v", err)
+	}
+}
+
+func TestHeadersAsNumbersAndText(t *testing.T) {
+	ms := make([]hook.Message, 1)
+	Bind(ms, Content{Parts: map[hook.Part][]byte{hook.PartType: []byte("t")}, Headers: map[string]any{
+		"int": int16(-3), "true": true, "false": false, "whole": 4.0, "half": 0.5, "digits": "-12", "words": "soon", "bytes": []byte("b"), "nil": nil,
+	}})
+	for name, want := range map[string]struct {
+		n      int64
+		number bool
+		text   string
+	}{
+		"int": {n: -3, number: true}, "true": {n: 1, number: true}, "false": {number: true}, "whole": {n: 4, number: true},
+		"half": {}, "digits": {n: -12, number: true, text: "-12"}, "words": {text: "soon"}, "bytes": {text: "b"}, "nil": {}, "absent": {},
+	} {
+		n, ok := ms[0].HeaderInt(name)
+		text, isText := ms[0].HeaderText(name)
+		if n != want.n || ok != want.number || string(text) != want.text || isText != (want.text != "") {
+			t.Errorf("%s: got %d, %t, %q, %t, want %+v", name, n, ok, text, isText, want)
+		}
+	}
+	if string(ms[0].Part(hook.PartType)) != "t" || ms[0].Part(hook.PartBody) != nil {
+		t.Errorf("parts: got %q, %q", ms[0].Part(hook.PartType), ms[0].Part(hook.PartBody))
+	}
+}
+
 func TestContents(t *testing.T) {
 	ms := make([]hook.Message, 2)
 	Bind(ms, Content{Exchange: "e", RoutingKey: "k", Headers: map[string]any{"h": int32(1)}, Deaths: 3})

@@ -7,6 +7,7 @@ type Content struct {
 	Exchange, RoutingKey string
 	Headers              map[string]any
 	Deaths               int
+	Parts                map[hook.Part][]byte // others than these
 }
 
 // Source is a [hook.Source] made of contents, one for each message.
@@ -14,16 +15,50 @@ type Source []Content
 
 var _ hook.Source = (*Source)(nil)
 
-// Exchange implements [hook.Source].
-func (s *Source) Exchange(i int) []byte { return []byte((*s)[i].Exchange) }
-
-// RoutingKey implements [hook.Source].
-func (s *Source) RoutingKey(i int) []byte { return []byte((*s)[i].RoutingKey) }
+// Part implements [hook.Source].
+func (s *Source) Part(i int, p hook.Part) []byte {
+	c := &(*s)[i]
+	switch p {
+	case hook.PartExchange:
+		return []byte(c.Exchange)
+	case hook.PartRoutingKey:
+		return []byte(c.RoutingKey)
+	}
+	return c.Parts[p]
+}
 
 // Header implements [hook.Source].
 func (s *Source) Header(i int, name string) (any, bool) {
 	v, ok := (*s)[i].Headers[name]
 	return v, ok
+}
+
+// HeaderInt implements [hook.Source].
+func (s *Source) HeaderInt(i int, name string) (int64, bool) {
+	switch v := (*s)[i].Headers[name].(type) {
+	case bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
+	case float64:
+		return hook.WholeFloat(v)
+	case string:
+		return hook.WholeText([]byte(v))
+	default:
+		return hook.Int(v)
+	}
+}
+
+// HeaderText implements [hook.Source].
+func (s *Source) HeaderText(i int, name string) ([]byte, bool) {
+	switch v := (*s)[i].Headers[name].(type) {
+	case string:
+		return []byte(v), true
+	case []byte:
+		return v, true
+	}
+	return nil, false
 }
 
 // Deaths implements [hook.Source].
@@ -61,7 +96,8 @@ type returned struct{}
 
 const kept = "hooktest: a message was read after its callback had returned"
 
-func (returned) Exchange(int) []byte            { panic(kept) }
-func (returned) RoutingKey(int) []byte          { panic(kept) }
-func (returned) Header(int, string) (any, bool) { panic(kept) }
-func (returned) Deaths(int) int                 { panic(kept) }
+func (returned) Part(int, hook.Part) []byte            { panic(kept) }
+func (returned) Header(int, string) (any, bool)        { panic(kept) }
+func (returned) HeaderInt(int, string) (int64, bool)   { panic(kept) }
+func (returned) HeaderText(int, string) ([]byte, bool) { panic(kept) }
+func (returned) Deaths(int) int                        { panic(kept) }

@@ -36,6 +36,19 @@ func (s Section) fill(v reflect.Value) error {
 	return nil
 }
 
+// fillMap makes a struct for each key.
+func (s Section) fillMap(m reflect.Value) error {
+	m.Set(reflect.MakeMap(m.Type()))
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		entry := reflect.New(m.Type().Elem().Elem())
+		if err := set(entry.Elem(), s[key]); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		m.SetMapIndex(reflect.ValueOf(key), entry)
+	}
+	return nil
+}
+
 func field(v reflect.Value, key string) (reflect.Value, bool) {
 	for i := range v.NumField() {
 		if f := v.Type().Field(i); f.IsExported() && f.Tag.Get("koanf") == key {
@@ -53,6 +66,8 @@ func set(f reflect.Value, value any) error {
 	switch {
 	case isSection && f.Kind() == reflect.Struct:
 		return section.fill(f)
+	case isSection && f.Kind() == reflect.Map && f.Type().Elem().Kind() == reflect.Pointer:
+		return section.fillMap(f)
 	case isText && ownText:
 		return unmarshaler.UnmarshalText([]byte(text))
 	case isText && f.Type() == reflect.TypeFor[time.Duration]():

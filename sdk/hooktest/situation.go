@@ -48,6 +48,9 @@ func situate(p point, r *rand.Rand) situation {
 		if v.Action != hook.Keep {
 			m.Why = hook.WhyLeaving
 		}
+	case onRestamp:
+		m.Why, m.Deadline = hook.WhyChange, pick(r, 0, now-1, now.Add(time.Hour))
+		return s
 	case onRequeue:
 		m.Why, m.Deadline, m.Redelivered = hook.WhyRequeue, pick(r, 0, now-1, now.Add(time.Hour)), true
 	}

@@ -41,8 +41,12 @@ func checkTags(t reporter, config reflect.Type) {
 		if f.IsExported() && !regexp.MustCompile(`^[a-z][a-z0-9-]*$`).MatchString(f.Tag.Get("koanf")) {
 			t.Errorf("%s.%s: tag `koanf:%q`, want lower-case letters, digits and dashes", config, f.Name, f.Tag.Get("koanf"))
 		}
-		if f.Type.Kind() == reflect.Struct {
-			checkTags(t, f.Type)
+		typ := f.Type
+		if typ.Kind() == reflect.Map && typ.Elem().Kind() == reflect.Pointer {
+			typ = typ.Elem().Elem() // of the entries
+		}
+		if typ.Kind() == reflect.Struct {
+			checkTags(t, typ)
 		}
 	}
 }

@@ -108,8 +108,8 @@ func (k *consumer) drain() error {
 	now := k.clock.now()
 	n, err := k.measure(now)
 	if n > 0 {
+		k.last.Store(now) // first: whoever waits for the last message asks next when it came
 		k.got.Add(n)
-		k.last.Store(now)
 	}
 	if err != nil || len(k.out) == 0 {
 		return err

@@ -70,6 +70,7 @@ func (m move) apply(names map[string]*file) {
 func (s *FS) Open(name string, mode vfs.Mode) (vfs.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	mode &^= vfs.Direct
 	f := s.names[name]
 	switch {
 	case mode == vfs.Create && f != nil:

@@ -72,7 +72,7 @@ type crasher struct {
 func newCrasher(t *testing.T, seed uint64, d Durability) *crasher {
 	t.Helper()
 	c := &crasher{T: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: crashfs.New(seed)}
-	c.options = Options{Durability: d, SegmentSize: 16 << 10 << c.rng.IntN(3)}
+	c.options = Options{Durability: d, SegmentSize: 16 << 10 << c.rng.IntN(3), first: minSegment}
 	c.options.inline = c.rng.IntN(4) > 0
 	return c
 }
@@ -201,14 +201,19 @@ func (c *crasher) size() int {
 	}
 }
 
-// makeRoom waits for the engine to find out that there is space again.
+// makeRoom is what a broker does when there is no space: it waits for some, or
+// goes on with what it has.
 func (c *crasher) makeRoom(l wlog.Log) error {
 	select {
 	case <-l.Lost():
 		return fmt.Errorf("lost without space: %w", wlog.ErrLost)
 	default:
 	}
-	c.fs.SetSpace(1 << 40)
-	time.Sleep(2 * retryAfter)
+	if c.rng.IntN(3) == 0 {
+		c.fs.SetSpace(c.rng.Int64N(10 * c.options.SegmentSize))
+	}
+	if c.rng.IntN(3) == 0 {
+		time.Sleep(2 * retryAfter)
+	}
 	return nil
 }

@@ -43,7 +43,7 @@ type dumper struct {
 }
 
 func (d *dumper) dump(ctx context.Context, fsys vfs.FS, shard uint32, files []named) (err error) {
-	segments, err := openAll(fsys, files, vfs.Read)
+	segments, err := openAll(fsys, files, vfs.Read|vfs.Direct)
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (j *journal) place(n int) error {
 	size := entrySize(n)
 	end := j.end + size
 	if end > j.active.size/4 {
-		j.pool.want(j.active.number + 1)
+		j.pool.want(j.active.number, j.active.size)
 	}
 	if end <= j.active.size/2 {
 		return nil

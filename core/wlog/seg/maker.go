@@ -42,11 +42,11 @@ func (m *maker) segment(number uint32, size int64, spare *named) (*segment, erro
 // file opens the file to make a segment of.
 func (m *maker) file(number uint32, size int64, spare *named) (vfs.File, string, error) {
 	if spare != nil {
-		file, err := m.fs.Open(spare.Name, vfs.Write)
+		file, err := m.fs.Open(spare.Name, m.mode(vfs.Write))
 		return file, spare.Name, err
 	}
 	name := fileName(m.shard, number, newFile)
-	file, err := m.fs.Open(name, vfs.Create)
+	file, err := m.fs.Open(name, m.mode(vfs.Create))
 	if err != nil {
 		return nil, "", err
 	}

@@ -17,8 +17,9 @@ type pool struct {
 
 	mu     sync.Mutex    // guards what follows
 	next   *segment      // ready; nil = not yet
-	number uint32        // of next, or of the one to be made
-	spares []named       // reclaimed files of the right size
+	number uint32        // of next, or of the one to be made: never that of a segment in use
+	size   int64         // of the one to be made
+	spares []named       // reclaimed files of the usual size
 	turn   chan struct{} // closed when who makes a segment, or tells of space, is done; nil = nobody does
 	low    bool          // there was no space for a segment
 	err    error         // why no segment will ever be made again
@@ -26,14 +27,19 @@ type pool struct {
 	closed bool
 }
 
-// want has segment number made, unless it is ready or there is no space. It does
-// not wait.
-func (p *pool) want(number uint32) {
+// want has the segment made that follows one of that number and size, unless it
+// is ready or there is no space. It does not wait.
+func (p *pool) want(number uint32, size int64) {
 	p.mu.Lock()
-	p.number = number
+	p.follow(number, size)
 	run := p.begin()
 	p.mu.Unlock()
 	p.start(run)
+}
+
+// follow says which segment comes next. The caller holds mu.
+func (p *pool) follow(number uint32, size int64) {
+	p.number, p.size = number+1, p.sizeAfter(size)
 }
 
 // begin takes the turn to make the next segment, if that is to be done now, and
@@ -49,13 +55,13 @@ func (p *pool) begin() (run func()) {
 // begun is begin when that is settled.
 func (p *pool) begun() (run func()) {
 	p.turn = make(chan struct{})
-	number := p.number
+	number, size := p.number, p.size
 	if len(p.spares) == 0 {
-		return func() { p.run(number, nil) }
+		return func() { p.run(number, size, nil) }
 	}
 	spare := p.spares[0]
 	p.spares = p.spares[1:]
-	return func() { p.run(number, &spare) }
+	return func() { p.run(number, spare.Size, &spare) }
 }
 
 func (p *pool) start(run func()) {
@@ -69,8 +75,8 @@ func (p *pool) start(run func()) {
 }
 
 // run makes the next segment.
-func (p *pool) run(number uint32, spare *named) {
-	g, err := p.segment(number, p.SegmentSize, spare)
+func (p *pool) run(number uint32, size int64, spare *named) {
+	g, err := p.segment(number, size, spare)
 	p.mu.Lock()
 	p.next = g
 	if spare != nil && vfs.NoSpace(err) {
@@ -178,6 +184,7 @@ func (p *pool) takeNext(entry int64) *segment {
 		return nil
 	}
 	p.next = nil
+	p.follow(g.number, g.size)
 	return g
 }
 
@@ -198,6 +205,7 @@ func (p *pool) takeLarger(size int64) (*segment, error) {
 	if err == nil {
 		p.mu.Lock()
 		p.next = nil
+		p.follow(number, size)
 		p.mu.Unlock()
 		err = smaller.file.Close() // its name is the larger one's
 	}

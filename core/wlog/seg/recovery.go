@@ -39,7 +39,7 @@ func (r *recovery) replay(ctx context.Context) (err error) {
 		return err
 	}
 	refuse := func(d *Damage) error { return d }
-	segments, err := openAll(r.fs, ofShard(r.files, r.shard, segmentFile), vfs.Write)
+	segments, err := openAll(r.fs, ofShard(r.files, r.shard, segmentFile), r.mode(vfs.Write))
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func rewrite(g *segment, from, to int64) error {
 func (j *journal) placeTakeover() error {
 	const size = wlog.HeaderSize
 	if j.active == nil {
-		j.pool.want(1)
+		j.pool.want(0, 0)
 		g, err := j.pool.take(size)
 		if err == nil {
 			j.activate(g)
@@ -189,7 +189,7 @@ func (j *journal) placeTakeover() error {
 		}
 		return err
 	}
-	j.pool.number = j.active.number + 1
+	j.pool.follow(j.active.number, j.active.size)
 	if j.end+2*size <= j.active.size {
 		return nil
 	}

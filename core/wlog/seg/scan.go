@@ -53,6 +53,7 @@ var (
 // as a Damage. Any other error is visit's, or one of reading.
 func (s *scanner) segment(ctx context.Context, g *segment) (ending, error) {
 	s.reset(g)
+	defer s.rest()
 	end := ending{at: headerSize, proven: headerSize}
 	for !end.closed {
 		if err := ctx.Err(); err != nil {
@@ -170,6 +171,7 @@ func isZero(b []byte) bool {
 // once: the header of an entry of this segment that says so.
 func (s *scanner) proof(ctx context.Context, g *segment, off int64) (at int64, found bool, err error) {
 	s.reset(g)
+	defer s.rest()
 	off = roundUp(off, align)
 	for off+wlog.HeaderSize <= g.size {
 		if err := ctx.Err(); err != nil {

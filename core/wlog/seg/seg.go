@@ -33,13 +33,14 @@ const (
 type Options struct {
 	Durability Durability
 	// SegmentSize is how long segments are made, in bytes: a multiple of 4 KiB
-	// between 16 KiB and 1 GiB; 0 = 64 MiB.
+	// between 16 KiB and 1 GiB; 0 = 64 MiB. The first ones of a shard are shorter.
 	SegmentSize int64
 	// Clock is the log's time; nil = the wall clock.
 	Clock  func() hook.Instant
 	Events Events
 
-	inline bool // tests: segments are made in the caller's goroutine, so that a run can be repeated
+	first  int64 // tests: the size of a shard's first segment; 0 = a sixteenth of the usual one, 1 MiB at least
+	inline bool  // tests: segments are made in the caller's goroutine, so that a run can be repeated
 }
 
 // Events tell what happens besides. Any may be nil. They are called from many
@@ -80,6 +81,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SegmentSize < minSegment || o.SegmentSize > maxSegment || o.SegmentSize%page != 0 {
 		return o, fmt.Errorf("segment size %d: not a multiple of %d between %d and %d", o.SegmentSize, page, minSegment, maxSegment)
 	}
+	if o.first == 0 {
+		o.first = min(roundUp(max(o.SegmentSize/16, 1<<20), page), o.SegmentSize)
+	}
 	if o.Durability > Flush {
 		return o, fmt.Errorf("durability %d: neither fsync nor flush", o.Durability)
 	}
@@ -105,6 +109,22 @@ type storage struct {
 	fs    vfs.FS
 	shard uint32
 	Options
+}
+
+// sizeAfter is how long the segment is made that follows one of that size, which
+// is 0 for the first. A log that never held much does not take much.
+func (s *storage) sizeAfter(size int64) int64 {
+	const growth = 4
+	return min(max(growth*size, s.first), s.SegmentSize)
+}
+
+// mode adds to a mode what is best for segments. With Flush the system's cache
+// is what an append waits for.
+func (s *storage) mode(m vfs.Mode) vfs.Mode {
+	if s.Durability == Fsync {
+		m |= vfs.Direct
+	}
+	return m
 }
 
 var zeros [page]byte

@@ -181,3 +181,45 @@ func TestNoSpaceForALargeEntry(t *testing.T) {
 		s.close(t)
 	})
 }
+
+// The disk was too full for a large entry, and the segment that was ready has
+// been taken since. What Trim gives back, or the next look for space, must make
+// the segment after that one.
+func TestSegmentAfterAFullDisk(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		next func(t *testing.T, s *shard, fsys *crashfs.FS)
+	}{
+		{"trim", func(t *testing.T, s *shard, _ *crashfs.FS) { t.Helper(); must(t, s.Trim(1<<62)) }},
+		{"retry", func(_ *testing.T, _ *shard, fsys *crashfs.FS) {
+			fsys.SetSpace(1 << 30)
+			time.Sleep(2 * retryAfter)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var told notices
+				fsys := crashfs.New(1)
+				s := openShard(t, fsys, watched(&told))
+				for range 3 {
+					s.append(t, strings.Repeat("x", 20_000))
+					synctest.Wait() // the next segment is there
+				}
+				fsys.SetSpace(0)
+				if n := s.appendWhile(t, largeEntry); n > 0 {
+					t.Errorf("%d large entries fit", n)
+				}
+				s.append(t, strings.Repeat("y", 10_000)) // in the segment that was ready
+				tc.next(t, s, fsys)
+				synctest.Wait()
+				s.append(t, "last")
+				s.close(t)
+				s = openShard(t, fsys, small())
+				if n := len(s.found); n < 2 || len(s.found[n-2]) != 10_000 || s.found[n-1] != "last" {
+					t.Errorf("%d entries are left, not those that were appended last", n)
+				}
+				s.close(t)
+			})
+		})
+	}
+}

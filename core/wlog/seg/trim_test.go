@@ -2,6 +2,7 @@ package seg
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -75,6 +76,43 @@ func TestSegmentsAreUsedAgain(t *testing.T) {
 		}
 		s.close(t)
 	}
+}
+
+// A log that never held much takes little, and one that holds much has few files.
+func TestSegmentsGrow(t *testing.T) {
+	fsys := crashfs.New(1)
+	o := small()
+	o.SegmentSize, o.first = 256<<10, 0
+	if o, err := o.withDefaults(); err != nil || o.first != 256<<10 {
+		t.Errorf("the first segment of logs with short ones has %d bytes (error %v)", o.first, err)
+	}
+	o.first = 16 << 10
+	s := openShard(t, fsys, o)
+	check := func(want string) {
+		t.Helper()
+		stats, err := fsys.List()
+		must(t, err)
+		var got []string
+		for _, f := range stats {
+			if f.Name != lockName {
+				got = append(got, fmt.Sprintf("%s %d", strings.TrimPrefix(f.Name, "00000-0000000"), f.Size>>10))
+			}
+		}
+		if got := strings.Join(got, ", "); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	check("1.seg 16")
+	s.fillUntil(t, 4, 1000)
+	check("1.seg 16, 2.seg 64, 3.seg 256, 4.seg 256")
+	must(t, s.Trim(1<<62))
+	check("3.spare 256, 4.seg 256")
+	s.fillUntil(t, 5, 1000)
+	s.close(t)
+	s = openShard(t, fsys, o)
+	s.fillUntil(t, 6, 1000)
+	check("4.seg 256, 5.seg 256, 6.seg 256")
+	s.close(t)
 }
 
 // A file that somebody reads from is neither used again nor closed under them.

@@ -80,7 +80,7 @@ func lockToRead(fsys vfs.FS) (unlock func() error, err error) {
 }
 
 func (r *ShardReport) read(ctx context.Context, fsys vfs.FS, found []named) (err error) {
-	segments, err := openAll(fsys, found, vfs.Read)
+	segments, err := openAll(fsys, found, vfs.Read|vfs.Direct)
 	if err != nil {
 		return err
 	}

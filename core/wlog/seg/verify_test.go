@@ -166,7 +166,7 @@ func TestProgress(t *testing.T) {
 		told = append(told, done)
 	}
 	s := openShard(t, fsys, o)
-	s.fillUntil(t, 6, 1<<20)
+	s.fillUntil(t, 7, 1<<20)
 	s.close(t)
 	told = nil
 	s = openShard(t, fsys, o)

@@ -1,19 +1,42 @@
 package seg
 
-// window reads a segment in large pieces, of which it keeps one. It belongs to
-// one goroutine and can be used for one segment after another.
+import "github.com/curfewmq/curfew/core/wlog/vfs"
+
+// window reads a segment from front to back in large pieces, of which it keeps
+// what is asked for, and has the next one read meanwhile. It belongs to one
+// goroutine and can be used for one segment after another.
 type window struct {
 	g    *segment
-	buf  []byte // the piece
-	from int64  // where in the file it begins
+	buf  []byte // what it has
+	from int64  // where in the file that begins
+	next ahead
+}
+
+// ahead is a piece that is being read.
+type ahead struct {
+	buf  []byte
+	off  int64         // where in the file it begins
+	n    int           // how much it is
+	err  error         // to be looked at when done is closed, as buf
+	done chan struct{} // nil = nothing is being read
 }
 
 // piece is how much is read at a time: enough for the disk, and little enough to
 // be in the processor's cache still when it is checked.
 const piece = 512 << 10
 
+// reset begins with another segment.
 func (w *window) reset(g *segment) {
+	w.rest()
 	w.g, w.buf, w.from = g, w.buf[:0], 0
+}
+
+// rest waits for what is being read. Until then the file must stay open.
+func (w *window) rest() {
+	if w.next.done != nil {
+		<-w.next.done
+		w.next.done = nil
+	}
 }
 
 // at returns what it has of the file from off on: n bytes or more. They are
@@ -26,15 +49,17 @@ func (w *window) at(off int64, n int) ([]byte, error) {
 	if off+int64(n) > w.g.size {
 		return nil, w.g.damage(off, "the file ends within an entry")
 	}
-	had := w.keep(off)
-	want := int(min(int64(max(n, piece)), w.g.size-off))
-	w.grow(want)
-	w.buf, w.from = w.buf[:want], off
-	if err := w.g.read(w.buf[had:], off+int64(had)); err != nil {
+	from := off / page * page
+	had := w.keep(from)
+	w.buf, w.from = w.buf[:had], from
+	w.take()
+	need := off + int64(n) - from
+	if err := w.fill(int(min(roundUp(need, page), w.g.size-from))); err != nil {
 		w.buf = w.buf[:0]
 		return nil, err
 	}
-	return w.buf, nil
+	w.readAhead(int(need))
+	return w.buf[off-from:], nil
 }
 
 // keep moves what it has from off on to the front and returns how much that is.
@@ -45,11 +70,58 @@ func (w *window) keep(off int64) int {
 	return copy(w.buf, w.buf[off-w.from:])
 }
 
-func (w *window) grow(size int) {
-	if cap(w.buf) >= size {
+// take adds what was read meanwhile, if that is what comes next.
+func (w *window) take() {
+	pending := w.next.done != nil
+	w.rest()
+	end := w.from + int64(len(w.buf))
+	if !pending || w.next.err != nil || w.next.off != end {
 		return
 	}
-	bigger := make([]byte, max(size, 2*piece))
+	had := len(w.buf)
+	w.grow(had + w.next.n)
+	copy(w.buf[had:], w.next.buf[:w.next.n])
+}
+
+// fill reads on until it has so much.
+func (w *window) fill(size int) error {
+	had := len(w.buf)
+	if had >= size {
+		return nil
+	}
+	w.grow(size)
+	return w.g.read(w.buf[had:], w.from+int64(had))
+}
+
+// grow makes buf so long.
+func (w *window) grow(size int) {
+	if cap(w.buf) >= size {
+		w.buf = w.buf[:size]
+		return
+	}
+	bigger := vfs.Aligned(max(size, 2*piece))
 	copy(bigger, w.buf)
-	w.buf = bigger
+	w.buf = bigger[:size]
+}
+
+// readAhead begins to read the next piece: as much as was just needed, since
+// entries are often alike.
+func (w *window) readAhead(needed int) {
+	const most = 8 * piece
+	a := &w.next
+	a.off = w.from + int64(len(w.buf))
+	a.n = int(min(roundUp(int64(min(max(needed, piece), most)), page), w.g.size-a.off))
+	if a.n == 0 {
+		return
+	}
+	if cap(a.buf) < a.n {
+		a.buf = vfs.Aligned(a.n)
+	}
+	a.done = make(chan struct{})
+	go a.read(w.g)
+}
+
+func (a *ahead) read(g *segment) {
+	a.err = g.read(a.buf[:a.n], a.off)
+	close(a.done)
 }

@@ -44,9 +44,14 @@ var flags = [...]int{
 
 // Open implements [FS].
 func (d Dir) Open(name string, mode Mode) (File, error) {
+	direct := mode&Direct != 0
+	mode &^= Direct
 	f, err := os.OpenFile(d.path(name), flags[mode], 0o600)
 	if err != nil {
 		return nil, err
+	}
+	if mode != Lock && direct {
+		return openDirect(f, flags[mode]), nil
 	}
 	if mode != Lock {
 		return osFile{f}, nil
@@ -101,10 +106,13 @@ func (d Dir) path(name string) string { return filepath.Join(string(d), name) }
 // own on each.
 type osFile struct{ *os.File }
 
-// Allocate implements [File]. The zeros are written and not only promised: the
-// first write to a block that was never written makes the file system change
-// its records of it, which costs several times the write.
-func (f osFile) Allocate(size int64) error {
+// Allocate implements [File].
+func (f osFile) Allocate(size int64) error { return f.allocate(size, f.File) }
+
+// allocate has the zeros written to the same file by way of to. They are written
+// and not only promised: the first write to a block that was never written makes
+// the file system change its records of it, which costs several times the write.
+func (f osFile) allocate(size int64, to *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -112,12 +120,11 @@ func (f osFile) Allocate(size int64) error {
 	if err := f.reserve(size); err != nil {
 		return &fs.PathError{Op: "allocate", Path: f.Name(), Err: err}
 	}
+	zeros := Aligned(int(min(size, stageSize)))
 	for off := info.Size(); off < size; off += int64(len(zeros)) {
-		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off); err != nil {
+		if _, err := to.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-var zeros [1 << 20]byte

@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"syscall"
 	"unsafe"
 )
@@ -97,4 +98,14 @@ func ignoringInterrupts(call func() error) error {
 			return err
 		}
 	}
+}
+
+// openDirect opens f a second time, for direct transfers. File systems that know
+// of none refuse; f does then.
+func openDirect(f *os.File, flag int) File {
+	raw, err := os.OpenFile(f.Name(), flag&^(os.O_CREATE|os.O_EXCL)|syscall.O_DIRECT, 0)
+	if err != nil {
+		return osFile{f}
+	}
+	return &directFile{osFile: osFile{f}, raw: raw}
 }

@@ -40,6 +40,11 @@ type Stat struct {
 	Size int64
 }
 
+// Direct added to a mode says that the file is written from front to back and
+// read hardly ever, so that memory is better not spent on a copy of it. It is a
+// hint: whatever else holds of a file does so without regard to it.
+const Direct Mode = 1 << 7
+
 // File is an open file. ReadAt may be called from many goroutines, the others
 // from one at a time.
 type File interface {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,6 +119,77 @@ func TestAllocate(t *testing.T) {
 	})
 }
 
+// Files that pass the system's cache by are like any others, whatever is written
+// and read where.
+func TestDirect(t *testing.T) {
+	both(t, func(t *testing.T, fsys vfs.FS) {
+		t.Helper()
+		const size, page = 3 << 20, 4096
+		f, err := fsys.Open("a", vfs.Create|vfs.Direct)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Allocate(size); err != nil {
+			t.Fatal(err)
+		}
+		want, p := make([]byte, size), vfs.Aligned(size)
+		rng := rand.New(rand.NewPCG(1, 1))
+		at := 0
+		for i := range 300 {
+			if i%10 == 0 || at > size/2 {
+				at = rng.IntN(size / 2)
+			}
+			n := rng.IntN(1 << rng.IntN(21))
+			parts := [][]byte{bytes.Repeat([]byte{byte(i)}, n), bytes.Repeat([]byte{byte(i + 1)}, rng.IntN(100)), nil}
+			end := at + n + len(parts[1])
+			if i%7 > 0 { // as logs do: the next one begins before the end of this one
+				parts[2] = make([]byte, (page-end%page)%page)
+			}
+			if err := f.Writev(int64(at), parts); err != nil {
+				t.Fatal(err)
+			}
+			copy(want[at:], bytes.Join(parts, nil))
+			at = end
+			from := rng.IntN(size/page) * page
+			if i%3 == 0 {
+				from += rng.IntN(size - from)
+			}
+			got := p[:rng.IntN(size-from)]
+			if i%2 == 0 {
+				got = got[:len(got)/page*page]
+			}
+			if _, err := f.ReadAt(got, int64(from)); err != nil || !bytes.Equal(got, want[from:from+len(got)]) {
+				t.Fatalf("step %d: what is read at %d is not what was written (error %v)", i, from, err)
+			}
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := contents(t, fsys, "a"); got != string(want) {
+			t.Error("the file is not what was written")
+		}
+	})
+}
+
+func TestDirectReadsEndWithTheFile(t *testing.T) {
+	both(t, func(t *testing.T, fsys vfs.FS) {
+		t.Helper()
+		create(t, fsys, "a", strings.Repeat("x", 10_000))
+		f, err := fsys.Open("a", vfs.Read|vfs.Direct)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		p := vfs.Aligned(16 << 10)
+		for _, off := range []int64{0, 4096, 8192, 12288} {
+			want := max(10_000-int(off), 0)
+			if n, err := f.ReadAt(p, off); n != want || !errors.Is(err, io.EOF) {
+				t.Errorf("at %d: got %d, %v, want %d, EOF", off, n, err, want)
+			}
+		}
+	})
+}
+
 func TestNames(t *testing.T) {
 	both(t, func(t *testing.T, fsys vfs.FS) {
 		t.Helper()
@@ -152,16 +224,18 @@ func TestNames(t *testing.T) {
 func TestModes(t *testing.T) {
 	both(t, func(t *testing.T, fsys vfs.FS) {
 		t.Helper()
-		for _, mode := range []vfs.Mode{vfs.Read, vfs.Write} {
+		for _, mode := range []vfs.Mode{vfs.Read, vfs.Write, vfs.Read | vfs.Direct, vfs.Write | vfs.Direct} {
 			if _, err := fsys.Open("a", mode); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("mode %d: got error %v, want %v", mode, err, fs.ErrNotExist)
 			}
 		}
 		create(t, fsys, "a", "a")
-		if _, err := fsys.Open("a", vfs.Create); !errors.Is(err, fs.ErrExist) {
-			t.Errorf("got error %v, want %v", err, fs.ErrExist)
+		for _, mode := range []vfs.Mode{vfs.Create, vfs.Create | vfs.Direct} {
+			if _, err := fsys.Open("a", mode); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("mode %d: got error %v, want %v", mode, err, fs.ErrExist)
+			}
 		}
-		f, err := fsys.Open("a", vfs.Read)
+		f, err := fsys.Open("a", vfs.Read|vfs.Direct)
 		if err != nil {
 			t.Fatal(err)
 		}

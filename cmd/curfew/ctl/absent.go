@@ -1,0 +1,43 @@
+package ctl
+
+import "slices"
+
+// Why commands of rabbitmqctl are missing.
+const (
+	noErlang  = "there is no Erlang node behind this broker"
+	noCluster = "this broker is a single node"
+	noMirrors = "there are no mirrored queues"
+	noProcess = "the broker is a process of the system: start it with \"curfew serve\", stop it with SIGTERM"
+	noSetting = "the broker reads its settings when it starts: see \"curfew config --explain\""
+	noCipher  = "the configuration holds no encrypted values"
+	noTracing = "messages are not traced by virtual host"
+	noList    = "listeners are open as long as the broker runs"
+)
+
+// absent says why a command of rabbitmqctl does not exist here, or "" when rabbitmqctl does not have it either.
+func absent(name string) string {
+	for _, group := range []struct {
+		reason string
+		names  []string
+	}{
+		{noErlang, []string{
+			"eval", "eval_file", "exec", "force_gc", "hipe_compile", "schema_info", "report", "remote_shell",
+			"list_unresponsive_queues", "restart_vhost", "environment",
+		}},
+		{noCluster, []string{
+			"join_cluster", "forget_cluster_node", "change_cluster_node_type", "rename_cluster_node", "update_cluster_nodes",
+			"force_boot", "force_standalone_boot", "reset", "force_reset",
+		}},
+		{noMirrors, []string{"sync_queue", "cancel_sync_queue"}},
+		{noProcess, []string{"stop", "shutdown", "stop_app", "start_app", "rotate_logs"}},
+		{noSetting, []string{"set_disk_free_limit", "set_vm_memory_high_watermark", "set_log_level"}},
+		{noCipher, []string{"encode", "decode", "encrypt_conf_value", "decrypt_conf_value", "list_ciphers", "list_hashes"}},
+		{noTracing, []string{"trace_on", "trace_off"}},
+		{noList, []string{"suspend_listeners", "resume_listeners"}},
+	} {
+		if slices.Contains(group.names, name) {
+			return group.reason
+		}
+	}
+	return ""
+}

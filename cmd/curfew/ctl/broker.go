@@ -1,0 +1,223 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+var featureColumns = known{
+	columns: []column{{name: "name"}, {name: "state"}, {name: "stability"}, {name: "provided_by"}, {name: "desc"}, {name: "doc_url"}},
+	usual:   "name state",
+}
+
+// startup is how long a broker may take to answer, as rabbitmqctl has it.
+const startup = 5 * time.Minute
+
+func brokerCommands() []command {
+	return []command{
+		{
+			name: "ping", run: ping, patience: time.Minute,
+			about: "tells whether the broker answers, and lets the user in",
+		},
+		{
+			name: "status", run: printStatus,
+			options: []option{{long: "unit", value: "bytes|mb|gb", about: "of memory and disk space (default gb)"}},
+			check:   checkUnit,
+			about:   "prints what the broker is, and how it is",
+		},
+		{
+			name: "cluster_status", run: printCluster,
+			about: "prints the nodes of the cluster; there is one",
+		},
+		{
+			name: "await_startup", run: awaitStartup, waits: true, patience: startup,
+			about: "waits until the broker answers",
+		},
+		{
+			name: "wait", operands: "[<pidfile>]", most: 1, run: awaitStartup, waits: true, patience: startup,
+			options: []option{{long: "pid", short: "P", value: "pid", about: "ignored, as is the file: the broker is known by its address"}},
+			about:   "waits until the broker answers",
+		},
+		{
+			name: "await_online_nodes", operands: "<count>", least: 1, most: 1, run: awaitNodes, check: checkCount, waits: true, patience: startup,
+			about: "waits until the broker answers; a count above 1 is an error",
+		},
+		{
+			name: "node_health_check", run: checkHealth, patience: 70 * time.Second,
+			about: "tells whether the broker answers and has no alarm",
+		},
+		{
+			name: "check_running", run: checkRunning,
+			about: "tells whether the broker answers, as rabbitmq-diagnostics does",
+		},
+		{
+			name: "check_local_alarms", run: checkAlarms,
+			about: "tells whether the broker has no alarm, as rabbitmq-diagnostics does",
+		},
+		{
+			name: "list_node_auth_attempt_stats", run: listAttempts,
+			about: "prints how many logins succeeded and failed, by protocol",
+		},
+		{
+			name: "set_cluster_name", operands: "<name>", least: 1, most: 1, run: setClusterName,
+			about: "sets the name that the broker goes by",
+		},
+		{
+			name: "list_feature_flags", most: -1, lists: &featureColumns, check: featureColumns.check, run: listFeatures,
+			about: "lists feature flags",
+		},
+		{
+			name: "enable_feature_flag", operands: "<flag>|all", least: 1, most: 1, run: enableFeature,
+			about: "enables a feature flag, or all",
+		},
+	}
+}
+
+func ping(ctx context.Context, c *call) error {
+	c.say("Will ping %s. Timeout: %d ms.", c.api.base, c.timeout().Milliseconds())
+	if err := c.api.get(ctx, path("whoami"), nil); err != nil {
+		return err
+	}
+	return c.tell("Ping succeeded")
+}
+
+func checkRunning(ctx context.Context, c *call) error {
+	c.say("Checking if RabbitMQ is running on node %s ...", c.api.base)
+	if err := c.api.get(ctx, path("whoami"), nil); err != nil {
+		return err
+	}
+	return c.tell("RabbitMQ on node %s is fully booted and running", c.api.base)
+}
+
+func checkAlarms(ctx context.Context, c *call) error {
+	c.say("Asking node %s to report any local resource alarms ...", c.api.base)
+	if err := c.alarmed(ctx); err != nil {
+		return err
+	}
+	return c.tell("Node %s reported no local alarms", c.api.base)
+}
+
+// alarmed fails when there is an alarm.
+func (c *call) alarmed(ctx context.Context) error {
+	err := c.api.get(ctx, path("health", "checks", "local-alarms"), nil)
+	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusServiceUnavailable {
+		return failed(unavailable, "%s", r.reason)
+	}
+	return err
+}
+
+func checkHealth(ctx context.Context, c *call) error {
+	c.say("Timeout: %d seconds ...", int(c.timeout().Seconds()))
+	c.say("Checking health of node %s ...", c.api.base)
+	if err := c.alarmed(ctx); err != nil {
+		return err
+	}
+	return c.tell("Health check passed")
+}
+
+// pollEvery is how often a broker that does not answer is asked again.
+const pollEvery = 500 * time.Millisecond
+
+func awaitStartup(ctx context.Context, c *call) error {
+	if t := c.timeout(); t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t)
+		defer cancel()
+	}
+	for {
+		err := c.api.get(ctx, path("whoami"), nil)
+		if err == nil {
+			return c.done()
+		}
+		if isRefusal(err, http.StatusUnauthorized) {
+			return err // it runs, and this will not get better
+		}
+		if pause(ctx, pollEvery) != nil {
+			return &failure{temporaryFailure, "Error:\n" + c.api.base + " did not answer in time. What it said last: " + err.Error()}
+		}
+	}
+}
+
+func checkCount(c *call) error {
+	if _, err := strconv.ParseUint(c.operands[0], 10, 31); err != nil {
+		return &misuse{dataError, "Bad argument: count should be a positive number"}
+	}
+	return nil
+}
+
+func awaitNodes(ctx context.Context, c *call) error {
+	count := c.operands[0]
+	c.say("Will wait for at least %s nodes to join the cluster of %s. Timeout: %d seconds.", count, c.api.base, int(c.timeout().Seconds()))
+	if n, err := strconv.Atoi(count); err != nil || n > 1 {
+		return failed(unavailable, "there is one node, and no other will join")
+	}
+	return awaitStartup(ctx, c)
+}
+
+func listAttempts(ctx context.Context, c *call) error {
+	overview, err := c.overview(ctx)
+	if err != nil {
+		return err
+	}
+	node := overview.text("node")
+	c.say("Listing authentication\n attempts for node \"%s\" ...", node)
+	var all []object
+	if err := c.api.get(ctx, path("auth", "attempts", node), &all); err != nil {
+		return err
+	}
+	return c.showAll(all, column{name: "protocol"}, column{name: "auth_attempts"}, column{name: "auth_attempts_failed"}, column{name: "auth_attempts_succeeded"})
+}
+
+func (c *call) overview(ctx context.Context) (o object, err error) {
+	err = c.api.get(ctx, path("overview"), &o)
+	return o, err
+}
+
+func setClusterName(ctx context.Context, c *call) error {
+	c.say("Setting cluster name to %s ...", c.operands[0])
+	if err := c.api.put(ctx, path("cluster-name"), map[string]string{"name": c.operands[0]}); err != nil {
+		return err
+	}
+	return c.done()
+}
+
+func listFeatures(ctx context.Context, c *call) error {
+	c.say("Listing feature flags ...")
+	return c.list(ctx, path("feature-flags"), featureColumns, nil)
+}
+
+func enableFeature(ctx context.Context, c *call) error {
+	if c.operands[0] != "all" {
+		c.say("Enabling feature flag \"%s\" ...", c.operands[0])
+		return c.enable(ctx, c.operands[0])
+	}
+	c.say("Enabling all feature flags ...")
+	var all []object
+	if err := c.api.get(ctx, path("feature-flags"), &all); err != nil {
+		return err
+	}
+	for _, f := range all {
+		if f.text("state") != "disabled" {
+			continue
+		}
+		if err := c.enable(ctx, f.text("name")); err != nil {
+			return err
+		}
+	}
+	return c.done()
+}
+
+func (c *call) enable(ctx context.Context, flag string) error {
+	return c.api.put(ctx, path("feature-flags", flag, "enable"), map[string]string{"name": flag})
+}
+
+// texts is a list of strings of the API; nil when it is none.
+func texts(raw json.RawMessage) []string {
+	var all []string
+	_ = json.Unmarshal(raw, &all)
+	return all
+}

@@ -1,0 +1,206 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// client speaks to the management API.
+type client struct {
+	base           string // "http://localhost:15672", without a slash at the end
+	user, password string
+	http           *http.Client
+}
+
+// object is a JSON object of the API, as far as somebody looks into it.
+type object map[string]json.RawMessage
+
+// text returns a member that is a string, or "".
+func (o object) text(name string) string {
+	var s string
+	_ = json.Unmarshal(o[name], &s) // another type is as good as none
+	return s
+}
+
+// number returns a member that is a whole number, or 0.
+func (o object) number(name string) int64 {
+	var n int64
+	_ = json.Unmarshal(o[name], &n)
+	return n
+}
+
+// refusal is an answer of the API that is not the one hoped for.
+type refusal struct {
+	status int
+	reason string
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s (status %d)", r.reason, r.status) }
+
+// failure is the refusal as the end of a command.
+func (r *refusal) failure(api *client) error {
+	switch r.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return failed(noPermission, "%s does not let user '%s' do that: %s", api.base, api.user, r.reason)
+	case http.StatusServiceUnavailable:
+		return failed(temporaryFailure, "%s", r.reason)
+	}
+	return failed(unavailable, "%s", r.reason)
+}
+
+func isRefusal(err error, status int) bool {
+	r, ok := errors.AsType[*refusal](err)
+	return ok && r.status == status
+}
+
+// path joins the parts of a resource's path, of which each may have any character.
+func path(parts ...string) string {
+	var b strings.Builder
+	b.WriteString("/api")
+	for _, p := range parts {
+		b.WriteByte('/')
+		if p == "." || p == ".." {
+			p = strings.ReplaceAll(p, ".", "%2E") // would be taken for the folder
+		} else {
+			p = url.PathEscape(p)
+		}
+		b.WriteString(p)
+	}
+	return b.String()
+}
+
+func (c *client) get(ctx context.Context, path string, into any) error {
+	return c.call(ctx, http.MethodGet, path, nil, into)
+}
+
+func (c *client) put(ctx context.Context, path string, body any) error {
+	return c.call(ctx, http.MethodPut, path, body, nil)
+}
+
+func (c *client) remove(ctx context.Context, path string) error {
+	return c.call(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// call sends body, nil for none, and decodes the answer into into, nil to ignore it.
+func (c *client) call(ctx context.Context, method, path string, body, into any) error {
+	var data []byte
+	if body != nil {
+		var err error
+		if data, err = encode(body); err != nil {
+			return err
+		}
+	}
+	answer, err := c.send(ctx, method, path, data, nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if into == nil {
+		_, err = io.Copy(io.Discard, answer.Body)
+		return err
+	}
+	if err := json.NewDecoder(answer.Body).Decode(into); err != nil {
+		return fmt.Errorf("%s%s answers what is not JSON: %w", c.base, path, err)
+	}
+	return nil
+}
+
+// encode writes JSON as it is read, without escaping what only HTML minds.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// send returns an answer that means success. The caller closes its body.
+func (c *client) send(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(request.Header, header)
+	request.SetBasicAuth(c.user, c.password)
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if answer.StatusCode/100 == 2 {
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	return nil, refused(answer)
+}
+
+// unreachable words an error of the transport, without the URL, which may be long and hold a name nobody asked for.
+func (c *client) unreachable(err error) error {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	return &failure{unavailable, fmt.Sprintf("Error: unable to reach the management API at %s: %v\n\n"+
+		"Is the broker running, and is this its address? --url, --host and --port, or CURFEW_CTL_URL, tell another one.", c.base, err)}
+}
+
+// maxReason is how much of a refusal is read, in bytes.
+const maxReason = 64 << 10
+
+func refused(answer *http.Response) error {
+	r := &refusal{status: answer.StatusCode, reason: answer.Status}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxReason))
+	if err != nil {
+		return r
+	}
+	var said object
+	if json.Unmarshal(body, &said) != nil || said["reason"] == nil {
+		return r
+	}
+	if r.reason = said.text("reason"); r.reason == "" {
+		r.reason = string(said["reason"])
+	}
+	return r
+}
+
+// each walks a list while it arrives, because it may be long.
+func (c *client) each(ctx context.Context, path string) iter.Seq2[object, error] {
+	return func(yield func(object, error) bool) {
+		if err := c.walk(ctx, path, func(o object) bool { return yield(o, nil) }); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+func (c *client) walk(ctx context.Context, path string, visit func(object) bool) error {
+	answer, err := c.send(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	d := json.NewDecoder(answer.Body)
+	if start, err := d.Token(); err != nil || start != json.Delim('[') {
+		return fmt.Errorf("%s%s answers what is not a list", c.base, path)
+	}
+	for d.More() {
+		var o object
+		if err := d.Decode(&o); err != nil {
+			return fmt.Errorf("%s%s answers a list with an error in it: %w", c.base, path, err)
+		}
+		if !visit(o) {
+			return nil
+		}
+	}
+	_, err = d.Token() // the list ends, and the connection can be used again
+	return err
+}

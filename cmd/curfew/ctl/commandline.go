@@ -1,0 +1,142 @@
+package ctl
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// option is a flag that commands accept.
+type option struct {
+	long, short string
+	value       string // what help calls its value; "" = it has none
+	numeric     bool   // the value is a whole number
+	about       string // for help; "" = accepted, but not mentioned
+}
+
+// general are the options of every command.
+func general() []option {
+	return []option{
+		{long: "url", value: "url", about: "the management API (default http://localhost:15672)"},
+		{long: "host", value: "host", about: "its host, instead of a whole URL"},
+		{long: "port", value: "port", numeric: true, about: "its port, instead of a whole URL"},
+		{long: "username", short: "u", value: "name", about: "the user that calls it (default guest)"},
+		{long: "password", value: "password", about: "that user's password (default guest)"},
+		{long: "cacert", value: "file", about: "over TLS, believe in the certificates in this PEM file"},
+		{long: "insecure", about: "over TLS, believe in any certificate"},
+		{long: "vhost", short: "p", value: "vhost", about: "the virtual host that the command is about (default /)"},
+		{long: "timeout", short: "t", value: "seconds", numeric: true, about: "give up after so long"},
+		{long: "quiet", short: "q", about: "print results only"},
+		{long: "silent", short: "s", about: "print results only, without the header of a table"},
+		{long: "no-table-headers", about: "print tables without their header"},
+		{long: "formatter", value: "format", about: "table, json, csv or pretty_table"},
+		{long: "json", about: "the same as --formatter json"},
+		{long: "node", short: "n", value: "node", about: "rabbit@HOST: another host, for scripts that name it so"},
+		{long: "help", short: "?", about: "explain the command"},
+		{long: "version"},
+		{long: "longnames", short: "l"},
+		{long: "erlang-cookie", value: "cookie"},
+		{long: "script-name", value: "name"},
+		{long: "print-stacktrace"},
+	}
+}
+
+// commandLine is what was typed, sorted into its parts.
+type commandLine struct {
+	words    []string // as typed
+	command  *command // nil = none
+	values   map[string]string
+	operands []string
+}
+
+func (l *commandLine) has(name string) bool { _, ok := l.values[name]; return ok }
+
+func (l *commandLine) value(name string) string { return l.values[name] }
+
+// parse sorts a command line. The line is there even when it has an error, as far as it was understood.
+func parse(words []string) (*commandLine, error) {
+	l := &commandLine{words: words, values: make(map[string]string)}
+	var bad []string
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		switch {
+		case word == "--":
+			l.operands = append(l.operands, words[i+1:]...)
+			i = len(words)
+		case len(word) > 1 && word[0] == '-':
+			used, problem := l.option(words[i:])
+			i += used
+			if problem != "" {
+				bad = append(bad, problem)
+			}
+		case l.command != nil:
+			l.operands = append(l.operands, word)
+		default:
+			c, err := find(word)
+			if err != nil {
+				return l, err
+			}
+			l.command = c
+		}
+	}
+	if len(bad) > 0 {
+		return l, misused("Invalid options for this command:\n%s", strings.Join(bad, "\n"))
+	}
+	return l, nil
+}
+
+// option takes an option and its value off words. It returns how many words the value is, and what is wrong.
+func (l *commandLine) option(words []string) (used int, problem string) {
+	name, value, given := strings.Cut(words[0], "=")
+	o, ok := l.lookup(name)
+	switch {
+	case !ok, o.value == "" && given:
+		return 0, name + " : "
+	case o.value == "":
+		l.values[o.long] = ""
+		return 0, ""
+	}
+	if !given {
+		if len(words) == 1 || len(words[1]) > 1 && words[1][0] == '-' {
+			return 0, name + " : "
+		}
+		value, used = words[1], 1
+	}
+	if _, err := strconv.ParseInt(value, 10, 32); o.numeric && err != nil {
+		return used, fmt.Sprintf("%s : %s", name, value)
+	}
+	l.values[o.long] = value
+	return used, ""
+}
+
+// lookup finds an option by name; those of the command hide general ones.
+func (l *commandLine) lookup(name string) (option, bool) {
+	var all []option
+	if l.command != nil {
+		all = l.command.options
+	}
+	if name == "-h" {
+		name = "--help"
+	}
+	for _, o := range slices.Concat(all, general()) {
+		if name == "--"+o.long || o.short != "" && name == "-"+o.short {
+			return o, true
+		}
+	}
+	return option{}, false
+}
+
+// shown is the command line as messages may repeat it.
+func (l *commandLine) shown() []string {
+	words := slices.Clone(l.words)
+	for i, w := range words {
+		switch {
+		case strings.HasPrefix(w, "--password="):
+			words[i] = "--password=…"
+		case w == "--password" && i+1 < len(words):
+			words[i+1] = "…"
+		}
+	}
+	return words
+}

@@ -1,0 +1,123 @@
+package ctl
+
+import (
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestConnect(t *testing.T) {
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name                 string
+		args, environ        string
+		base, user, password string
+	}{
+		{"nothing said", "", "", "http://localhost:15672", "guest", "guest"},
+		{"host and port", "--host broker --port 80", "", "http://broker:80", "guest", "guest"},
+		{"host", "--host ::1", "CURFEW_CTL_URL=http://other", "http://[::1]:15672", "guest", "guest"},
+		{"port", "--port 81", "CURFEW_CTL_URL=http://other", "http://localhost:81", "guest", "guest"},
+		{"URL", "--url=https://broker/mq/ --host x", "CURFEW_CTL_URL=http://other", "https://broker/mq", "guest", "guest"},
+		{"environment", "", "CURFEW_CTL_URL=http://broker:1 CURFEW_CTL_USERNAME=a CURFEW_CTL_PASSWORD=b", "http://broker:1", "a", "b"},
+		{"environment before node", "-n rabbit@n", "CURFEW_CTL_URL=http://broker:1", "http://broker:1", "guest", "guest"},
+		{"user in the URL", "--url http://a:b%2F@broker", "CURFEW_CTL_USERNAME=x CURFEW_CTL_PASSWORD=y", "http://broker", "a", "b/"},
+		{"user without password in the URL", "--url http://a@broker", "CURFEW_CTL_PASSWORD=y", "http://broker", "a", "y"},
+		{"user", "-u c --password=-d", "CURFEW_CTL_URL=http://a:b@broker", "http://broker", "c", "-d"},
+		{"empty password", "--password=", "CURFEW_CTL_PASSWORD=y", "http://localhost:15672", "guest", ""},
+		{"node elsewhere", "--node rabbit@other", "", "http://other:15672", "guest", "guest"},
+		{"node here", "--node rabbit@" + own, "", "http://localhost:15672", "guest", "guest"},
+		{"node without a host", "--node rabbit", "", "http://localhost:15672", "guest", "guest"},
+		{"host before node", "--node rabbit@other --host h", "", "http://h:15672", "guest", "guest"},
+		{"TLS", "--host h --insecure", "", "https://h:15671", "guest", "guest"},
+		{"TLS by environment", "", "CURFEW_CTL_INSECURE=true", "https://localhost:15671", "guest", "guest"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			line, err := parse(strings.Fields(tt.args))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := connect(line, strings.Fields(tt.environ))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.base != tt.base || c.user != tt.user || c.password != tt.password {
+				t.Errorf("got %s %s/%s, want %s %s/%s", c.base, c.user, c.password, tt.base, tt.user, tt.password)
+			}
+		})
+	}
+}
+
+// run calls the tool, and returns what it does.
+func run(environ []string, args ...string) (status int, stdout, stderr string) {
+	var out, errs strings.Builder
+	p := &Program{Name: "curfew ctl", Environ: environ, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
+	status = p.Run(args)
+	return status, out.String(), errs.String()
+}
+
+func TestTLS(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) }))
+	t.Cleanup(server.Close)
+	server.Config.ErrorLog = nil
+	dir := t.TempDir()
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	good, bad := filepath.Join(dir, "good.pem"), filepath.Join(dir, "bad.pem")
+	for name, text := range map[string]string{good: string(cert), bad: "nothing"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name, args, environ string
+		status              int
+		stderr              string
+	}{
+		{"certificate", "--cacert " + good, "", 0, ""},
+		{"certificate by environment", "", cacertVariable + "=" + good, 0, ""},
+		{"any", "--insecure", "", 0, ""},
+		{"none", "", "", unavailable, "certificate"},
+		{"no certificate", "--cacert " + bad, "", dataError, "there is no certificate in " + bad},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"ping", "-q", "--url", server.URL}, strings.Fields(tt.args)...)
+			status, _, stderr := run([]string{tt.environ}, args...)
+			if status != tt.status || !strings.Contains(stderr, tt.stderr) || tt.stderr == "" && stderr != "" {
+				t.Errorf("exit status %d, %s", status, stderr)
+			}
+		})
+	}
+}
+
+// The password goes to the broker alone, not to where somebody else's answer points.
+func TestRedirectIsNotFollowed(t *testing.T) {
+	elsewhere := 0
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
+	t.Cleanup(other.Close)
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
+	t.Cleanup(server.Close)
+	if status, _, stderr := run(nil, "ping", "--url", server.URL); status != unavailable || !strings.Contains(stderr, "302 Found") {
+		t.Errorf("exit status %d, %s", status, stderr)
+	}
+	if elsewhere != 0 {
+		t.Error("the redirect was followed")
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close() // nobody listens at its address now
+	status, stdout, stderr := run(nil, "list_queues", "--url", server.URL)
+	if status != unavailable || !strings.HasPrefix(stderr, "Error: unable to reach the management API at "+server.URL+": ") {
+		t.Errorf("exit status %d, %s", status, stderr)
+	}
+	if want := "Timeout: 60.0 seconds ...\nListing queues for vhost / ...\n"; stdout != want {
+		t.Errorf("printed %q, want %q", stdout, want)
+	}
+}

@@ -1,0 +1,122 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+)
+
+func definitionCommands() []command {
+	format := option{long: "format", value: "json", about: "json is the only format"}
+	return []command{
+		{
+			name: "export_definitions", operands: "<file>|-", least: 1, most: 1, scoped: true, options: []option{format},
+			check: checkExport, run: exportDefinitions,
+			about: "writes vhosts, users, permissions, policies, exchanges, queues and bindings to a file", more: "With --vhost, only what is in that virtual host. - is standard output.",
+		},
+		{
+			name: "import_definitions", operands: "[<file>|-]", most: 1, scoped: true, options: []option{format, {long: "skip-if-unchanged"}},
+			check: checkImport, run: importDefinitions,
+			about: "reads what export_definitions, or RabbitMQ's, has written", more: "All of it is applied, or nothing. - or nothing is standard input. With --vhost, it goes into that virtual host.",
+		},
+	}
+}
+
+// whole or of one virtual host
+func (c *call) definitions() string {
+	if c.has("vhost") {
+		return path("definitions", c.vhost())
+	}
+	return path("definitions")
+}
+
+func checkFormat(c *call) error {
+	if c.has("format") && c.value("format") != "json" {
+		return &misuse{dataError, "Bad argument: Format should be json"}
+	}
+	return nil
+}
+
+func checkExport(c *call) error {
+	if err := checkFormat(c); err != nil || c.operands[0] == "-" {
+		return err
+	}
+	dir := filepath.Dir(c.operands[0])
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return &misuse{dataError, fmt.Sprintf("Bad argument: Directory %s does not exist", dir)}
+	}
+	return nil
+}
+
+// exportDefinitions writes a file that only its owner can read: it has the users' password hashes.
+func exportDefinitions(ctx context.Context, c *call) error {
+	file := c.operands[0]
+	if file != "-" {
+		c.say("Exporting definitions in JSON to a file at \"%s\" ...", file)
+	}
+	var all json.RawMessage
+	if err := c.api.get(ctx, c.definitions(), &all); err != nil {
+		if c.has("vhost") {
+			err = instead(err, noVHost(c.vhost()))
+		}
+		return err
+	}
+	if file == "-" {
+		_, err := c.program.Stdout.Write(append(all, '\n'))
+		return err
+	}
+	if err := os.WriteFile(file, append(all, '\n'), 0o600); err != nil {
+		return failed(unavailable, "%v", err)
+	}
+	return c.done()
+}
+
+func (c *call) imported() string {
+	if len(c.operands) == 0 {
+		return "-"
+	}
+	return c.operands[0]
+}
+
+func checkImport(c *call) error {
+	if err := checkFormat(c); err != nil || c.imported() == "-" {
+		return err
+	}
+	if _, err := os.Stat(c.imported()); errors.Is(err, os.ErrNotExist) {
+		return &misuse{dataError, fmt.Sprintf("Bad argument: File %s does not exist", c.imported())}
+	}
+	return nil
+}
+
+func importDefinitions(ctx context.Context, c *call) error {
+	text, err := c.readImport()
+	if err != nil {
+		return failed(dataError, "%v", err)
+	}
+	var all json.RawMessage
+	if err := json.Unmarshal(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), &all); err != nil {
+		return failed(dataError, "Failed to deserialise input (format: JSON) (error: %v)", err)
+	}
+	if err := c.api.call(ctx, http.MethodPost, c.definitions(), all, nil); err != nil {
+		if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusBadRequest {
+			return failed(dataError, "%s", r.reason)
+		}
+		return err
+	}
+	return c.tell("Successfully imported definitions.")
+}
+
+func (c *call) readImport() ([]byte, error) {
+	if c.imported() == "-" {
+		c.say("Importing definitions in JSON from standard input ...")
+		return io.ReadAll(c.program.Stdin)
+	}
+	c.say("Importing definitions in JSON from a file at \"%s\" ...", c.imported())
+	return os.ReadFile(c.imported())
+}

@@ -1,0 +1,72 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// The exit statuses are rabbitmqctl's, which are those of BSD's sysexits.
+const (
+	usageError       = 64 // the call makes no sense, and neither would another broker change that
+	dataError        = 65 // what was handed over is no good
+	noUser           = 67
+	unavailable      = 69 // the broker cannot be reached, or refuses
+	softwareError    = 70 // something is there already
+	temporaryFailure = 75 // it took too long
+	noPermission     = 77 // the API does not accept the user
+)
+
+// failure is a command's end: an exit status and all there is to say about it.
+type failure struct {
+	status int
+	text   string
+}
+
+func (f *failure) Error() string { return f.text }
+
+// failed is a failure that the broker has reported.
+func failed(status int, format string, args ...any) error {
+	return &failure{status, "Error:\n" + fmt.Sprintf(format, args...)}
+}
+
+// misuse is a command line that its command cannot do anything with.
+type misuse struct {
+	status  int
+	problem string
+}
+
+func (m *misuse) Error() string { return m.problem }
+
+func misused(format string, args ...any) error {
+	return &misuse{usageError, fmt.Sprintf(format, args...)}
+}
+
+// report prints what went wrong and returns the exit status.
+func (p *Program) report(err error) int {
+	if err == nil {
+		return 0
+	}
+	if f, ok := errors.AsType[*failure](err); ok {
+		fmt.Fprintln(p.Stderr, f.text)
+		return f.status
+	}
+	fmt.Fprintf(p.Stderr, "Error:\n%v\n", err)
+	return unavailable
+}
+
+func noVHost(name string) error {
+	return &failure{dataError, fmt.Sprintf("Virtual host '%s' does not exist", name)}
+}
+
+func noSuchUser(name string) error { return failed(noUser, "User \"%s\" does not exist", name) }
+
+var errNoParameter = failed(unavailable, "Parameter does not exist")
+
+// instead replaces the API's "not found", which does not say what, by e.
+func instead(err, e error) error {
+	if isRefusal(err, http.StatusNotFound) {
+		return e
+	}
+	return err
+}

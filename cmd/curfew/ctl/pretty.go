@@ -1,0 +1,66 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// prettyFormatter draws boxes around cells, for people.
+type prettyFormatter struct{ tableFormatter }
+
+func (prettyFormatter) table(w io.Writer, t table) error {
+	var lines [][]string
+	if !t.bare {
+		lines = append(lines, t.columns)
+	}
+	count := 0
+	for row, err := range t.rows {
+		if err != nil {
+			return err
+		}
+		count++
+		line := make([]string, len(row))
+		for i, c := range row {
+			line[i] = strings.NewReplacer("\t", " ", "\n", " ", "\r", " ").Replace(c.text())
+		}
+		lines = append(lines, line)
+	}
+	if count == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, boxed(lines))
+	return err
+}
+
+func boxed(lines [][]string) string {
+	widths := make([]int, len(lines[0]))
+	for _, line := range lines {
+		for i, text := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(text))
+		}
+	}
+	var b strings.Builder
+	for i, line := range lines {
+		if i == 0 {
+			b.WriteString(rule(widths, "┌", "┬", "┐"))
+		} else {
+			b.WriteString(rule(widths, "├", "┼", "┤"))
+		}
+		for i, text := range line {
+			fmt.Fprintf(&b, "│ %-*s ", widths[i], text)
+		}
+		b.WriteString("│\n")
+	}
+	b.WriteString(rule(widths, "└", "┴", "┘"))
+	return b.String()
+}
+
+func rule(widths []int, left, middle, right string) string {
+	parts := make([]string, len(widths))
+	for i, n := range widths {
+		parts[i] = strings.Repeat("─", n+2)
+	}
+	return left + strings.Join(parts, middle) + right + "\n"
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/wire"
+)
+
+// management is the management API and what it listens on. Nothing of it is there while it is off.
+type management struct {
+	server       *http.Server
+	listeners    []managementListener
+	certificates *wire.Certificates // nil without TLS
+	ended        chan error         // what each listener's Serve returned
+}
+
+type managementListener struct {
+	net.Listener
+	key      string // of the configuration
+	protocol string // as RabbitMQ calls it
+}
+
+// listenManagement opens the listeners of the management API, all or none.
+func listenManagement(c configuration) (*management, error) {
+	m := &management{ended: make(chan error, 2)}
+	var errs []error
+	if addr := c.Listen.Management; addr != "" {
+		errs = append(errs, m.listen("listen.management", "http", addr, nil))
+	}
+	if addr := c.Listen.ManagementTLS; addr != "" {
+		var err error
+		m.certificates, err = wire.LoadCertificates(wire.TLS{
+			Cert: c.TLS.Cert, Key: c.TLS.Key, MinVersion: tlsVersion(c.TLS.MinVersion),
+		})
+		if err == nil {
+			err = m.listen("listen.management-tls", "https", addr, m.certificates.Config())
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		m.closeListeners()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *management) listen(key, protocol, addr string, secure *tls.Config) error {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if secure != nil {
+		ln = tls.NewListener(ln, secure)
+	}
+	m.listeners = append(m.listeners, managementListener{ln, key, protocol})
+	return nil
+}
+
+func (m *management) closeListeners() {
+	for _, l := range m.listeners {
+		_ = l.Close() // nothing was accepted from it
+	}
+}
+
+// serve begins to answer.
+func (m *management) serve(s *http.Server) {
+	m.server = s
+	for _, l := range m.listeners {
+		go func() { m.ended <- s.Serve(l) }()
+	}
+}
+
+// describe tells what the API listens on.
+func (m *management) describe() []mgmt.Listener {
+	all := make([]mgmt.Listener, len(m.listeners))
+	for i, l := range m.listeners {
+		all[i] = mgmt.Listener{Protocol: l.protocol, Address: l.Addr()}
+		if l.protocol == "https" {
+			all[i].Expires = m.certificates.Expires()
+		}
+	}
+	return all
+}
+
+// reloadTLS reads the certificate anew.
+func (m *management) reloadTLS() error {
+	if m.certificates == nil {
+		return nil
+	}
+	return m.certificates.Reload()
+}
+
+// shutdown waits for requests to be answered, as long as ctx lasts, and ends.
+func (m *management) shutdown(ctx context.Context) error {
+	err := m.server.Shutdown(ctx)
+	_ = m.server.Close() // cuts off what Shutdown left because ctx was over
+	for range m.listeners {
+		<-m.ended
+	}
+	return err
+}
+
+// manage makes the API of a broker that runs.
+func (s *service) manage() *http.Server {
+	o := s.broker.Management()
+	c := s.running.Config
+	o.Product, o.Version, o.Node, o.Log = c.Compat.Product, c.Compat.Version, clusterName(), s.log
+	o.Alarms, o.Listeners, o.Machine = s.alarms, s.listeners, s.machine
+	o.GuestLoopbackOnly, o.FixedOperators = c.Auth.GuestLoopbackOnly, !c.Management.OperatorPolicyChanges
+	o.RatesInterval, o.BodyMax = c.Management.RatesInterval, int64(c.Management.BodySize)
+	return mgmt.Server(mgmt.New(o), s.log)
+}
+
+// listeners tells what the broker listens on.
+func (s *service) listeners() []mgmt.Listener {
+	var all []mgmt.Listener
+	protocols := s.amqpProtocols()
+	for i, addr := range s.broker.Addresses() {
+		l := mgmt.Listener{Protocol: protocols[i], Address: addr}
+		if l.Protocol == "amqp/ssl" {
+			l.Expires = s.certificateExpires()
+		}
+		all = append(all, l)
+	}
+	return append(all, s.management.describe()...)
+}
+
+// amqpProtocols are RabbitMQ's names for what the broker listens for, in the order of its addresses.
+func (s *service) amqpProtocols() []string {
+	var names []string
+	if s.running.Listen.AMQP != "" {
+		names = append(names, "amqp")
+	}
+	if s.running.Listen.AMQPS != "" {
+		names = append(names, "amqp/ssl")
+	}
+	return names
+}
+
+// certificateExpires is when the certificate of the AMQP listener does.
+func (s *service) certificateExpires() time.Time {
+	if b, ok := s.broker.(interface{ CertificateExpires() time.Time }); ok {
+		return b.CertificateExpires()
+	}
+	return time.Time{}
+}
+
+// machine describes the machine and this process.
+func (s *service) machine() mgmt.Machine {
+	m := describeProcess(s.running.Data.Dir)
+	m.MemoryLimit, m.DataDir = s.limit, s.running.Data.Dir
+	return m
+}

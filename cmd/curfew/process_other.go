@@ -1,0 +1,12 @@
+//go:build !linux
+
+package main
+
+import (
+	"runtime"
+
+	"github.com/curfewmq/curfew/core/mgmt"
+)
+
+// describeProcess returns what is known of this process everywhere.
+func describeProcess(string) mgmt.Machine { return mgmt.Machine{Processors: runtime.NumCPU()} }

@@ -1,0 +1,176 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// notebook is a keeper in memory.
+type notebook struct {
+	written  []byte
+	bulky    bool
+	rewrites int
+	err      error
+}
+
+func (n *notebook) Write(defs []byte) { n.written = append(n.written, defs...) }
+func (n *notebook) Bulky() bool       { return n.bulky }
+func (n *notebook) Wait() error       { return n.err }
+func (n *notebook) Rewrite(defs []byte) {
+	n.written, n.bulky = slices.Clone(defs), false
+	n.rewrites++
+}
+
+// restarted is a store that was made of what a notebook says.
+func (n *notebook) restarted(tb testing.TB) *Store {
+	tb.Helper()
+	s := New(Options{Keeper: n})
+	for b := n.written; len(b) > 0; {
+		fields, size, err := amqp.ParseTable(b)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		op, _ := fields[0].Value.(string)
+		if !Defines(op) {
+			tb.Fatalf("%q is none of ours", op)
+		}
+		if err := s.Apply(op, fields); err != nil {
+			tb.Fatal(err)
+		}
+		b = b[size:]
+	}
+	return s
+}
+
+// says is everything that is in a store.
+func says(s *Store) string {
+	var b strings.Builder
+	for _, a := range s.List() {
+		hash, algorithm := a.Password.Encode()
+		fmt.Fprintln(&b, a.Name, a.Tags, hash, algorithm, a.Limits)
+	}
+	fmt.Fprintln(&b, s.Grants(), s.TopicGrants())
+	return b.String()
+}
+
+// Whatever is changed, a store that is made of what was written is the same.
+func TestRestart(t *testing.T) {
+	n := &notebook{}
+	s := New(Options{Keeper: n})
+	if err := s.Furnish(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "alice", "secret", "monitoring", "ünïcode")
+	put(t, s, "bob", "secret")
+	steps := []func() error{
+		func() error { return s.SetTags("bob", []string{"a", "a"}) },
+		func() error {
+			return s.SetLimits("bob", Limits{Connections: hook.LimitOf(0), Channels: hook.LimitOf(7)})
+		},
+		func() error { return s.SetPassword("alice", Hash{}) },
+		func() error { _, err := s.Set(Account{Name: "carol"}); return err },
+		func() error { grantAll(t, s, "alice", "/"); grantAll(t, s, "bob", "v"); return nil },
+		func() error {
+			permitTopics(t, s, TopicGrant{"bob", "v", TopicPermissions{"x", "w", "r"}})
+			permitTopics(t, s, TopicGrant{"bob", "/", TopicPermissions{"x", "w", "r"}})
+			permitTopics(t, s, TopicGrant{"bob", "/", TopicPermissions{"y", "w", "r"}})
+			return nil
+		},
+		func() error { _, err := s.ClearTopicPermissions("bob", "/", "x"); return err },
+		func() error { _, err := s.ClearPermissions("alice", "/"); return err },
+		func() error { return s.ForgetVHost("v") },
+		func() error { _, err := s.Delete("guest"); return err },
+	}
+	for i, step := range steps {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := says(n.restarted(t)), says(s); got != want {
+			t.Errorf("after step %d:\n got %s\nwant %s", i, got, want)
+		}
+	}
+	n.bulky, n.rewrites = true, 0
+	put(t, s, "dave", "x")
+	if got, want := says(n.restarted(t)), says(s); n.rewrites != 1 || got != want {
+		t.Errorf("rewritten:\n got %s\nwant %s", got, want)
+	}
+	if _, err := n.restarted(t).Authenticate("bob", "secret", from(true)); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is refused is not written.
+func TestRefusedIsNotWritten(t *testing.T) {
+	n := &notebook{}
+	s := New(Options{Keeper: n})
+	for i, err := range []error{
+		s.SetTags("bob", nil), s.SetLimits("bob", Limits{}), s.SetPassword("bob", Hash{}),
+	} {
+		if !errors.Is(err, ErrNoUser) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	long := strings.Repeat("x", 256)
+	for _, a := range []Account{
+		{},
+		{Name: long},
+		{Name: "\xff"},
+		{Name: "a\x00b"},
+		{Name: "a", Tags: []string{""}},
+		{Name: "a", Tags: []string{long}},
+		{Name: "a", Tags: make([]string, 65)},
+		{Name: "a", Limits: Limits{Connections: hook.LimitOf(1 << 31)}},
+	} {
+		_, err := s.Set(a)
+		if _, ok := errors.AsType[*Invalid](err); !ok {
+			t.Errorf("%.50v: %v", a, err)
+		}
+	}
+	if len(n.written) > 0 || len(s.List()) > 0 {
+		t.Errorf("wrote %q", n.written)
+	}
+	n.err = errors.New("no disk")
+	if _, err := s.Set(Account{Name: "a"}); !errors.Is(err, n.err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Nonsense in a log is an error, whatever it is.
+func FuzzApply(f *testing.F) {
+	n := &notebook{}
+	s := New(Options{Keeper: n})
+	if err := s.Furnish(); err != nil {
+		f.Fatal(err)
+	}
+	permitTopics(f, s, TopicGrant{Guest, "/", TopicPermissions{"x", "w", "r"}})
+	if _, err := s.ClearTopicPermissions(Guest, "/", "x"); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(n.written)
+	f.Add(amqp.AppendTable(nil, define(opSetUser)))
+	f.Add(amqp.AppendTable(nil, defineNoPermissions("nobody", "/")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := New(Options{})
+		for len(b) > 0 {
+			fields, size, err := amqp.ParseTable(b)
+			if err != nil || len(fields) == 0 {
+				return
+			}
+			op, _ := fields[0].Value.(string)
+			if s.Apply(op, fields) != nil {
+				break
+			}
+			b = b[size:]
+		}
+		n := notebook{written: s.Definitions()}
+		if got, want := says(n.restarted(t)), says(s); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	})
+}

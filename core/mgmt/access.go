@@ -1,0 +1,145 @@
+package mgmt
+
+import (
+	"errors"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/curfewmq/curfew/core/auth"
+)
+
+// access is what it takes to use an endpoint. Every user of the API has one of the tags management, policymaker, monitoring
+// and administrator [RabbitMQ: management.html#permissions].
+type access uint8
+
+const (
+	anyone        access = iota // any of these tags
+	inVHost                     // and permissions in the vhost that the path names, or the tag administrator
+	monitor                     // monitoring or administrator
+	policymaker                 // policymaker or administrator and, if the path names a vhost, permissions there
+	administrator               // that tag
+)
+
+// The tags that mean something here.
+const (
+	tagAdministrator = "administrator"
+	tagMonitoring    = "monitoring"
+	tagPolicymaker   = "policymaker"
+	tagManagement    = "management"
+)
+
+func isAdministrator(u auth.User) bool { return u.Has(tagAdministrator) }
+func isMonitor(u auth.User) bool       { return u.Has(tagMonitoring) || isAdministrator(u) }
+func isPolicymaker(u auth.User) bool   { return u.Has(tagPolicymaker) || isAdministrator(u) }
+
+func isAnyone(u auth.User) bool {
+	return u.Has(tagManagement) || u.Has(tagPolicymaker) || isMonitor(u)
+}
+
+// authenticate finds out who asks.
+func (c *call) authenticate() error {
+	name, password, ok := c.r.BasicAuth()
+	if !ok {
+		return errNoLogin
+	}
+	u, err := c.api.users().Authenticate(name, password, c.origin())
+	if err == nil {
+		c.user = u
+		return nil
+	}
+	refused, ok := errors.AsType[*auth.Refused](err)
+	if !ok {
+		return err
+	}
+	c.api.Log.Warn("login refused", "user", refused.User, "client", c.r.RemoteAddr, "reason", refused.Reason)
+	if refused.Retry > 0 {
+		seconds := int(math.Ceil(refused.Retry.Seconds()))
+		c.w.Header().Set("Retry-After", strconv.Itoa(max(seconds, 1)))
+		return &failure{http.StatusTooManyRequests, "too_many_requests", "Too many failed logins"}
+	}
+	return errLoginFailed
+}
+
+var (
+	errNoLogin     = &failure{status: http.StatusUnauthorized}
+	errLoginFailed = &failure{http.StatusUnauthorized, "not_authorized", "Login failed"}
+)
+
+// origin is where the request comes from. Headers that proxies add are not believed: anybody can add them.
+func (c *call) origin() auth.Origin {
+	host, _, err := net.SplitHostPort(c.r.RemoteAddr)
+	if err != nil {
+		host = c.r.RemoteAddr
+	}
+	addr, err := netip.ParseAddr(host)
+	local := err == nil && addr.Unmap().IsLoopback()
+	return auth.Origin{Host: host, Loopback: local || !c.api.GuestLoopbackOnly, Now: c.api.Clock()}
+}
+
+// authorise checks that the user may use an endpoint, and finds the vhost that the path names.
+func (c *call) authorise(need access) error {
+	if !isAnyone(c.user) {
+		return notAuthorised("Not management user")
+	}
+	switch {
+	case need == administrator && !isAdministrator(c.user):
+		return notAuthorised("Not administrator user")
+	case need == monitor && !isMonitor(c.user):
+		return notAuthorised("Not monitor user")
+	case need == policymaker && !isPolicymaker(c.user):
+		return notAuthorised("User not authorised to access object")
+	}
+	return c.enterVHost(need)
+}
+
+func (c *call) enterVHost(need access) error {
+	name, named := c.vars["vhost"]
+	if !named {
+		return nil
+	}
+	v, ok := c.api.Store.VHost(name)
+	if !ok {
+		return c.absentVHost()
+	}
+	if (need == inVHost || need == policymaker) && !c.mayEnter(name) {
+		if need == policymaker {
+			return notAuthorised("User not authorised to access object")
+		}
+		return notAuthorised("User not authorised to access virtual host")
+	}
+	c.vhost = v
+	return nil
+}
+
+// absentVHost is the answer for a vhost that there is not.
+func (c *call) absentVHost() error {
+	_, ofUser := c.vars["user"]
+	switch {
+	case c.r.Method != http.MethodPut:
+		return errNotFound
+	case ofUser:
+		return errNobodyOrNowhere
+	}
+	return errNoVHost
+}
+
+// mayEnter reports whether the user may see what is in a vhost.
+func (c *call) mayEnter(vhost string) bool {
+	return isAdministrator(c.user) || c.api.users().OpenVHost(c.user.Name, vhost) == nil
+}
+
+// mayAct checks that the user may do something in the vhost that the path names, for which the tag administrator alone is
+// not enough: as over AMQP, it takes permissions.
+func (c *call) mayAct() error {
+	if c.api.users().OpenVHost(c.user.Name, c.vhost.Name()) != nil {
+		return notAuthorised("User not authorised to access virtual host")
+	}
+	return nil
+}
+
+// patience is how long a request waits for the broker to do something.
+const patience = 25 * time.Second

@@ -1,0 +1,129 @@
+package mgmt
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/policies"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a broker with its API, without a listener for it.
+type rig struct {
+	t      testing.TB
+	api    *API
+	alarms []string
+}
+
+func newRig(tb testing.TB, change ...func(*Options)) *rig {
+	tb.Helper()
+	r := &rig{t: tb}
+	c, err := chain.New(nil, chain.Options{})
+	must(tb, err)
+	rules, err := policies.NewRules(policies.Options{})
+	must(tb, err)
+	clock, log := queue.NewClock(), slog.New(slog.DiscardHandler)
+	kept, err := store.Open(tb.Context(), store.Options{
+		Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Chain: c, Rules: rules, Clock: clock, Log: log, Hashing: auth.SHA512,
+	})
+	must(tb, err)
+	server, err := wire.New(wire.Options{
+		AMQP: "127.0.0.1:0", Clock: clock, HandshakeTimeout: time.Minute,
+		Session: session.Options{
+			Product: "Curfew", Version: "1.2.3", ClusterName: "curfew@test", Users: kept.Users(), VHosts: kept.VHost,
+			ChannelMax: 100, FrameMax: 128 << 10, MessageMax: 16 << 20, Log: log,
+		},
+	})
+	must(tb, err)
+	must(tb, server.Start(tb.Context()))
+	tb.Cleanup(func() {
+		ctx := context.Background()
+		must(tb, server.Shutdown(ctx))
+		must(tb, kept.Close(ctx))
+	})
+	o := Options{
+		Product: "Curfew", Version: "1.2.3", Node: "curfew@test", Store: kept, AMQP: server, Rules: rules, Clock: clock, Log: log,
+		Alarms:    func() []string { return r.alarms },
+		Listeners: func() []Listener { return []Listener{{Protocol: "amqp", Address: server.Addresses()[0]}} },
+		Machine: func() Machine {
+			return Machine{Memory: 1 << 20, MemoryLimit: 1 << 30, DiskFree: 1 << 40, Files: 10, FilesLimit: 1000, Processors: 2, DataDir: "/data"}
+		},
+		RatesInterval: 5 * time.Second, BodyMax: 4 << 20,
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	r.api = New(o)
+	return r
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+const guest = "guest:guest"
+
+// request makes a request of a user, "name:password"; "-" is nobody.
+func (r *rig) request(user, method, path, body string) *http.Request {
+	q := httptest.NewRequest(method, path, strings.NewReader(body))
+	q.RemoteAddr = "127.0.0.1:9"
+	if name, password, ok := strings.Cut(user, ":"); ok {
+		q.SetBasicAuth(name, password)
+	}
+	return q
+}
+
+func (r *rig) serve(q *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r.api.ServeHTTP(w, q)
+	return w
+}
+
+// do asks as guest and wants a status.
+func (r *rig) do(status int, method, path, body string) string {
+	r.t.Helper()
+	w := r.serve(r.request(guest, method, path, body))
+	if w.Code != status {
+		r.t.Fatalf("%s %s: got %d %s, want %d", method, path, w.Code, w.Body, status)
+	}
+	return w.Body.String()
+}
+
+// dial opens a connection to the broker over which the test speaks itself.
+func (r *rig) dial() net.Conn {
+	r.t.Helper()
+	c, err := net.Dial("tcp", r.api.AMQP.Addresses()[0].String())
+	must(r.t, err)
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// read reads what has to come.
+func read(tb testing.TB, from io.Reader, n int) []byte {
+	tb.Helper()
+	b := make([]byte, n)
+	if _, err := io.ReadFull(from, b); err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,84 @@
+package mgmt
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// isNode refuses the name of any node but this one.
+func (a *API) isNode(name string) error {
+	if name != a.Node {
+		return errNotFound
+	}
+	return nil
+}
+
+func (a *API) nodes(c *call) error {
+	return list(c, rows[object]{items: []object{a.describeNode()}, object: itself, name: memberName})
+}
+
+func (a *API) node(c *call) error {
+	if err := a.isNode(c.vars["node"]); err != nil {
+		return err
+	}
+	return c.reply(a.describeNode())
+}
+
+type nodeKey struct{}
+
+func (a *API) describeNode() object {
+	m, alarms := a.Machine(), a.Alarms()
+	o := object{
+		{"name", a.Node}, {"type", "disc"}, {"running", true}, {"being_drained", slices.Contains(alarms, "draining")},
+		{"os_pid", strconv.Itoa(os.Getpid())}, {"uptime", a.Clock().Sub(a.started).Milliseconds()}, {"processors", m.Processors},
+		{"mem_limit", m.MemoryLimit}, {"mem_alarm", slices.Contains(alarms, "memory")}, {"mem_calculation_strategy", "rss"},
+		{"disk_free_alarm", slices.Contains(alarms, "disk")}, {"disk_free_limit", 0},
+		{"fd_total", m.FilesLimit}, {"sockets_total", m.FilesLimit}, {"proc_total", 1 << 20}, {"run_queue", 0},
+		{"rates_mode", "basic"}, {"exchange_types", exchangeTypes()}, {"auth_mechanisms", authMechanisms()}, {"applications", a.applications()},
+		{"contexts", a.contexts()}, {"partitions", []any{}}, {"cluster_links", []any{}}, {"enabled_plugins", []any{}},
+		{"config_files", []any{}}, {"log_files", []any{}}, {"db_dir", m.DataDir}, {"net_ticktime", 0},
+	}
+	ch := a.AMQP.Sessions().Churn()
+	return a.meters.stats(o, nodeKey{}, []tallied{
+		{"mem_used", int64(m.Memory)},
+		{"fd_used", int64(m.Files)},
+		{"sockets_used", int64(a.AMQP.Connections())},
+		{"proc_used", int64(runtime.NumGoroutine())},
+		{"disk_free", int64(m.DiskFree)},
+		{"connection_created", int64(ch.ConnectionsOpened.Load())},
+		{"connection_closed", int64(ch.ConnectionsClosed.Load())},
+		{"channel_created", int64(ch.ChannelsOpened.Load())},
+		{"channel_closed", int64(ch.ChannelsClosed.Load())},
+	})
+}
+
+func authMechanisms() []object {
+	return []object{
+		{{"name", "PLAIN"}, {"description", "SASL PLAIN authentication mechanism"}, {"enabled", true}},
+		{{"name", "AMQPLAIN"}, {"description", "AMQPLAIN authentication mechanism"}, {"enabled", true}},
+	}
+}
+
+func (a *API) applications() []object {
+	return []object{{{"name", "curfew"}, {"description", a.Product}, {"version", a.Version}}}
+}
+
+// memory says where the process's memory is, as far as it is known.
+func (a *API) memory(c *call) error {
+	if err := a.isNode(c.vars["node"]); err != nil {
+		return err
+	}
+	m := a.Machine()
+	var heap runtime.MemStats
+	runtime.ReadMemStats(&heap)
+	queues := uint64(max(queue.UsedBytes(), 0))
+	return c.reply(object{{"memory", object{
+		{"queue_procs", queues}, {"other_system", heap.Sys - heap.HeapSys}, {"other_proc", heap.HeapInuse},
+		{"allocated_unused", heap.HeapIdle - heap.HeapReleased}, {"strategy", "rss"},
+		{"total", object{{"rss", m.Memory}, {"allocated", heap.Sys + queues}, {"erlang", heap.HeapInuse + queues}}},
+	}}})
+}

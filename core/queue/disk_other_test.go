@@ -1,0 +1,8 @@
+//go:build !linux
+
+package queue
+
+import "io/fs"
+
+// onDisk returns how many bytes of room a file takes.
+func onDisk(info fs.FileInfo) int64 { return info.Size() }

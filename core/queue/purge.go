@@ -1,0 +1,184 @@
+package queue
+
+import (
+	"encoding/binary"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// A queue that is purged or deleted, or has to stop, parts with all it holds at
+// once, however much that is. The memory is given back bit by bit.
+
+// waste is what a queue held and has not given back yet.
+type waste struct {
+	levels []fifo
+	store  store
+	next   *waste
+}
+
+// Purge drops every ready message and returns how many there were.
+func (q *Queue) Purge(now hook.Instant) int {
+	n := q.ready
+	if n+q.waiting() == 0 {
+		return 0
+	}
+	q.count.Purged += uint64(n + q.purgeDiscards())
+	if n > 0 {
+		q.notePurged()
+		q.part(q.unacked + q.waiting())
+	}
+	q.clean()
+	q.rest(now)
+	return n
+}
+
+// part makes waste of all that the queue holds but for some messages that are
+// handed out, or discards: kept of them, which is all or none.
+func (q *Queue) part(kept int) {
+	old := q.contents
+	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, revision: old.revision}
+	for l := range old.levels {
+		from, to := &old.levels[l], &q.levels[l]
+		for seq, s := from.from(0); s != nil && kept > 0; seq, s = from.from(seq + 1) {
+			if s.state == out {
+				q.carry(&old.store, from, to, seq, s)
+				kept--
+			}
+		}
+		to.skipTo(from.next)
+		to.handed, to.noted = from.handed, from.noted
+	}
+	q.ready, q.readyBytes = 0, 0
+	q.waste = &waste{old.levels, old.store, q.waste}
+}
+
+// leaveAll makes waste of all that the queue holds.
+func (q *Queue) leaveAll() {
+	if q.contents == nil {
+		return
+	}
+	q.part(0)
+	q.unacked, q.discarded = 0, nil
+	q.clean()
+}
+
+// carry takes a message that is handed out along.
+func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
+	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun))
+	kept.deliveries = s.deliveries
+	to.skipTo(seq)
+	to.push(kept, from.deadline(seq))
+	to.take(to.at(seq))
+	if e := from.extent(seq); e != 0 {
+		to.setExtent(seq, e)
+	}
+	s.state = gone
+}
+
+// What a turn gives back at most.
+const (
+	cleanedChunks   = 16
+	cleanedSegments = 64
+)
+
+// clean gives back some of the waste.
+func (q *Queue) clean() {
+	chunks, segments := cleanedChunks, cleanedSegments
+	for w := q.waste; w != nil; w = q.waste {
+		for l := range w.levels {
+			for f := &w.levels[l]; len(f.chunks) > 0; f.chunks = f.chunks[1:] {
+				if chunks--; chunks < 0 {
+					return
+				}
+				q.noteLeft(&f.chunks[0])
+				f.chunks[0].free()
+			}
+		}
+		for s := &w.store; len(s.segments) > 0; s.segments = s.segments[1:] {
+			if segments--; segments < 0 {
+				return
+			}
+			s.discard(&s.segments[0])
+		}
+		q.waste = w.next
+	}
+}
+
+// noteLeft takes messages out of the account.
+func (q *Queue) noteLeft(c *chunk) {
+	if c.extents == nil {
+		return
+	}
+	for i := range c.slots {
+		if s := &c.slots[i]; s.state != gone && q.kept(s) {
+			q.work.notes.account(c.extents[i], -weight(s))
+		}
+	}
+}
+
+// runs are messages in a row: as many of them as there are, in a few bytes.
+type runs struct {
+	b     []byte // those that have ended
+	n     uint32
+	first Ref
+	count uint32 // of the last one
+}
+
+// add adds count messages from first on, which are behind those there are.
+func (r *runs) add(first Ref, count uint32) {
+	if r.count > 0 && r.first+Ref(r.count) == first {
+		r.count += count
+		return
+	}
+	r.end()
+	r.first, r.count = first, count
+}
+
+// end ends the last run.
+func (r *runs) end() {
+	if r.count == 0 {
+		return
+	}
+	r.b = binary.LittleEndian.AppendUint64(r.b, uint64(r.first))
+	r.b = binary.LittleEndian.AppendUint32(r.b, r.count)
+	r.n++
+	r.count = 0
+}
+
+// notePurged notes that the ready messages leave.
+func (q *Queue) notePurged() {
+	if q.cfg.Record == nil {
+		return
+	}
+	var r runs
+	others := q.unacked + q.waiting()
+	for l := range q.levels {
+		f := &q.levels[l]
+		for c := range f.chunks {
+			others -= r.addReady(&f.chunks[c], ref(l, f.chunks[c].number<<chunkBits), others == 0)
+		}
+	}
+	r.end()
+	n := &q.work.notes
+	n.ops = binary.LittleEndian.AppendUint32(appendOp(n.ops, opPurged, q.cfg.Record.ID), r.n)
+	n.ops = append(n.ops, r.b...)
+}
+
+// addReady adds the ready messages of a chunk, which begins at first, and returns
+// how many others are in it. There are none if alone is set: then a full chunk
+// need not be looked at.
+func (r *runs) addReady(c *chunk, first Ref, alone bool) (others int) {
+	if alone && c.places == nil && c.live == chunkSlots {
+		r.add(first, chunkSlots)
+		return 0
+	}
+	for i := range c.slots {
+		switch c.slots[i].state {
+		case ready:
+			r.add(first+Ref(c.place(i)), 1)
+		case out:
+			others++
+		}
+	}
+	return others
+}

@@ -1,0 +1,140 @@
+package queue
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// many publishes messages with rising numbers.
+func many(q *Queue, flags Flags, from, to uint64) {
+	for id := from; id < to; {
+		b := NewBatch()
+		for range min(1000, to-id) {
+			m := message(id, 0)
+			m.Flags = flags
+			b.Messages = append(b.Messages, m)
+			id++
+		}
+		q.Enqueue(second, b)
+	}
+}
+
+// However much there is, a purge is one short operation, and takes what is ready
+// and nothing else.
+func TestAPurgeIsOneOperation(t *testing.T) {
+	target := &hook.Target{AtLeastOnce: true}
+	q, _, j := durable(t, Config{Profile: &Profile{Kind: Quorum, Levels: 2}}, ttlHooks(hook.ScanAnywhere, target))
+	q.host = &relay{targets: 1}
+	const n = 60_000
+	many(q, Persistent, 0, n)
+	for range 20 {
+		q.Get(second, nil2(), func(Delivery, int) {})
+	}
+	q.Settle(second, Ack, []Settled{{Ref: 3}, {Ref: 4}, {Ref: 5}})
+	q.Settle(second, Requeue, []Settled{{Ref: 1}, {Ref: 10}})
+	q.Settle(second, Reject, []Settled{{Ref: 7}}) // on its way elsewhere
+	q.commit(nil)
+	before := len(j.entries)
+	const left = 20 - 6
+	if got := q.Purge(second); got != n-20+2 {
+		t.Errorf("purged %d, want %d", got, n-20+2)
+	}
+	many(q, Persistent, n, n+3)
+	q.commit(nil)
+	if size := len(j.entries[before].ops); size > 500 {
+		t.Errorf("a purge takes %d bytes in the journal", size)
+	}
+	if s := q.Stats(); s.Ready != 3 || s.Unacked != left || s.Discarded != 1 || s.Purged != n-20+2 {
+		t.Errorf("%d ready, %d unacked, %d discarded, %d purged", s.Ready, s.Unacked, s.Discarded, s.Purged)
+	}
+	for q.Next() == atOnce {
+		q.clean()
+	}
+	q.commit(nil)
+	j.check(t, q)
+
+	q.Settle(second, Requeue, []Settled{{Ref: 0}})
+	q.Settle(second, Ack, []Settled{{Ref: 2}})
+	q.commit(nil)
+	q = j.reborn(t, q)
+	j.check(t, q)
+	var got []uint64
+	for q.Get(second, nil2(), func(d Delivery, _ int) { got = append(got, idOf(d.Body)) }) {
+	}
+	wantIDs(t, "after a restart", got, 0, 6, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19, n, n+1, n+2)
+	if s := q.Stats(); s.Discarded != 1 {
+		t.Errorf("after a restart %d are discarded, want 1", s.Discarded)
+	}
+}
+
+// A queue of messages that a purge dropped is as good as new, although it gives
+// their memory back bit by bit.
+func TestAPurgedQueueGivesItsMemoryBackInTurns(t *testing.T) {
+	before := UsedBytes()
+	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
+	const n = 400_000
+	many(q, 0, 0, n)
+	if got := q.Purge(second); got != n {
+		t.Errorf("purged %d, want %d", got, n)
+	}
+	turns := 0
+	for ; q.Next() == atOnce; turns++ {
+		many(q, 0, uint64(turns), uint64(turns)+1)
+		q.clean()
+	}
+	if turns < 5 {
+		t.Errorf("it took %d turns", turns)
+	}
+	_, s := consume(t, q, Consumer{NoAck: true}, n)
+	for i, id := range s.take() {
+		if id != uint64(i) {
+			t.Fatalf("message %d is number %d", id, i)
+		}
+	}
+	q.Tick(100 * second)
+	q.Tick(200 * second)
+	if got := UsedBytes() - before; got != 0 {
+		t.Errorf("%d bytes are still held", got)
+	}
+	checkSums(t, q)
+}
+
+func TestADeletedQueueGivesItsMemoryBackInTurns(t *testing.T) { synctest.Test(t, deletedInTurns) }
+
+func deletedInTurns(t *testing.T) {
+	t.Helper()
+	before := UsedBytes()
+	j := &lockedJournal{}
+	s := keptIn(t, j, hook.Hooks{}, "q")[0]
+	const n = 100_000
+	for id := range uint64(n / 1000) {
+		b := NewBatch()
+		for range 1000 {
+			b.Messages = append(b.Messages, persist(id))
+		}
+		s.Publish(b)
+	}
+	if err := s.Do(func(q *Queue, _ hook.Instant) {
+		if got, err := q.Delete(false, false); got != n || err != nil {
+			t.Errorf("deleted %d, error %v", got, err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if UsedBytes() == before {
+		t.Error("all of it was given back at once")
+	}
+	for range 100 {
+		waitFor(yield)
+	}
+	if got := UsedBytes() - before; got != 0 {
+		t.Errorf("%d bytes are still held", got)
+	}
+	for extent, used := range j.used {
+		if used != 0 {
+			t.Errorf("%d bytes of extent %d are of use", used, extent)
+		}
+	}
+}

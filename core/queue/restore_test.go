@@ -1,0 +1,178 @@
+package queue
+
+import (
+	"io"
+	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// durable returns a passive queue with a journal in memory.
+func durable(t *testing.T, cfg Config, h hook.Hooks) (*Queue, *host, *memoryJournal) {
+	t.Helper()
+	j := &memoryJournal{}
+	cfg.Record = &Record{Journal: j, ID: 7, Shard: 1}
+	q, hst := passive(t, cfg, h)
+	return q, hst, j
+}
+
+// reborn returns the queue that a restart makes of the journal. It is filled, and
+// not started.
+func (j *memoryJournal) reborn(t *testing.T, of *Queue) *Queue {
+	t.Helper()
+	s := &Shell{clock: func() hook.Instant { return second }}
+	s.config.Store(of.cfg)
+	s.config.Store(of.cfg)
+	s.queue = Queue{cfg: of.cfg, host: of.host, shell: s, work: new(scratch), hooks: of.hooks}
+	r := NewRestorer([]*Shell{s})
+	j.used = map[uint32]int64{}
+	for _, e := range j.entries {
+		if err := r.Apply(e.extent, e.ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Fill()
+	return &s.queue
+}
+
+func persist(id uint64) Publish {
+	m := message(id, 0)
+	m.Flags = Persistent
+	return m
+}
+
+// A message may leave in the turn in which it came. That it left must not be
+// written before that it came.
+func TestAMessageThatLeavesAtOnceStaysAway(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		hooks hook.Hooks
+		left  int
+	}{
+		{"expired", ttlHooks(hook.ScanAnywhere, &hook.Target{}), 0},
+		{"dropped", hook.Hooks{Length: hook.LimitOf(1), OnHead: ttlHooks(hook.ScanAnywhere, &hook.Target{}).OnHead}, 1},
+	} {
+		q, h, j := durable(t, Config{}, tc.hooks)
+		b := batchOf(persist(1), persist(2))
+		for i := range b.Messages {
+			b.Messages[i].Expiration = hook.LimitOf(0)
+		}
+		q.Enqueue(second, b)
+		if len(h.dead) != 2-tc.left {
+			t.Fatalf("%s: %v died", tc.name, h.dead)
+		}
+		if after := j.reborn(t, q); after.ready != tc.left {
+			t.Errorf("%s: after a restart %d are there, want %d", tc.name, after.ready, tc.left)
+		}
+	}
+}
+
+// A message that waits for its arrival elsewhere is out of reach of consumers
+// after a restart, too, also when it was moved meanwhile, and is sent again at
+// once.
+func TestADiscardStaysOneAfterARestart(t *testing.T) {
+	for _, move := range []bool{false, true} {
+		target := &hook.Target{AtLeastOnce: true}
+		h := ttlHooks(hook.ScanAnywhere, target)
+		q, _, j := durable(t, Config{Profile: &Profile{Kind: Quorum}}, h)
+		r := &relay{targets: 1}
+		q.host = r
+		q.Enqueue(second, batchOf(persist(1), persist(2)))
+		q.Get(second, nil2(), func(Delivery, int) {})
+		q.Settle(second, Reject, []Settled{{Ref: 0}})
+		q.commit(nil)
+		if move {
+			for range 20 { // a new extent begins
+				q.Enqueue(second, batchOf(message(9, 0), persist(3)))
+			}
+			for q.Move(j.extent - 1) {
+			}
+			j.trim()
+			if j.entries[0].extent == 1 {
+				t.Fatal("nothing was trimmed")
+			}
+		}
+
+		q = j.reborn(t, q)
+		if s := q.Stats(); s.Discarded != 1 || s.Unacked != 0 {
+			t.Fatalf("%d discarded, %d unacked; want 1 and 0", s.Discarded, s.Unacked)
+		}
+		q.Get(second, nil2(), func(d Delivery, _ int) {
+			if idOf(d.Body) != 2 {
+				t.Errorf("got message %d, want 2", idOf(d.Body))
+			}
+		})
+		r.sent = nil
+		if q.Next() > second {
+			t.Fatalf("next at %v", q.Next())
+		}
+		q.Tick(second)
+		if len(r.sent) != 1 || len(r.sent[0].Messages) != 1 {
+			t.Fatalf("%d batches were sent", len(r.sent))
+		}
+		q.forwarded(second, r.receipt.source.(*forwarding), 0)
+		q.commit(nil)
+		if s := q.Stats(); s.Discarded != 0 || s.DeadLettered[hook.ReasonRejected] != 1 {
+			t.Errorf("%d discarded, %d dead-lettered", s.Discarded, s.DeadLettered[hook.ReasonRejected])
+		}
+		checkSums(t, q)
+		if s := j.reborn(t, q).Stats(); s.Discarded != 0 {
+			t.Errorf("after it arrived and another restart, %d are discarded", s.Discarded)
+		}
+	}
+}
+
+// FuzzOperations reads what passed a journal's checksums and is none of ours.
+func FuzzOperations(f *testing.F) {
+	h := ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true})
+	j := &memoryJournal{}
+	q := &Queue{cfg: &Config{Profile: &Profile{Levels: 1}, Record: &Record{Journal: j, ID: 7}}, host: &relay{targets: 1}, work: new(scratch)}
+	q.Attach(second, chainOf(f, h))
+	cc := &Origin{Exchange: "x", Key: "k", BCC: []string{"blind"}}
+	q.Enqueue(second, batchOf(persist(1), persist(2), persist(3), Publish{Origin: cc, Props: noProps, Body: []byte("x"), Flags: Persistent}))
+	q.Get(second, nil2(), func(Delivery, int) {})
+	q.Get(second, nil2(), func(Delivery, int) {})
+	q.Settle(second, Ack, []Settled{{Ref: 0}})
+	q.Settle(second, Reject, []Settled{{Ref: 1}})
+	q.commit(nil)
+	q.Purge(second)
+	q.commit(nil)
+	var whole []byte
+	for _, e := range j.entries {
+		f.Add(e.ops)
+		whole = append(whole, e.ops...)
+	}
+	f.Add(whole)
+	f.Add(appendRenewed(appendReturned(whole[:len(whole):len(whole)], 7, 2, 3), 7, 2, second, -1))
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		s := &Shell{}
+		s.config.Store(q.cfg)
+		s.queue = Queue{cfg: q.cfg, host: q.host, shell: s, hooks: q.hooks}
+		r := NewRestorer([]*Shell{s})
+		_ = Dump(io.Discard, ops) // it may make no sense
+		if err := r.Apply(1, ops); err != nil || far(r) {
+			return
+		}
+		if n, st := r.Fill(), s.queue.Stats(); n != st.Ready+st.Discarded || st.Unacked != 0 {
+			t.Errorf("%d messages, %+v", n, st)
+		}
+		s.queue.work = new(scratch)
+		_, _ = s.queue.Delete(false, false)
+		for s.queue.waste != nil {
+			s.queue.clean()
+		}
+	})
+}
+
+// far reports whether messages are so far apart that the room between them would
+// not fit in memory. No log can say so: it would have had to hold what was there.
+func far(r *Restorer) bool {
+	for _, q := range r.queues {
+		for _, n := range q.next {
+			if n > 1<<24 {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// StoppedError is why a queue serves nobody any more: its journal has failed, or
+// the broker ends. Nobody knows what of the last operations is there after a
+// restart, so nothing may be built on them: nothing is handed out, taken in or
+// expired until then.
+type StoppedError struct {
+	VHost, Queue string
+	Shard        uint32 // 0 = the queue has none
+	Err          error  // of the journal
+
+	ready, unacked, discarded int // messages that a restart may find
+	readyBytes                int64
+}
+
+func (e *StoppedError) Error() string {
+	text := fmt.Sprintf("queue '%s' in vhost '%s' is stopped", e.Queue, e.VHost)
+	if errors.Is(e.Err, journal.ErrClosed) {
+		return text + ": the broker is shutting down"
+	}
+	return fmt.Sprintf("%s: shard %d failed", text, e.Shard)
+}
+
+func (e *StoppedError) Unwrap() error { return e.Err }
+
+// Stopped returns why the queue is stopped, nil while it is not. A queue that is
+// stopped can be looked at and deleted; everything else is done in vain.
+func (q *Queue) Stopped() *StoppedError { return q.stopped }
+
+// heed stops the queue when its journal has failed.
+func (q *Queue) heed() {
+	if q.stopped != nil || q.cfg.Record == nil {
+		return
+	}
+	if err := q.cfg.Record.Journal.Err(); err != nil {
+		q.stop(err)
+	}
+}
+
+func (q *Queue) stop(err error) {
+	e := &StoppedError{VHost: q.cfg.VHost, Queue: q.cfg.Name, Err: err, readyBytes: q.readyBytes}
+	if r := q.cfg.Record; r != nil {
+		e.Shard = r.Shard
+	}
+	if q.contents != nil {
+		all := q.ready + q.unacked + q.waiting()
+		e.ready, e.unacked, e.discarded = q.survivors()
+		q.count.Lost += uint64(all - e.ready - e.unacked - e.discarded)
+	}
+	q.stopped = e
+	q.leaveAll()
+	for _, c := range q.consumers.removeAll() {
+		c.removed = true
+		c.Sink.Stopped(c, e)
+	}
+	q.lease, q.trim = 0, 0
+}
+
+// survivors counts the messages that are in the journal.
+func (q *Queue) survivors() (ready, unacked, discarded int) {
+	if q.cfg.Record == nil {
+		return 0, 0, 0
+	}
+	for l := range q.levels {
+		f := &q.levels[l]
+		for seq, s := f.from(0); s != nil; seq, s = f.from(seq + 1) {
+			switch {
+			case !q.kept(s):
+			case s.state != out:
+				ready++
+			case q.discarded.why(ref(l, seq)) != hook.ReasonNone:
+				discarded++
+			default:
+				unacked++
+			}
+		}
+	}
+	return ready, unacked, discarded
+}
+
+// End stops the queue for good, because the broker ends, after it has written
+// what it did not write yet. It returns how many messages a restart does not find.
+func (q *Queue) End() (lost int) {
+	if q.stopped == nil {
+		q.noteHanded()
+		q.commit(nil)
+		q.stop(journal.ErrClosed)
+	}
+	return int(q.Stats().Lost)
+}
+
+// decline answers work for a queue that is stopped.
+func (q *Queue) decline(now hook.Instant, o *op) {
+	switch o.kind {
+	case opPublish:
+		o.batch.land(q.stopped)
+	case opCall:
+		o.call.fn(q, now)
+		close(o.call.done)
+	}
+}

@@ -1,0 +1,291 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// lockedJournal is a memoryJournal for queues with turns at the same time.
+type lockedJournal struct {
+	mu sync.Mutex
+	memoryJournal
+	err error // why it has failed
+}
+
+var _ Journal = (*lockedJournal)(nil)
+
+func (j *lockedJournal) Commit(ops []byte, live []Delta, c Completer) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		if c != nil {
+			c.Failed(j.err)
+		}
+		return
+	}
+	j.memoryJournal.Commit(ops, live, c)
+}
+
+func (j *lockedJournal) Extent() uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.memoryJournal.Extent()
+}
+
+func (j *lockedJournal) Err() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err
+}
+
+func (j *lockedJournal) fail(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.err = err
+}
+
+// taken returns the entries there are and forgets them.
+func (j *lockedJournal) taken() []entry {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all := j.entries
+	j.entries = nil
+	return all
+}
+
+// keptIn returns queues that have their messages in a journal.
+func keptIn(t *testing.T, j Journal, h hook.Hooks, names ...string) (all []*Shell) {
+	t.Helper()
+	clock := NewClock()
+	for i, name := range names {
+		profile := &Profile{VHost: "/", Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
+		cfg := &Config{Profile: profile, Name: name, Record: &Record{Journal: j, ID: uint64(i + 1), Shard: 3}}
+		all = append(all, NewShell(cfg, chainOf(t, h), &graves{clock: clock, died: map[uint64]hook.Instant{}}, clock))
+	}
+	return all
+}
+
+func emptied(t *testing.T, s *Shell) (ids []uint64) {
+	t.Helper()
+	if err := s.Do(func(q *Queue, now hook.Instant) {
+		for q.Get(now, nil2(), func(d Delivery, _ int) { ids = append(ids, idOf(d.Body)) }) {
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// fetch hands out a message.
+func fetch(t *testing.T, s *Shell) (held []Settled) {
+	t.Helper()
+	c := &Consumer{Queue: s}
+	if err := s.Do(func(q *Queue, now hook.Instant) {
+		q.Get(now, c, func(d Delivery, _ int) { held = []Settled{{Ref: d.Ref, Consumer: c}} })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
+// What a transaction does in the queues of one journal is one commit; what follows
+// from it comes later.
+func TestATransactionIsOneCommit(t *testing.T) {
+	j := &lockedJournal{}
+	h := ttlHooks(hook.ScanAnywhere, &hook.Target{})
+	h.Length = hook.LimitOf(2)
+	all := keptIn(t, j, h, "a", "b", "c")
+	a, b, c := all[0], all[1], all[2]
+	a.Publish(batchOf(persist(1), persist(2)))
+	acked, rejected := fetch(t, a), fetch(t, a)
+	j.taken()
+
+	brief := persist(5)
+	brief.Expiration = hook.LimitOf(0)
+	refused, err := Transact([]Part{
+		{Shell: c, Batch: batchOf(persist(3))},
+		{Shell: a, Batch: batchOf(persist(4)), Settlements: []Settlement{
+			{Kind: Ack, Items: acked}, {Kind: Reject, Items: rejected},
+		}},
+		{Shell: b, Batch: batchOf(brief, persist(6), persist(7), persist(8))},
+	})
+	if refused || err != nil {
+		t.Fatalf("got refused %v, error %v", refused, err)
+	}
+	entries := j.taken()
+	first := fmt.Sprint(describe(t, entries[0].ops))
+	want := "[1 enqueue 1 discard 1 settle 1 handed 2 enqueue 2 enqueue 2 enqueue 2 enqueue 3 enqueue]"
+	if first != want {
+		t.Errorf("first commit:\n got %s\nwant %s", first, want)
+	}
+	for _, e := range entries[1:] {
+		for _, op := range describe(t, e.ops) {
+			if slices.Contains([]string{"1 settle", "2 settle"}, op) {
+				continue // what was rejected, late or too much has left
+			}
+			t.Errorf("a later commit has %q", op)
+		}
+	}
+	wantIDs(t, "a", emptied(t, a), 4)
+	wantIDs(t, "b", emptied(t, b), 7, 8)
+	wantIDs(t, "c", emptied(t, c), 3)
+	for _, s := range all {
+		if err := s.Do(func(q *Queue, _ hook.Instant) { checkSums(t, q) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// describe names the operations of a commit, each with the number of its queue.
+func describe(t *testing.T, ops []byte) (names []string) {
+	t.Helper()
+	in := reader{b: ops}
+	for len(in.b) > 0 && !in.bad {
+		kind, id := in.u8(), in.u64()
+		in.describe(kind)
+		name := map[byte]string{
+			opEnqueued: "enqueue", opSettled: "settle", opReturned: "return", opRenewed: "renew", opHanded: "handed",
+			opPurged: "purge", opDiscarded: "discard",
+		}[kind]
+		names = append(names, fmt.Sprintf("%d %s", id, name))
+	}
+	if in.bad {
+		t.Fatalf("malformed operations after %v", names)
+	}
+	return names
+}
+
+// A queue that refuses a message does not undo the rest.
+func TestATransactionIsPartlyRefused(t *testing.T) {
+	h := hook.Hooks{OnEnqueue: func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+		for i := range vs {
+			if ms[i].Size > 8 {
+				vs[i].Action = hook.Refuse
+			}
+		}
+	}}
+	all := keptIn(t, &lockedJournal{}, h, "a", "b")
+	refused, err := Transact([]Part{
+		{Shell: all[0], Batch: batchOf(message(1, 9), persist(2))}, {Shell: all[1], Batch: batchOf(persist(3))},
+	})
+	if !refused || err != nil {
+		t.Errorf("got refused %v, error %v", refused, err)
+	}
+	wantIDs(t, "a", emptied(t, all[0]), 2)
+	wantIDs(t, "b", emptied(t, all[1]), 3)
+}
+
+// What is for a queue that is gone counts as done.
+func TestATransactionWithAQueueThatIsGone(t *testing.T) {
+	j := &lockedJournal{}
+	all := keptIn(t, j, hook.Hooks{}, "a", "b", "c")
+	_ = all[1].Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+	var parts []Part
+	for i, s := range all {
+		parts = append(parts, Part{Shell: s, Batch: batchOf(persist(uint64(i)))})
+	}
+	if refused, err := Transact(parts); refused || err != nil {
+		t.Errorf("got refused %v, error %v", refused, err)
+	}
+	if n := len(j.taken()); n != 1 {
+		t.Errorf("%d commits, want 1", n)
+	}
+	wantIDs(t, "c", emptied(t, all[2]), 2)
+}
+
+// With one queue stopped nothing is done, and with a journal that fails nothing is said to be.
+func TestATransactionThatFails(t *testing.T) {
+	broken := errors.New("input/output error")
+	sound, bad := &lockedJournal{}, &lockedJournal{}
+	a := keptIn(t, sound, hook.Hooks{}, "a")[0]
+	b := keptIn(t, bad, hook.Hooks{}, "b")[0]
+	bad.fail(broken)
+	_, err := Transact([]Part{{Shell: a, Batch: batchOf(persist(1))}, {Shell: b, Batch: batchOf(persist(1))}})
+	var stopped *StoppedError
+	if !errors.As(err, &stopped) || !errors.Is(err, broken) || err.Error() != "queue 'b' in vhost '/' is stopped: shard 3 failed" {
+		t.Errorf("got error %v", err)
+	}
+	wantIDs(t, "a", emptied(t, a))
+
+	silent := &deafJournal{lockedJournal{err: broken}}
+	c := keptIn(t, silent, hook.Hooks{}, "c")[0]
+	if _, err := Transact([]Part{{Shell: c, Batch: batchOf(persist(1))}}); !errors.Is(err, broken) || errors.As(err, &stopped) {
+		t.Errorf("got error %v, want %v", err, broken)
+	}
+}
+
+// deafJournal does not know that it has failed before it tries.
+type deafJournal struct{ lockedJournal }
+
+func (*deafJournal) Err() error { return nil }
+
+func TestATransactionHasToFit(t *testing.T) {
+	all := keptIn(t, &lockedJournal{}, hook.Hooks{}, "a", "b")
+	other := keptIn(t, &lockedJournal{}, hook.Hooks{}, "c")[0]
+	parts := func(size int) *transaction {
+		return &transaction{parts: []Part{
+			{Shell: all[0], Batch: batchOf(message(1, size))}, {Shell: all[1], Batch: batchOf(message(1, size))},
+			{Shell: other, Batch: batchOf(message(1, size))},
+		}}
+	}
+	if err := parts(1000).check(3000); err != nil {
+		t.Errorf("got error %v", err)
+	}
+	if err := parts(2000).check(3000); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got error %v, want %v", err, ErrTooLarge)
+	}
+}
+
+// Transactions of many clients over any queues do not wait for one another for
+// ever, and whoever sees something of one sees all of it.
+func TestTransactionsAreSeenWhole(t *testing.T) {
+	const clients, each, queues = 6, 200, 5
+	all := keptIn(t, &lockedJournal{}, ttlHooks(hook.ScanAnywhere, nil), "a", "b", "c", "d", "e")
+	var wg sync.WaitGroup
+	for n := range clients {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(n), 1))
+			for i := range each {
+				transactSome(t, rng, all, uint64(n*each+i))
+			}
+		})
+	}
+	wg.Go(func() {
+		rng := rand.New(rand.NewPCG(99, 1))
+		for range each {
+			i := rng.IntN(queues - 1)
+			first := published(t, all[i])
+			if second := published(t, all[queues-1]); second < first {
+				t.Errorf("queue %d has had %d messages, and the last one only %d", i, first, second)
+			}
+		}
+	})
+	wg.Wait()
+}
+
+// transactSome publishes a message to the last queue and some of the others.
+func transactSome(t *testing.T, rng *rand.Rand, all []*Shell, id uint64) {
+	t.Helper()
+	parts := []Part{{Shell: all[len(all)-1], Batch: batchOf(persist(id))}}
+	for _, s := range all[:len(all)-1] {
+		if rng.IntN(2) == 0 {
+			parts = append(parts, Part{Shell: s, Batch: batchOf(persist(id)), Settlements: []Settlement{{Items: fetch(t, s)}}})
+		}
+	}
+	rng.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	if _, err := Transact(parts); err != nil {
+		t.Error(err)
+	}
+}
+
+// published is how many messages a queue has taken in.
+func published(t *testing.T, s *Shell) uint64 {
+	t.Helper()
+	return stats(t, s).Published
+}

@@ -1,0 +1,63 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// look describes what a callback finds in a message.
+func look(m *hook.Message) string {
+	var parts []string
+	for p := range hook.Parts {
+		if p != hook.PartHeaders {
+			parts = append(parts, string(m.Part(p)))
+		}
+	}
+	n, isInt := m.HeaderInt("n")
+	half, isWhole := m.HeaderInt("half")
+	digits, isDigits := m.HeaderInt("digits")
+	text, isText := m.HeaderText("digits")
+	return fmt.Sprintf("%q %d %t, %d %t, %d %t, %s %t, headers %t, deaths %d",
+		parts, n, isInt, half, isWhole, digits, isDigits, text, isText, len(m.Part(hook.PartHeaders)) > 0, m.Deaths())
+}
+
+// Hooks find the same in a message when it enters and when it leaves.
+func TestHooksSeeTheWholeMessage(t *testing.T) {
+	var seen []string
+	see := func(_ hook.Instant, ms []hook.Message, _ []hook.Verdict) {
+		for i := range ms {
+			seen = append(seen, look(&ms[i]))
+		}
+	}
+	h := ttlHooks(hook.ScanAnywhere, nil)
+	stamp := h.OnEnqueue
+	h.OnEnqueue = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) { see(now, ms, vs); stamp(now, ms, vs) }
+	h.OnHead = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+		see(now, ms, vs)
+		for i := range vs {
+			vs[i].Action, vs[i].Reason = hook.Drop, hook.ReasonExpired
+		}
+	}
+	q, _ := passive(t, Config{}, h)
+	p := amqp.Properties{
+		Headers:   amqp.Table{{Key: "n", Value: uint8(7)}, {Key: "half", Value: 0.5}, {Key: "digits", Value: "12"}},
+		MessageID: "id", Type: "type", AppID: "app", UserID: "user", Expiration: "5",
+	}
+	for _, f := range []amqp.Property{amqp.PropHeaders, amqp.PropMessageID, amqp.PropType, amqp.PropAppID, amqp.PropUserID, amqp.PropExpiration} {
+		p.Set(f)
+	}
+	m := Publish{Origin: origin, Props: p.Append(nil), Body: []byte("body"), Expiration: hook.LimitOf(5)}
+	bare := Publish{Origin: origin, Props: noProps, Expiration: hook.LimitOf(5)}
+	q.Enqueue(second, batchOf(m, bare))
+	q.Tick(second.AddMillis(6))
+	want := []string{
+		`["x" "key" "id" "type" "app" "user" "5" "body"] 7 true, 0 false, 12 true, 12 true, headers true, deaths 0`,
+		`["x" "key" "" "" "" "" "" ""] 0 false, 0 false, 0 false,  false, headers false, deaths 0`,
+	}
+	if got, want := fmt.Sprint(seen), fmt.Sprint(append(want, want...)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,331 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// diskProbe is a broker on a disk, and a client of it.
+type diskProbe struct {
+	*probe
+	store *store.Store
+}
+
+// onDisk starts a broker on what a disk has.
+func onDisk(t *testing.T, disk *crashfs.FS, shards int) *diskProbe {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Options{
+		Dir: disk, SegmentSize: 64 << 10, Shards: shards, Chain: noPlugins(t), Clock: queue.NewClock(), Log: discard(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProbe(t, func(o *Options) { o.VHosts = s.VHost }).open()
+	return &diskProbe{p, s}
+}
+
+// end ends the broker, whatever state it is in.
+func (p *diskProbe) end() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	p.conn.Release(p.now)
+	_ = p.store.Close(ctx) // the disk may be broken
+}
+
+func (p *diskProbe) keep(channel uint16, names ...string) {
+	p.t.Helper()
+	for _, name := range names {
+		do[*amqp.QueueDeclareOK](p.probe, channel, &amqp.QueueDeclare{Queue: name, Durable: true})
+	}
+}
+
+// fetch gets a message and returns its tag.
+func (p *diskProbe) fetch(channel uint16, name string) (tag uint64, body string) {
+	p.t.Helper()
+	m := do[*amqp.BasicGetOK](p.probe, channel, &amqp.BasicGet{Queue: name})
+	_, body = p.content(channel)
+	return m.DeliveryTag, body
+}
+
+// contents takes what is in a queue.
+func (p *diskProbe) contents(name string) (bodies []string) {
+	p.t.Helper()
+	v, _ := p.store.VHost("/")
+	s, err := v.Queue(name, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_ = s.Do(func(q *queue.Queue, now hook.Instant) {
+		for q.Get(now, &queue.Consumer{Queue: s}, func(d queue.Delivery, _ int) { bodies = append(bodies, string(d.Body)) }) {
+		}
+	})
+	return bodies
+}
+
+// shardOf is the shard that a queue is in.
+func (p *diskProbe) shardOf(name string) uint32 {
+	p.t.Helper()
+	v, _ := p.store.VHost("/")
+	s, err := v.Queue(name, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return s.Config().Record.Shard
+}
+
+// The power goes at every write of a commit: of the transaction all is there afterwards or nothing, and all if the client was
+// told that it was committed.
+func TestTransactionIsAllOrNothing(t *testing.T) {
+	none, all := "cause other|||", "|a|b c|"
+	for seed := range uint64(6) {
+		for cut := 0; ; cut++ {
+			disk := crashfs.New(seed)
+			p := onDisk(t, disk, 1)
+			committed := p.replace(disk, cut)
+			disk = disk.LosePower()
+			p.end()
+
+			p = onDisk(t, disk, 1)
+			got := ""
+			for _, name := range []string{"q1", "q2", "q3", "q4"} {
+				got += strings.Join(p.contents(name), " ") + "|"
+			}
+			got = strings.TrimSuffix(got, "|")
+			if got != all && (got != none || committed) {
+				t.Errorf("seed %d, cut at write %d, committed %v: got %s", seed, cut, committed, got)
+			}
+			p.end()
+			if committed || t.Failed() {
+				break
+			}
+		}
+	}
+}
+
+// replace commits a transaction that acknowledges a message, rejects another, and publishes some to other queues. The power
+// goes during the commit, after a number of writes.
+func (p *diskProbe) replace(disk *crashfs.FS, cut int) (committed bool) {
+	p.t.Helper()
+	p.channel(1)
+	p.keep(1, "q1", "q2", "q3", "q4")
+	do[*amqp.TxSelectOK](p.probe, 1, &amqp.TxSelect{})
+	p.publish(1, kept("q1", "cause"), kept("q1", "other"))
+	p.commit(1)
+	cause, _ := p.fetch(1, "q1")
+	other, _ := p.fetch(1, "q1")
+	p.send(1, &amqp.BasicAck{DeliveryTag: cause}, &amqp.BasicReject{DeliveryTag: other})
+	p.publish(1, kept("q2", "a"), kept("q3", "b"), kept("q3", "c"), published{key: "q4", body: "transient"})
+	disk.CutPower(cut)
+	p.send(1, &amqp.TxCommit{})
+	_, m := p.method()
+	_, committed = m.(*amqp.TxCommitOK)
+	return committed
+}
+
+// With several shards it is all or nothing in each, and never what was acknowledged without what was published.
+func TestTransactionInSeveralShards(t *testing.T) {
+	const shards = 3
+	names := []string{"q1", "q2", "q3", "q4"}
+	for seed := range uint64(6) {
+		for cut := 0; ; cut++ {
+			disk := crashfs.New(seed)
+			p := onDisk(t, disk, shards)
+			committed := p.replace(disk, cut)
+			disk = disk.LosePower()
+			p.end()
+
+			p = onDisk(t, disk, shards)
+			in := map[string]string{}
+			for _, name := range names {
+				in[name] = strings.Join(p.contents(name), " ")
+			}
+			q3, published := in["q3"], in["q2"] == "a" && in["q3"] == "b c"
+			settled := in["q1"] == ""
+			switch {
+			case p.shardOf("q2") == p.shardOf("q3") || p.shardOf("q1") == p.shardOf("q2"):
+				t.Fatal("the queues are in the same shard")
+			case in["q1"] != "" && in["q1"] != "cause other", q3 != "" && q3 != "b c":
+				t.Errorf("seed %d, cut at write %d: half of a shard's part is there: %v", seed, cut, in)
+			case settled && !published, committed && !(settled && published):
+				t.Errorf("seed %d, cut at write %d, committed %v: got %v", seed, cut, committed, in)
+			}
+			p.end()
+			if committed || t.Failed() {
+				break
+			}
+		}
+	}
+}
+
+// Transactions move tokens from queue to queue, until the power goes, again and again: there is always one of each.
+func TestTransactionsMoveInOnePiece(t *testing.T) {
+	const tokens, queues, lives = 12, 5, 6
+	name := func(n int) string { return "q" + strconv.Itoa(n) }
+	for seed := range uint64(8) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		disk := crashfs.New(seed)
+		for life := range lives {
+			p := onDisk(t, disk, 1)
+			p.channel(1)
+			do[*amqp.TxSelectOK](p.probe, 1, &amqp.TxSelect{})
+			if life == 0 {
+				for n := range queues {
+					p.keep(1, name(n))
+				}
+				for n := range tokens {
+					p.publish(1, kept(name(n%queues), strconv.Itoa(n)))
+				}
+				p.commit(1)
+			}
+			disk.CutPower(rng.IntN(60))
+			for p.move(rng, name, queues) {
+			}
+			disk = disk.LosePower()
+			p.end()
+
+			p = onDisk(t, disk, 1)
+			var found []string
+			for n := range queues {
+				found = append(found, p.contents(name(n))...)
+			}
+			p.end()
+			disk = disk.Kill()
+			if slices.Sort(found); len(found) != tokens || len(slices.Compact(found)) != tokens {
+				t.Fatalf("seed %d, life %d: found %v", seed, life, found)
+			}
+		}
+	}
+}
+
+// move moves a few tokens in one transaction. It reports false when there is no power.
+func (p *diskProbe) move(rng *rand.Rand, name func(int) string, queues int) bool {
+	p.t.Helper()
+	for range 1 + rng.IntN(4) {
+		p.send(1, &amqp.BasicGet{Queue: name(rng.IntN(queues))})
+		_, m := p.method()
+		got, ok := m.(*amqp.BasicGetOK)
+		if !ok {
+			continue
+		}
+		_, body := p.content(1)
+		p.publish(1, kept(name(rng.IntN(queues)), body))
+		p.send(1, &amqp.BasicAck{DeliveryTag: got.DeliveryTag})
+	}
+	p.send(1, &amqp.TxCommit{})
+	_, m := p.method()
+	_, ok := m.(*amqp.TxCommitOK)
+	return ok
+}
+
+// A disk fails one shard. Who uses its queues is told, on the channel that does, and nothing of them is served any more;
+// the other shard goes on. A restart finds what was durable.
+func TestStoppedShard(t *testing.T) {
+	disk := crashfs.New(1)
+	p := onDisk(t, disk, 2)
+	for id := uint16(1); id <= 9; id++ {
+		p.channel(id)
+	}
+	p.keep(1, "a", "b")
+	do[*amqp.QueueBindOK](p.probe, 1, &amqp.QueueBind{Queue: "a", Exchange: "amq.fanout"})
+	do[*amqp.QueueBindOK](p.probe, 1, &amqp.QueueBind{Queue: "b", Exchange: "amq.fanout"})
+	do[*amqp.ConfirmSelectOK](p.probe, 2, &amqp.ConfirmSelect{})
+	shard := p.shardOf("a")
+	text := fmt.Sprintf("INTERNAL_ERROR - queue 'a' in vhost '/' is stopped: shard %d failed, see the broker logfile", shard)
+
+	// One consumer has its fill, so that messages are ready.
+	do[*amqp.BasicQosOK](p.probe, 3, &amqp.BasicQos{PrefetchCount: 1})
+	p.consume(3, "a", "c")
+	p.publish(1, published{key: "a", body: "transient"})
+	p.delivered(3, "transient")
+	p.confirmed(2, kept("a", "1"), kept("a", "2"), kept("b", "1"))
+
+	prefix := fmt.Sprintf("%05d-", shard)
+	disk.Inject(func(op crashfs.Op) error {
+		if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, prefix) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	p.publish(2, published{exchange: "amq.fanout", body: "both", props: kept("", "").props})
+	p.sync()
+	if got := fmt.Sprint(p.store.Alarms()); got != fmt.Sprintf("[shard %d]", shard) {
+		t.Errorf("alarms: got %s", got)
+	}
+	p.conn.Tick(p.now)
+	p.feed(nil)
+	p.closed(2, 541, "INTERNAL_ERROR - messages could not be stored, see the broker logfile")
+	p.closed(3, 541, text)
+	p.silent()
+
+	p.publish(4, published{key: "a", body: "transient"})
+	p.closed(4, 541, text)
+	p.send(5, &amqp.BasicGet{Queue: "a"})
+	p.closed(5, 541, text)
+	p.send(6, &amqp.BasicConsume{Queue: "a"})
+	p.closed(6, 541, text)
+	p.send(7, &amqp.QueueDeclare{Queue: "a", Durable: true})
+	p.closed(7, 541, text)
+	p.send(8, &amqp.QueueDeclare{Queue: "a", Passive: true})
+	p.closed(8, 541, text)
+	p.send(9, &amqp.QueuePurge{Queue: "a"})
+	p.closed(9, 541, text)
+	p.channel(9)
+	do[*amqp.TxSelectOK](p.probe, 9, &amqp.TxSelect{})
+	p.publish(9, published{exchange: "amq.fanout", body: "both"})
+	p.closed(9, 541, text)
+
+	p.channel(2)
+	do[*amqp.ConfirmSelectOK](p.probe, 2, &amqp.ConfirmSelect{})
+	p.confirmed(2, kept("b", "2"))
+	p.keep(1, "c", "d")
+	if p.shardOf("c") == shard || p.shardOf("d") == shard {
+		t.Error("a new queue is in the shard that failed")
+	}
+	p.end()
+
+	disk = disk.Kill()
+	p = onDisk(t, disk, 2)
+	if got := p.contents("a"); len(got) < 2 || got[0] != "1" || got[1] != "2" {
+		t.Errorf("a restart finds %v in the shard that failed", got)
+	}
+	if got := fmt.Sprint(p.contents("b")); got != "[1 both 2]" {
+		t.Errorf("a restart finds %v in the other one", got)
+	}
+	p.end()
+}
+
+// confirmed publishes messages and waits for their confirms.
+func (p *diskProbe) confirmed(channel uint16, ms ...published) {
+	p.t.Helper()
+	p.publish(channel, ms...)
+	p.sync()
+	p.feed(nil)
+	if got := p.confirms(channel); got == "" || strings.Contains(got, "-") {
+		p.t.Errorf("confirms: got %q", got)
+	}
+}
+
+// sync waits until everything published so far has been stored, or was not. Then queues have taken notice.
+func (p *diskProbe) sync() {
+	v, _ := p.store.VHost("/")
+	for _, s := range v.Queues() {
+		if r := s.Config().Record; r != nil {
+			_ = r.Journal.(interface{ Sync() error }).Sync() // a shard may have failed
+			if r.Journal.Err() != nil {
+				v.Stop(r.Shard)
+			}
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package session
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// Tally counts what clients did on channels.
+type Tally struct {
+	Published uint64
+	Returned  uint64 // of them: mandatory and unroutable
+	Dropped   uint64 // of them: unroutable without being mandatory
+	Confirmed uint64 // of them: answered, with basic.ack or basic.nack
+
+	Delivered      uint64 // to consumers that acknowledge
+	DeliveredNoAck uint64
+	Got            uint64 // by basic.get, to be acknowledged
+	GotNoAck       uint64
+	GetEmpty       uint64 // basic.get that found nothing
+	Redelivered    uint64 // of all four, those that had been handed out before
+	Acked          uint64
+}
+
+// Add adds what another one has counted.
+func (t *Tally) Add(o *Tally) {
+	t.Published += o.Published
+	t.Returned += o.Returned
+	t.Dropped += o.Dropped
+	t.Confirmed += o.Confirmed
+	t.Delivered += o.Delivered
+	t.DeliveredNoAck += o.DeliveredNoAck
+	t.Got += o.Got
+	t.GotNoAck += o.GotNoAck
+	t.GetEmpty += o.GetEmpty
+	t.Redelivered += o.Redelivered
+	t.Acked += o.Acked
+}
+
+// handed counts a delivery.
+func (t *Tally) handed(s *consumer, again bool) {
+	if again {
+		t.Redelivered++
+	}
+	switch {
+	case s.Sink != nil && s.NoAck:
+		t.DeliveredNoAck++
+	case s.Sink != nil:
+		t.Delivered++
+	case s.NoAck:
+		t.GotNoAck++
+	default:
+		t.Got++
+	}
+}
+
+func (t *Tally) settled(kind queue.SettleKind, n int) {
+	if kind == queue.Ack {
+		t.Acked += uint64(n)
+	}
+}
+
+// sent counts what a channel's client published. It belongs to the connection's reader.
+type sent struct{ published, returned, dropped uint64 }
+
+func (s *sent) unroutable(mandatory bool) {
+	if mandatory {
+		s.returned++
+		return
+	}
+	s.dropped++
+}
+
+// shown is sent for other goroutines to read: brought up to date once for many messages.
+type shown struct{ published, returned, dropped atomic.Uint64 }
+
+func (s *sent) show(to *shown) {
+	to.published.Store(s.published)
+	if to.returned.Load() != s.returned {
+		to.returned.Store(s.returned)
+	}
+	if to.dropped.Load() != s.dropped {
+		to.dropped.Store(s.dropped)
+	}
+}
+
+// counted is everything the channel has counted. The caller holds out's lock.
+func (ch *channel) counted() Tally {
+	t := ch.tally
+	t.Published, t.Returned, t.Dropped = ch.shown.published.Load(), ch.shown.returned.Load(), ch.shown.dropped.Load()
+	t.Confirmed, _ = ch.confirms.answered()
+	return t
+}
+
+// answered counts the messages that were confirmed, and those that are still to be.
+func (w *window) answered() (done uint64, waiting int) {
+	done = w.base
+	for _, s := range w.states[w.head:] {
+		if s&told != 0 {
+			done++
+			continue
+		}
+		waiting++
+	}
+	return done, waiting
+}
+
+// Churn counts connections and channels that came and went since the broker was started.
+type Churn struct {
+	ConnectionsOpened, ConnectionsClosed atomic.Uint64
+	ChannelsOpened, ChannelsClosed       atomic.Uint64
+}
+
+// Churn returns the server's counts, which go on counting.
+func (s *Server) Churn() *Churn { return &s.churn }
+
+// tallies sums up channels by vhost.
+type tallies struct {
+	mu     sync.Mutex // guards vhosts
+	vhosts map[string]Tally
+}
+
+func (t *tallies) add(vhost string, o *Tally) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.vhosts == nil {
+		t.vhosts = map[string]Tally{}
+	}
+	sum := t.vhosts[vhost]
+	sum.Add(o)
+	t.vhosts[vhost] = sum
+}
+
+// retire adds what a channel has counted, which is about to be closed, to what the closed ones have. The caller holds out's
+// lock.
+func (s *Server) retire(ch *channel) {
+	s.churn.ChannelsClosed.Add(1)
+	ch.sent.show(&ch.shown)
+	t := ch.counted()
+	s.closed.add(ch.conn.vhost.Name(), &t)
+}
+
+// Retired returns what all channels have counted that are closed, by vhost.
+func (s *Server) Retired() map[string]Tally {
+	s.closed.mu.Lock()
+	defer s.closed.mu.Unlock()
+	return maps.Clone(s.closed.vhosts)
+}
+
+// ForgetVHost drops what was counted for a vhost that is gone.
+func (s *Server) ForgetVHost(name string) {
+	s.closed.mu.Lock()
+	defer s.closed.mu.Unlock()
+	delete(s.closed.vhosts, name)
+}

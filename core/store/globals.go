@@ -1,0 +1,184 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/vhost"
+)
+
+// GlobalParameter is a value that is kept for somebody else and belongs to no vhost.
+type GlobalParameter struct {
+	Name  string
+	Value json.RawMessage
+}
+
+// globals are the global parameters. Their definitions are field tables as those of a vhost, with these fields:
+//
+//	op      what happened: global.none, there are no parameters; global.set; global.clear
+//	name    of the parameter
+//	value   JSON; of global.set alone
+type globals struct {
+	keeper *keeper
+
+	mu  sync.RWMutex // guards what follows
+	all map[string]json.RawMessage
+}
+
+const (
+	opNoGlobals   = "global.none"
+	opSetGlobal   = "global.set"
+	opClearGlobal = "global.clear"
+
+	fieldName  = "name"
+	fieldValue = "value"
+)
+
+// definesGlobals reports whether an op is that of a definition of global parameters.
+func definesGlobals(op string) bool { return strings.HasPrefix(op, "global.") }
+
+func defineGlobal(op, name string, value ...amqp.Field) amqp.Table {
+	return append(amqp.Table{{Key: "op", Value: op}, {Key: fieldName, Value: name}}, value...)
+}
+
+func defineGlobalSet(name string, value []byte) amqp.Table {
+	return defineGlobal(opSetGlobal, name, amqp.Field{Key: fieldValue, Value: string(value)})
+}
+
+// maxGlobals bounds the number of global parameters, maxGlobalName their names, in bytes.
+const (
+	maxGlobals    = 10_000
+	maxGlobalName = 255
+)
+
+// GlobalParameters lists the global parameters by name.
+func (s *Store) GlobalParameters() []GlobalParameter {
+	g := &s.globals
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	all := make([]GlobalParameter, 0, len(g.all))
+	for name, value := range g.all {
+		all = append(all, GlobalParameter{name, slices.Clone(value)})
+	}
+	slices.SortFunc(all, func(a, b GlobalParameter) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// GlobalParameter returns the value of a global parameter, and whether it exists.
+func (s *Store) GlobalParameter(name string) (json.RawMessage, bool) {
+	s.globals.mu.RLock()
+	defer s.globals.mu.RUnlock()
+	value, ok := s.globals.all[name]
+	return slices.Clone(value), ok
+}
+
+// CheckGlobalParameter reports what is wrong with a global parameter, as a [*vhost.Error].
+func CheckGlobalParameter(name string, value []byte) error {
+	_, err := compactGlobal(name, value)
+	return err
+}
+
+func compactGlobal(name string, value []byte) ([]byte, error) {
+	if name == "" || len(name) > maxGlobalName || !utf8.ValidString(name) {
+		return nil, &vhost.Error{
+			Kind: vhost.Precondition, Text: fmt.Sprintf("global parameter '%s': a name is UTF-8 of 1 to %d bytes", name, maxGlobalName),
+		}
+	}
+	value, err := vhost.CompactJSON(value)
+	if err != nil {
+		return nil, fmt.Errorf("global parameter '%s': %w", name, err)
+	}
+	return value, nil
+}
+
+// SetGlobalParameter sets a global parameter. value is the caller's again afterwards.
+func (s *Store) SetGlobalParameter(name string, value []byte) (created bool, err error) {
+	value, err = compactGlobal(name, value)
+	if err != nil {
+		return false, err
+	}
+	if created, err = s.globals.set(name, value); err != nil {
+		return false, err
+	}
+	return created, s.globals.await()
+}
+
+func (g *globals) set(name string, value []byte) (created bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, exists := g.all[name]
+	if !exists && len(g.all) >= maxGlobals {
+		return false, &vhost.Error{Kind: vhost.Precondition, Text: fmt.Sprintf("there are %d global parameters: no more are allowed", len(g.all))}
+	}
+	g.all[name] = value
+	g.keeper.Write(amqp.AppendTable(nil, defineGlobalSet(name, value)))
+	return !exists, nil
+}
+
+// ClearGlobalParameter deletes a global parameter, and reports whether there was one.
+func (s *Store) ClearGlobalParameter(name string) (existed bool, err error) {
+	if !s.globals.clear(name) {
+		return false, nil
+	}
+	return true, s.globals.await()
+}
+
+func (g *globals) clear(name string) (existed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, existed = g.all[name]; !existed {
+		return false
+	}
+	delete(g.all, name)
+	g.keeper.Write(amqp.AppendTable(nil, defineGlobal(opClearGlobal, name)))
+	return true
+}
+
+// await waits until a change is durable.
+func (g *globals) await() error {
+	g.condense()
+	if err := g.keeper.Wait(); err != nil {
+		return fmt.Errorf("global parameters: definitions: %w", err)
+	}
+	return nil
+}
+
+// condense writes the definitions of all there is in place of all that was written so far, if that is worth it.
+func (g *globals) condense() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.keeper.Bulky() {
+		return
+	}
+	b := amqp.AppendTable(nil, amqp.Table{{Key: "op", Value: opNoGlobals}})
+	for name, value := range g.all {
+		b = amqp.AppendTable(b, defineGlobalSet(name, value))
+	}
+	g.keeper.Rewrite(b)
+}
+
+// apply takes in the next definition. Nobody else may use the store yet.
+func (g *globals) apply(op string, fields amqp.Table) error {
+	if op == opNoGlobals {
+		clear(g.all)
+		return nil
+	}
+	raw, _ := fields.Lookup(fieldName)
+	name, ok := raw.(string)
+	raw, _ = fields.Lookup(fieldValue)
+	value, has := raw.(string)
+	switch {
+	case ok && op == opClearGlobal:
+		delete(g.all, name)
+	case ok && has && op == opSetGlobal:
+		g.all[name] = json.RawMessage(value)
+	default:
+		return fmt.Errorf("definition %q: is unknown, or incomplete", op)
+	}
+	return nil
+}

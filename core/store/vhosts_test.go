@@ -1,0 +1,288 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func (k *kept) names() string {
+	var names []string
+	for _, v := range k.VHosts() {
+		names = append(names, v.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// in returns the store with another vhost for its own.
+func (k *kept) in(name string) *kept {
+	k.t.Helper()
+	v, ok := k.VHost(name)
+	if !ok {
+		k.t.Fatalf("there is no vhost %s", name)
+	}
+	return &kept{k.Store, k.t, v, k.log}
+}
+
+func TestVHosts(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	for _, want := range []bool{true, false} {
+		created, err := k.AddVHost("v", vhost.Metadata{Description: "first"})
+		must(t, err)
+		if created != want {
+			t.Errorf("created: got %t", created)
+		}
+	}
+	_, err := k.AddVHost("v", vhost.Metadata{Description: "second", Tags: []string{"a"}})
+	must(t, err)
+	v := k.in("v")
+	v.put(v.declare("q"), "1", "2")
+	k.put(k.declare("q"), "3")
+	must(t, v.v.SetLimits(vhost.Limits{Queues: hook.LimitOf(5)}))
+	_, err = k.Users().SetPermissions(auth.Grant{User: "guest", VHost: "v"})
+	must(t, err)
+	disk = disk.LosePower()
+	k.end()
+
+	k = open(t, disk)
+	v = k.in("v")
+	if m := v.v.Metadata(); m.Description != "second" || len(m.Tags) != 1 || v.v.Limits().Queues.N() != 5 {
+		t.Errorf("got %+v, %+v", m, v.v.Limits())
+	}
+	if got := k.names(); got != "/ v" {
+		t.Errorf("got %s", got)
+	}
+	v.wantMessages("q", "1", "2")
+	k.wantMessages("q", "3")
+	must(t, k.Users().OpenVHost("guest", "v"))
+	k.close()
+}
+
+func TestDeleteVHost(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	_, err := k.AddVHost("v", vhost.Metadata{})
+	must(t, err)
+	v := k.in("v")
+	v.put(v.declare("q"), "1", "2")
+	last := v.queue("q").Config().Record.ID
+	_, err = k.Users().SetPermissions(auth.Grant{User: "guest", VHost: "v"})
+	must(t, err)
+	_, err = k.Users().SetTopicPermissions(auth.TopicGrant{User: "guest", VHost: "v", TopicPermissions: auth.TopicPermissions{Exchange: "x"}})
+	must(t, err)
+	var evicted string
+	must(t, v.v.Enter(1, "guest", func(reason string) { evicted = reason }))
+	for _, want := range []bool{true, false} {
+		existed, err := k.DeleteVHost("v")
+		must(t, err)
+		if existed != want {
+			t.Errorf("existed: got %t", existed)
+		}
+	}
+	if evicted != "vhost 'v' is deleted" {
+		t.Errorf("evicted for %q", evicted)
+	}
+	if _, err := k.Users().SetPermissions(auth.Grant{User: "guest", VHost: "v"}); !errors.Is(err, auth.ErrNoVHost) {
+		t.Errorf("got %v", err)
+	}
+	disk = disk.LosePower()
+	k.end()
+
+	k = open(t, disk)
+	if got := k.names(); got != "/" || len(k.Users().Grants()) != 1 || len(k.Users().TopicGrants()) > 0 {
+		t.Errorf("vhosts %s, permissions %v, %v", got, k.Users().Grants(), k.Users().TopicGrants())
+	}
+	if q := k.declare("q"); q.Config().Record.ID <= last {
+		t.Errorf("a queue has the number %d; %d was given before", q.Config().Record.ID, last)
+	}
+	// One of the same name is another one.
+	_, err = k.AddVHost("v", vhost.Metadata{})
+	must(t, err)
+	k.close()
+	k = open(t, disk)
+	if v := k.in("v"); len(v.v.Queues()) > 0 || k.Users().OpenVHost("guest", "v") == nil {
+		t.Error("something of the old one is there")
+	}
+	k.close()
+}
+
+// Vhosts come and go, and the log stays small: that of definitions, and that of messages.
+func TestVHostsLeaveNothing(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	_, err := k.AddVHost("stays", vhost.Metadata{})
+	must(t, err)
+	arg := strings.Repeat("x", 10_000)
+	for n := range 300 {
+		name := "v" + strconv.Itoa(n)
+		_, err := k.AddVHost(name, vhost.Metadata{})
+		must(t, err)
+		v := k.in(name)
+		d, err := v.v.DeclareQueue(vhost.QueueDeclare{Name: "q", Durable: true, Args: table("x", arg)})
+		must(t, err)
+		v.put(d.Shell, arg)
+		_, err = k.Users().SetPermissions(auth.Grant{User: "guest", VHost: name})
+		must(t, err)
+		_, err = k.DeleteVHost(name)
+		must(t, err)
+	}
+	must(t, k.meta.Sync())
+	if st := k.meta.Stats(); st.Bytes < 3<<20 || st.LogBytes > 2*worthwhile+2*definitionsExtent || st.Live > worthwhile {
+		t.Errorf("of %d bytes of definitions, %d are left, %d of them live", st.Bytes, st.LogBytes, st.Live)
+	}
+	must(t, k.shards[0].Sync())
+	if st := k.shards[0].Stats(); st.Live > 0 {
+		t.Errorf("%d bytes of messages are live", st.Live)
+	}
+	k.close()
+	k = open(t, disk)
+	if got := k.names(); got != "/ stays" {
+		t.Errorf("got %s", got)
+	}
+	k.close()
+}
+
+// The default vhost may be deleted for good; what a new data directory has is for new ones.
+func TestDeleteDefaultVHost(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	_, err := k.DeleteVHost(DefaultVHost)
+	must(t, err)
+	k.close()
+	s, err := Open(t.Context(), options(t, disk, &lines{}))
+	must(t, err)
+	if all := s.VHosts(); len(all) > 0 {
+		t.Errorf("there is %s", all[0].Name())
+	}
+	must(t, s.Close(t.Context()))
+}
+
+func TestWrongVHosts(t *testing.T) {
+	k := open(t, crashfs.New(1))
+	for name, m := range map[string]vhost.Metadata{
+		"": {}, strings.Repeat("x", 256): {}, "\xff": {}, "v": {DefaultQueueType: "stream"}, "/": {DefaultQueueType: "bogus"},
+	} {
+		_, err := k.AddVHost(name, m)
+		if e, ok := errors.AsType[*vhost.Error](err); !ok || e.Kind != vhost.Precondition {
+			t.Errorf("%.10s: got %v", name, err)
+		}
+	}
+	k.close()
+}
+
+// A vhost that cannot be made durable is not there.
+func TestAddVHostOnBrokenDisk(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	disk.Inject(func(op crashfs.Op) error {
+		if op.Kind == crashfs.OpSync {
+			return syscall.EIO
+		}
+		return nil
+	})
+	if _, err := k.AddVHost("v", vhost.Metadata{}); !errors.Is(err, syscall.EIO) || k.names() != "/" {
+		t.Errorf("got %v; there are %s", err, k.names())
+	}
+	if err := k.Users().SetTags("guest", nil); !errors.Is(err, syscall.EIO) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := k.SetGlobalParameter("n", []byte("1")); !errors.Is(err, syscall.EIO) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := k.DeleteVHost("/"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("got %v", err)
+	}
+	k.end()
+}
+
+func TestUsers(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	hash, err := auth.ParseHash("XDouzE1Zt2yQZQnj8UTUKS8XfBkKhL/kJYaHGv2SdQhNFo03", "")
+	must(t, err)
+	_, err = k.Users().Set(auth.Account{Name: "alice", Password: hash, Tags: []string{"administrator"}})
+	must(t, err)
+	_, err = k.Users().SetPermissions(auth.Grant{User: "alice", VHost: "/", Permissions: auth.Permissions{Read: ".*"}})
+	must(t, err)
+	_, err = k.Users().Delete(auth.Guest)
+	must(t, err)
+	disk = disk.LosePower()
+	k.end()
+
+	k = open(t, disk)
+	if got := fmt.Sprint(k.Users().List(), k.Users().Grants()); !strings.Contains(got, "alice") || strings.Contains(got, "guest") {
+		t.Errorf("got %s", got)
+	}
+	if u, err := k.Users().Authenticate("alice", "guest", auth.Origin{Now: 1}); err != nil || !u.Has("administrator") {
+		t.Errorf("got %v, %v", u, err)
+	}
+	_, err = k.Users().Delete("alice")
+	must(t, err)
+	k.close()
+
+	k = open(t, disk)
+	if all := k.Users().List(); len(all) > 0 {
+		t.Errorf("after the last user was deleted there is %s", all[0].Name)
+	}
+	k.close()
+}
+
+func TestGlobalParameters(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	for _, want := range []bool{true, false} {
+		created, err := k.SetGlobalParameter("b", []byte(` {"x": [1]} `))
+		must(t, err)
+		if created != want {
+			t.Errorf("created: got %t", created)
+		}
+	}
+	_, err := k.SetGlobalParameter("a", []byte("null"))
+	must(t, err)
+	_, err = k.SetGlobalParameter("c", []byte("3"))
+	must(t, err)
+	for _, want := range []bool{true, false} {
+		existed, err := k.ClearGlobalParameter("c")
+		must(t, err)
+		if existed != want {
+			t.Errorf("existed: got %t", existed)
+		}
+	}
+	for _, c := range []struct{ name, value string }{{"", "1"}, {"x", ""}, {"x", "{"}, {strings.Repeat("x", 256), "1"}} {
+		_, err := k.SetGlobalParameter(c.name, []byte(c.value))
+		if _, ok := errors.AsType[*vhost.Error](err); !ok {
+			t.Errorf("%v: got %v", c, err)
+		}
+	}
+	for range 2 {
+		if got := fmt.Sprintf("%s", k.GlobalParameters()); got != `[{a null} {b {"x":[1]}}]` {
+			t.Errorf("got %s", got)
+		}
+		k.close()
+		k = open(t, disk)
+	}
+	k.close()
+}
+
+// Once upon a time nothing was said of a vhost but that it exists.
+func TestVHostWithoutMetadata(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	k.meta.Commit(amqp.AppendTable(nil, amqp.Table{{Key: "op", Value: "vhost"}, {Key: "vhost", Value: "old"}}), nil, nil)
+	k.close()
+	k = open(t, disk)
+	if m := k.in("old").v.Metadata(); m.Description != "" || m.Tags != nil {
+		t.Errorf("got %+v", m)
+	}
+	k.close()
+}

@@ -1,0 +1,126 @@
+package vhost
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Limits are how many connections and queues a vhost may have; absent ones are none.
+type Limits struct {
+	Connections, Queues hook.Limit
+}
+
+// Limits are kept as RabbitMQ has them: as a parameter of the vhost, of this component and name.
+const (
+	limitsComponent = "vhost-limits"
+	limitsName      = "limits"
+)
+
+const (
+	limitConnections = "max-connections"
+	limitQueues      = "max-queues"
+)
+
+// maxLimit is the highest limit that can be set.
+const maxLimit = math.MaxInt32
+
+// Limits returns the limits in force.
+func (v *VHost) Limits() Limits {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.limits
+}
+
+// SetLimits replaces the limits. What there is of connections and queues stays.
+func (v *VHost) SetLimits(l Limits) error {
+	if l == (Limits{}) {
+		_, err := v.ClearParameter(limitsComponent, limitsName)
+		return err
+	}
+	_, err := v.SetParameter(Parameter{Component: limitsComponent, Name: limitsName, Value: l.value()})
+	return err
+}
+
+func (l Limits) value() []byte {
+	m := map[string]int64{}
+	if l.Connections.Set() {
+		m[limitConnections] = l.Connections.N()
+	}
+	if l.Queues.Set() {
+		m[limitQueues] = l.Queues.N()
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // it is a map of numbers
+	}
+	return b
+}
+
+// parseLimits reads the value of the parameter. A negative limit is none.
+func parseLimits(value []byte) (Limits, error) {
+	var l Limits
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(value, &m); err != nil {
+		return l, invalidParameter("limits should be an object, actually were " + printed(value))
+	}
+	var unknown []string
+	var wrong error
+	for key, raw := range m {
+		switch key {
+		case limitConnections:
+			l.Connections, wrong = limitOf(key, raw, wrong)
+		case limitQueues:
+			l.Queues, wrong = limitOf(key, raw, wrong)
+		default:
+			unknown = append(unknown, `{<<"`+key+`">>,`+printed(raw)+"}")
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return l, invalidParameter("Unrecognised terms [" + strings.Join(unknown, ",") + "] in limits")
+	}
+	return l, wrong
+}
+
+// limitOf reads a limit, unless another one is wrong.
+func limitOf(key string, raw []byte, wrong error) (hook.Limit, error) {
+	if wrong != nil {
+		return 0, wrong
+	}
+	var n *int64 // null is none
+	if err := json.Unmarshal(raw, &n); err != nil || n == nil {
+		return 0, invalidParameter(key + " should be a number, actually was " + printed(raw))
+	}
+	if *n > maxLimit {
+		return 0, refuse(Precondition, "%s of %d: at most %d is allowed", key, *n, maxLimit)
+	}
+	return hook.LimitOf(*n), nil
+}
+
+// printed is a JSON value about as RabbitMQ prints it.
+func printed(raw []byte) string {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) > 0 && raw[0] == '"' {
+		return "<<" + string(raw) + ">>"
+	}
+	return string(raw)
+}
+
+// reached reports whether there may be no more.
+func reached(l hook.Limit, n int) bool { return l.Set() && int64(n) >= l.N() }
+
+// admits refuses one more queue. The caller holds mu.
+func (v *VHost) admits(name string) error {
+	if v.gone {
+		return refuse(NotFound, "no vhost '%s'", v.name)
+	}
+	if reached(v.limits.Queues, len(v.queues)+len(v.coming)) {
+		return refuse(Precondition, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached", name, v.name, v.limits.Queues.N())
+	}
+	return nil
+}

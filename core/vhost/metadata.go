@@ -1,0 +1,125 @@
+package vhost
+
+import (
+	"slices"
+	"unicode/utf8"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// Metadata are what is said of a vhost as a whole. Nobody changes the tags of one that was handed over.
+type Metadata struct {
+	Description      string
+	Tags             []string
+	DefaultQueueType string // of queues declared without a type, where it can be theirs; "" = classic
+	Tracing          bool   // only noted
+}
+
+const (
+	maxDescription = 4096 // bytes
+	maxTags        = 64
+)
+
+// CheckName refuses a name that no vhost can have.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return refuse(Precondition, "vhost name is empty")
+	case len(name) > maxName:
+		return refuse(Precondition, "vhost name of %d bytes: at most %d are allowed", len(name), maxName)
+	case !utf8.ValidString(name):
+		return refuse(Precondition, "vhost name %q is not UTF-8", name)
+	}
+	return nil
+}
+
+// Check reports what is wrong with metadata.
+func (m *Metadata) Check() error {
+	switch {
+	case len(m.Description) > maxDescription:
+		return refuse(Precondition, "description of %d bytes: at most %d are allowed", len(m.Description), maxDescription)
+	case !utf8.ValidString(m.Description):
+		return refuse(Precondition, "description %q is not UTF-8", m.Description)
+	case len(m.Tags) > maxTags:
+		return refuse(Precondition, "%d tags: at most %d are allowed", len(m.Tags), maxTags)
+	}
+	for _, tag := range m.Tags {
+		if tag == "" || len(tag) > maxName || !utf8.ValidString(tag) {
+			return refuse(Precondition, "tag %q: is not UTF-8 of 1 to %d bytes", tag, maxName)
+		}
+	}
+	switch m.DefaultQueueType {
+	case "", queue.Classic, queue.Quorum:
+		return nil
+	}
+	return refuse(Precondition, "default queue type '%s' is not offered, only 'classic' and 'quorum'", m.DefaultQueueType)
+}
+
+// Metadata returns what is said of the vhost.
+func (v *VHost) Metadata() Metadata {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.metadata
+}
+
+// SetMetadata replaces what is said of the vhost. Queues that exist stay what they are.
+func (v *VHost) SetMetadata(m Metadata) error {
+	if err := m.Check(); err != nil {
+		return err
+	}
+	m.Tags = slices.Clone(m.Tags)
+	v.mu.Lock()
+	v.metadata = m
+	v.keep(define(opDescribe, v.name, m.fields()...))
+	v.unlock()
+	return v.await(true)
+}
+
+// keep notes a definition, unless nothing of the vhost is durable. The caller holds mu.
+func (v *VHost) keep(def amqp.Table) {
+	if v.keeper != nil {
+		v.note(def)
+	}
+}
+
+func (m *Metadata) fields() []amqp.Field {
+	tags := make(amqp.Array, len(m.Tags))
+	for i, tag := range m.Tags {
+		tags[i] = tag
+	}
+	return []amqp.Field{
+		{Key: fieldDescription, Value: m.Description},
+		{Key: fieldTags, Value: tags},
+		{Key: fieldDefaultType, Value: m.DefaultQueueType},
+		{Key: fieldTracing, Value: m.Tracing},
+	}
+}
+
+// metadata reads what fields wrote. Before there were any, nothing was.
+func (d *Definition) metadata() (m Metadata, err error) {
+	if _, has := d.fields.Lookup(fieldDescription); !has {
+		return m, nil
+	}
+	var tags amqp.Array
+	read(d, fieldDescription, &m.Description, &err)
+	read(d, fieldTags, &tags, &err)
+	read(d, fieldDefaultType, &m.DefaultQueueType, &err)
+	read(d, fieldTracing, &m.Tracing, &err)
+	for _, raw := range tags {
+		tag, _ := raw.(string)
+		m.Tags = append(m.Tags, tag)
+	}
+	return m, err
+}
+
+// applyDefaultType gives a queue that is declared without a type the one of the vhost, if it can have that.
+func (v *VHost) applyDefaultType(d *QueueDeclare) {
+	fits := d.Durable && !d.Exclusive && !d.AutoDelete && d.Name != ""
+	if _, chosen := d.Args.Lookup(argQueueType); chosen || !fits {
+		return
+	}
+	if t := v.Metadata().DefaultQueueType; t == queue.Quorum {
+		d.Args = append(slices.Clip(d.Args), amqp.Field{Key: argQueueType, Value: t})
+	}
+}

@@ -1,0 +1,183 @@
+package vhost
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// Parameter is a value that is kept for somebody else: its component. Only the vhost's limits mean something here.
+type Parameter struct {
+	Component, Name string
+	Value           json.RawMessage
+}
+
+type parameterKey struct{ component, name string }
+
+const (
+	maxParameters = 10_000
+	maxParameter  = 64 << 10 // bytes of a value
+)
+
+// Check reports what is wrong with a parameter.
+func (p *Parameter) Check() error {
+	_, err := p.compact()
+	return err
+}
+
+// compact returns the checked value without spaces.
+func (p *Parameter) compact() ([]byte, error) {
+	if err := p.checkNames(); err != nil {
+		return nil, err
+	}
+	value, err := CompactJSON(p.Value)
+	if err != nil {
+		return nil, refuse(Precondition, "parameter '%s' of component '%s': %v", p.Name, p.Component, err)
+	}
+	if p.Component == limitsComponent {
+		_, err = parseLimits(value)
+	}
+	return value, err
+}
+
+func (p *Parameter) checkNames() error {
+	switch {
+	case p.Component == "policy" || p.Component == "operator_policy":
+		return refuse(Precondition, "component '%s': policies are no parameters here", p.Component)
+	case p.Component == limitsComponent && p.Name != limitsName:
+		return refuse(Precondition, "component '%s': the only parameter is '%s'", p.Component, limitsName)
+	}
+	for _, name := range []string{p.Component, p.Name} {
+		if name == "" || len(name) > maxName || !utf8.ValidString(name) {
+			return refuse(Precondition, "parameter '%s' of component '%s': a name is UTF-8 of 1 to %d bytes", p.Name, p.Component, maxName)
+		}
+	}
+	return nil
+}
+
+// CompactJSON checks that a value to be kept is JSON and not too large, and returns it without spaces.
+func CompactJSON(value []byte) ([]byte, error) {
+	if len(value) > maxParameter {
+		return nil, refuse(Precondition, "value of %d bytes: at most %d are allowed", len(value), maxParameter)
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, value); err != nil || !utf8.Valid(value) {
+		return nil, refuse(Precondition, "value is not JSON")
+	}
+	return b.Bytes(), nil
+}
+
+// invalidParameter is what RabbitMQ says of a value that its component does not like.
+func invalidParameter(line string) error {
+	return refuse(Precondition, "Validation failed\n\n%s\n", line)
+}
+
+// Parameters lists the parameters by component and name.
+func (v *VHost) Parameters() []Parameter {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	all := make([]Parameter, 0, len(v.parameters))
+	for k, value := range v.parameters {
+		all = append(all, Parameter{k.component, k.name, slices.Clone(value)})
+	}
+	slices.SortFunc(all, func(a, b Parameter) int {
+		return cmp.Or(strings.Compare(a.Component, b.Component), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// Parameter returns the value of a parameter, and whether it exists.
+func (v *VHost) Parameter(component, name string) (json.RawMessage, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	value, ok := v.parameters[parameterKey{component, name}]
+	return slices.Clone(value), ok
+}
+
+// SetParameter sets a parameter, which is the caller's again afterwards.
+func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
+	value, err := p.compact()
+	if err != nil {
+		return false, err
+	}
+	if created, err = v.putParameter(parameterKey{p.Component, p.Name}, value); err != nil {
+		return false, err
+	}
+	return created, v.await(true)
+}
+
+func (v *VHost) putParameter(k parameterKey, value []byte) (created bool, err error) {
+	v.mu.Lock()
+	defer v.unlock()
+	_, exists := v.parameters[k]
+	if !exists && len(v.parameters) >= maxParameters {
+		return false, refuse(Precondition, "there are %d parameters in vhost '%s': at most %d are allowed", len(v.parameters), v.name, maxParameters)
+	}
+	if v.parameters == nil {
+		v.parameters = map[parameterKey]json.RawMessage{}
+	}
+	v.parameters[k] = value
+	v.followLimits()
+	v.keep(v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
+	return !exists, nil
+}
+
+// ClearParameter deletes a parameter, and reports whether there was one.
+func (v *VHost) ClearParameter(component, name string) (existed bool, err error) {
+	if !v.dropParameter(parameterKey{component, name}) {
+		return false, nil
+	}
+	return true, v.await(true)
+}
+
+func (v *VHost) dropParameter(k parameterKey) (existed bool) {
+	v.mu.Lock()
+	defer v.unlock()
+	if _, existed = v.parameters[k]; !existed {
+		return false
+	}
+	delete(v.parameters, k)
+	v.followLimits()
+	v.keep(v.defineParameter(opClearParameter, k))
+	return true
+}
+
+// followLimits puts in force what the parameter of the limits says. The caller holds mu.
+func (v *VHost) followLimits() {
+	v.limits = Limits{}
+	if value, ok := v.parameters[parameterKey{limitsComponent, limitsName}]; ok {
+		v.limits, _ = parseLimits(value) // it was checked
+	}
+}
+
+func (v *VHost) defineParameter(op string, k parameterKey, value ...amqp.Field) amqp.Table {
+	names := define(op, v.name, amqp.Field{Key: fieldComponent, Value: k.component}, amqp.Field{Key: fieldName, Value: k.name})
+	return append(names, value...)
+}
+
+func (v *VHost) appendParameters(b []byte) []byte {
+	for k, value := range v.parameters {
+		b = amqp.AppendTable(b, v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
+	}
+	return b
+}
+
+// parameter takes in the definition of a parameter, or of its end.
+func (d *Definitions) parameter(def *Definition) error {
+	var k parameterKey
+	var err error
+	read(def, fieldComponent, &k.component, &err)
+	read(def, fieldName, &k.name, &err)
+	if err != nil || def.Op == opClearParameter {
+		delete(d.parameters, k)
+		return err
+	}
+	value, err := field[string](def, fieldValue)
+	d.parameters[k] = json.RawMessage(value)
+	return err
+}

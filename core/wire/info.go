@@ -1,0 +1,68 @@
+package wire
+
+import (
+	"cmp"
+	"crypto/tls"
+	"slices"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/session"
+)
+
+// traffic counts what goes over a socket. Reader and writer count, anybody reads.
+type traffic struct{ reads, bytesIn, writes, bytesOut atomic.Uint64 }
+
+func (t *traffic) read(n int) {
+	t.reads.Add(1)
+	t.bytesIn.Add(uint64(n))
+}
+
+func (t *traffic) write(n int) {
+	t.writes.Add(1)
+	t.bytesOut.Add(uint64(n))
+}
+
+// Traffic is what went over a connection so far. With TLS, bytes are those before encryption.
+type Traffic struct{ Reads, BytesIn, Writes, BytesOut uint64 }
+
+// Link is an open connection, for those who look at it. Any goroutine may use it, also when it has ended.
+type Link struct {
+	*session.Facts
+	conn *conn
+}
+
+// Links lists the open connections, the oldest first.
+func (s *Server) Links() []Link {
+	s.mu.Lock()
+	conns := s.all()
+	s.mu.Unlock()
+	links := make([]Link, 0, len(conns))
+	for _, c := range conns {
+		if f := c.session.Facts(); f != nil {
+			links = append(links, Link{f, c})
+		}
+	}
+	slices.SortFunc(links, func(a, b Link) int { return cmp.Compare(a.ID, b.ID) })
+	return links
+}
+
+// Session is what the connection is at.
+func (l Link) Session() *session.Conn { return l.conn.session }
+
+// Traffic returns what went over the connection so far.
+func (l Link) Traffic() Traffic {
+	t := &l.conn.traffic
+	return Traffic{Reads: t.reads.Load(), BytesIn: t.bytesIn.Load(), Writes: t.writes.Load(), BytesOut: t.bytesOut.Load()}
+}
+
+// TLS returns what was negotiated; ok is false if the connection is not encrypted.
+func (l Link) TLS() (state tls.ConnectionState, ok bool) {
+	c, ok := l.conn.socket.(*tls.Conn)
+	if !ok {
+		return tls.ConnectionState{}, false
+	}
+	return c.ConnectionState(), true
+}
+
+// Sessions is what all connections have in common.
+func (s *Server) Sessions() *session.Server { return s.sessions }

@@ -1,0 +1,142 @@
+package vfs
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+)
+
+// directFile is a file that passes the system's cache by where it can: a log is
+// written once and read at most once, and memory for pages of it is the dearest
+// part of writing them. It has the file open twice. What does not begin and end
+// with a page goes the usual way; the system keeps the two consistent.
+type directFile struct {
+	osFile          // for the usual way
+	raw    *os.File // nil once the file system has refused
+
+	tail   [page]byte // what stands at tailAt: the page that was written last
+	tailAt int64      // 0 = none is known: no page that matters is the first
+}
+
+// page is what is transferred directly: a multiple of it, from and to places in
+// file and memory that are multiples of it.
+const page = 4096
+
+// stages are where pieces of what is written are put together.
+var stages = sync.Pool{New: func() any {
+	b := Aligned(stageSize)
+	return &b
+}}
+
+const stageSize = 1 << 20
+
+// Aligned returns n bytes of memory that begin with a page, as direct transfers
+// want them.
+func Aligned(n int) []byte {
+	b := make([]byte, n+page-1)
+	off := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (page - 1)
+	return b[off : off+n : off+n]
+}
+
+// suits reports whether a transfer can be a direct one.
+func suits(p []byte, off int64) bool {
+	return (off|int64(len(p)))%page == 0 && uintptr(unsafe.Pointer(unsafe.SliceData(p)))%page == 0
+}
+
+// ReadAt implements [File].
+func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
+	if f.raw != nil && suits(p, off) {
+		if n, err := f.raw.ReadAt(p, off); err == nil {
+			return n, nil
+		}
+	}
+	return f.osFile.ReadAt(p, off)
+}
+
+// Writev implements [File]. The first page that it touches is written whole, as
+// the system would do: what stands there before off does not change.
+func (f *directFile) Writev(off int64, parts [][]byte) error {
+	end := off
+	for _, p := range parts {
+		end += int64(len(p))
+	}
+	if f.raw == nil || end == off || end%page != 0 {
+		f.tailAt = 0
+		return f.osFile.Writev(off, parts)
+	}
+	err := f.transfer(off, parts)
+	if errors.Is(err, syscall.EINVAL) {
+		err = errors.Join(f.refused(), f.osFile.Writev(off, parts))
+	}
+	return err
+}
+
+func (f *directFile) transfer(off int64, parts [][]byte) error {
+	b := *stages.Get().(*[]byte)
+	defer stages.Put(&b)
+	n := int(off % page)
+	at := off - int64(n)
+	if err := f.begin(b[:n], at); err != nil {
+		return err
+	}
+	f.tailAt = 0
+	for _, p := range parts {
+		for len(p) > 0 {
+			if n == len(b) {
+				if _, err := f.raw.WriteAt(b, at); err != nil {
+					return err
+				}
+				at += int64(n)
+				n = 0
+			}
+			k := copy(b[n:], p)
+			n += k
+			p = p[k:]
+		}
+	}
+	if _, err := f.raw.WriteAt(b[:n], at); err != nil {
+		return err
+	}
+	f.tailAt = at + int64(n) - page
+	copy(f.tail[:], b[n-page:n])
+	return nil
+}
+
+// begin fills p with what stands at the beginning of a page.
+func (f *directFile) begin(p []byte, at int64) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if at == f.tailAt && at > 0 {
+		copy(p, f.tail[:])
+		return nil
+	}
+	_, err := f.osFile.ReadAt(p, at)
+	return err
+}
+
+// refused goes on without direct transfers.
+func (f *directFile) refused() error {
+	raw := f.raw
+	f.raw = nil
+	return raw.Close()
+}
+
+// Allocate implements [File].
+func (f *directFile) Allocate(size int64) error {
+	err := f.allocate(size, f.raw)
+	if f.raw != nil && errors.Is(err, syscall.EINVAL) {
+		err = errors.Join(f.refused(), f.allocate(size, nil))
+	}
+	return err
+}
+
+// Close implements [File].
+func (f *directFile) Close() error {
+	if f.raw == nil {
+		return f.osFile.Close()
+	}
+	return errors.Join(f.raw.Close(), f.osFile.Close())
+}

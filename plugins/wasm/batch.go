@@ -1,0 +1,298 @@
+package wasm
+
+import (
+	"encoding/binary"
+
+	"github.com/curfewmq/curfew/sdk/abi"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// occasion is why a policy is asked about messages. It says which hook is called,
+// what the guest is told, and what may follow from its verdicts.
+type occasion uint8
+
+const (
+	atEnqueue occasion = iota // the messages are about to enter
+	atDue                     // their time is up
+	atHead
+	atRequeue
+	atChange // they are there, and asked about anew
+)
+
+var (
+	hooksOf = [...]abi.Hook{atEnqueue: abi.OnEnqueue, atDue: abi.OnDeadline, atHead: abi.OnHead, atRequeue: abi.OnRequeue, atChange: abi.OnEnqueue}
+	whyOf   = [...]byte{atEnqueue: abi.WhyEnqueue, atDue: abi.WhyDeadline, atHead: abi.WhyHead, atRequeue: abi.WhyRequeue, atChange: abi.WhyEnqueue}
+)
+
+// call is a question to a policy: some messages of a queue, and their verdicts.
+type call struct {
+	*binding
+	at  occasion
+	now hook.Instant
+	ms  []hook.Message
+	vs  []hook.Verdict
+}
+
+// part is the question about some of the messages.
+func (c call) part(from, to int) call {
+	c.ms, c.vs = c.ms[from:to], c.vs[from:to]
+	return c
+}
+
+// ask has a version answer, in as many calls of the guest as it takes.
+func (v *version) ask(c call) {
+	switch h := hooksOf[c.at]; {
+	case v.hooks.has(h):
+		var r ration
+		for from := 0; from < len(c.ms); from += v.capacity {
+			v.askBatch(h, c.part(from, min(from+v.capacity, len(c.ms))), &r)
+		}
+	case h == abi.OnEnqueue && v.hooks.has(abi.Deadline):
+		v.askEach(c)
+	default:
+		for i := range c.ms {
+			c.noOpinion(i)
+		}
+	}
+}
+
+// ration is fuel for several calls that have few messages each: those of a module
+// that takes few at once may not use as much with every one of them as another
+// may with many.
+type ration struct {
+	fuel     int64
+	messages int // that it is still for
+}
+
+// rationed is for how many messages one is.
+const rationed = 64
+
+// next returns the fuel for a call with n messages.
+func (r *ration) next(v *version, n int) int64 {
+	if r.messages < n {
+		r.messages = max(n, rationed)
+		r.fuel = v.budget(r.messages)
+	}
+	return r.fuel
+}
+
+// spend notes what a call left.
+func (r *ration) spend(left int64, n int) {
+	r.fuel = left
+	r.messages -= n
+}
+
+// borrow returns an instance for a call, nil if the guest cannot be asked now.
+func (v *version) borrow(now hook.Instant) *instance {
+	if v.since.Load() == 0 {
+		v.since.CompareAndSwap(0, int64(now))
+	}
+	if !v.breaker.lets(now) {
+		return nil
+	}
+	return v.pool.take(now)
+}
+
+// askBatch makes one call of the guest.
+func (v *version) askBatch(h abi.Hook, c call, r *ration) {
+	in := v.borrow(c.now)
+	if in == nil {
+		v.stats.failures[unavailable].Add(uint64(len(c.ms)))
+		c.failed(v)
+		return
+	}
+	in.begin(c)
+	f := in.batchCall(h, c, r)
+	in.end()
+	if f != nil {
+		v.giveUp(in, c.now, f)
+		c.failed(v)
+		return
+	}
+	bad := in.conclude(c)
+	v.giveBack(in)
+	if bad.count > 0 {
+		v.misjudged(c, bad)
+	}
+}
+
+// giveBack ends a call that went well.
+func (v *version) giveBack(in *instance) {
+	v.breaker.success(v)
+	v.pool.put(in)
+}
+
+// giveUp ends a call that failed. An instance that says so itself may be used
+// again; one that trapped must not.
+func (v *version) giveUp(in *instance, now hook.Instant, f *failure) {
+	if f.kind == complained {
+		v.pool.restore(in)
+	} else {
+		v.pool.discard(in, now)
+	}
+	v.failed(now, f)
+}
+
+// begin lets host functions see what the call is about; end takes it away.
+func (in *instance) begin(c call) {
+	in.batch, in.queue, in.complaint = c.ms, c.queue, ""
+	in.tally.messages += uint64(len(c.ms))
+}
+
+func (in *instance) end() { in.batch, in.queue = nil, nil }
+
+// batchCall writes the records, has the guest run, and finds out whether it
+// answered.
+func (in *instance) batchCall(h abi.Hook, c call, r *ration) *failure {
+	n := len(c.ms)
+	b, ok := in.memory.Read(in.buffer, uint32(n*(abi.RecordSize+abi.VerdictSize)))
+	if !ok {
+		return &failure{kind: overgrown, what: h.String(), reason: "its buffer does not lie in its memory any more"}
+	}
+	for i := range c.ms {
+		c.writeRecord(b[i*abi.RecordSize:][:abi.RecordSize:abi.RecordSize], &c.ms[i])
+	}
+	c.presetVerdicts(b[:n*abi.RecordSize], b[n*abi.RecordSize:])
+	in.stack[0], in.stack[1] = uint64(millis(c.now)), uint64(n)
+	if f := in.run(h, c.now, r, n); f != nil {
+		return f
+	}
+	if result := int32(in.stack[0]); result < 0 {
+		return &failure{kind: complained, what: h.String(), reason: in.complainedOf(result)}
+	}
+	return nil
+}
+
+// millis is an instant as guests see it.
+func millis(t hook.Instant) int64 {
+	if t == 0 {
+		return -1
+	}
+	return int64(t) / 1_000_000
+}
+
+// writeRecord tells the guest of a message.
+func (c *call) writeRecord(b []byte, m *hook.Message) {
+	_ = b[abi.RecordSize-1]
+	le := binary.LittleEndian
+	le.PutUint64(b[abi.RecordEnqueued:], uint64(millis(m.Enqueued)))
+	le.PutUint64(b[abi.RecordExpiration:], uint64(c.expiration(m).N()))
+	le.PutUint64(b[abi.RecordQueueTTL:], uint64(c.ttl.N()))
+	le.PutUint64(b[abi.RecordDeadline:], uint64(millis(m.Deadline)))
+	le.PutUint64(b[abi.RecordState:], uint64(m.State))
+	le.PutUint32(b[abi.RecordSizeOf:], uint32(m.Size))
+	le.PutUint32(b[abi.RecordDeliveries:], m.Deliveries)
+	le.PutUint32(b[abi.RecordDeaths:], uint32(m.Deaths()))
+	le.PutUint64(b[abi.RecordQueue:], uint64(m.Priority)<<32|uint64(c.flags(m))<<40|uint64(whyOf[c.at])<<48)
+}
+
+// flags are a record's.
+func (c *call) flags(m *hook.Message) byte {
+	flags := c.dlx
+	if m.Redelivered {
+		flags |= abi.FlagRedelivered
+	}
+	if m.Persistent {
+		flags |= abi.FlagPersistent
+	}
+	return flags
+}
+
+// expiration is what the publisher said. The broker looks it up for messages that
+// enter or are asked about anew.
+func (c *call) expiration(m *hook.Message) hook.Limit {
+	if c.at == atEnqueue || c.at == atChange || m.Expiration.Set() {
+		return m.Expiration
+	}
+	if n, ok := hook.WholeText(m.Part(hook.PartExpiration)); ok {
+		return hook.LimitOf(n)
+	}
+	return 0
+}
+
+// presetVerdicts makes all verdicts say nothing, so that a guest may pass over a
+// message. Where messages have a deadline already, one that says no more than keep
+// leaves it.
+func (c *call) presetVerdicts(records, verdicts []byte) {
+	le := binary.LittleEndian
+	clear(verdicts)
+	for i := range c.ms {
+		b := verdicts[i*abi.VerdictSize:][:abi.VerdictSize]
+		until := uint64(noTime)
+		if c.at == atHead || c.at == atRequeue {
+			until = le.Uint64(records[i*abi.RecordSize+abi.RecordDeadline:])
+		}
+		le.PutUint32(b, abi.NoOpinion)
+		le.PutUint64(b[abi.VerdictUntil:], until)
+	}
+}
+
+// noTime is -1 as an i64.
+const noTime = 1<<64 - 1
+
+// complainedOf says why a guest returned that a call failed.
+func (in *instance) complainedOf(r int32) string {
+	if in.complaint == "" {
+		return "it returned " + decimal(r) + ", and does not say why"
+	}
+	return "it returned " + decimal(r) + ": " + in.complaint
+}
+
+// conclude carries the verdicts over.
+func (in *instance) conclude(c call) (bad mistakes) {
+	n := len(c.ms)
+	b, ok := in.memory.Read(in.buffer+uint32(n*abi.RecordSize), uint32(n*abi.VerdictSize))
+	if !ok { // memory does not shrink
+		panic("a buffer that was there has gone")
+	}
+	for i := range c.ms {
+		a := readAnswer(b[i*abi.VerdictSize:])
+		if what := c.apply(i, &a, in); what != fine {
+			bad.add(what, &a, i)
+			c.failedOne(in.version, i)
+		}
+	}
+	return bad
+}
+
+// askEach asks the hook that is called for each message by itself.
+func (v *version) askEach(c call) {
+	in := v.borrow(c.now)
+	if in == nil {
+		v.stats.failures[unavailable].Add(uint64(len(c.ms)))
+		c.failed(v)
+		return
+	}
+	var bad mistakes
+	var r ration
+	in.begin(c)
+	for i := range c.ms {
+		in.batch = c.ms[i : i+1]
+		in.scalarParams(&c, &c.ms[i])
+		if f := in.run(abi.Deadline, c.now, &r, 1); f != nil {
+			in.end()
+			v.giveUp(in, c.now, f)
+			c.part(i, len(c.ms)).failed(v)
+			return
+		}
+		a := verdict{action: abi.Keep, until: int64(in.stack[0])}
+		if what := c.apply(i, &a, in); what != fine {
+			bad.add(what, &a, i)
+			c.failedOne(v, i)
+		}
+	}
+	in.end()
+	v.giveBack(in)
+	if bad.count > 0 {
+		v.misjudged(c, bad)
+	}
+}
+
+func (in *instance) scalarParams(c *call, m *hook.Message) {
+	in.stack[0] = uint64(millis(c.now))
+	in.stack[1] = uint64(c.expiration(m).N())
+	in.stack[2] = uint64(c.ttl.N())
+	in.stack[3] = uint64(m.Priority)
+	in.stack[4] = uint64(m.Deliveries)
+	in.stack[5] = uint64(uint32(m.Size))
+}

@@ -1,0 +1,185 @@
+package wasm
+
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/abi"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// binding is a policy on a queue, or on all queues that are alike in what it needs
+// to know of them. It does not change.
+type binding struct {
+	policy *policy // whose strategy it is; nil: another plugin's
+	shadow *policy // runs beside; nil: none
+	queue  hook.Queue
+	ttl    hook.Limit // milliseconds
+	dlx    byte       // [abi.FlagDLX] if the queue has a dead-letter exchange
+}
+
+// bind makes the hooks of a queue. policy and shadow are not both nil.
+func bind(q hook.Queue, p, shadow *policy) hook.Hooks {
+	b := &binding{policy: p, shadow: shadow, queue: q, ttl: hook.IntSetting(q, "message-ttl")}
+	if _, ok := hook.StringSetting(q, "dead-letter-exchange"); ok {
+		b.dlx = abi.FlagDLX
+	}
+	shared := !p.looksAtQueue() && !shadow.looksAtQueue()
+	if p == nil {
+		return hook.Hooks{OnEnqueue: b.watchEnqueue, OnHead: b.watchHead, Shared: shared}
+	}
+	hs := hook.Hooks{
+		Strategy: true, Scan: hook.ScanAnywhere, Shared: shared,
+		OnEnqueue: b.enqueue, OnHead: b.head, OnRestamp: b.restamp, RestampAsked: true,
+	}
+	v := p.active.Load()
+	if v == nil {
+		return hs
+	}
+	if v.hooks.has(abi.OnRequeue) {
+		hs.OnRequeue = b.requeue
+	}
+	if v.hooks.has(abi.OnIdle) {
+		hs.OnIdle = b.idle
+	}
+	return hs
+}
+
+// looksAtQueue reports whether a policy's module asks for more of a queue than
+// what queues that are alike have in common.
+func (p *policy) looksAtQueue() bool {
+	if p == nil {
+		return false
+	}
+	v := p.active.Load()
+	return v != nil && (v.hooks.has(abi.OnIdle) || v.module.imports("queue_arg_i64", "queue_arg_str"))
+}
+
+// answer has the policy's version in force answer, and its shadow if there is one.
+func answer(c call) {
+	if v := c.policy.active.Load(); v != nil {
+		v.ask(c)
+	} else {
+		c.failed(c.policy.absent())
+	}
+	if c.shadow != nil {
+		c.shadow.compare(c)
+	}
+}
+
+func (b *binding) enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	call{binding: b, now: now, ms: ms, vs: vs}.runs(entering, answer)
+}
+
+// head answers for messages that are due or asked to be asked about at the head.
+// Those that leave for another reason leave.
+func (b *binding) head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	call{binding: b, now: now, ms: ms, vs: vs}.runs(dueOrHead, answer)
+}
+
+// classifier says on which occasion a message is asked about, if it is.
+type classifier func(now hook.Instant, m *hook.Message, v *hook.Verdict) (occasion, bool)
+
+// entering passes over what a plugin before has decided about.
+func entering(_ hook.Instant, _ *hook.Message, v *hook.Verdict) (occasion, bool) {
+	return atEnqueue, v.Action == hook.Keep
+}
+
+func dueOrHead(now hook.Instant, m *hook.Message, v *hook.Verdict) (occasion, bool) {
+	if v.Action != hook.Keep {
+		return 0, false
+	}
+	return whenThere(now, m, v)
+}
+
+// whenThere goes by the message alone.
+func whenThere(now hook.Instant, m *hook.Message, _ *hook.Verdict) (occasion, bool) {
+	switch {
+	case m.Why == hook.WhyLeaving:
+		return 0, false
+	case m.Deadline != 0 && now >= m.Deadline:
+		return atDue, true
+	}
+	return atHead, m.Why == hook.WhyHead
+}
+
+// runs puts each run of messages that are asked about on the same occasion. Nearly
+// always there is one.
+func (c call) runs(classify classifier, put func(call)) {
+	for from := 0; from < len(c.ms); {
+		at, wanted := classify(c.now, &c.ms[from], &c.vs[from])
+		to := from + 1
+		for ; to < len(c.ms); to++ {
+			if next, too := classify(c.now, &c.ms[to], &c.vs[to]); next != at || too != wanted {
+				break
+			}
+		}
+		if wanted {
+			run := c.part(from, to)
+			run.at = at
+			put(run)
+		}
+		from = to
+	}
+}
+
+func (b *binding) requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	answer(call{binding: b, at: atRequeue, now: now, ms: ms, vs: vs})
+}
+
+func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range vs {
+		vs[i].Deadline, vs[i].State = ms[i].Deadline, ms[i].State
+	}
+	c := call{binding: b, at: atChange, now: now, ms: ms, vs: vs}
+	if v := b.policy.active.Load(); v != nil {
+		v.ask(c)
+	}
+}
+
+// idle asks whether the queue may stay. Without an answer it is as other plugins
+// say.
+func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
+	v := b.policy.active.Load()
+	if v == nil || !v.hooks.has(abi.OnIdle) {
+		return
+	}
+	in := v.borrow(now)
+	if in == nil {
+		v.stats.failures[unavailable].Add(1)
+		return
+	}
+	c := call{binding: b, now: now}
+	in.begin(c)
+	in.stack[0], in.stack[1] = uint64(millis(now)), uint64(idle.Milliseconds())
+	in.stack[2], in.stack[3], in.stack[4] = uint64(b.queue.Ready()), uint64(b.queue.Unacked()), uint64(b.queue.Consumers())
+	var r ration
+	f := in.run(abi.OnIdle, now, &r, 0)
+	in.end()
+	if f != nil {
+		v.giveUp(in, now, f)
+		return
+	}
+	said := int64(in.stack[0])
+	v.giveBack(in)
+	c.decideIdle(v, said, d)
+}
+
+// decideIdle carries over what a guest says of an idle queue.
+func (c *call) decideIdle(v *version, said int64, d *hook.Verdict) {
+	switch {
+	case said == abi.IdleNoOpinion:
+	case said == abi.IdleDelete:
+		d.Action, d.Reason = hook.Drop, hook.ReasonQueueExpired
+	case said == abi.IdleNever:
+		*d = hook.Verdict{}
+	case plausible(said):
+		at := c.instant(&hook.Message{}, said)
+		*d = hook.Verdict{Deadline: max(at, c.now.AddMillis(retryMillis))}
+	default:
+		v.stats.failures[misjudged].Add(1)
+		a := verdict{until: said}
+		f := &failure{kind: misjudged, what: abi.OnIdle.String(), reason: mistakes{what: absurdUntil, verdict: a}.String()}
+		v.stats.last.Store(f)
+		v.policy.report.failed(c.now, v.module.Digest, f)
+	}
+}

@@ -1,0 +1,87 @@
+package wasm
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// breaker stops asking a version that goes on failing: after five failures within
+// a minute, for a minute, and for longer each time that it fails again when it is
+// tried. Any goroutine may use it.
+type breaker struct {
+	until atomic.Int64 // the instant from which on the version is tried again; 0: closed
+
+	mu     sync.Mutex // guards what follows
+	recent [tolerated - 1]hook.Instant
+	next   int // of recent, the oldest
+	pause  time.Duration
+}
+
+const (
+	tolerated     = 5 // failures
+	toleratedIn   = time.Minute
+	shortestPause = time.Minute
+	longestPause  = 30 * time.Minute
+)
+
+// lets reports whether the version may be asked.
+func (b *breaker) lets(now hook.Instant) bool {
+	until := b.until.Load()
+	return until == 0 || now >= hook.Instant(until)
+}
+
+// success notes that the version answered.
+func (b *breaker) success(v *version) {
+	if b.until.Load() == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.close()
+	v.policy.report.recovered()
+}
+
+// close forgets all failures. The caller holds mu.
+func (b *breaker) close() {
+	b.until.Store(0)
+	b.pause = 0
+	clear(b.recent[:])
+}
+
+// reset closes the breaker.
+func (b *breaker) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.close()
+}
+
+// failure notes that the version failed, and opens the breaker if that was once
+// too often.
+func (b *breaker) failure(now hook.Instant, v *version) {
+	if !b.opens(now) {
+		return
+	}
+	v.policy.report.opened(v.module.Digest, hook.Instant(b.until.Load()))
+	v.policy.rollBack(now, v)
+}
+
+func (b *breaker) opens(now hook.Instant) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	oldest := b.recent[b.next]
+	b.recent[b.next] = now
+	b.next = (b.next + 1) % len(b.recent)
+	tried := b.until.Load() != 0
+	if tried && now < hook.Instant(b.until.Load()) {
+		return false // a call that began before it opened
+	}
+	if !tried && (oldest == 0 || now.Sub(oldest) > toleratedIn) {
+		return false
+	}
+	b.pause = min(max(2*b.pause, shortestPause), longestPause)
+	b.until.Store(int64(now.Add(b.pause)))
+	return true
+}

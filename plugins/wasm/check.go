@@ -1,0 +1,215 @@
+package wasm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/plugins/wasm/meter"
+	"github.com/curfewmq/curfew/sdk/abi"
+)
+
+// Manifest is what a module says of itself, without any of it being executed.
+type Manifest struct {
+	Digest string // SHA-256, in hexadecimal
+	Size   int    // bytes
+	// Hooks are those it exports.
+	Hooks []abi.Hook
+	// Imports are the broker's functions it uses, and Grants what it needs for
+	// these. One that dead-letters messages needs route besides, which does not
+	// show.
+	Imports []string
+	Grants  []abi.Grant
+	// WASI tells whether it imports the operating system, as Go programs do.
+	WASI bool
+
+	exports map[string]bool // of those in [abi.Exports]
+	memory  bool
+	pages   uint32 // of memory at the start
+}
+
+func (m *Manifest) has(h abi.Hook) bool { return slices.Contains(m.Hooks, h) }
+
+// imports reports whether one of the broker's functions of that name is used.
+func (m *Manifest) imports(names ...string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(m.Imports, n) })
+}
+
+// initFuel is what a new instance may use until it is ready.
+const initFuel = 1_000_000_000
+
+// Inspect checks a module as far as that is possible without executing it, and
+// says what it would need.
+func Inspect(module []byte) (Manifest, error) {
+	_, m, err := inspect(module, defaultMemory)
+	return m, err
+}
+
+// inspect also returns the module metered, for instances with so much memory.
+func inspect(module []byte, memory Size) ([]byte, Manifest, error) {
+	sum := sha256.Sum256(module)
+	m := Manifest{Digest: hex.EncodeToString(sum[:]), Size: len(module), exports: map[string]bool{}}
+	metered, info, err := meter.Rewrite(module, meter.Options{Fuel: initFuel, ModuleBytes: abi.MaxModule, MemoryPages: uint32(memory / pageSize)})
+	if err != nil {
+		return nil, m, err
+	}
+	if info.Memory != nil {
+		m.memory, m.pages = true, info.Memory.Min
+	}
+	if err := m.checkExports(info.Exports); err != nil {
+		return nil, m, err
+	}
+	var errs []error
+	for _, i := range info.Imports {
+		errs = append(errs, m.checkImport(i))
+	}
+	slices.Sort(m.Grants)
+	m.Grants = slices.Compact(m.Grants)
+	return metered, m, errors.Join(append(errs, m.checkMemory())...)
+}
+
+func (m *Manifest) checkExports(exports []meter.Export) error {
+	if err := checkVersion(exports); err != nil {
+		return err
+	}
+	var errs []error
+	for _, want := range abi.Exports() {
+		i := slices.IndexFunc(exports, func(e meter.Export) bool { return e.Name == want.Name })
+		if i < 0 {
+			continue
+		}
+		m.exports[want.Name] = true
+		if t := exports[i].Type; !isType(t, want.Signature) {
+			errs = append(errs, fmt.Errorf("export %s is a %s, want %s", want.Name, t, want.Signature))
+		}
+	}
+	for h := range abi.Hooks {
+		if m.exports[h.String()] {
+			m.Hooks = append(m.Hooks, h)
+		}
+	}
+	if len(m.Hooks) == 0 {
+		errs = append(errs, errors.New("the module exports none of the hooks "+hookNames()))
+	}
+	return errors.Join(errs...)
+}
+
+func hookNames() string {
+	var names []string
+	for h := range abi.Hooks {
+		names = append(names, h.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+var versionName = regexp.MustCompile(`^` + abi.Prefix + `[0-9]+$`)
+
+// checkVersion looks for the export whose name is the version.
+func checkVersion(exports []meter.Export) error {
+	var others []string
+	for _, e := range exports {
+		if e.Name == abi.Name {
+			return nil
+		}
+		if versionName.MatchString(e.Name) {
+			others = append(others, e.Name)
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("the module speaks %s, this broker %s", strings.Join(others, " and "), abi.Name)
+	}
+	return fmt.Errorf("the module exports no %s: it is not an expiry policy, or its exports were left out when it was built", abi.Name)
+}
+
+func (m *Manifest) checkImport(i meter.Import) error {
+	name := i.Module + "." + i.Name
+	if i.Type.Kind != meter.Func {
+		return fmt.Errorf("the module imports the %s %s; only functions can be imported", i.Type.Kind, name)
+	}
+	switch {
+	case i.Module == abi.Name:
+		return m.checkFunction(i)
+	case versionName.MatchString(i.Module):
+		return fmt.Errorf("the module speaks %s, this broker %s", i.Module, abi.Name)
+	case i.Module == abi.WASI:
+		m.WASI = true
+		return checkWASI(i)
+	}
+	return fmt.Errorf("the module imports %s, which nobody provides; there are functions of %s and, for compilers that need it, %s", name, abi.Name, abi.WASI)
+}
+
+func (m *Manifest) checkFunction(i meter.Import) error {
+	for _, f := range abi.Imports() {
+		if f.Name != i.Name {
+			continue
+		}
+		if !isType(i.Type, f.Signature) {
+			return fmt.Errorf("import %s.%s is a %s, want %s", i.Module, i.Name, i.Type, f.Signature)
+		}
+		m.Imports = append(m.Imports, i.Name)
+		if f.Grant != abi.Always {
+			m.Grants = append(m.Grants, f.Grant)
+		}
+		return nil
+	}
+	return fmt.Errorf("the module imports %s.%s, which this broker does not know", i.Module, i.Name)
+}
+
+func checkWASI(i meter.Import) error {
+	f, ok := wasiFunction(i.Name)
+	if !ok {
+		return fmt.Errorf("the module imports %s.%s, which does not exist", i.Module, i.Name)
+	}
+	if !isType(i.Type, f.Signature) {
+		return fmt.Errorf("import %s.%s is a %s, want %s", i.Module, i.Name, i.Type, f.Signature)
+	}
+	return nil
+}
+
+// isType reports whether t is a function with that signature.
+func isType(t meter.Type, want abi.Signature) bool {
+	same := func(a []meter.ValueType, b []abi.Value) bool {
+		return slices.EqualFunc(a, b, func(x meter.ValueType, y abi.Value) bool { return byte(x) == byte(y) })
+	}
+	return t.Kind == meter.Func && same(t.Params, want.Params) && same(t.Results, want.Results)
+}
+
+// checkMemory refuses a module that would have nowhere to read and write.
+func (m *Manifest) checkMemory() error {
+	if !m.memory && (len(m.Imports) > 0 || m.WASI || m.exports[abi.ExportBuffer]) {
+		return errors.New("the module has no memory, which its imports or policy_buf need")
+	}
+	return nil
+}
+
+// checkGrants refuses a module that imports what it was not granted.
+func (m *Manifest) checkGrants(granted []string) error {
+	var errs []error
+	for _, f := range abi.Imports() {
+		if f.Grant == abi.Always || !slices.Contains(m.Imports, f.Name) || slices.Contains(granted, string(f.Grant)) {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("the module imports %s.%s, which needs the grant %s; granted: %s", abi.Name, f.Name, f.Grant, list(granted)))
+	}
+	return errors.Join(errs...)
+}
+
+func list(items []string) string {
+	if len(items) == 0 {
+		return "nothing"
+	}
+	return strings.Join(items, ", ")
+}
+
+// checkDigest refuses a module that is not the one that was meant.
+func (m *Manifest) checkDigest(want string) error {
+	want = strings.ToLower(strings.TrimPrefix(want, "sha256:"))
+	if want != "" && want != m.Digest {
+		return fmt.Errorf("the module's SHA-256 is %s, not %s: it was changed or cut on its way", m.Digest, want)
+	}
+	return nil
+}

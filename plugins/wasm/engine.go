@@ -1,0 +1,120 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// engine compiles modules and keeps what it compiled for as long as a policy has
+// it in use. The host's lock guards it.
+type engine struct {
+	memory  Size
+	runtime wazero.Runtime
+	cache   wazero.CompilationCache // nil: none
+	modules map[string]*compiled    // by digest
+}
+
+// compiled is a module that was checked and compiled. It does not change but for
+// uses, which belongs to the engine.
+type compiled struct {
+	Manifest
+	code wazero.CompiledModule
+	uses int
+}
+
+var errInterpreter = errors.New("modules cannot be compiled for " + runtime.GOOS + "/" + runtime.GOARCH +
+	", only interpreted, which is some 50 times slower; set plugins.wasm.interpreter to true if that will do")
+
+// compiles reports whether wazero's compiler knows this platform.
+func compiles() bool {
+	switch runtime.GOOS {
+	case "linux", "darwin", "freebsd", "netbsd", "windows":
+		return runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64"
+	case "dragonfly", "solaris", "illumos":
+		return runtime.GOARCH == "amd64"
+	}
+	return false
+}
+
+// newEngine starts the runtime. cacheDir, if there is one, keeps compiled code
+// from one start to the next.
+func newEngine(c *Config, cacheDir string) (*engine, error) {
+	if !compiles() && !c.Interpreter {
+		return nil, errInterpreter
+	}
+	e := &engine{memory: c.Memory, modules: map[string]*compiled{}}
+	config := wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2).WithMemoryLimitPages(uint32(c.Memory / pageSize))
+	if cacheDir != "" {
+		cache, err := wazero.NewCompilationCacheWithDir(cacheDir)
+		if err != nil {
+			return nil, fmt.Errorf("cache of compiled modules: %w", err)
+		}
+		e.cache, config = cache, config.WithCompilationCache(cache)
+	}
+	ctx := context.Background()
+	e.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	for name, functions := range map[string][]hostFunction{"policy_v1": policyFunctions(), "wasi_snapshot_preview1": wasiFunctions()} {
+		if err := e.provide(ctx, name, functions); err != nil {
+			return nil, errors.Join(fmt.Errorf("module %s: %w", name, err), e.close())
+		}
+	}
+	return e, nil
+}
+
+// provide makes functions that modules can import.
+func (e *engine) provide(ctx context.Context, module string, functions []hostFunction) error {
+	b := e.runtime.NewHostModuleBuilder(module)
+	for _, f := range functions {
+		b.NewFunctionBuilder().WithGoModuleFunction(f.function(), valueTypes(f.Params), valueTypes(f.Results)).Export(f.Name)
+	}
+	_, err := b.Instantiate(ctx)
+	return err
+}
+
+// compile checks a module and compiles it, unless it is there already. Its caller
+// releases it.
+func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
+	metered, m, err := inspect(module, e.memory)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(m.checkDigest(o.Digest), m.checkGrants(o.Grants)); err != nil {
+		return nil, err
+	}
+	if c := e.modules[m.Digest]; c != nil {
+		c.uses++
+		return c, nil
+	}
+	code, err := e.runtime.CompileModule(context.Background(), metered)
+	if err != nil {
+		return nil, fmt.Errorf("the module is not valid: %w", err)
+	}
+	c := &compiled{Manifest: m, code: code, uses: 1}
+	e.modules[m.Digest] = c
+	return c, nil
+}
+
+// release gives up one use of a module. Instances of it must be closed.
+func (e *engine) release(c *compiled) {
+	c.uses--
+	if c.uses > 0 {
+		return
+	}
+	delete(e.modules, c.Digest)
+	_ = c.code.Close(context.Background()) // takes it out of a table, nothing more
+}
+
+// close ends the runtime, and with it what is left of instances.
+func (e *engine) close() error {
+	ctx := context.Background()
+	err := e.runtime.Close(ctx)
+	if e.cache != nil {
+		err = errors.Join(err, e.cache.Close(ctx))
+	}
+	return err
+}

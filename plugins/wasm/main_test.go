@@ -1,0 +1,112 @@
+package wasm
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/plugins/wasm/wasmtest"
+	"github.com/curfewmq/curfew/sdk/abi"
+	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hooktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// now is the clock of most tests: some hour in 2023, with something beneath a
+// millisecond.
+const now = hook.Instant(1_700_000_000_123_456_789)
+
+// nowMillis is now as guests see it.
+const nowMillis = int64(now) / 1_000_000
+
+// lines is what was logged.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lines) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// open returns a host that is open, with so many instances of each version.
+func open(tb testing.TB, slots int, env Env) *Host {
+	tb.Helper()
+	p := hooktest.New(tb, Factory, nil)
+	h, _ := p.(*Host)
+	h.slots = slots
+	if err := h.Open(env); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			tb.Error(err)
+		}
+		if left := h.allowance.left.Load(); left != defaultTotalMemory {
+			tb.Errorf("%d bytes of memory were not given back", defaultTotalMemory-left)
+		}
+	})
+	return h
+}
+
+// load loads a module that has to be accepted.
+func load(tb testing.TB, h *Host, name string, module []byte, o Options) Info {
+	tb.Helper()
+	i, err := h.Load(name, module, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return i
+}
+
+// queue is a queue that has chosen a policy.
+func queue(policy string, settings map[string]any) *hooktest.Queue {
+	return hooktest.NewQueue(hooktest.Spec{Strategy: prefix + policy, Settings: settings})
+}
+
+// entering1 asks about one message that enters.
+func enqueue1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
+	m.Enqueued = at
+	vs := make([]hook.Verdict, 1)
+	hs.OnEnqueue(at, hooktest.Messages(m), vs)
+	return vs[0]
+}
+
+// head1 asks about one message that is there.
+func head1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
+	vs := []hook.Verdict{{Deadline: m.Deadline, State: m.State}}
+	hs.OnHead(at, hooktest.Messages(m), vs)
+	return vs[0]
+}
+
+// ttl is a module that keeps messages for a while, in milliseconds.
+func ttl(millis int64) []byte {
+	b := wasmtest.New()
+	b.Batch(8)
+	b.Each(abi.OnEnqueue, wasmtest.Keep(wasmtest.LocalGet(wasmtest.Record), wasmtest.I64Load(abi.RecordEnqueued), wasmtest.I64(millis), wasmtest.I64Add))
+	return b.Bytes()
+}
+
+// singleTTL is ttl with the hook that is called for each message by itself.
+func singleTTL(millis int64) []byte {
+	b := wasmtest.New()
+	b.Single()
+	b.Has(abi.Deadline.String(), wasmtest.LocalGet(0), wasmtest.I64(millis), wasmtest.I64Add)
+	return b.Bytes()
+}

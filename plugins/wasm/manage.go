@@ -1,0 +1,371 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/curfewmq/curfew/sdk/abi"
+)
+
+// Open loads the modules of the configuration and those of the store. It is called
+// once, before there are queues. A module of the configuration that cannot be
+// loaded is an error. One of the store is not: its strategy is there, its messages
+// get what they would without a policy, and there is an alarm.
+func (h *Host) Open(env Env) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.engine != nil {
+		return errors.New("the host of policies is open already")
+	}
+	h.env = env
+	e, err := newEngine(&h.config, env.CacheDir)
+	if errors.Is(err, errInterpreter) && len(h.config.Modules) == 0 {
+		return nil // to be said when one is loaded
+	}
+	if err != nil {
+		return err
+	}
+	h.engine = e
+	var errs []error
+	t := h.table.Load()
+	for _, name := range slices.Sorted(maps.Keys(t.policies)) {
+		p := t.policies[name]
+		p.report = newReport(env.Log, name)
+		if err := h.bring(p, p.source); err != nil {
+			errs = append(errs, fmt.Errorf("plugins.wasm.modules.%s: %w", name, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return errors.Join(err, h.shut())
+	}
+	h.restore()
+	return nil
+}
+
+// restore loads the modules of the store. The caller holds mu.
+func (h *Host) restore() {
+	if h.env.Store == nil {
+		return
+	}
+	kept, err := h.env.Store.LoadAll()
+	if err != nil {
+		newReport(h.env.Log, "").lost(err)
+	}
+	for _, k := range kept {
+		if err := errors.Join(checkName(k.Name), k.Options.check()); err != nil {
+			newReport(h.env.Log, k.Name).lost(err)
+			continue
+		}
+		if other := h.table.Load().policies[k.Name]; other != nil {
+			other.report.superseded()
+			continue
+		}
+		p := &policy{name: k.Name, origin: Loaded, source: source{k.Module, k.Options}}
+		h.add(p)
+		if err := h.bring(p, p.source); err != nil {
+			p.report.lost(err)
+		}
+	}
+}
+
+// Close gives everything back. There must be no queues any more.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.shut()
+}
+
+// shut is Close for who holds mu.
+func (h *Host) shut() error {
+	if h.engine == nil {
+		return nil
+	}
+	for _, p := range h.table.Load().policies {
+		h.empty(p)
+	}
+	err := h.engine.close()
+	h.engine = nil
+	return err
+}
+
+// bring makes what a policy comes from its version in force. The caller holds mu.
+func (h *Host) bring(p *policy, s source) error {
+	v, err := h.prepare(p, s)
+	if err != nil {
+		return err
+	}
+	h.enforce(p, v)
+	return nil
+}
+
+// prepare makes a version that works, and changes nothing. The caller holds mu.
+func (h *Host) prepare(p *policy, s source) (*version, error) {
+	if h.engine == nil {
+		return nil, h.notOpen()
+	}
+	module := s.module
+	if module == nil {
+		var err error
+		if module, err = readModule(p.path); err != nil {
+			return nil, fmt.Errorf("path: %w", err)
+		}
+	}
+	c, err := h.engine.compile(module, &s.options)
+	if err != nil {
+		return nil, err
+	}
+	v, err := newVersion(p, c, s.options)
+	if err != nil {
+		h.engine.release(c)
+		return nil, err
+	}
+	v.source = s
+	return v, nil
+}
+
+func (h *Host) notOpen() error {
+	if !compiles() && !h.config.Interpreter {
+		return errInterpreter
+	}
+	return ErrNotOpen
+}
+
+// enforce puts a version in force. The caller holds mu.
+func (h *Host) enforce(p *policy, v *version) {
+	p.source = v.source
+	h.drop(p.put(v))
+}
+
+// drop gives up a version that nobody will ask any more. The caller holds mu.
+func (h *Host) drop(v *version) {
+	if v == nil {
+		return
+	}
+	v.pool.retire()
+	h.engine.release(v.module)
+}
+
+// empty takes a policy's versions from it. The caller holds mu.
+func (h *Host) empty(p *policy) {
+	for _, v := range p.take() {
+		h.drop(v)
+	}
+}
+
+// readModule reads a file no further than a module may be.
+func readModule(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	b, err := io.ReadAll(io.LimitReader(f, abi.MaxModule+1))
+	if err != nil {
+		return nil, err
+	}
+	return b, checkSize(b)
+}
+
+func checkSize(module []byte) error {
+	if len(module) > abi.MaxModule {
+		return fmt.Errorf("the module is too large; accepted are up to %s", Size(abi.MaxModule))
+	}
+	return nil
+}
+
+// Load makes a module a policy, or the next version of the one that has the name.
+// Messages that are there keep their deadlines; see Reload. It returns when the
+// queues that chose the policy have it.
+func (h *Host) Load(name string, module []byte, o Options) (Info, error) {
+	p, err := h.load(name, source{slices.Clone(module), o})
+	if err != nil {
+		return Info{}, fmt.Errorf("policy %q: %w", name, err)
+	}
+	h.changed(prefix+name, false)
+	return p.info(), nil
+}
+
+func (h *Host) load(name string, s source) (*policy, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.table.Load().policies[name]
+	if err := errors.Join(checkName(name), checkSize(s.module), s.options.check(), mayLoad(p)); err != nil {
+		return nil, err
+	}
+	fresh := p == nil
+	if fresh {
+		p = &policy{host: h, name: name, origin: Loaded, report: newReport(h.env.Log, name)}
+	}
+	v, err := h.prepare(p, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.keep(p, s); err != nil {
+		h.drop(v)
+		return nil, err
+	}
+	h.enforce(p, v)
+	if fresh {
+		h.add(p)
+	}
+	return p, nil
+}
+
+func mayLoad(p *policy) error {
+	switch {
+	case p == nil || p.origin == Loaded:
+		return nil
+	case p.origin == Shadow:
+		return fmt.Errorf("the name belongs to a shadow of %s: unload that first", p.beside)
+	}
+	return ErrConfigured
+}
+
+// keep stores what a policy comes from.
+func (h *Host) keep(p *policy, s source) error {
+	if h.env.Store == nil {
+		return nil
+	}
+	if err := h.env.Store.Save(Kept{Name: p.name, Module: s.module, Options: s.options}); err != nil {
+		return fmt.Errorf("the module works, but cannot be kept for the next start: %w", err)
+	}
+	return nil
+}
+
+// Reload loads a policy again from where it came from, its file if it is from the
+// configuration. What it counted begins anew. With recompute, messages that are
+// there get the deadlines it has for them now.
+func (h *Host) Reload(name string, recompute bool) (Info, error) {
+	p, err := h.reload(name)
+	if err != nil {
+		return Info{}, fmt.Errorf("policy %q: %w", name, err)
+	}
+	h.changed(p.chosenAs(), recompute)
+	return p.info(), nil
+}
+
+func (h *Host) reload(name string) (*policy, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.table.Load().policies[name]
+	if p == nil {
+		return nil, ErrUnknown
+	}
+	return p, h.bring(p, p.source)
+}
+
+// Unload takes a policy away. Unless force is set it must not be one that queues
+// have chosen; those have no strategy then, until they choose another or the policy
+// comes back.
+func (h *Host) Unload(name string, force bool) error {
+	p, err := h.unload(name, force)
+	if err != nil {
+		return fmt.Errorf("policy %q: %w", name, err)
+	}
+	h.changed(p.chosenAs(), false)
+	return nil
+}
+
+func (h *Host) unload(name string, force bool) (*policy, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.table.Load().policies[name]
+	switch {
+	case p == nil:
+		return nil, ErrUnknown
+	case p.origin == Configured:
+		return nil, ErrConfigured
+	}
+	if p.origin == Loaded {
+		if err := h.forget(p, force); err != nil {
+			return nil, err
+		}
+	}
+	h.remove(p)
+	h.empty(p)
+	return p, nil
+}
+
+// forget takes a policy out of the store, unless queues have chosen it.
+func (h *Host) forget(p *policy, force bool) error {
+	if !force && h.env.Queues != nil {
+		if n := h.env.Queues(prefix + p.name); n > 0 {
+			return fmt.Errorf("%w: %d of them", ErrInUse, n)
+		}
+	}
+	if h.env.Store == nil {
+		return nil
+	}
+	return h.env.Store.Delete(p.name)
+}
+
+// Shadow has a module answer beside a strategy, which may be any, and counts where
+// it would say something else. Nobody hears it. Loaded under the name of a shadow
+// of the same strategy, it takes its place. A shadow is gone after a restart.
+func (h *Host) Shadow(name string, module []byte, o Options, strategy string) (Info, error) {
+	p, err := h.shadow(name, source{slices.Clone(module), o}, strategy)
+	if err != nil {
+		return Info{}, fmt.Errorf("policy %q: %w", name, err)
+	}
+	h.changed(strategy, false)
+	return p.info(), nil
+}
+
+func (h *Host) shadow(name string, s source, strategy string) (*policy, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.table.Load()
+	if err := errors.Join(checkName(name), checkSize(s.module), s.options.check(), t.mayShadow(name, strategy)); err != nil {
+		return nil, err
+	}
+	p := &policy{host: h, name: name, origin: Shadow, beside: strategy, report: newReport(h.env.Log, name)}
+	if err := h.bring(p, s); err != nil {
+		return nil, err
+	}
+	if old := t.policies[name]; old != nil {
+		h.remove(old)
+		h.empty(old)
+	}
+	h.add(p)
+	return p, nil
+}
+
+func (t *table) mayShadow(name, strategy string) error {
+	p, other := t.policies[name], t.shadows[strategy]
+	switch {
+	case strategy == "":
+		return errors.New("a shadow needs the strategy that it is to run beside")
+	case strategy == prefix+name:
+		return errors.New("a policy cannot be its own shadow: give the shadow another name")
+	case other != nil && other.name != name:
+		return fmt.Errorf("%s has the shadow %s already: unload that first", strategy, other.name)
+	case p != nil && (p.origin != Shadow || p.beside != strategy):
+		return errors.New("the name is taken")
+	}
+	return nil
+}
+
+// settleBack does what is left to do after a version was taken out of force on a
+// queue's turn.
+func (h *Host) settleBack(p *policy, v *version) {
+	h.mu.Lock()
+	if h.engine == nil { // closed, and v with it
+		h.mu.Unlock()
+		return
+	}
+	h.drop(v)
+	if now := p.active.Load(); now != nil {
+		p.source = now.source
+		if p.origin == Loaded {
+			if err := h.keep(p, now.source); err != nil {
+				p.report.lost(err)
+			}
+		}
+	}
+	h.mu.Unlock()
+	h.changed(p.chosenAs(), false)
+}

@@ -1,0 +1,74 @@
+package meter
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/tetratelabs/wazero/api"
+)
+
+// A random program does metered what it does unmetered, uses no less fuel than it executes and
+// not much more, and as much in one engine as in the other.
+func TestPrograms(t *testing.T) {
+	seeds := 150
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range uint64(seeds) {
+		checkProgram(t, seed)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func FuzzPrograms(f *testing.F) {
+	for seed := range uint64(5) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) { checkProgram(t, seed) })
+}
+
+// checkProgram calls every function of a program with random arguments.
+func checkProgram(t *testing.T, seed uint64) {
+	t.Helper()
+	a := program(seed, false)
+	module := a.bytes()
+	counting := engines[1].load(t, program(seed, true).bytes())
+	var trials []trial
+	for _, e := range engines {
+		trials = append(trials, newTrial(t, e, module, Options{}, Options{exact: true}))
+	}
+	r := rand.New(rand.NewPCG(seed, 8))
+	for _, f := range a.functions {
+		if f.export == "" {
+			continue
+		}
+		args := make([]uint64, len(f.params))
+		for i := range args {
+			args[i] = r.Uint64N(100)
+		}
+		checkCall(t, counting, trials, f.export, args)
+	}
+}
+
+// checkCall calls a function in all instances. A call that traps pays for what it would have done.
+func checkCall(t *testing.T, counting api.Module, trials []trial, name string, args []uint64) {
+	t.Helper()
+	count := counting.ExportedGlobal("count")
+	before := count.Get()
+	trapped := call1(t.Context(), counting, name, args...).trap != ""
+	executed := int64(count.Get() - before)
+	fuel := trials[0].same(t, name, args...)
+	folded, exact := fuel[0], fuel[1]
+	if exact < executed || exact > executed && !trapped {
+		t.Errorf("%s: %d units are charged exactly, %d executed", name, exact, executed)
+	}
+	if folded < exact || folded > 5*exact {
+		t.Errorf("%s: %d units are charged, %d executed", name, folded, exact)
+	}
+	if other := trials[1].same(t, name, args...); !slices.Equal(other, fuel) {
+		t.Errorf("%s: %d units when %s, %d when %s", name, fuel, engines[0].name, other, engines[1].name)
+	}
+}

@@ -1,0 +1,40 @@
+package meter
+
+// Limits of what compiling a function may take. An engine's compiler needs far more than linear
+// time and memory for some functions: a few kilobytes of nested loops over a
+// thousand locals keep wazero's busy for minutes, and it cannot be interrupted. Compilers
+// of real languages stay below a third of these.
+const (
+	maxLocals       = 10_000 // declared by a function
+	maxLabels       = 10_000 // of a br_table
+	maxInstructions = 75_000 // of a function: one may take five kilobytes to compile
+	// maxFunctionEffort and maxModuleEffort are in units of 2 µs of wazero's compiler.
+	maxFunctionEffort = 600_000
+	maxModuleEffort   = 12_000_000
+)
+
+// effort estimates what compiling a function takes.
+type effort struct {
+	instructions int // and values that calls and branches carry
+	blocks       int // basic blocks: dominators take time in proportion to their square
+	merges       int // places where a local may be merged, times loops around them
+}
+
+// units returns the estimate for a function with that many locals.
+func (e effort) units(locals int) int {
+	return 50 + e.instructions/2 + e.blocks*e.blocks/100 + e.merges*locals
+}
+
+// checkEffort adds up what the functions take.
+func (s *scanner) checkEffort() {
+	units := s.effort.units(s.locals)
+	if units > maxFunctionEffort || s.effort.instructions > maxInstructions {
+		s.failf(s.end, "function is too complex to compile: %d instructions, %d blocks, %d locals",
+			s.effort.instructions, s.effort.blocks, s.locals)
+		return
+	}
+	s.total += units
+	if s.total > maxModuleEffort {
+		s.failf(s.end, "module is too complex to compile")
+	}
+}

@@ -1,0 +1,62 @@
+package meter
+
+import (
+	"errors"
+	"testing"
+)
+
+// FuzzRewrite feeds bytes. Whatever is accepted, wazero accepts after the rewrite if and
+// only if it did before: nothing is broken, and nothing invalid slips through by
+// naming what the rewrite adds.
+func FuzzRewrite(f *testing.F) {
+	for _, module := range corpus() {
+		f.Add(module)
+	}
+	f.Fuzz(func(t *testing.T, module []byte) {
+		out, _, err := Rewrite(module, Options{ModuleBytes: 1 << 16})
+		if err != nil {
+			if e := (*Error)(nil); errors.As(err, &e) && (e.Offset < 0 || e.Offset > len(module)) {
+				t.Fatalf("error at offset %d of %d bytes", e.Offset, len(module))
+			}
+			return
+		}
+		r := engines[1].runtime(t)
+		_, before := r.CompileModule(t.Context(), withoutCustoms(module))
+		_, after := r.CompileModule(t.Context(), out)
+		if (before == nil) != (after == nil) {
+			t.Fatalf("before the rewrite: %v; after: %v", before, after)
+		}
+	})
+}
+
+// corpus is modules that have everything, valid and otherwise.
+func corpus() [][]byte {
+	var all [][]byte
+	for _, samples := range [][]sample{numericSamples(), vectorSamples(), otherSamples()} {
+		a, _ := everything(samples)
+		all = append(all, a.bytes())
+	}
+	for seed := range uint64(5) {
+		all = append(all, program(seed, false).bytes())
+	}
+	for _, tc := range refusals() {
+		all = append(all, tc.module)
+	}
+	return append(all, kitchenSink().bytes())
+}
+
+// withoutCustoms drops custom sections, as the rewrite does: what is wrong with them does
+// not matter any more. The module has been accepted.
+func withoutCustoms(module []byte) []byte {
+	out := append([]byte(nil), module[:8]...)
+	r := &reader{b: module, pos: 8, end: len(module)}
+	for !r.done() {
+		start := r.pos
+		id := r.byte()
+		r.skip(int(r.u32()))
+		if id != customSection {
+			out = append(out, module[start:r.pos]...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,113 @@
+package wasm
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Origin is where a policy comes from.
+type Origin string
+
+// The origins.
+const (
+	Configured Origin = "configuration" // there from the start, from a file
+	Loaded     Origin = "loaded"        // while the broker runs
+	Shadow     Origin = "shadow"        // runs beside a strategy, and nobody hears it
+)
+
+// policy is a name that queues choose, and the module behind it at the moment. Any
+// goroutine may use it; name, origin and what follows from it do not change.
+type policy struct {
+	host   *Host
+	name   string
+	origin Origin
+	path   string // of a configured one
+	beside string // strategy that a shadow runs beside
+
+	report   *report
+	counters counters
+
+	active atomic.Pointer[version] // nil: it could not be loaded
+	source source                  // what it is loaded from again; the host's lock guards it
+
+	compared, differing atomic.Uint64 // of a shadow, messages
+
+	mu         sync.Mutex // guards what follows
+	previous   *version   // what was in force before; nil: there was nothing, or it was given up
+	rolledBack string     // digest of the version that failed too often
+}
+
+// source is a module as it came, with its settings.
+type source struct {
+	module  []byte // nil: it is in a file
+	options Options
+}
+
+// probation is how long a new version is watched: if it fails too often by then,
+// the one before takes its place again.
+const probation = 5 * time.Minute
+
+// absent is a version that stands for one that could not be loaded.
+func (p *policy) absent() *version { return &version{policy: p} }
+
+// put makes a version the one in force, and returns the one that is needed no
+// more.
+func (p *policy) put(v *version) (old *version) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old, p.previous, p.rolledBack = p.previous, p.active.Load(), ""
+	p.active.Store(v)
+	if p.previous != nil {
+		p.previous.pool.retire()
+	}
+	return old
+}
+
+// rollBack puts the version before in force again if v is new and fails too often.
+// It is called on a queue's turn.
+func (p *policy) rollBack(now hook.Instant, v *version) {
+	since := hook.Instant(v.since.Load())
+	if since == 0 || now.Sub(since) > probation || !p.swapBack(v) {
+		return
+	}
+	p.report.rolledBack(v.module.Digest, p.active.Load().module.Digest)
+	if p.host.env.Go != nil {
+		p.host.env.Go(func() { p.host.settleBack(p, v) })
+	}
+}
+
+// swapBack reports whether it could put the version before v in force.
+func (p *policy) swapBack(v *version) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := p.previous
+	if old == nil || p.active.Load() != v {
+		return false
+	}
+	old.breaker.reset()
+	old.pool.revive()
+	p.active.Store(old)
+	p.previous, p.rolledBack = nil, v.module.Digest
+	v.pool.retire()
+	return true
+}
+
+// take takes all versions away.
+func (p *policy) take() []*version {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	vs := []*version{p.active.Swap(nil), p.previous}
+	p.previous = nil
+	return vs
+}
+
+// chosenAs is the strategy whose queues a change of the policy matters to.
+func (p *policy) chosenAs() string {
+	if p.origin == Shadow {
+		return p.beside
+	}
+	return prefix + p.name
+}

@@ -1,0 +1,241 @@
+package wasm
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// pool holds the instances of a version: as many as there are processors, made
+// when they are first needed. Any goroutine may use it. The way through it takes
+// no lock while there is an instance for everybody.
+type pool struct {
+	version *version
+	slots   []slot
+	waiting atomic.Int32 // goroutines in await
+	retired atomic.Bool  // instances that come back are closed
+
+	mu      sync.Mutex   // guards what follows
+	freed   *sync.Cond   // signalled when an instance or a slot became free
+	live    int          // slots that are not empty, but for those built elsewhere
+	strikes int          // instances that were lost since one did its work
+	retry   hook.Instant // no instance is made before
+
+	struck atomic.Bool // strikes > 0
+}
+
+// slot is a place for an instance. Its instance is in it while nobody uses it.
+type slot struct {
+	in    atomic.Pointer[instance]
+	taken bool     // it has an instance, in use or not, or one is being made; the pool's lock guards it
+	_     [48]byte // a processor's cache line for each
+}
+
+const (
+	firstPause = 100 * time.Millisecond // before an instance that was lost is made anew
+	lastPause  = 30 * time.Second
+)
+
+func (p *pool) init(v *version, slots int, first *instance) {
+	p.version, p.slots = v, make([]slot, slots)
+	p.freed = sync.NewCond(&p.mu)
+	p.live = 1
+	p.slots[0].taken = true
+	p.slots[0].in.Store(first)
+}
+
+// take returns an instance that nobody else uses, nil if there is none to be had
+// at the moment.
+func (p *pool) take(now hook.Instant) *instance {
+	if in := p.free(); in != nil {
+		return in
+	}
+	return p.await(now)
+}
+
+func (p *pool) free() *instance {
+	for i := range p.slots {
+		s := &p.slots[i]
+		if s.in.Load() == nil {
+			continue
+		}
+		if in := s.in.Swap(nil); in != nil {
+			return in
+		}
+	}
+	return nil
+}
+
+// await makes an instance if there is room for one, and waits for one if not: for
+// as long as a call takes.
+func (p *pool) await(now hook.Instant) *instance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting.Add(1)
+	defer p.waiting.Add(-1)
+	for {
+		if in := p.free(); in != nil {
+			return in
+		}
+		if i := p.vacancy(now); i >= 0 {
+			if in := p.fill(i, now); in != nil {
+				return in
+			}
+			continue
+		}
+		if p.live == 0 {
+			return nil
+		}
+		p.freed.Wait()
+	}
+}
+
+// vacancy returns a slot for a new instance, -1 if there is none. The caller holds
+// mu.
+func (p *pool) vacancy(now hook.Instant) int {
+	if now < p.retry || p.retired.Load() {
+		return -1
+	}
+	for i := range p.slots {
+		if !p.slots[i].taken {
+			return i
+		}
+	}
+	return -1
+}
+
+// fill makes an instance in a slot: at once, if that takes no longer than a call
+// may, and elsewhere if it does. The caller holds mu, and loses it meanwhile.
+func (p *pool) fill(i int, now hook.Instant) *instance {
+	p.slots[i].taken = true
+	background := p.version.policy.host.env.Go
+	if background != nil && p.version.initFuel > p.version.budget(p.version.capacity) {
+		background(func() { p.build(i, now) })
+		return nil
+	}
+	p.live++
+	p.mu.Unlock()
+	in, err := p.start(now)
+	p.mu.Lock()
+	if err != nil {
+		p.live--
+		p.lose(i, now)
+		return nil
+	}
+	in.slot = i
+	return in
+}
+
+// start makes an instance. The caller does not hold mu: to fail may have the
+// version taken out of use, and this pool with it.
+func (p *pool) start(now hook.Instant) (*instance, error) {
+	in, err := p.version.start()
+	if err != nil {
+		p.version.failed(now, asFailure(err))
+	}
+	return in, err
+}
+
+// build makes an instance that others wait for, or do without.
+func (p *pool) build(i int, now hook.Instant) {
+	in, err := p.start(now)
+	p.mu.Lock()
+	if err != nil {
+		p.lose(i, now)
+		p.mu.Unlock()
+		return
+	}
+	p.live++
+	in.slot = i
+	p.mu.Unlock()
+	p.restore(in)
+}
+
+// lose notes that a slot is empty, and makes a pause. The caller holds mu.
+func (p *pool) lose(i int, now hook.Instant) {
+	p.slots[i].taken = false
+	pause := lastPause
+	if p.strikes < 10 {
+		pause = min(firstPause<<p.strikes, lastPause)
+	}
+	p.strikes++
+	p.struck.Store(true)
+	p.retry = now.Add(pause)
+	p.freed.Broadcast()
+}
+
+// put gives an instance back that did its work.
+func (p *pool) put(in *instance) {
+	if in.tally.calls >= handOver {
+		p.version.account(&in.tally)
+	}
+	if p.struck.Load() {
+		p.recover()
+	}
+	p.restore(in)
+}
+
+// restore puts an instance where others find it.
+func (p *pool) restore(in *instance) {
+	p.slots[in.slot].in.Store(in)
+	if p.retired.Load() {
+		p.sweep()
+	}
+	if p.waiting.Load() > 0 {
+		p.mu.Lock()
+		p.freed.Signal()
+		p.mu.Unlock()
+	}
+}
+
+func (p *pool) recover() {
+	p.mu.Lock()
+	p.strikes = 0
+	p.struck.Store(false)
+	p.mu.Unlock()
+}
+
+// discard closes an instance that must not be used again.
+func (p *pool) discard(in *instance, now hook.Instant) {
+	in.close()
+	p.mu.Lock()
+	p.live--
+	p.lose(in.slot, now)
+	p.mu.Unlock()
+}
+
+// retire closes all instances: those in use when they come back.
+func (p *pool) retire() {
+	p.retired.Store(true)
+	p.sweep()
+}
+
+// revive undoes retire: instances are made again when they are needed.
+func (p *pool) revive() { p.retired.Store(false) }
+
+func (p *pool) sweep() {
+	for in := p.free(); in != nil; in = p.free() {
+		in.close()
+		p.mu.Lock()
+		p.live--
+		p.slots[in.slot].taken = false
+		p.freed.Broadcast()
+		p.mu.Unlock()
+	}
+}
+
+// census counts instances, and has those that are free hand over what they
+// counted.
+func (p *pool) census() (instances int) {
+	for i := range p.slots {
+		if in := p.slots[i].in.Swap(nil); in != nil {
+			p.version.account(&in.tally)
+			p.restore(in)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live
+}

@@ -1,0 +1,233 @@
+package wasm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/abi"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// kind is a way in which a policy can fail.
+type kind uint8
+
+const (
+	trapped     kind = iota // it executed something that cannot be, or gave up
+	exhausted               // it used up its fuel
+	overgrown               // it ran out of memory, or left it
+	complained              // it returned that the call failed
+	misjudged               // a verdict makes no sense
+	unavailable             // there was no instance, or the breaker was open: it was not called
+	kinds
+)
+
+func (k kind) String() string {
+	return [kinds]string{"trap", "fuel", "memory", "fail", "verdict", "unavailable"}[k]
+}
+
+// failure is what went wrong in a call.
+type failure struct {
+	kind   kind
+	what   string // hook or part of the handshake
+	reason string
+	output string // what the guest printed
+}
+
+func (f *failure) Error() string {
+	s := f.what + ": " + f.reason
+	if f.output != "" {
+		s += "; it printed: " + f.output
+	}
+	return s
+}
+
+// asFailure is the failure behind an error about an instance.
+func asFailure(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	return &failure{kind: trapped, what: "start", reason: err.Error()}
+}
+
+// report tells the operator of a policy, as much as is good. Any goroutine may
+// use it.
+type report struct {
+	log    *slog.Logger // nil: nobody listens
+	policy string
+
+	mu       sync.Mutex // guards what follows
+	guests   bucket     // of what the guest says
+	failures bucket
+}
+
+// bucket lets a number of lines through, and then one in each pause.
+type bucket struct {
+	burst int
+	pause time.Duration
+
+	spent  int
+	filled hook.Instant // until when spent is accounted for
+	missed int
+}
+
+const (
+	guestBurst, guestPause     = 20, 100 * time.Millisecond
+	failureBurst, failurePause = 3, 10 * time.Second
+)
+
+func newReport(log *slog.Logger, policy string) *report {
+	return &report{
+		log: log, policy: policy,
+		guests:   bucket{burst: guestBurst, pause: guestPause},
+		failures: bucket{burst: failureBurst, pause: failurePause},
+	}
+}
+
+// lets reports whether a line may pass, and how many did not since the last one.
+func (b *bucket) lets(now hook.Instant) (missed int, ok bool) {
+	if refilled := int(now.Sub(b.filled) / b.pause); refilled > 0 {
+		b.spent = max(0, b.spent-refilled)
+		b.filled = now
+	}
+	if b.spent >= b.burst {
+		b.missed++
+		return 0, false
+	}
+	b.spent++
+	missed, b.missed = b.missed, 0
+	return missed, true
+}
+
+func (r *report) enabled(l slog.Level) bool {
+	return r.log != nil && r.log.Enabled(context.Background(), l)
+}
+
+// guest logs what a guest says.
+func (r *report) guest(now hook.Instant, l slog.Level, text string) {
+	if !r.enabled(l) {
+		return
+	}
+	r.mu.Lock()
+	missed, ok := r.guests.lets(now)
+	r.mu.Unlock()
+	if ok {
+		r.log.Log(context.Background(), l, "a policy says", "policy", r.policy, "text", text, "unlogged_before", missed)
+	}
+}
+
+// failed logs a failure.
+func (r *report) failed(now hook.Instant, digest string, f *failure) {
+	if r.log == nil {
+		return
+	}
+	r.mu.Lock()
+	missed, ok := r.failures.lets(now)
+	r.mu.Unlock()
+	if ok {
+		r.log.Error("a policy failed; its messages get what its on-error says",
+			"policy", r.policy, "digest", digest, "kind", f.kind.String(), "error", f.Error(), "unlogged_before", missed)
+	}
+}
+
+// opened logs that a breaker has opened.
+func (r *report) opened(digest string, until hook.Instant) {
+	if r.log != nil {
+		r.log.Error("a policy fails too often and is not asked for a while", "policy", r.policy, "digest", digest, "until", until.Time())
+	}
+}
+
+// recovered logs that a policy is asked again.
+func (r *report) recovered() {
+	if r.log != nil {
+		r.log.Info("a policy that failed too often works again", "policy", r.policy)
+	}
+}
+
+// rolledBack logs that the version before is in force again.
+func (r *report) rolledBack(from, to string) {
+	if r.log != nil {
+		r.log.Error("a policy fails too often since it was loaded anew: the version before is in force again", "policy", r.policy, "from", from, "to", to)
+	}
+}
+
+// lost logs that a policy of the store is not there.
+func (r *report) lost(err error) {
+	if r.log != nil {
+		r.log.Error("a policy that was loaded before could not be loaded or kept", "policy", r.policy, "error", err)
+	}
+}
+
+// superseded logs that a policy of the store is not used.
+func (r *report) superseded() {
+	if r.log != nil {
+		r.log.Warn("a policy that was loaded before has the name of one of the configuration, which counts", "policy", r.policy)
+	}
+}
+
+// slogLevel is a level of log.
+func slogLevel(level int) slog.Level {
+	switch {
+	case level <= abi.LogDebug:
+		return slog.LevelDebug
+	case level == abi.LogInfo:
+		return slog.LevelInfo
+	case level == abi.LogWarn:
+		return slog.LevelWarn
+	}
+	return slog.LevelError
+}
+
+// printable returns a copy of what a guest says that is valid UTF-8.
+func printable(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+
+// jsonText is a value as JSON.
+func jsonText(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Errorf("a value that came from JSON: %w", err))
+	}
+	return string(b)
+}
+
+// counters are what a policy counts by itself. Any goroutine may use them.
+type counters struct {
+	mu     sync.Mutex // guards byName
+	byName map[string]*atomic.Int64
+}
+
+// counter returns the counter of that name, nil if there would be too many.
+func (c *counters) counter(name string) *atomic.Int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.byName[name]
+	if n == nil && len(c.byName) < abi.MaxCounters {
+		n = new(atomic.Int64)
+		if c.byName == nil {
+			c.byName = map[string]*atomic.Int64{}
+		}
+		c.byName[name] = n
+	}
+	return n
+}
+
+// read returns all counts; nil if there are none.
+func (c *counters) read() map[string]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.byName) == 0 {
+		return nil
+	}
+	all := make(map[string]int64, len(c.byName))
+	for name, n := range maps.All(c.byName) {
+		all[name] = n.Load()
+	}
+	return all
+}

@@ -1,0 +1,155 @@
+package wasm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/curfewmq/curfew/sdk/abi"
+)
+
+// Kept is a policy that was loaded while the broker ran.
+type Kept struct {
+	Name    string
+	Module  []byte
+	Options Options
+}
+
+// Store keeps policies from one start of the broker to the next. What Save and
+// Delete did survives a crash when they return.
+type Store interface {
+	// Save keeps a policy, in place of the one of that name.
+	Save(k Kept) error
+	// Delete forgets a policy. There need not be one.
+	Delete(name string) error
+	// LoadAll returns all policies. With an error it returns those it could read.
+	LoadAll() ([]Kept, error)
+}
+
+// Dir is a [Store] in a folder, which is made when it is needed. A policy is a file
+// NAME.policy: a line of JSON with the options and the module's digest, and the
+// module behind it.
+type Dir string
+
+var _ Store = Dir("")
+
+const suffix = ".policy"
+
+// header is the first line of a file.
+type header struct {
+	Digest string `json:"sha256"`
+	Options
+}
+
+func (d Dir) path(name string) string { return filepath.Join(string(d), name+suffix) }
+
+// Save implements [Store].
+func (d Dir) Save(k Kept) error {
+	sum := sha256.Sum256(k.Module)
+	b, err := json.Marshal(header{hex.EncodeToString(sum[:]), k.Options})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return err
+	}
+	b = append(append(b, '\n'), k.Module...)
+	temporary := d.path(k.Name) + ".new"
+	if err := writeDurably(temporary, b); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, d.path(k.Name)); err != nil {
+		return err
+	}
+	return d.sync()
+}
+
+func writeDurably(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// sync makes what files there are durable.
+func (d Dir) sync() error {
+	f, err := os.Open(string(d))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Delete implements [Store].
+func (d Dir) Delete(name string) error {
+	err := os.Remove(d.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return d.sync()
+}
+
+// LoadAll implements [Store].
+func (d Dir) LoadAll() ([]Kept, error) {
+	entries, err := os.ReadDir(string(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []Kept
+	var errs []error
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), suffix)
+		if !ok {
+			continue
+		}
+		k, err := d.load(name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", d.path(name), err))
+			continue
+		}
+		all = append(all, k)
+	}
+	return all, errors.Join(errs...)
+}
+
+func (d Dir) load(name string) (Kept, error) {
+	info, err := os.Stat(d.path(name))
+	if err != nil {
+		return Kept{}, err
+	}
+	const most = abi.MaxModule + 4*abi.MaxConfig
+	if info.Size() > most {
+		return Kept{}, fmt.Errorf("has %d bytes; a policy has up to %d", info.Size(), most)
+	}
+	b, err := os.ReadFile(d.path(name))
+	if err != nil {
+		return Kept{}, err
+	}
+	line, module, ok := bytes.Cut(b, []byte("\n"))
+	var h header
+	if err := json.Unmarshal(line, &h); err != nil || !ok {
+		return Kept{}, errors.New("the first line is not that of a policy")
+	}
+	if sum := sha256.Sum256(module); hex.EncodeToString(sum[:]) != h.Digest {
+		return Kept{}, errors.New("the module is not the one that was kept: its digest differs")
+	}
+	return Kept{Name: name, Module: module, Options: h.Options}, nil
+}

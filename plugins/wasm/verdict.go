@@ -1,0 +1,314 @@
+package wasm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/curfewmq/curfew/sdk/abi"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// verdict is what a guest says of a message.
+type verdict struct {
+	action, flags uint32
+	until, state  int64
+	strings       uint32
+	exchange, key uint16 // bytes
+}
+
+// readAnswer reads the verdict at the start of b.
+func readAnswer(b []byte) verdict {
+	_ = b[abi.VerdictSize-1]
+	le := binary.LittleEndian
+	return verdict{
+		action: le.Uint32(b[abi.VerdictAction:]), flags: le.Uint32(b[abi.VerdictFlags:]),
+		until: int64(le.Uint64(b[abi.VerdictUntil:])), state: int64(le.Uint64(b[abi.VerdictState:])),
+		strings: le.Uint32(b[abi.VerdictStrings:]), exchange: le.Uint16(b[abi.VerdictExchangeLen:]), key: le.Uint16(b[abi.VerdictKeyLen:]),
+	}
+}
+
+// mistake is what is wrong with a verdict.
+type mistake uint8
+
+const (
+	fine mistake = iota
+	noAction
+	noFlags
+	absurdUntil
+	noRoute
+	noLater
+	noStrings
+	longStrings
+	badStrings
+)
+
+// mistakes are what was wrong with the verdicts of a call. The first is described.
+type mistakes struct {
+	count, index int
+	what         mistake
+	verdict      verdict
+}
+
+func (m *mistakes) add(what mistake, v *verdict, index int) {
+	if m.count == 0 {
+		m.what, m.verdict, m.index = what, *v, index
+	}
+	m.count++
+}
+
+func (m mistakes) String() string {
+	v := m.verdict
+	switch m.what {
+	case noAction:
+		return fmt.Sprintf("there is no action %d", v.action)
+	case noFlags:
+		return fmt.Sprintf("there are no flags %#x", v.flags)
+	case absurdUntil:
+		return fmt.Sprintf("until %d is no time in milliseconds since 1970; accepted are -1 and %d to %d", v.until, int64(abi.Earliest), int64(abi.Latest))
+	case noRoute:
+		return "to dead-letter a message needs the grant route"
+	case noLater:
+		return "to dead-letter a message later needs the hook on_deadline"
+	case noStrings:
+		return fmt.Sprintf("exchange and routing key, %d bytes at %#x, are not in its memory", int(v.exchange)+int(v.key), v.strings)
+	case longStrings:
+		return fmt.Sprintf("exchange and routing key have %d and %d bytes; accepted are up to %d each", v.exchange, v.key, abi.MaxName)
+	case badStrings:
+		return "exchange or routing key is not UTF-8"
+	}
+	return ""
+}
+
+// misjudged takes note of verdicts that make no sense.
+func (v *version) misjudged(c call, bad mistakes) {
+	v.stats.failures[misjudged].Add(uint64(bad.count))
+	f := &failure{kind: misjudged, what: hooksOf[c.at].String(), reason: fmt.Sprintf("verdict %d of %d: %s", bad.index, len(c.ms), bad.String())}
+	v.stats.last.Store(f)
+	v.policy.report.failed(c.now, v.module.Digest, f)
+}
+
+func decimal(n int32) string { return strconv.Itoa(int(n)) }
+
+// retryMillis is when a message is asked about again that waits for an answer.
+const retryMillis = 1000
+
+// apply carries a guest's verdict over to that of the broker. If it finds a
+// mistake it has changed nothing.
+func (c *call) apply(i int, a *verdict, in *instance) mistake {
+	if a.flags&^(abi.SetState|abi.AskAtHead) != 0 {
+		return noFlags
+	}
+	m, v := &c.ms[i], &c.vs[i]
+	switch a.action {
+	case abi.Keep:
+		if a.until != -1 && !plausible(a.until) {
+			return absurdUntil
+		}
+		c.keep(i, a)
+	case abi.NoOpinion:
+		c.noOpinion(i)
+	case abi.Requeue:
+		if !soon(a.until) && !plausible(a.until) {
+			return absurdUntil
+		}
+		c.settle(v, max(c.instant(m, a.until), c.now.AddMillis(retryMillis)))
+	case abi.Expire:
+		c.leave(v, hook.Drop, false, nil)
+	case abi.Drop:
+		c.leave(v, hook.Drop, true, nil)
+	case abi.DeadLetter:
+		if what := c.deadLetter(i, a, in); what != fine {
+			return what
+		}
+	default:
+		return noAction
+	}
+	if a.flags&abi.SetState != 0 {
+		v.State = a.state
+	}
+	v.AskHead = v.AskHead || a.flags&abi.AskAtHead != 0
+	return fine
+}
+
+// soon reports whether a time that something is not to happen before says
+// nothing.
+func soon(until int64) bool { return until == -1 || until == 0 }
+
+// plausible reports whether a guest's time is one.
+func plausible(until int64) bool { return until >= abi.Earliest && until <= abi.Latest }
+
+// instant is a guest's time, 0 for none. What lies beneath a millisecond is not
+// known to the guest; it is added, so that nothing happens early that it counted
+// from the time it was given.
+func (c *call) instant(m *hook.Message, until int64) hook.Instant {
+	if soon(until) {
+		return 0
+	}
+	const ms = hook.Instant(time.Millisecond)
+	return hook.Instant(0).AddMillis(until).Add(time.Duration(max(c.now%ms, m.Enqueued%ms)))
+}
+
+// keep has a message wait until a time. One that is over already means, where the
+// message could go, that it goes.
+func (c *call) keep(i int, a *verdict) {
+	m, v := &c.ms[i], &c.vs[i]
+	t := c.instant(m, a.until)
+	if m.Deadline != 0 && a.until == millis(m.Deadline) {
+		t = m.Deadline // which it is
+	}
+	if (c.at == atDue || c.at == atHead) && t != 0 && t <= c.now {
+		c.leave(v, hook.Drop, false, nil)
+		return
+	}
+	if c.at == atEnqueue && v.Deadline != 0 && (t == 0 || t > v.Deadline) {
+		return // a plugin before has set an earlier one
+	}
+	v.Deadline = t
+}
+
+// settle has a message wait until t.
+func (c *call) settle(v *hook.Verdict, t hook.Instant) {
+	if c.at != atEnqueue || v.Deadline == 0 || t < v.Deadline {
+		v.Deadline = t
+	}
+}
+
+// leave has a message go. Where it cannot go at once its time is up at once, and
+// the policy asked again.
+func (c *call) leave(v *hook.Verdict, action hook.Action, final bool, to *hook.Target) {
+	if c.at == atRequeue || c.at == atChange {
+		v.Deadline = c.now
+		return
+	}
+	v.Action, v.Reason, v.Final, v.Target = action, hook.ReasonExpired, final, to
+}
+
+// noOpinion does what the broker would do without a policy.
+func (c *call) noOpinion(i int) {
+	m, v := &c.ms[i], &c.vs[i]
+	switch c.at {
+	case atEnqueue:
+		if t := c.builtin(m); t != 0 {
+			c.settle(v, t)
+		}
+	case atChange:
+		v.Deadline, v.State = c.builtin(m), m.State
+	case atDue:
+		c.leave(v, hook.Drop, false, nil)
+	}
+}
+
+// builtin is the deadline that a message has without a policy: it may wait as long
+// as the queue's TTL and its own allow, whichever is less.
+func (c *call) builtin(m *hook.Message) hook.Instant {
+	ttl := c.ttl.Min(c.expiration(m))
+	if !ttl.Set() {
+		return 0
+	}
+	return m.Enqueued.AddMillis(ttl.N())
+}
+
+// failed has all messages get what the policy's settings say for when it fails.
+func (c call) failed(v *version) {
+	for i := range c.ms {
+		c.failedOne(v, i)
+	}
+}
+
+func (c *call) failedOne(ver *version, i int) {
+	m, v := &c.ms[i], &c.vs[i]
+	switch c.at {
+	case atEnqueue:
+		c.failedToEnter(ver, i)
+	case atChange:
+		v.Deadline, v.State = m.Deadline, m.State
+	case atDue:
+		c.failedWhenDue(ver, i)
+	}
+}
+
+func (c *call) failedToEnter(ver *version, i int) {
+	switch ver.options.OnError {
+	case Builtin:
+		c.noOpinion(i)
+	case Reject:
+		c.vs[i].Action = hook.Refuse
+	}
+}
+
+// failedWhenDue keeps a message for which the policy might have had something else
+// in mind than to let it expire, and has it asked about again: until the time
+// comes that the message would have had without a policy.
+func (c *call) failedWhenDue(ver *version, i int) {
+	v, last := &c.vs[i], hook.Instant(0)
+	if ver.options.OnError == Builtin {
+		last = c.builtin(&c.ms[i])
+	}
+	if last != 0 && last <= c.now {
+		c.leave(v, hook.Drop, false, nil)
+		return
+	}
+	v.Deadline = max(c.now.AddMillis(retryMillis), hook.Instant(ver.breaker.until.Load()))
+	if last != 0 {
+		v.Deadline = min(v.Deadline, last)
+	}
+}
+
+// destination is where a policy dead-letters to.
+type destination struct{ exchange, key string }
+
+// maxTargets is how many destinations an instance remembers.
+const maxTargets = 256
+
+// deadLetter sends a message to where the guest says, or has it wait if that is
+// for later.
+func (c *call) deadLetter(i int, a *verdict, in *instance) mistake {
+	m, v := &c.ms[i], &c.vs[i]
+	switch {
+	case !in.version.granted(abi.Route):
+		return noRoute
+	case !soon(a.until) && !plausible(a.until):
+		return absurdUntil
+	}
+	to, what := in.target(a)
+	if what != fine {
+		return what
+	}
+	if t := c.instant(m, a.until); t > c.now {
+		if !in.version.hooks.has(abi.OnDeadline) {
+			return noLater
+		}
+		c.settle(v, t)
+		return fine
+	}
+	c.leave(v, hook.Route, false, to)
+	return fine
+}
+
+// target reads a verdict's exchange and routing key. Without a key, messages keep
+// their own.
+func (in *instance) target(a *verdict) (*hook.Target, mistake) {
+	if a.exchange > abi.MaxName || a.key > abi.MaxName {
+		return nil, longStrings
+	}
+	b, ok := in.memory.Read(a.strings, uint32(a.exchange)+uint32(a.key))
+	if !ok {
+		return nil, noStrings
+	}
+	exchange, key := b[:a.exchange], b[a.exchange:]
+	if t := in.targets[destination{string(exchange), string(key)}]; t != nil {
+		return t, fine
+	}
+	if !utf8.Valid(exchange) || !utf8.Valid(key) {
+		return nil, badStrings
+	}
+	t := &hook.Target{Exchange: string(exchange), Key: string(key), HasKey: len(key) > 0}
+	if len(in.targets) >= maxTargets {
+		clear(in.targets)
+	}
+	in.targets[destination{t.Exchange, t.Key}] = t
+	return t, fine
+}
