@@ -2,8 +2,9 @@
 FUZZTIME ?= 30s
 BENCH    ?= .
 SOAK     ?= 10m
+CRASH_CYCLES ?= 1000
 
-.PHONY: help check test race fuzz bench build tools generate upstream soak ci
+.PHONY: help check test race fuzz bench build tools generate upstream crash soak ci
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +36,9 @@ generate: ## rewrite generated files
 
 upstream: ## the test suite of RabbitMQ's Go client against this broker
 	go test -count=1 -v -timeout 20m ./tests/upstream
+
+crash: ## kill the broker CRASH_CYCLES times (default 1000) under load; what was confirmed must be there
+	CRASH_CYCLES=$(CRASH_CYCLES) go test -count=1 -v -timeout 3h -run Crash ./tests/crash
 
 soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
 	.ci/soak $(SOAK)

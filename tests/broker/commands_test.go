@@ -198,35 +198,42 @@ func publish(s *session, c call, _ *bytes.Buffer) error {
 }
 
 // take waits for a message in a queue.
-func (s *session) take(queue string, noAck bool) (amqp091.Delivery, error) {
+func (s *session) take(queue string, noAck bool) (d amqp091.Delivery, err error) {
 	s.t.Helper()
-	for end := time.Now().Add(process.Patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		d, ok, err := s.ch.Get(queue, noAck)
-		if ok || err != nil {
-			return d, err
-		}
+	came := process.Poll(func() (ok bool) {
+		d, ok, err = s.ch.Get(queue, noAck)
+		return ok || err != nil
+	})
+	if !came {
+		s.t.Fatalf("nothing came to queue %s", queue)
 	}
-	s.t.Fatalf("nothing came to queue %s", queue)
-	return amqp091.Delivery{}, nil
+	return d, err
 }
 
 // gone waits until a queue cannot be bound.
 func (s *session) gone(queue string) error {
-	for end := time.Now().Add(process.Patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		ch, err := s.conn.Channel()
-		if err != nil {
-			return err
-		}
-		var e *amqp091.Error
-		if err := ch.QueueBind(queue, "gone", "amq.direct", false, nil); errors.As(err, &e) && e.Code == amqp091.NotFound {
-			return nil
-		}
-		if err := ch.Close(); err != nil {
-			return err
-		}
+	var err error
+	over := process.Poll(func() (gone bool) {
+		gone, err = s.unknown(queue)
+		return gone || err != nil
+	})
+	if !over {
+		s.t.Errorf("queue %s is still there", queue)
 	}
-	s.t.Errorf("queue %s is still there", queue)
-	return nil
+	return err
+}
+
+// unknown reports whether a queue cannot be bound.
+func (s *session) unknown(queue string) (bool, error) {
+	ch, err := s.conn.Channel()
+	if err != nil {
+		return false, err
+	}
+	var e *amqp091.Error
+	if err := ch.QueueBind(queue, "gone", "amq.direct", false, nil); errors.As(err, &e) && e.Code == amqp091.NotFound {
+		return true, nil
+	}
+	return false, ch.Close()
 }
 
 func printed(out *bytes.Buffer, err error, format string, a ...any) error {

@@ -65,9 +65,7 @@ func (l *ledger) run(args amqp091.Table) {
 	}
 	consuming.Go(func() { l.bury(dead, enough) })
 	publishing.Wait()
-	for end := time.Now().Add(process.Patience); l.open() && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	_ = process.Poll(func() bool { return !l.open() }) // settle says what is still open
 	close(enough)
 	consuming.Wait()
 	l.settle(ch)
@@ -113,7 +111,7 @@ func (l *ledger) leaves(id, way string) {
 
 func (l *ledger) dial() *amqp091.Connection {
 	l.t.Helper()
-	conn, err := amqp091.Dial(l.url)
+	conn, err := process.Dial(l.url)
 	if err != nil {
 		l.t.Fatal(err)
 	}

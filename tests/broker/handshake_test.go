@@ -15,7 +15,7 @@ import (
 // Whoever does not get past the handshake is cut off, and nobody else notices.
 func TestHalfAHandshake(t *testing.T) {
 	t.Parallel()
-	b := process.Start(t, "limits: {handshake-timeout: 500ms}")
+	b := process.Start(t, "limits: {handshake-timeout: 3s}")
 	witness := newBystander(t, b.AMQP)
 	before := b.Resident()
 	var silent []*peer
@@ -25,12 +25,13 @@ func TestHalfAHandshake(t *testing.T) {
 		p.send([]byte(amqp.ProtocolHeader)[:4])
 		silent = append(silent, p)
 		p = connect(t, b.AMQP)
-		p.start()
+		p.send(append([]byte(amqp.ProtocolHeader), amqp.AppendMethod(nil, 0, startOK("PLAIN", "\x00guest\x00guest"))...))
 		silent = append(silent, p)
 	}
 	witness.check()
 	for _, p := range silent {
-		p.end()
+		for p.fill() { // what the broker had to say before it closed the socket
+		}
 	}
 	witness.check()
 	settle(t, b, before)
@@ -129,7 +130,7 @@ func TestGuestFromElsewhere(t *testing.T) {
 	t.Parallel()
 	host := foreignAddress(t)
 	b := process.Start(t, "", "--amqp", net.JoinHostPort(host, "0"))
-	_, err := amqp091.Dial(b.URL())
+	_, err := process.Dial(b.URL())
 	var e *amqp091.Error
 	if !errors.As(err, &e) || e.Code != amqp091.AccessRefused {
 		t.Errorf("from %s: got %v, want 403", host, err)

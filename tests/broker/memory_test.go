@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,10 +60,11 @@ func TestPublisherThatNeverStops(t *testing.T) {
 	p := login(t, b.AMQP, "connection.blocked").channel(1)
 	p.method(1, &amqp.QueueDeclare{Queue: "q"})
 	expect[*amqp.QueueDeclareOK](p, 1)
-	flood(t, p, publishing(1, "q", make([]byte, 64<<10)))
-	if m := expect[*amqp.ConnectionBlocked](p, 0); m.Reason != "low on memory" {
-		t.Errorf("blocked: %q", m.Reason)
-	}
+	flood(t, p, publishing(1, "q", make([]byte, 64<<10)), func(*atomic.Int64) {
+		if m := expect[*amqp.ConnectionBlocked](p, 0); m.Reason != "low on memory" {
+			t.Errorf("blocked: %q", m.Reason)
+		}
+	})
 	if status, body := b.Health(); status != 503 || body != `{"status":"alarm","alarms":["memory"]}` {
 		t.Errorf("health: %d %s", status, body)
 	}
@@ -92,35 +94,52 @@ func TestPublisherThatNeverStops(t *testing.T) {
 	settle(t, b, before)
 }
 
-// room is what a broker may take beyond the messages: buffers, and garbage not yet collected.
+// room is what a broker may take beyond the messages: buffers, and garbage not yet collected. Memory is compared with it where it can
+// be told how much there is; see [process.Process.Resident].
 const room = 64 * mib
 
-// flood writes messages until the broker has stopped reading for a while.
-func flood(t *testing.T, p *peer, message []byte) {
+// flood writes messages until the other goes on, which it tells how many they are. By then the broker must have stopped reading.
+func flood(t *testing.T, p *peer, message []byte, until func(written *atomic.Int64)) {
 	t.Helper()
-	batch := bytes.Repeat(message, 16)
-	for range 1024 {
-		_ = p.conn.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)) // fails when the socket is closed: so does the write
-		if _, err := p.conn.Write(batch); errors.Is(err, os.ErrDeadlineExceeded) {
-			return
-		} else if err != nil {
-			t.Fatal(err)
+	var written atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		for ; err == nil && written.Load() < 16<<10; written.Add(1) {
+			_, err = p.conn.Write(message)
 		}
+		ended <- err
+	}()
+	until(&written)
+	_ = p.conn.SetWriteDeadline(time.Now()) // fails when the socket is closed: so does the write
+	if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the broker takes whatever comes: %d messages, %v", written.Load(), err)
 	}
-	t.Fatal("the broker takes whatever comes")
+}
+
+// stall waits until nothing was written for a while.
+func stall(written *atomic.Int64) {
+	last := int64(-1)
+	process.Poll(func() bool {
+		time.Sleep(500 * time.Millisecond)
+		before := last
+		last = written.Load()
+		return last == before
+	})
 }
 
 // settle waits until the memory of the broker is about what it was.
 func settle(t *testing.T, b *process.Process, before int64) {
 	t.Helper()
 	var now int64
-	for end := time.Now().Add(process.Patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if now = b.Resident(); now < before+room {
-			t.Logf("memory: %d MiB before, %d MiB after", before/mib, now/mib)
-			return
-		}
+	settled := process.Poll(func() bool {
+		now = b.Resident()
+		return now < before+room
+	})
+	t.Logf("memory: %d MiB before, %d MiB after", before/mib, now/mib)
+	if !settled {
+		t.Error("that is too much")
 	}
-	t.Errorf("memory: %d MiB before, %d MiB after", before/mib, now/mib)
 }
 
 // A client with all the channels it may have, each with a consumer, is served like any other.
@@ -196,7 +215,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	question := amqp.AppendMethod(nil, 1, &amqp.ExchangeDeclare{Exchange: strings.Repeat("no", 100), Type: "direct", Passive: true})
 	question = append(question, amqp.AppendMethod(nil, 1, &amqp.ChannelCloseOK{})...)
 	question = append(question, amqp.AppendMethod(nil, 1, &amqp.ChannelOpen{})...)
-	flood(t, p, bytes.Repeat(question, 1000))
+	flood(t, p, bytes.Repeat(question, 1000), stall)
 	witness.check()
 	if used := b.Resident() - before; used > room {
 		t.Errorf("%d MiB of memory are taken", used/mib)
@@ -209,7 +228,7 @@ func TestClientThatNeverReads(t *testing.T) {
 func TestCloseWhileBlocked(t *testing.T) {
 	t.Parallel()
 	b := process.Start(t, "limits: {memory-watermark: 16MiB}")
-	conn, err := amqp091.Dial(b.URL())
+	conn, err := process.Dial(b.URL())
 	if err != nil {
 		t.Fatal(err)
 	}

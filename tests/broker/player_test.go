@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rabbitmq/amqp091-go"
 
@@ -95,7 +94,7 @@ func (s *session) open() {
 	s.t.Helper()
 	var err error
 	if s.conn == nil || s.conn.IsClosed() {
-		s.conn, err = amqp091.Dial(s.url)
+		s.conn, err = process.Dial(s.url)
 		s.ch = nil
 	}
 	if err == nil && (s.ch == nil || s.ch.IsClosed()) {
@@ -161,15 +160,12 @@ func (p *player) close() {
 // await receives from c.
 func await[T any](t *testing.T, c <-chan T, what string) T {
 	t.Helper()
-	var v T
-	select {
-	case got, ok := <-c:
-		if !ok {
-			t.Fatalf("%s: closed", what)
-		}
-		v = got
-	case <-time.After(process.Patience):
+	v, open, inTime := process.Receive(c)
+	switch {
+	case !inTime:
 		t.Fatalf("%s: nothing came", what)
+	case !open:
+		t.Fatalf("%s: closed", what)
 	}
 	return v
 }

@@ -132,7 +132,7 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 func TestServerProperties(t *testing.T) {
 	t.Parallel()
 	b := process.Start(t, "")
-	conn, err := amqp091.Dial(b.URL())
+	conn, err := process.Dial(b.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestServerProperties(t *testing.T) {
 func TestNeverEarly(t *testing.T) {
 	t.Parallel()
 	b := process.Start(t, "")
-	conn, err := amqp091.Dial(b.URL())
+	conn, err := process.Dial(b.URL())
 	if err != nil {
 		t.Fatal(err)
 	}

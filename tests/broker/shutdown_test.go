@@ -20,7 +20,7 @@ func TestShutdown(t *testing.T) {
 			idle, starting := login(t, b.AMQP), connect(t, b.AMQP)
 			starting.send([]byte(amqp.ProtocolHeader))
 			expect[*amqp.ConnectionStart](starting, 0)
-			conn, err := amqp091.Dial(b.URL())
+			conn, err := process.Dial(b.URL())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -35,24 +35,30 @@ func takeCensus(c *client, l *layout, share int, proved bool) error {
 // fetchAll fetches until nothing more comes, and everything has turned up that has to be there: messages may be on their way
 // to where they have been looked for already.
 func (k *census) fetchAll() error {
-	for deadline := time.Now().Add(process.Patience); ; time.Sleep(10 * time.Millisecond) {
-		found := 0
-		for _, p := range k.layout.places {
-			n, err := k.fetch(p)
-			if err != nil {
-				return err
-			}
-			found += n
-		}
-		missing := k.ledger.missing()
-		if found == 0 && len(missing) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			k.ledger.lost(missing)
-			return nil
-		}
+	var missing []*copied
+	var err error
+	complete := process.Poll(func() bool {
+		var found int
+		found, err = k.round()
+		missing = k.ledger.missing()
+		return err != nil || found == 0 && len(missing) == 0
+	})
+	if !complete {
+		k.ledger.lost(missing)
 	}
+	return err
+}
+
+// round fetches everything there is from one place after the other.
+func (k *census) round() (found int, err error) {
+	for _, p := range k.layout.places {
+		n, err := k.fetch(p)
+		if err != nil {
+			return 0, err
+		}
+		found += n
+	}
+	return found, nil
 }
 
 func (k *census) fetch(p *place) (found int, err error) {

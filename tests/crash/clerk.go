@@ -132,8 +132,11 @@ func (d *desk) unbind() error {
 	return attempt(&d.bound, no, func() error { return d.QueueUnbind(d.queue, d.queue, clerks, nil) })
 }
 
-// publishOne publishes a message and waits for its confirm, which settles what was done before.
+// publishOne publishes a message and waits for its confirm, which settles what was done before, if that was read before.
 func (d *desk) publishOne(exchange, key string) error {
+	if err := d.Flow(true); err != nil {
+		return err
+	}
 	if err := d.publish(d.Channel, exchange, key); err != nil {
 		return err
 	}

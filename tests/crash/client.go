@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/curfewmq/curfew/tests/process"
 )
 
 // errGone is returned when the broker, or the connection to it, is gone.
@@ -42,7 +44,7 @@ type pending struct {
 const maxWindow = 200
 
 func dial(l *ledger, url string, number int, random *rand.Rand) (*client, error) {
-	conn, err := amqp091.Dial(url)
+	conn, err := process.Dial(url)
 	if err != nil {
 		return nil, err
 	}

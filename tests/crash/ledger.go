@@ -12,6 +12,7 @@ import (
 // the broker owes them, and writes down every breach. Any goroutine may use it.
 type ledger struct {
 	exact bool // all queues lie in one log, so that what moves between them is never in two places
+	began time.Time
 
 	mu       sync.Mutex // guards what follows, and all messages and sessions
 	life     int
@@ -25,10 +26,10 @@ type ledger struct {
 }
 
 // counts say how much was tried.
-type counts struct{ sent, confirmed, delivered, redelivered, expired, rejected, acked int }
+type counts struct{ sent, confirmed, delivered, redelivered, expired, rejected, overflown, acked int }
 
 func newLedger(exact bool) *ledger {
-	return &ledger{exact: exact, messages: map[uint64]*message{}, attended: map[*place]int{}}
+	return &ledger{exact: exact, began: time.Now(), messages: map[uint64]*message{}, attended: map[*place]int{}}
 }
 
 // message is one that a client published.
@@ -275,6 +276,8 @@ func (l *ledger) count(d *arrival) {
 		l.counts.expired++
 	case "rejected":
 		l.counts.rejected++
+	case "maxlen":
+		l.counts.overflown++
 	}
 }
 
@@ -293,7 +296,7 @@ func (l *ledger) take(c *copied, s *session, d *arrival) {
 	}
 	v := c.visit(s.place)
 	v.count, v.life, v.holder = v.count+1, l.life, s
-	if l.exact || c.ack.where == s.place && !c.ack.sure {
+	if l.whole(c) || c.ack.where == s.place && !c.ack.sure {
 		c.ack = ack{} // it was lost
 	}
 	c.due = c.due || s.rest && !c.transient // what survived once is durable

@@ -170,6 +170,23 @@ func TestLedger(t *testing.T) {
 			h.pass(h.timed.ttl)
 			h.census(h.timed.dead, b, a)
 		}, "out of order"},
+		{"dead out of order, with two logs", func(h *history) {
+			h.exact = false
+			a, b := h.published(h.timed), h.published(h.timed)
+			h.pass(h.timed.ttl)
+			s := h.open(h.timed.dead)
+			h.deliver(b, s)
+			h.deliver(a, s)
+		}, "out of order"},
+		{"dead out of order, with two logs and a crash", func(h *history) {
+			h.exact = false
+			a, b := h.published(h.timed), h.published(h.timed)
+			h.pass(h.timed.ttl)
+			h.kill()
+			s := h.open(h.timed.dead)
+			h.deliver(b, s)
+			h.deliver(a, s) // again, and the client that has it by now has not read it
+		}, ""},
 		{"again after another", func(h *history) {
 			a, b := h.published(h.plain), h.published(h.plain)
 			s := h.open(h.plain)

@@ -11,6 +11,8 @@ type place struct {
 	name     string
 	ttl      time.Duration // of every message in it; 0 = none
 	levels   uint8         // x-max-priority; 0 = none
+	limit    int           // x-max-length; 0 = none
+	careful  bool          // its dead leave it once they have arrived, so that a crash may leave them in both places
 	dead     *place        // where its dead messages go
 	source   *place        // whose dead messages come here
 	attended bool          // clients consume it
@@ -51,6 +53,8 @@ type route struct {
 func newLayout() *layout {
 	l := &layout{}
 	l.add(direct, &place{name: "plain", attended: true})
+	l.add(direct, &place{name: "short", limit: 30}).bury("short.dead", true)
+	l.add(direct, &place{name: "careful", ttl: 300 * time.Millisecond, careful: true}).bury("careful.dead", true)
 	l.add(direct, &place{name: "urgent", levels: 4, attended: true}).bury("urgent.dead", true)
 	l.add(direct, &place{name: "work", ttl: 1500 * time.Millisecond, attended: true}).bury("work.dead", true)
 	l.add(direct, &place{name: "timed", ttl: 150 * time.Millisecond}).bury("timed.dead", true)
@@ -97,12 +101,18 @@ func (p *place) bury(name string, attended bool) *place {
 func (p *place) straight() *route { return &route{key: p.name, to: []*place{p}} }
 
 func (p *place) arguments() amqp091.Table {
-	args := amqp091.Table{}
+	args := amqp091.Table{"x-expires": time.Hour.Milliseconds()}
 	if p.ttl > 0 {
 		args["x-message-ttl"] = p.ttl.Milliseconds()
 	}
 	if p.levels > 0 {
 		args["x-max-priority"] = p.levels
+	}
+	if p.limit > 0 {
+		args["x-max-length"] = p.limit
+	}
+	if p.careful {
+		args["x-queue-type"], args["x-dead-letter-strategy"], args["x-overflow"] = "quorum", "at-least-once", "reject-publish"
 	}
 	if p.dead != nil {
 		args["x-dead-letter-exchange"] = graves

@@ -8,20 +8,28 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 )
 
-// publisher publishes to everything, in bursts, until the broker is gone.
+// publisher publishes in bursts until the broker is gone.
 func publisher(c *client, l *layout) error {
 	leisurely := c.random.IntN(5) > 0
 	for {
-		r := &l.routes[c.random.IntN(len(l.routes))]
-		for range 1 + c.random.IntN(10) {
-			if err := c.publish(r, anyMessage(c.random, r), nil); err != nil {
-				return err
-			}
+		if err := c.burst(l); err != nil {
+			return err
 		}
 		if leisurely {
 			pause(c.random)
 		}
 	}
+}
+
+// burst publishes a few messages on a route.
+func (c *client) burst(l *layout) error {
+	r := &l.routes[c.random.IntN(len(l.routes))]
+	for range 1 + c.random.IntN(10) {
+		if err := c.publish(r, anyMessage(c.random, r), nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // transactor publishes in transactions, until the broker is gone.

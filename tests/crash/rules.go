@@ -6,7 +6,7 @@ import (
 )
 
 // rule is something that no delivery may do. The rules that speak of more than one place of a message hold where messages move
-// between places in one piece; see [ledger.exact]. Those that speak of more than one client do not hold while the broker ends: it
+// between places in one piece; see [ledger.whole]. Those that speak of more than one client do not hold while the broker ends: it
 // closes one connection after the other, and what it takes back from one it hands to the next, while the first still reads what it
 // was sent before.
 type rule struct {
@@ -14,8 +14,14 @@ type rule struct {
 	broken func(l *ledger, c *copied, s *session, d *arrival) bool
 }
 
-// slack is how far the clocks of two processes may be apart.
-const slack = 20 * time.Millisecond
+// slack is how far the clocks of two processes may be apart: a broker sets its own by the wall clock when it starts, which may have
+// been set since the others did.
+func (l *ledger) slack() time.Duration {
+	const usual = 20 * time.Millisecond
+	now := time.Now()
+	set := now.Round(0).Sub(l.began.Round(0)) - now.Sub(l.began) // without Round, times tell how much has passed
+	return usual + set.Abs()
+}
 
 var rules = []rule{
 	{"damaged", func(_ *ledger, _ *copied, _ *session, d *arrival) bool { return d.damaged != "" }},
@@ -31,16 +37,19 @@ var rules = []rule{
 	{"out of order", reordered},
 }
 
-// single reports whether there is but one of a copy, as far as what is seen in a place can tell. Between two logs, a crash may
-// leave a dead message where it died and where it went; round a circle, that gets home.
+// whole reports whether a copy moves in one piece, so that there is never more than one.
+func (l *ledger) whole(c *copied) bool { return l.exact && !c.home.careful }
+
+// single reports whether there is but one of a copy, as far as what is seen in a place can tell. If it does not move in one piece,
+// a crash may leave it where it died and where it went; round a circle, that gets home.
 func (l *ledger) single(c *copied, p *place) bool {
-	return l.exact || p == c.home && !p.circle()
+	return l.whole(c) || p == c.home && !p.circle()
 }
 
 // resurrected: an acknowledged message is gone for good, at once as long as the broker lives, and after that if the acknowledgement
 // is known to be durable.
 func resurrected(l *ledger, c *copied, s *session, _ *arrival) bool {
-	if l.ending || !c.ack.sent || !l.exact && (c.ack.where != s.place || !l.single(c, s.place)) {
+	if l.ending || !c.ack.sent || !l.whole(c) && (c.ack.where != s.place || !l.single(c, s.place)) {
 		return false
 	}
 	return c.ack.sure || c.ack.life == l.life
@@ -51,28 +60,28 @@ func duplicated(l *ledger, c *copied, s *session, _ *arrival) bool {
 	if l.ending || !l.single(c, s.place) {
 		return false
 	}
-	return c.visit(s.place).holder != nil || l.exact && c.held()
+	return c.visit(s.place).holder != nil || l.whole(c) && c.held()
 }
 
 // movedBack: a message that died does not return to where it died.
 func movedBack(l *ledger, c *copied, s *session, _ *arrival) bool {
 	dead := c.visits[1]
-	return l.exact && !l.ending && !c.home.circle() && s.place == c.home && dead.count > 0 && (dead.life == l.life || dead.noted)
+	return l.whole(c) && !l.ending && !c.home.circle() && s.place == c.home && dead.count > 0 && (dead.life == l.life || dead.noted)
 }
 
 // overdue: deadlines are kept, also those that pass while the broker is down. What is sent before its deadline may be seen after
 // it; what nobody could get before it must not be.
-func overdue(_ *ledger, c *copied, s *session, _ *arrival) bool {
+func overdue(l *ledger, c *copied, s *session, _ *arrival) bool {
 	t := c.timeAtHome()
-	return s.place == c.home && t > 0 && !c.confirmed.IsZero() && c.confirmed.Add(t+slack).Before(s.opened)
+	return s.place == c.home && t > 0 && !c.confirmed.IsZero() && c.confirmed.Add(t+l.slack()).Before(s.opened)
 }
 
-func early(_ *ledger, c *copied, s *session, d *arrival) bool {
+func early(l *ledger, c *copied, s *session, d *arrival) bool {
 	t := c.timeAtHome()
 	if c.home.circle() {
 		t = c.home.dead.ttl
 	}
-	return d.reason == "expired" && d.at.Add(slack).Before(c.sent.Add(t))
+	return d.reason == "expired" && d.at.Add(l.slack()).Before(c.sent.Add(t))
 }
 
 // groundless: messages die of what is known to have happened to them, and get nowhere else alive.
@@ -88,6 +97,8 @@ func groundless(_ *ledger, c *copied, s *session, d *arrival) bool {
 		return true
 	case d.reason == "rejected":
 		return c.rejects == 0
+	case d.reason == "maxlen":
+		return c.home.limit == 0
 	}
 	return d.reason != "expired" || c.timeAtHome() == 0
 }
@@ -126,8 +137,14 @@ func (l *ledger) laneOf(c *copied, s *session, d *arrival) (in lane, ok bool) {
 	case s.place == c.home:
 		return in, true
 	}
-	first, held := c.visits[1].count == 0, c.visits[0].count > 0 // a message that a client held died when it was given back
-	return in, c.lifetime == 0 && !c.home.attended && !held && (first || l.exact)
+	held := c.visits[0].count > 0 // a message that a client held died when it was given back
+	return in, c.lifetime == 0 && !c.home.attended && !held && (l.whole(c) || l.first(c, s))
+}
+
+// first reports whether a dead copy that may be there twice was not delivered before. A crash may have left one that another client
+// has been sent meanwhile, and has not yet read.
+func (l *ledger) first(c *copied, s *session) bool {
+	return c.visits[1].count == 0 && (s.rest || c.message.life == l.life)
 }
 
 func (d arrival) String() string {

@@ -41,7 +41,7 @@ def a_reply_queue_that_expires(connection):
     channel = connection.channel()
     replies = channel.queue_declare("", arguments={"x-expires": 300}).method.queue
     channel.basic_publish("", replies, b"answer")
-    time.sleep(1)
+    time.sleep(3)  # asking would renew the lease
     try:
         channel.queue_declare(replies, passive=True)
     except ChannelClosedByBroker as e:

@@ -52,7 +52,7 @@ const flows = {
   async 'a reply queue that expires'(connection) {
     const channel = await connection.createChannel();
     const {queue: requests} = await channel.assertQueue('requests');
-    const {queue: replies} = await channel.assertQueue('', {expires: 300});
+    const {queue: replies} = await channel.assertQueue('', {expires: 2000});
     assert.match(replies, /^amq\.gen-/);
     await channel.consume(requests, (message) => {
       const {replyTo, correlationId} = message.properties;
@@ -62,7 +62,7 @@ const flows = {
     const answer = await get(channel, replies);
     assert.equal(text(answer), 're: question');
     assert.equal(answer.properties.correlationId, '7');
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await new Promise((resolve) => setTimeout(resolve, 5000)); // asking would renew the lease
     const error = await refusal(connection, (other) => other.checkQueue(replies));
     assert.equal(error.code, 404);
     assert.match(error.message, new RegExp(`NOT_FOUND - no queue '${replies}' in vhost '/'`));

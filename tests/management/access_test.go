@@ -1,0 +1,151 @@
+package management
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rabbitmq/amqp091-go"
+)
+
+// wantClosed checks how the broker closed a channel or a connection.
+func wantClosed(t *testing.T, err error, code int, reason string) {
+	t.Helper()
+	closed, ok := errors.AsType[*amqp091.Error](err)
+	if !ok || closed.Code != code || closed.Reason != reason {
+		t.Errorf("got %v, want %d %s", err, code, reason)
+	}
+}
+
+func TestPermissionRefused(t *testing.T) {
+	each(t, func(t *testing.T, b broker) {
+		b.newVHost(t, "access")
+		b.newUser(t, "reader", "management")
+		if _, err := b.connect("reader", "reader", "access"); err == nil {
+			t.Error("whoever has no permission in a virtual host may not enter it")
+		}
+		b.ctl(t, "set_permissions", "-p", "access", "reader", "^mine", "^mine", ".*")
+		declare(t, b.dial(t, "guest", "guest", "access"), nil, "theirs")
+		declare(t, b.dial(t, "reader", "reader", "access"), nil, "mine")
+
+		_, err := b.dial(t, "reader", "reader", "access").QueueDeclare("other", true, false, false, false, nil)
+		const configure = "ACCESS_REFUSED - configure access to queue 'other' in vhost 'access' refused for user 'reader'"
+		wantClosed(t, err, amqp091.AccessRefused, configure)
+		_, err = b.dial(t, "reader", "reader", "access").QueuePurge("theirs", false)
+		if err != nil {
+			t.Errorf("reading is permitted: %v", err)
+		}
+		err = b.dial(t, "reader", "reader", "access").QueueBind("theirs", "k", "amq.direct", false, nil)
+		wantClosed(t, err, amqp091.AccessRefused, "ACCESS_REFUSED - write access to queue 'theirs' in vhost 'access' refused for user 'reader'")
+
+		if status, text := b.http(t, "reader", http.MethodPut, "/queues/access/other", "{}"); status != http.StatusUnauthorized || !strings.Contains(text, configure) {
+			t.Errorf("over HTTP: %d %s", status, text)
+		}
+		if status, text := b.http(t, "reader", http.MethodPut, "/queues/access/mine2", "{}"); status != http.StatusCreated {
+			t.Errorf("over HTTP: %d %s", status, text)
+		}
+	})
+}
+
+// What users may ask the API for, their tags say.
+func TestTags(t *testing.T) {
+	each(t, func(t *testing.T, b broker) {
+		b.newVHost(t, "tags")
+		for _, user := range []string{"none", "management", "policymaker", "monitoring", "administrator"} {
+			b.newUser(t, "tagged-"+user, user)
+			b.ctl(t, "set_permissions", "-p", "tags", "tagged-"+user, "", "", "")
+		}
+		const ok, no = http.StatusOK, http.StatusUnauthorized
+		for _, tt := range []struct {
+			user                                        string
+			whoami, users, connections, policies, nodes int
+		}{
+			{"tagged-none", no, no, no, no, no},
+			{"tagged-management", ok, no, ok, no, no},
+			{"tagged-policymaker", ok, no, ok, ok, no},
+			{"tagged-monitoring", ok, no, ok, no, ok},
+			{"tagged-administrator", ok, ok, ok, ok, ok},
+		} {
+			for path, want := range map[string]int{
+				"/whoami": tt.whoami, "/users": tt.users, "/connections": tt.connections, "/policies/tags": tt.policies, "/nodes": tt.nodes,
+			} {
+				if status, text := b.http(t, tt.user, http.MethodGet, path, ""); status != want {
+					t.Errorf("%s GET %s: %d, want %d: %s", tt.user, path, status, want, text)
+				}
+			}
+		}
+	})
+}
+
+func TestTopicPermissions(t *testing.T) {
+	each(t, func(t *testing.T, b broker) {
+		guest := b.newVHost(t, "topics")
+		declare(t, guest, nil, "q")
+		b.newUser(t, "topical")
+		b.ctl(t, "set_permissions", "-p", "topics", "topical", ".*", ".*", ".*")
+		b.ctl(t, "set_topic_permissions", "-p", "topics", "topical", "amq.topic", "^news", "^news")
+		ch := b.dial(t, "topical", "topical", "topics")
+		if err := ch.QueueBind("q", "news.#", "amq.topic", false, nil); err != nil {
+			t.Error(err)
+		}
+		if err := ch.PublishWithContext(t.Context(), "amq.topic", "news.today", false, false, amqp091.Publishing{}); err != nil {
+			t.Error(err)
+		}
+		eventually(t, "the news arrive", func() bool { return depth(t, ch, "q") == 1 })
+		closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
+		if err := ch.PublishWithContext(t.Context(), "amq.topic", "rumours", false, false, amqp091.Publishing{}); err != nil {
+			t.Error(err)
+		}
+		wantClosed(t, <-closed, amqp091.AccessRefused,
+			"ACCESS_REFUSED - write access to topic 'rumours' in exchange 'amq.topic' in vhost 'topics' refused for user 'topical'")
+		err := b.dial(t, "topical", "topical", "topics").QueueBind("q", "#", "amq.topic", false, nil)
+		wantClosed(t, err, amqp091.AccessRefused,
+			"ACCESS_REFUSED - read access to topic '#' in exchange 'amq.topic' in vhost 'topics' refused for user 'topical'")
+	})
+}
+
+func TestLimits(t *testing.T) {
+	each(t, func(t *testing.T, b broker) {
+		ch := b.newVHost(t, "limits")
+		b.newUser(t, "limited")
+		b.ctl(t, "set_permissions", "-p", "limits", "limited", ".*", ".*", ".*")
+		b.ctl(t, "set_vhost_limits", "-p", "limits", `{"max-queues":1}`)
+		declare(t, ch, nil, "one")
+		_, err := ch.QueueDeclare("two", true, false, false, false, nil)
+		wantClosed(t, err, amqp091.PreconditionFailed, "PRECONDITION_FAILED - cannot declare queue 'two': queue limit in vhost 'limits' (1) is reached")
+
+		b.ctl(t, "set_user_limits", "limited", `{"max-connections":1}`)
+		b.dial(t, "limited", "limited", "limits")
+		eventually(t, "the connection counts", func() bool {
+			conn, err := b.connect("limited", "limited", "limits")
+			if err == nil {
+				_ = conn.Close() // RabbitMQ counts a little later
+			}
+			return err != nil
+		})
+		b.ctl(t, "clear_user_limits", "limited", "all")
+		b.dial(t, "limited", "limited", "limits")
+		b.ctl(t, "set_vhost_limits", "-p", "limits", `{"max-connections":0}`)
+		if _, err := b.connect("guest", "guest", "limits"); err == nil {
+			t.Error("no connection may enter the virtual host")
+		}
+	})
+}
+
+// A change of password counts for the next login.
+func TestPasswords(t *testing.T) {
+	each(t, func(t *testing.T, b broker) {
+		b.newVHost(t, "passwords")
+		b.newUser(t, "changing")
+		b.ctl(t, "set_permissions", "-p", "passwords", "changing", "", "", "")
+		b.dial(t, "changing", "changing", "passwords")
+		b.ctl(t, "change_password", "changing", "new")
+		b.dial(t, "changing", "new", "passwords")
+		_, err := b.connect("changing", "changing", "passwords")
+		wantClosed(t, err, amqp091.AccessRefused, "username or password not allowed")
+		b.ctl(t, "clear_password", "changing")
+		_, err = b.connect("changing", "new", "passwords")
+		wantClosed(t, err, amqp091.AccessRefused, "username or password not allowed")
+	})
+}

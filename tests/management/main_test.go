@@ -1,0 +1,142 @@
+// Package management manages brokers from outside, with the tools that their users have: rabbitmqctl, rabbitmqadmin, definitions
+// files. Where RabbitMQ is installed, what is expected of our broker is expected of RabbitMQ, too.
+package management
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rabbitmq/amqp091-go"
+	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/tests/process"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(through{m}, process.Cleanup())
+}
+
+// through stops RabbitMQ before leaked goroutines are looked for.
+type through struct{ *testing.M }
+
+func (m through) Run() int {
+	defer stopRabbit()
+	return m.M.Run()
+}
+
+// broker is one that runs, ours or RabbitMQ.
+type broker struct {
+	amqp, api string // addresses
+	late      bool   // what the API tells about messages, connections and so on is up to a second old
+	// tool calls rabbitmqctl.
+	tool func(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string)
+}
+
+// curfew starts our broker, with the configuration yaml.
+func curfew(t *testing.T, yaml string) broker {
+	t.Helper()
+	p := process.Start(t, yaml)
+	return broker{amqp: p.AMQP, api: p.Management, tool: ourTool(t, p.Management)}
+}
+
+// ourTool is our binary under the name of RabbitMQ's, for the broker with the given API.
+func ourTool(t *testing.T, api string) func(*testing.T, string, ...string) (int, string, string) {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), "rabbitmqctl")
+	binary, err := filepath.Abs(process.Binary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(binary, link); err != nil {
+		t.Fatal(err)
+	}
+	return func(_ *testing.T, stdin string, args ...string) (int, string, string) {
+		cmd := exec.Command(link, args...)
+		cmd.Env = append(os.Environ(), "CURFEW_CTL_URL=http://"+api)
+		return outcome(cmd, stdin)
+	}
+}
+
+// outcome runs a program.
+func outcome(cmd *exec.Cmd, stdin string) (status int, stdout, stderr string) {
+	var out, errs strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	err := cmd.Run()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		return -1, "", err.Error()
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// ctl calls rabbitmqctl, which must succeed, and returns what it prints.
+func (b broker) ctl(t *testing.T, args ...string) string {
+	t.Helper()
+	status, stdout, stderr := b.tool(t, "", args...)
+	if status != 0 {
+		t.Fatalf("rabbitmqctl %s: exit status %d\n%s%s", strings.Join(args, " "), status, stdout, stderr)
+	}
+	return stdout
+}
+
+// run runs one of the tools.
+func (b broker) run(t *testing.T, words []string) (status int, stdout, stderr string) {
+	t.Helper()
+	switch words[0] {
+	case "rabbitmqctl":
+		return b.tool(t, "", words[1:]...)
+	case "rabbitmqadmin":
+		return b.admin(t, "", words[1:]...)
+	}
+	t.Fatalf("there is no tool %s", words[0])
+	return 0, "", ""
+}
+
+// admin calls rabbitmqadmin, the script that comes with RabbitMQ.
+func (b broker) admin(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	script, err := exec.LookPath("rabbitmqadmin")
+	if err != nil {
+		t.Skip("rabbitmqadmin is not installed; it comes with Debian's rabbitmq-server")
+	}
+	host, port, _ := strings.Cut(b.api, ":")
+	return outcome(exec.Command(script, append([]string{"--host", host, "--port", port}, args...)...), stdin)
+}
+
+// each runs a test with our broker and with RabbitMQ.
+func each(t *testing.T, test func(t *testing.T, b broker)) {
+	t.Helper()
+	t.Run("curfew", func(t *testing.T) {
+		t.Parallel()
+		test(t, curfew(t, ""))
+	})
+	t.Run("rabbitmq", func(t *testing.T) {
+		t.Parallel()
+		test(t, rabbitmq(t))
+	})
+}
+
+// dial opens a channel as user in vhost. It ends with the test.
+func (b broker) dial(t *testing.T, user, password, vhost string) *amqp091.Channel {
+	t.Helper()
+	conn, err := b.connect(user, password, vhost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // the test may have closed it, or the broker
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+func (b broker) connect(user, password, vhost string) (*amqp091.Connection, error) {
+	return amqp091.DialConfig("amqp://"+b.amqp, amqp091.Config{
+		SASL:  []amqp091.Authentication{&amqp091.PlainAuth{Username: user, Password: password}},
+		Vhost: vhost,
+	})
+}
