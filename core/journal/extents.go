@@ -27,11 +27,12 @@ type Delta struct {
 // to a later one: as the log loses prefixes only, what is accounted too early is
 // kept too long at worst. An extents belongs to whoever holds the shard's mu.
 type extents struct {
-	list  []extent // never empty; the last is the current one
-	base  uint32   // number of list[0]; the first extent is 1, so that 0 can mean none
-	size  int64    // an extent that holds as much is closed
-	bytes int64    // sum of list[].bytes
-	live  int64    // sum of list[].live
+	list  []extent   // never empty; the last is the current one
+	base  uint32     // number of list[0]; the first extent is 1, so that 0 can mean none
+	size  int64      // an extent that holds as much is closed
+	bytes int64      // sum of list[].bytes
+	live  int64      // sum of list[].live
+	end   wlog.Index // every entry in the log lies before it
 }
 
 type extent struct {
@@ -48,11 +49,12 @@ func (x *extents) current() uint32 { return x.base + uint32(len(x.list)) - 1 }
 
 // append accounts for an entry of n bytes at index at, the last one in the log.
 // It returns the extent it lies in.
-func (x *extents) append(at wlog.Index, n int) uint32 {
+func (x *extents) append(at wlog.Index, n int64) uint32 {
 	in := x.current()
 	e := &x.list[len(x.list)-1]
-	e.bytes += int64(n)
-	x.bytes += int64(n)
+	e.bytes += n
+	x.bytes += n
+	x.end = at + 1
 	if e.bytes >= x.size {
 		x.list = append(x.list, extent{first: at + 1})
 	}
@@ -94,8 +96,14 @@ func (x *extents) free(d Delta) {
 
 // trim drops the extents at the front that have nothing live in them and
 // returns the index before which the log is not needed. The current extent
-// always stays.
+// stays; if nothing is live at all, it begins anew.
 func (x *extents) trim() (before wlog.Index, ok bool) {
+	if x.live == 0 && x.bytes > 0 {
+		x.base = x.current()
+		x.list = append(x.list[:0], extent{first: x.end})
+		x.bytes = 0
+		return x.end, true
+	}
 	dead := 0
 	for dead < len(x.list)-1 && x.list[dead].live == 0 {
 		x.bytes -= x.list[dead].bytes

@@ -111,7 +111,7 @@ func TestPlan(t *testing.T) {
 			x := newExtents(100)
 			for i, size := range tt.sizes {
 				x.add(Delta{x.current(), size[1]})
-				x.append(wlog.Index(i+1), int(size[0]))
+				x.append(wlog.Index(i+1), size[0])
 			}
 			if got := x.plan(tt.slack, tt.most); got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)

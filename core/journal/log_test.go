@@ -24,6 +24,7 @@ type memLog struct {
 	lost    chan struct{}
 	trimmed func(before wlog.Index) error
 	forget  bool // keep no entries
+	hoard   bool // keep those that are trimmed
 	written func(entry string)
 }
 
@@ -95,7 +96,7 @@ func (l *memLog) ReadAt(_ context.Context, at wlog.Index, off int, p []byte) err
 
 func (l *memLog) Trim(before wlog.Index) error {
 	l.mu.Lock()
-	l.entries = slices.DeleteFunc(l.entries, func(st stored) bool { return st.at < before })
+	l.entries = slices.DeleteFunc(l.entries, func(st stored) bool { return !l.hoard && st.at < before })
 	l.mu.Unlock()
 	if l.trimmed == nil {
 		return nil

@@ -281,85 +281,6 @@ func (w *owner) finish(t *testing.T, l *memLog) {
 	}
 }
 
-// The bound the product promises is twice the live bytes and 256 MiB, of which
-// the segments' granularity takes its part. Here a KiB stands for a MiB.
-func TestTheLogIsBounded(t *testing.T) {
-	const kib = 1 << 10
-	tests := []struct {
-		name  string
-		old   int                      // bytes of records that stay for good
-		lives func(rng *rand.Rand) int // how many more records a new one outlives
-		slow  int                      // steps between the owner's answers; 0 = it answers at once
-	}{
-		{name: "no record stays", lives: func(*rand.Rand) int { return 20 }},
-		{name: "one stays", old: 60, lives: func(*rand.Rand) int { return 20 }},
-		{name: "a backlog stays", old: 300 * kib, lives: func(*rand.Rand) int { return 20 }},
-		{name: "a large backlog stays", old: 2000 * kib, lives: func(*rand.Rand) int { return 20 }},
-		{name: "moving is slow", old: 300 * kib, lives: func(*rand.Rand) int { return 20 }, slow: 5000},
-		{name: "lives differ widely", lives: func(rng *rand.Rand) int { return 1 + int(1000*rng.ExpFloat64()) }},
-		{name: "lives differ widely over a backlog", old: 500 * kib, lives: func(rng *rand.Rand) int { return 1 + int(1000*rng.ExpFloat64()) }},
-		{name: "one in a hundred lives long", lives: func(rng *rand.Rand) int {
-			if rng.IntN(100) == 0 {
-				return 20_000
-			}
-			return 5
-		}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { flood(t, tt.old, tt.slow, tt.lives) })
-		})
-	}
-}
-
-func flood(t *testing.T, old, slow int, lives func(*rand.Rand) int) {
-	t.Helper()
-	const kib, steps = 1 << 10, 30_000
-	l := &memLog{forget: true}
-	w := newOwner(t, l, Options{Extent: 16 * kib, Entry: 4 * kib, Pending: 16 * kib, Slack: 16 * kib})
-	rng := rand.New(rand.NewPCG(5, 6))
-	for range (old + 59) / 60 {
-		w.enqueue(w.s.Extent(), 50)
-		if w.s.Behind() != nil {
-			synctest.Wait()
-		}
-	}
-	dies := map[int][]int{} // step → records
-	worst, moved, incoming := int64(0), 0, 0
-	for step := range steps {
-		if w.s.Behind() == nil {
-			id := w.enqueue(w.s.Extent(), rng.IntN(100))
-			incoming++
-			dies[step+lives(rng)] = append(dies[step+lives(rng)], id)
-		}
-		for _, id := range dies[step] {
-			if i, ok := slices.BinarySearch(w.ids, id); ok {
-				w.commit(w.settle(nil, i))
-			}
-		}
-		delete(dies, step)
-		if step%max(slow, 1) == 0 {
-			moved += w.move()
-		}
-		if step%8 == 0 {
-			synctest.Wait()
-			st := w.s.Stats()
-			worst = max(worst, st.LogBytes-2*st.Live)
-		}
-	}
-	st := w.s.Stats()
-	t.Logf("at worst twice the live bytes and %d KiB; %d records came in, %d were moved; at the end %d KiB for %d KiB", worst/kib, incoming, moved, st.LogBytes/kib, st.Live/kib)
-	if worst > 64*kib {
-		t.Errorf("the log grew to twice the live bytes and %d KiB, want at most 64", worst/kib)
-	}
-	if slow == 0 && incoming < steps*9/10 {
-		t.Errorf("publishers had to wait in %d of %d steps", steps-incoming, steps)
-	}
-	if err := w.s.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // An owner that does not answer is asked again after a second, not more often.
 func TestReclaimIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -439,7 +360,7 @@ func TestNothingIsTrimmedBeforeRecovered(t *testing.T) {
 		l := &memLog{}
 		first := open(t, l, Options{})
 		for i := range 10 {
-			first.Commit(fmt.Appendf(nil, "+%d,;", i), nil, nil)
+			first.Commit(fmt.Appendf(nil, "+%d,;", i), []Delta{{first.Extent(), 4}}, nil)
 			synctest.Wait()
 		}
 		var at []string

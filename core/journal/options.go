@@ -7,6 +7,7 @@ import "cmp"
 // Close.
 type Options struct {
 	Extent  int64 // bytes of log that are accounted, and trimmed, together; 0 = 16 MiB
+	Header  int64 // bytes an entry takes in the log besides its operations
 	Entry   int   // bytes of an entry beyond which the next one begins; 0 = 4 MiB
 	Pending int64 // bytes waiting to be durable with which the shard is behind; 0 = 16 MiB
 	Slack   int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB

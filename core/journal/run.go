@@ -118,7 +118,7 @@ func (s *Shard) finish(b *batch, at wlog.Index, err error) (d due) {
 	if len(b.entry) > 0 {
 		s.stats.Appends++
 		s.stats.Bytes += uint64(len(b.entry))
-		s.extents.append(at, len(b.entry))
+		s.extents.append(at, s.o.Header+int64(len(b.entry)))
 		s.extent.Store(s.extents.current())
 	}
 	for _, f := range b.freed {

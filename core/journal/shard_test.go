@@ -21,7 +21,7 @@ import (
 
 func TestWhatArrivesDuringAnAppendIsTheNextEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &memLog{gate: make(chan struct{})}
+		l := &memLog{hoard: true, gate: make(chan struct{})}
 		s, h := open(t, l, Options{}), &history{}
 		post(s, h, "first")
 		synctest.Wait()
@@ -48,7 +48,7 @@ func TestWhatArrivesDuringAnAppendIsTheNextEntry(t *testing.T) {
 
 func TestCompletersLearnWhereTheirOperationsLie(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &memLog{gate: make(chan struct{}, 100)}
+		l := &memLog{hoard: true, gate: make(chan struct{}, 100)}
 		s, h := open(t, l, Options{Entry: 40}), &history{}
 		for i := range 20 {
 			post(s, h, fmt.Sprintf("operation %d", i))
@@ -71,7 +71,7 @@ func TestCompletersLearnWhereTheirOperationsLie(t *testing.T) {
 func TestEntriesHoldWholeCommitsInOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	synctest.Test(t, func(t *testing.T) {
-		l := &memLog{gate: make(chan struct{}, 1000)}
+		l := &memLog{hoard: true, gate: make(chan struct{}, 1000)}
 		s, h := open(t, l, Options{Entry: 200}), &history{}
 		var want []string
 		for i := range 500 {
@@ -245,7 +245,7 @@ func TestAFailedTrimIsTheEnd(t *testing.T) {
 func TestAFullDiskLosesAndReordersNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full []bool
-		l := &memLog{refuse: func(n int) error {
+		l := &memLog{hoard: true, refuse: func(n int) error {
 			if n >= 2 && n <= 6 {
 				return fmt.Errorf("segment 7: %w", wlog.ErrFull)
 			}
@@ -281,7 +281,7 @@ func TestWhatFitsGoesOnWhileLargeEntriesDoNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var room atomic.Int64
 		room.Store(20)
-		l := &memLog{gate: make(chan struct{}, 1000), fits: func(n int) bool { return n <= int(room.Load()) }}
+		l := &memLog{hoard: true, gate: make(chan struct{}, 1000), fits: func(n int) bool { return n <= int(room.Load()) }}
 		var full []bool
 		h := &history{}
 		s := open(t, l, Options{OnFull: func(f bool) { full = append(full, f) }})
@@ -502,7 +502,7 @@ func TestIdleShardsHoldLittleMemory(t *testing.T) {
 // another queue write.
 func TestCompletersMayCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &memLog{}
+		l := &memLog{hoard: true}
 		s := open(t, l, Options{})
 		s.Commit([]byte("1"), nil, &relay{s: s, left: 4})
 		synctest.Wait()

@@ -104,9 +104,10 @@ func (q *Queue) clean() {
 	}
 }
 
-// noteLeft takes messages out of the account.
+// noteLeft takes messages out of the account. Those of a queue that is stopped are
+// only forgotten: a restart finds them in the journal, which has to keep them.
 func (q *Queue) noteLeft(c *chunk) {
-	if c.extents == nil {
+	if c.extents == nil || q.stopped != nil {
 		return
 	}
 	for i := range c.slots {

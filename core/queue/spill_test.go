@@ -212,7 +212,8 @@ func TestMemoryIsDear(t *testing.T) {
 	}
 	fresh.Store(700_000)
 	tries := 0
-	for ; dear(0); tries++ {
+	for dear(0) {
+		tries++
 	}
 	if tries < 100 || tries > 10_000 {
 		t.Errorf("it is tried again whether memory is dear after %d segments", tries)

@@ -337,6 +337,7 @@ func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Shel
 		return nil
 	}
 	j, err := journal.Open(ctx, r.store.engine, d.number, replay, journal.Options{
+		Header:   wlog.HeaderSize,
 		OnFull:   func(full bool) { r.store.alarms.set(d.number, waiting, full) },
 		OnFailed: d.failed,
 		Reclaim:  d.reclaim,

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -156,6 +159,26 @@ func TestReclaim(t *testing.T) {
 	k = open(t, disk)
 	k.wantMessages("old", "old")
 	k.wantMessages("q")
+	k.close()
+}
+
+// A broker that ends gives back what it holds in memory, not what is in its log.
+func TestCloseKeepsTheLog(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk)
+	old, q := k.declare("old"), k.declare("q")
+	k.put(old, "old")
+	body := strings.Repeat("x", 1<<20)
+	for range 40 { // several extents behind the message's
+		k.put(q, body)
+	}
+	before := k.shards[0].Stats().Live
+	k.close()
+	k = open(t, disk)
+	if got := k.shards[0].Stats().Live; got != before {
+		t.Errorf("%d bytes are live, want %d", got, before)
+	}
+	k.wantMessages("old", "old")
 	k.close()
 }
 
@@ -380,4 +403,45 @@ func TestRedelivered(t *testing.T) {
 		t.Errorf("redelivered: got %v", got)
 	}
 	k.close()
+}
+
+// Every entry is synced, once, before anybody is told that it is durable; with flush none is.
+func TestSyncsAreAppends(t *testing.T) {
+	for _, tt := range []struct {
+		durability seg.Durability
+		perAppend  uint64
+	}{{seg.Fsync, 1}, {seg.Flush, 0}} {
+		disk := crashfs.New(1)
+		k := open(t, disk, func(o *Options) { o.Durability = tt.durability })
+		q, r := k.declare("q"), k.declare("r")
+		must(t, k.shards[0].Sync())
+		var syncs atomic.Uint64
+		disk.Inject(func(op crashfs.Op) error {
+			if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, "00001-00000001.") {
+				syncs.Add(1)
+			}
+			return nil
+		})
+		before := k.shards[0].Stats().Appends
+		var wg sync.WaitGroup
+		for n := range 4 {
+			wg.Go(func() {
+				for range 50 {
+					s := []*queue.Shell{q, r}[n%2]
+					if err := <-send(s, "message"); err != nil {
+						t.Error(err)
+					}
+					k.take(s)
+				}
+			})
+		}
+		wg.Wait()
+		must(t, k.shards[0].Sync())
+		appends := k.shards[0].Stats().Appends - before
+		if got := syncs.Load(); got != appends*tt.perAppend || appends < 50 {
+			t.Errorf("durability %d: %d syncs of %d appends", tt.durability, got, appends)
+		}
+		disk.Inject(nil)
+		k.close()
+	}
 }
