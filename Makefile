@@ -3,8 +3,9 @@ FUZZTIME ?= 30s
 BENCH    ?= .
 SOAK     ?= 10m
 CRASH_CYCLES ?= 1000
+RELOADS  ?= 1000
 
-.PHONY: help check test race fuzz bench build tools generate upstream crash soak ci
+.PHONY: help check test race fuzz bench build tools generate upstream crash reloads soak ci
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +40,9 @@ upstream: ## the test suite of RabbitMQ's Go client against this broker
 
 crash: ## kill the broker CRASH_CYCLES times (default 1000) under load; what was confirmed must be there
 	CRASH_CYCLES=$(CRASH_CYCLES) go test -count=1 -v -timeout 3h -run Crash ./tests/crash
+
+reloads: ## load a policy anew RELOADS times (default 1000) under load; nothing may be lost, or stay in memory
+	RELOADS=$(RELOADS) go test -count=1 -v -timeout 1h -run HotReloads ./tests/wasm
 
 soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
 	.ci/soak $(SOAK)

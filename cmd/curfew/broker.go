@@ -24,6 +24,7 @@ import (
 type node struct {
 	*wire.Server
 	store *store.Store
+	wasm  *policyHost
 	rules *policies.Rules
 	clock queue.Clock
 }
@@ -38,10 +39,15 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	host, err := openPolicies(s) //nolint:contextcheck // guests run to their end, which their fuel sees to
+	if err != nil {
+		return nil, err
+	}
 	kept, err := openStore(ctx, s, rules, clock)
 	if err != nil {
-		return nil, fmt.Errorf("data.dir %s: %w", s.Data.Dir, err)
+		return nil, errors.Join(fmt.Errorf("data.dir %s: %w", s.Data.Dir, err), host.close()) //nolint:contextcheck // see above
 	}
+	host.store.Store(kept)
 	s.chain.OnStrategyChange(func(strategy string, recompute bool) {
 		for _, v := range kept.VHosts() {
 			v.StrategyChanged(strategy, recompute)
@@ -49,9 +55,9 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 	})
 	server, err := wire.New(wireOptions(s, kept, clock))
 	if err != nil {
-		return nil, errors.Join(err, kept.Close(ctx))
+		return nil, errors.Join(err, kept.Close(ctx), host.close()) //nolint:contextcheck // see above
 	}
-	return &node{server, kept, rules, clock}, nil
+	return &node{server, kept, host, rules, clock}, nil
 }
 
 func openStore(ctx context.Context, s setup, rules *policies.Rules, clock queue.Clock) (*store.Store, error) {
@@ -75,7 +81,7 @@ func (n *node) Alarms() []string { return append(n.Server.Alarms(), n.store.Alar
 
 // Management implements [broker].
 func (n *node) Management() mgmt.Options {
-	return mgmt.Options{Store: n.store, AMQP: n.Server, Rules: n.rules, Clock: n.clock, Alarms: n.Alarms}
+	return mgmt.Options{Store: n.store, AMQP: n.Server, Rules: n.rules, Clock: n.clock, Alarms: n.Alarms, Modules: n.wasm.modules()}
 }
 
 const (
@@ -97,8 +103,8 @@ func (n *node) Shutdown(ctx context.Context) error {
 	}
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 	defer cancel()
-	err := n.store.Close(flush) // whoever waits for it is told that it failed
-	return errors.Join(<-ended, err)
+	err := n.store.Close(flush)                      // whoever waits for it is told that it failed
+	return errors.Join(<-ended, err, n.wasm.close()) //nolint:contextcheck // nothing in it waits
 }
 
 // after returns what is closed some time after ctx is done.

@@ -38,7 +38,7 @@ func newNode(t *testing.T, disk *crashfs.FS) *node {
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return &node{server, kept, nil, clock}
+	return &node{server, kept, nil, nil, clock}
 }
 
 // A disk that is full keeps publishers waiting, but not the broker from ending.

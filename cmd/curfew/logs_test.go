@@ -30,7 +30,7 @@ func TestReadLogs(t *testing.T) {
 	}
 	code, stdout, stderr = invoke("log", "dump", dir)
 	for _, want := range []string{
-		`  vhost vhost="/" description="" tags=[]`, `  user.set name="guest" tags=["administrator"]`, ` password=(52 bytes) `,
+		`  vhost vhost="/" description="Default virtual host" tags=[]`, `  user.set name="guest" tags=["administrator"]`, ` password=(52 bytes) `,
 		`  queue.declare vhost="/" name="tasks" id=257:long auto-delete=false arguments={`, `"x-message-ttl": 60000:signedint`, `"x-note": {"a": [true, void, "b"]}`,
 		`  bind vhost="/" source="amq.topic" destination="tasks" to-exchange=false key="key" arguments={}`,
 		"shard 1\n", `, exchange "amq.topic", key "key", entered 20`, "  queue 257: settle 0\n", `  queue 257: enqueue 1, `,

@@ -1,4 +1,4 @@
-// Command curfew is the broker and its tools: serve, config, ctl, log, bench, version. Called rabbitmqctl, it is "curfew ctl".
+// Command curfew is the broker and its tools: serve, config, ctl, policy, log, bench, version. Called rabbitmqctl, it is "curfew ctl".
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"github.com/curfewmq/curfew/cmd/curfew/bench"
 	"github.com/curfewmq/curfew/cmd/curfew/ctl"
+	"github.com/curfewmq/curfew/cmd/curfew/policy"
 	"github.com/curfewmq/curfew/core/config"
 )
 
@@ -62,6 +63,7 @@ func commands() []command {
 		{"serve", "run the broker", (*app).serve},
 		{"config", "print the effective configuration, with the source of each value", (*app).printConfig},
 		{"ctl", "manage a running broker, as rabbitmqctl does", (*app).ctl},
+		{"policy", "write, build, test and load expiry policies in WebAssembly", (*app).policy},
 		{"log", "read a data directory offline: verify it, or print what it holds", (*app).log},
 		{"bench", "put load on an AMQP broker and measure it", (*app).bench},
 		{"version", "print the version", (*app).printVersion},
@@ -124,6 +126,11 @@ func (a *app) misuse(command, problem string) int {
 }
 
 func (a *app) bench(args []string) int { return bench.Main(args, a.stdout, a.stderr) }
+
+func (a *app) policy(args []string) int {
+	p := policy.Program{Environ: a.environ, Stdout: a.stdout, Stderr: a.stderr}
+	return p.Run(args)
+}
 
 func (a *app) ctl(args []string) int { return a.manage("curfew ctl", args) }
 

@@ -157,11 +157,11 @@ func TestConfigErrors(t *testing.T) {
 				"  listen.amqp: \"5672\" is a port without its colon (:5672?); accepted: host:port, :port for all interfaces, or off (flag --amqp)\n",
 		},
 		{
-			"several", "limits:\n  frame-max: 1\nplugins:\n  ttl:\n    max: 1ns\n  wasm: {}\n", nil,
+			"several", "limits:\n  frame-max: 1\nplugins:\n  ttl:\n    max: 1ns\n  lua: {}\n", nil,
 			"curfew config: the configuration has 3 errors:\n" +
 				"  limits.frame-max: \"1\" is out of range; accepted: 4KiB to 16MiB (file x.yaml:2)\n" +
 				"  plugins.ttl.max: 1ns is out of range; accepted are 0s (no limit) and whole milliseconds from 1ms (file x.yaml:5)\n" +
-				"  plugins.wasm: unknown plugin; known plugins: ttl, maxlength, deadletter, expires (file x.yaml:6)\n",
+				"  plugins.lua: unknown plugin; known plugins: ttl, wasm, maxlength, deadletter, expires (file x.yaml:6)\n",
 		},
 		{
 			"the chain's", "plugins:\n  ttl:\n    strategy: lazy\n", nil,

@@ -5,6 +5,7 @@ import (
 	"github.com/curfewmq/curfew/plugins/expires"
 	"github.com/curfewmq/curfew/plugins/maxlength"
 	"github.com/curfewmq/curfew/plugins/ttl"
+	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -13,6 +14,7 @@ import (
 func plugins() []hook.Factory {
 	return []hook.Factory{
 		ttl.Factory,
+		wasm.Factory,
 		maxlength.Factory,
 		deadletter.Factory,
 		expires.Factory,

@@ -5,8 +5,6 @@ import (
 	"runtime"
 )
 
-const product = "Curfew"
-
 // version is set by release builds, with -ldflags "-X main.version=…".
 var version = "0.1.0"
 

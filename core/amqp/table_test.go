@@ -253,9 +253,21 @@ func TestTableAllocatesForWhatIsThere(t *testing.T) {
 
 func TestRawFieldAsNumberAndText(t *testing.T) {
 	in := Table{
-		{"bool", true}, {"byte", int8(-1)}, {"octet", uint8(200)}, {"short", int16(-2)}, {"ushort", uint16(60000)}, {"int", int32(-3)},
-		{"uint", uint32(1 << 31)}, {"long", int64(-4)}, {"time", Timestamp(5)}, {"far", Timestamp(1 << 60)},
-		{"float", float32(1.5)}, {"double", 2.5}, {"text", "t"}, {"binary", []byte("b")}, {"void", nil},
+		{"bool", true},
+		{"byte", int8(-1)},
+		{"octet", uint8(200)},
+		{"short", int16(-2)},
+		{"ushort", uint16(60000)},
+		{"int", int32(-3)},
+		{"uint", uint32(1 << 31)},
+		{"long", int64(-4)},
+		{"time", Timestamp(5)},
+		{"far", Timestamp(1 << 60)},
+		{"float", float32(1.5)},
+		{"double", 2.5},
+		{"text", "t"},
+		{"binary", []byte("b")},
+		{"void", nil},
 	}
 	ints := map[string]int64{
 		"bool": 1, "byte": -1, "octet": 200, "short": -2, "ushort": 60000, "int": -3, "uint": 1 << 31, "long": -4, "time": 5000,

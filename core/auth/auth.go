@@ -72,7 +72,7 @@ func Default() (*Store, error) {
 // Furnish gives a store without users what a new broker has: guest with the password guest, an administrator with every permission in the
 // vhost "/".
 func (s *Store) Furnish() error {
-	h, err := derive(Guest, publicIterations)
+	h, err := s.hashPublic(Guest)
 	if err != nil {
 		return err
 	}

@@ -47,11 +47,19 @@ type Hash struct {
 // Hash hashes a new password. It may take a tenth of a second, as long as one guess at the password takes. The hash of the
 // empty password is the zero one.
 func (s *Store) Hash(password string) (Hash, error) {
-	switch {
-	case password == "":
+	if password == "" {
 		return Hash{}, nil
-	case s.options.Hashing == PBKDF2:
-		return derive(password, s.iterations)
+	}
+	return s.hash(password, s.iterations)
+}
+
+// hashPublic hashes a password that everybody knows.
+func (s *Store) hashPublic(password string) (Hash, error) { return s.hash(password, publicIterations) }
+
+// hash hashes a password with the algorithm of new ones; iterations are for those that have them.
+func (s *Store) hash(password string, iterations uint32) (Hash, error) {
+	if s.options.Hashing == PBKDF2 {
+		return derive(password, iterations)
 	}
 	salt := make([]byte, rabbitSaltSize)
 	rand.Read(salt)

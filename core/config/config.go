@@ -177,7 +177,7 @@ func defaults(version string) *Config {
 		},
 		Log:    Log{Format: "auto"},
 		Compat: Compat{Product: "Curfew", Version: version},
-		chain:  []string{"ttl", "maxlength", "deadletter", "expires"},
+		chain:  []string{"ttl", "wasm", "maxlength", "deadletter", "expires"},
 	}
 	c.settings = coreSettings(c)
 	return c

@@ -55,6 +55,7 @@ func factories() []hook.Factory {
 	none := func(struct{}) (hook.Plugin, error) { return &built{}, nil }
 	return []hook.Factory{
 		hook.NewFactory("ttl", standard, newTimer),
+		hook.NewFactory("wasm", struct{}{}, none),
 		hook.NewFactory("maxlength", struct{}{}, none),
 		hook.NewFactory("deadletter", struct{}{}, none),
 		hook.NewFactory("expires", struct{}{}, none),
@@ -113,7 +114,7 @@ func TestDefaults(t *testing.T) {
 	for _, p := range c.Plugins {
 		chain = append(chain, p.Name)
 	}
-	if got, want := strings.Join(chain, " "), "ttl maxlength deadletter expires"; got != want {
+	if got, want := strings.Join(chain, " "), "ttl wasm maxlength deadletter expires"; got != want {
 		t.Errorf("chain = %s, want %s", got, want)
 	}
 }

@@ -157,7 +157,7 @@ func TestErrors(t *testing.T) {
 			name: "unknown plugin in the chain", file: "plugins:\n  chain: [tll, ttl, zzz, ttl]\n  tll:\n    max: 1s\n",
 			want: []string{
 				`plugins.chain: names the unknown plugin tll; did you mean ttl? (file curfew.yaml:2)`,
-				`plugins.chain: names the unknown plugin zzz; known plugins: ttl, maxlength, deadletter, expires, audit-log (file curfew.yaml:2)`,
+				`plugins.chain: names the unknown plugin zzz; known plugins: ttl, wasm, maxlength, deadletter, expires, audit-log (file curfew.yaml:2)`,
 				`plugins.chain: names ttl twice (file curfew.yaml:2)`,
 			},
 		},
@@ -169,7 +169,7 @@ func TestErrors(t *testing.T) {
 				`plugins.expires: is a section for a plugin that is not in plugins.chain [ttl]; add it there or remove the section (file curfew.yaml:4)`,
 				`plugins.audit-log: is a section for a plugin that is not in plugins.chain [ttl]; add it there or remove the section (file curfew.yaml:6)`,
 				`plugins.tttl: unknown plugin; did you mean ttl? (file curfew.yaml:7)`,
-				`plugins.zebra: unknown plugin; known plugins: ttl, maxlength, deadletter, expires, audit-log (file curfew.yaml:8)`,
+				`plugins.zebra: unknown plugin; known plugins: ttl, wasm, maxlength, deadletter, expires, audit-log (file curfew.yaml:8)`,
 				`CURFEW_PLUGINS__AUDIT_LOG: is a section for a plugin that is not in plugins.chain [ttl]; add it there or remove the section (env CURFEW_PLUGINS__AUDIT_LOG__MAX)`,
 				`CURFEW_PLUGINS__TTTL: unknown plugin; did you mean TTL? (env CURFEW_PLUGINS__TTTL__MAX)`,
 			},

@@ -46,7 +46,7 @@ func (e entries) bindMap(section string, v reflect.Value) ([]*setting, error) {
 
 // bindOpen binds a section that may hold anything.
 func (e entries) bindOpen(section, doc string, v reflect.Value) []*setting {
-	root, _ := v.Interface().(map[string]any)
+	root, _ := reflect.TypeAssert[map[string]any](v)
 	var keys []string
 	if e == nil {
 		keys = leaves("", root)

@@ -48,13 +48,23 @@ func implicit(v *vhost.VHost, queue string) bindingRef {
 	return bindingRef{v.Name(), vhost.Binding{Destination: queue, Key: queue}}
 }
 
-func listBindings(c *call, all []bindingRef) error {
+// inOrder sorts bindings, always the same way.
+func inOrder(all []bindingRef) []bindingRef {
 	slices.SortFunc(all, func(a, b bindingRef) int {
-		return cmp.Or(
+		first := cmp.Or(
 			cmp.Compare(a.vhost, b.vhost), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination),
-			cmp.Compare(weight(a.ToExchange), weight(b.ToExchange)), cmp.Compare(a.Key, b.Key), cmp.Compare(a.propertiesKey(), b.propertiesKey()),
+			cmp.Compare(weight(a.ToExchange), weight(b.ToExchange)), cmp.Compare(a.Key, b.Key),
 		)
+		if first != 0 {
+			return first
+		}
+		return cmp.Compare(a.propertiesKey(), b.propertiesKey())
 	})
+	return all
+}
+
+func listBindings(c *call, all []bindingRef) error {
+	inOrder(all)
 	return list(c, rows[bindingRef]{items: all, object: describeBinding, name: func(r bindingRef) string { return r.Source }})
 }
 
@@ -64,8 +74,13 @@ func describeBinding(r bindingRef) object {
 		kind = "exchange"
 	}
 	return object{
-		{"source", r.Source}, {"vhost", r.vhost}, {"destination", r.Destination}, {"destination_type", kind}, {"routing_key", r.Key},
-		{"arguments", tableObject(r.Args)}, {"properties_key", r.propertiesKey()},
+		{"source", r.Source},
+		{"vhost", r.vhost},
+		{"destination", r.Destination},
+		{"destination_type", kind},
+		{"routing_key", r.Key},
+		{"arguments", tableObject(r.Args)},
+		{"properties_key", r.propertiesKey()},
 	}
 }
 

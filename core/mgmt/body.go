@@ -190,15 +190,33 @@ func (f fields) limit(key string) (hook.Limit, error) {
 
 // object returns an object; absent, null and the empty list, which is what some languages make of an empty map, are empty.
 func (f fields) object(key string) (fields, error) {
-	switch v := f[key].(type) {
-	case nil:
+	if f[key] == nil {
 		return fields{}, nil
-	case map[string]any:
-		return v, nil
-	case []any:
-		if len(v) == 0 {
-			return fields{}, nil
-		}
+	}
+	if o, ok := asObject(f[key]).(map[string]any); ok {
+		return o, nil
 	}
 	return nil, badTerm("not_object", key)
+}
+
+// asObject makes an object of a list of pairs, [["max-length",1000]], which is how RabbitMQ's own rabbitmqctl exports some.
+// Anything else is left as it is.
+func asObject(v any) any {
+	list, ok := v.([]any)
+	if !ok {
+		return v
+	}
+	o := make(map[string]any, len(list))
+	for _, it := range list {
+		pair, _ := it.([]any)
+		if len(pair) != 2 {
+			return v
+		}
+		name, ok := pair[0].(string)
+		if !ok {
+			return v
+		}
+		o[name] = pair[1]
+	}
+	return o
 }

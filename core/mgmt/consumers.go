@@ -66,12 +66,22 @@ func (a *API) describeConsumer(info session.ConsumerInfo, active bool) object {
 	connection := info.Conn.Name()
 	peerHost, peerPort := splitAddress(info.Conn.Peer.Address)
 	return object{
-		{"consumer_tag", info.Tag}, {"queue", object{{"name", cfg.Name}, {"vhost", cfg.VHost}}},
-		{"ack_required", !info.NoAck}, {"exclusive", info.Exclusive}, {"prefetch_count", int(info.Prefetch)},
-		{"arguments", tableObject(info.Arguments)}, {"active", active}, {"activity_status", activity(cfg, active)},
+		{"consumer_tag", info.Tag},
+		{"queue", object{{"name", cfg.Name}, {"vhost", cfg.VHost}}},
+		{"ack_required", !info.NoAck},
+		{"exclusive", info.Exclusive},
+		{"prefetch_count", int(info.Prefetch)},
+		{"arguments", tableObject(info.Arguments)},
+		{"active", active},
+		{"activity_status", activity(cfg, active)},
 		{"channel_details", object{
-			{"name", connection + " (" + strconv.Itoa(int(info.Channel)) + ")"}, {"number", int(info.Channel)},
-			{"connection_name", connection}, {"node", a.Node}, {"peer_host", peerHost}, {"peer_port", peerPort}, {"user", info.Conn.User},
+			{"name", connection + " (" + strconv.Itoa(int(info.Channel)) + ")"},
+			{"number", int(info.Channel)},
+			{"connection_name", connection},
+			{"node", a.Node},
+			{"peer_host", peerHost},
+			{"peer_port", peerPort},
+			{"user", info.Conn.User},
 		}},
 	}
 }

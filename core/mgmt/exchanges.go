@@ -40,8 +40,13 @@ func placeField(vhost, name, field string) (any, bool) {
 
 func describeExchange(r exchangeRef) object {
 	o := object{
-		{"name", r.Name}, {"vhost", r.vhost.Name()}, {"type", r.Type}, {"durable", r.Durable}, {"auto_delete", r.AutoDelete},
-		{"internal", r.Internal}, {"arguments", tableObject(r.Args)},
+		{"name", r.Name},
+		{"vhost", r.vhost.Name()},
+		{"type", r.Type},
+		{"durable", r.Durable},
+		{"auto_delete", r.AutoDelete},
+		{"internal", r.Internal},
+		{"arguments", tableObject(r.Args)},
 	}
 	applied := r.vhost.Policies().Match(policies.Subject{Name: r.Name, Type: policies.Exchange})
 	if applied.User != nil {

@@ -125,7 +125,7 @@ func exportVHosts(f *file, vs []*vhost.VHost, named bool) {
 		for _, shell := range v.Queues() {
 			queues = append(queues, queueRef{v, shell, shell.Config()})
 		}
-		bindings = append(bindings, exportable(v)...)
+		bindings = append(bindings, inOrder(exportable(v))...)
 	}
 	section(f, "parameters", parameters, itself)
 	section(f, "policies", own, describePolicy)
@@ -148,6 +148,15 @@ func vhostDefinition(v *vhost.VHost) object {
 	}
 	if m.Tracing {
 		o.add("tracing", true)
+	}
+	return append(o, member{"metadata", metadataObject(&m)})
+}
+
+// metadataObject is what is said of a vhost once more, where RabbitMQ reads it.
+func metadataObject(m *vhost.Metadata) object {
+	o := object{{"description", m.Description}, {"tags", tagList(m.Tags)}}
+	if m.DefaultQueueType != "" {
+		o.add("default_queue_type", m.DefaultQueueType)
 	}
 	return o
 }

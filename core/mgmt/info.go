@@ -56,7 +56,7 @@ func (*API) enableFeature(c *call) error {
 			return c.done()
 		}
 	}
-	return badTerm("unsupported", c.vars["flag"])
+	return badRequest("unsupported")
 }
 
 // featureFlags lists the features.

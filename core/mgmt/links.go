@@ -64,12 +64,26 @@ func (a *API) describeLink(l wire.Link, noStats bool) object {
 	host, port := splitAddress(l.Peer.Local)
 	peerHost, peerPort := splitAddress(l.Peer.Address)
 	o := object{
-		{"name", l.Name()}, {"node", a.Node}, {"vhost", l.VHost}, {"user", l.User}, {"user_who_performed_action", l.User},
-		{"user_provided_name", nullable(l.ClientName)}, {"type", "network"}, {"protocol", "AMQP 0-9-1"}, {"state", linkState(&s)},
-		{"auth_mechanism", l.Mechanism}, {"client_properties", tableObject(l.Properties)},
-		{"channels", s.Channels}, {"channel_max", l.ChannelMax}, {"frame_max", l.FrameMax}, {"timeout", int(l.Heartbeat)},
+		{"name", l.Name()},
+		{"node", a.Node},
+		{"vhost", l.VHost},
+		{"user", l.User},
+		{"user_who_performed_action", l.User},
+		{"user_provided_name", nullable(l.ClientName)},
+		{"type", "network"},
+		{"protocol", "AMQP 0-9-1"},
+		{"state", linkState(&s)},
+		{"auth_mechanism", l.Mechanism},
+		{"client_properties", tableObject(l.Properties)},
+		{"channels", s.Channels},
+		{"channel_max", l.ChannelMax},
+		{"frame_max", l.FrameMax},
+		{"timeout", int(l.Heartbeat)},
 		{"connected_at", millis(l.Opened)},
-		{"host", host}, {"port", port}, {"peer_host", peerHost}, {"peer_port", peerPort},
+		{"host", host},
+		{"port", port},
+		{"peer_host", peerHost},
+		{"peer_port", peerPort},
 	}
 	o = appendTLS(o, l)
 	if noStats {
@@ -274,9 +288,18 @@ type channelKey struct {
 func (a *API) describeChannel(r *channelRef, noStats bool) object {
 	peerHost, peerPort := splitAddress(r.link.Peer.Address)
 	o := object{
-		{"name", r.name()}, {"number", int(r.Number)}, {"node", a.Node}, {"vhost", r.link.VHost}, {"user", r.link.User},
-		{"user_who_performed_action", r.link.User}, {"state", "running"}, {"confirm", r.Confirms}, {"transactional", r.Transactional},
-		{"prefetch_count", int(r.Prefetch)}, {"global_prefetch_count", int(r.GlobalPrefetch)}, {"consumer_count", r.Consumers},
+		{"name", r.name()},
+		{"number", int(r.Number)},
+		{"node", a.Node},
+		{"vhost", r.link.VHost},
+		{"user", r.link.User},
+		{"user_who_performed_action", r.link.User},
+		{"state", "running"},
+		{"confirm", r.Confirms},
+		{"transactional", r.Transactional},
+		{"prefetch_count", int(r.Prefetch)},
+		{"global_prefetch_count", int(r.GlobalPrefetch)},
+		{"consumer_count", r.Consumers},
 		{"connection_details", object{{"name", r.link.Name()}, {"peer_host", peerHost}, {"peer_port", peerPort}}},
 	}
 	if noStats {

@@ -42,8 +42,13 @@ func list[T any](c *call, rs rows[T]) error {
 	from := (q.page - 1) * q.size
 	items := rs.items[from:min(from+q.size, filtered)]
 	writeJSON(c.w, http.StatusOK, appendObject(nil, object{
-		{"filtered_count", filtered}, {"item_count", len(items)}, {"items", rs.objects(&c.query, items)}, {"page", q.page},
-		{"page_count", max(pages, 1)}, {"page_size", q.size}, {"total_count", total},
+		{"filtered_count", filtered},
+		{"item_count", len(items)},
+		{"items", rs.objects(&c.query, items)},
+		{"page", q.page},
+		{"page_count", pages},
+		{"page_size", q.size},
+		{"total_count", total},
 	}))
 	return nil
 }

@@ -2,9 +2,7 @@ package mgmt
 
 import (
 	"context"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -34,8 +32,14 @@ type rig struct {
 
 func newRig(tb testing.TB, change ...func(*Options)) *rig {
 	tb.Helper()
+	return newRigWith(tb, nil, change...)
+}
+
+// newRigWith is newRig with plugins.
+func newRigWith(tb testing.TB, plugins []chain.Named, change ...func(*Options)) *rig {
+	tb.Helper()
 	r := &rig{t: tb}
-	c, err := chain.New(nil, chain.Options{})
+	c, err := chain.New(plugins, chain.Options{})
 	must(tb, err)
 	rules, err := policies.NewRules(policies.Options{})
 	must(tb, err)
@@ -54,7 +58,7 @@ func newRig(tb testing.TB, change ...func(*Options)) *rig {
 	must(tb, err)
 	must(tb, server.Start(tb.Context()))
 	tb.Cleanup(func() {
-		ctx := context.Background()
+		ctx := context.WithoutCancel(tb.Context()) // which has ended
 		must(tb, server.Shutdown(ctx))
 		must(tb, kept.Close(ctx))
 	})
@@ -107,23 +111,4 @@ func (r *rig) do(status int, method, path, body string) string {
 		r.t.Fatalf("%s %s: got %d %s, want %d", method, path, w.Code, w.Body, status)
 	}
 	return w.Body.String()
-}
-
-// dial opens a connection to the broker over which the test speaks itself.
-func (r *rig) dial() net.Conn {
-	r.t.Helper()
-	c, err := net.Dial("tcp", r.api.AMQP.Addresses()[0].String())
-	must(r.t, err)
-	r.t.Cleanup(func() { c.Close() })
-	return c
-}
-
-// read reads what has to come.
-func read(tb testing.TB, from io.Reader, n int) []byte {
-	tb.Helper()
-	b := make([]byte, n)
-	if _, err := io.ReadFull(from, b); err != nil {
-		tb.Fatal(err)
-	}
-	return b
 }

@@ -94,7 +94,16 @@ func (f fields) number(key string, most uint64) (n uint64, given bool, err error
 	return n, true, nil
 }
 
-// propertiesObject shows the properties of a message.
+// propertiesOf shows the properties of a message. None are an empty list, as in RabbitMQ: rabbitmqadmin has no column for an
+// empty object.
+func propertiesOf(raw []byte) (any, error) {
+	o, err := propertiesObject(raw)
+	if len(o) == 0 {
+		return []any{}, err
+	}
+	return o, err
+}
+
 func propertiesObject(raw []byte) (object, error) {
 	p, err := amqp.ParseProperties(raw)
 	if err != nil {
@@ -337,7 +346,7 @@ func (q *fetching) part(body []byte) []byte {
 
 // message shows a message, and adds to shown how much of its body.
 func (q *fetching) message(m *amqp.BasicGetOK, props, body []byte, shown *int) (object, error) {
-	p, err := propertiesObject(props)
+	p, err := propertiesOf(props)
 	if err != nil {
 		return nil, err
 	}
@@ -348,7 +357,13 @@ func (q *fetching) message(m *amqp.BasicGetOK, props, body []byte, shown *int) (
 		payload, encoding = base64.StdEncoding.EncodeToString(part), "base64"
 	}
 	return object{
-		{"payload_bytes", len(body)}, {"redelivered", m.Redelivered}, {"exchange", m.Exchange}, {"routing_key", m.RoutingKey},
-		{"message_count", int(m.MessageCount)}, {"properties", p}, {"payload", payload}, {"payload_encoding", encoding},
+		{"payload_bytes", len(body)},
+		{"redelivered", m.Redelivered},
+		{"exchange", m.Exchange},
+		{"routing_key", m.RoutingKey},
+		{"message_count", int(m.MessageCount)},
+		{"properties", p},
+		{"payload", payload},
+		{"payload_encoding", encoding},
 	}, nil
 }

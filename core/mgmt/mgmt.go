@@ -9,7 +9,7 @@
 //
 // Lists take the parameters page, page_size (up to 500) and name, with use_regex an RE2 expression; sort, a path of members
 // such as message_stats.publish, and sort_reverse; columns, paths of the members that are wanted; disable_stats and
-// enable_queue_totals.
+// enable_queue_totals. RabbitMQ has pages of queues, exchanges, connections, channels and vhosts; here every list has them.
 //
 // # Units
 //
@@ -23,6 +23,11 @@
 // messages_expired, messages_dead_lettered and messages_dropped (objects of counts by reason), oldest_message_age (in
 // milliseconds, null for an empty queue). Of the members RabbitMQ has, those that describe its own workings are left out:
 // reductions, garbage_collection, backing_queue_status and the like.
+//
+// # Paths RabbitMQ does not have
+//
+// wasm/policies, wasm/policies/{name} and wasm/policies/{name}/reload: expiry policies in WebAssembly, see [Modules].
+// health/checks/wasm-policies fails while one of them cannot be asked.
 package mgmt
 
 import (
@@ -50,6 +55,8 @@ type Options struct {
 	Rules            *policies.Rules
 	Clock            queue.Clock
 	Log              *slog.Logger
+	// Modules are the policies in WebAssembly; nil = there are none, and cannot be.
+	Modules Modules
 	// Alarms returns what keeps the broker from taking messages, an empty slice when all is well. It is called from many
 	// goroutines.
 	Alarms func() []string

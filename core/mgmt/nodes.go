@@ -33,14 +33,34 @@ type nodeKey struct{}
 func (a *API) describeNode() object {
 	m, alarms := a.Machine(), a.Alarms()
 	o := object{
-		{"name", a.Node}, {"type", "disc"}, {"running", true}, {"being_drained", slices.Contains(alarms, "draining")},
-		{"os_pid", strconv.Itoa(os.Getpid())}, {"uptime", a.Clock().Sub(a.started).Milliseconds()}, {"processors", m.Processors},
-		{"mem_limit", m.MemoryLimit}, {"mem_alarm", slices.Contains(alarms, "memory")}, {"mem_calculation_strategy", "rss"},
-		{"disk_free_alarm", slices.Contains(alarms, "disk")}, {"disk_free_limit", 0},
-		{"fd_total", m.FilesLimit}, {"sockets_total", m.FilesLimit}, {"proc_total", 1 << 20}, {"run_queue", 0},
-		{"rates_mode", "basic"}, {"exchange_types", exchangeTypes()}, {"auth_mechanisms", authMechanisms()}, {"applications", a.applications()},
-		{"contexts", a.contexts()}, {"partitions", []any{}}, {"cluster_links", []any{}}, {"enabled_plugins", []any{}},
-		{"config_files", []any{}}, {"log_files", []any{}}, {"db_dir", m.DataDir}, {"net_ticktime", 0},
+		{"name", a.Node},
+		{"type", "disc"},
+		{"running", true},
+		{"being_drained", slices.Contains(alarms, "draining")},
+		{"os_pid", strconv.Itoa(os.Getpid())},
+		{"uptime", a.Clock().Sub(a.started).Milliseconds()},
+		{"processors", m.Processors},
+		{"mem_limit", m.MemoryLimit},
+		{"mem_alarm", slices.Contains(alarms, "memory")},
+		{"mem_calculation_strategy", "rss"},
+		{"disk_free_alarm", slices.Contains(alarms, "disk")},
+		{"disk_free_limit", 0},
+		{"fd_total", m.FilesLimit},
+		{"sockets_total", m.FilesLimit},
+		{"proc_total", 1 << 20},
+		{"run_queue", 0},
+		{"rates_mode", "basic"},
+		{"exchange_types", exchangeTypes()},
+		{"auth_mechanisms", authMechanisms()},
+		{"applications", a.applications()},
+		{"contexts", a.contexts()},
+		{"partitions", []any{}},
+		{"cluster_links", []any{}},
+		{"enabled_plugins", []any{}},
+		{"config_files", []any{}},
+		{"log_files", []any{}},
+		{"db_dir", m.DataDir},
+		{"net_ticktime", 0},
 	}
 	ch := a.AMQP.Sessions().Churn()
 	return a.meters.stats(o, nodeKey{}, []tallied{
@@ -77,8 +97,11 @@ func (a *API) memory(c *call) error {
 	runtime.ReadMemStats(&heap)
 	queues := uint64(max(queue.UsedBytes(), 0))
 	return c.reply(object{{"memory", object{
-		{"queue_procs", queues}, {"other_system", heap.Sys - heap.HeapSys}, {"other_proc", heap.HeapInuse},
-		{"allocated_unused", heap.HeapIdle - heap.HeapReleased}, {"strategy", "rss"},
+		{"queue_procs", queues},
+		{"other_system", heap.Sys - heap.HeapSys},
+		{"other_proc", heap.HeapInuse},
+		{"allocated_unused", heap.HeapIdle - heap.HeapReleased},
+		{"strategy", "rss"},
 		{"total", object{{"rss", m.Memory}, {"allocated", heap.Sys + queues}, {"erlang", heap.HeapInuse + queues}}},
 	}}})
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // object is a JSON object with its members in order. Values are nil, bool, string, int, int64, uint64, float64, object,
-// []object, []string, []any and json.RawMessage, which must be valid.
+// []object, []string, []any, json.Number and json.RawMessage; the last two must be valid.
 type object []member
 
 type member struct {
@@ -100,6 +100,8 @@ func appendJSON(dst []byte, v any) []byte {
 		return strconv.AppendUint(dst, v, 10)
 	case float64:
 		return appendFloat(dst, v)
+	case json.Number:
+		return append(dst, v...)
 	case json.RawMessage:
 		return append(dst, v...)
 	case object:

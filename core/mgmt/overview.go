@@ -27,9 +27,17 @@ func (c *call) visible() []*vhost.VHost {
 
 func (a *API) overview(c *call) error {
 	o := object{
-		{"management_version", speaks}, {"rabbitmq_version", speaks}, {"product_name", a.Product}, {"product_version", a.Version},
-		{"rates_mode", "basic"}, {"exchange_types", exchangeTypes()}, {"cluster_name", a.cluster()}, {"node", a.Node},
-		{"disable_stats", c.query.noStats}, {"enable_queue_totals", c.query.queueTotals}, {"statistics_db_event_queue", 0},
+		{"management_version", speaks},
+		{"rabbitmq_version", speaks},
+		{"product_name", a.Product},
+		{"product_version", a.Version},
+		{"rates_mode", "basic"},
+		{"exchange_types", exchangeTypes()},
+		{"cluster_name", a.cluster()},
+		{"node", a.Node},
+		{"disable_stats", c.query.noStats},
+		{"enable_queue_totals", c.query.queueTotals},
+		{"statistics_db_event_queue", 0},
 		{"object_totals", a.objectTotals(c)},
 	}
 	if isMonitor(c.user) {

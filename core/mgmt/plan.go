@@ -85,6 +85,9 @@ func (r *reader) each(f fields, section, what string, read func(fields) error) {
 			return
 		}
 		if err := read(o); err != nil {
+			if r.in != "" {
+				o["vhost"] = r.in
+			}
 			r.err = named(fmt.Sprintf("%s[%d]", section, i), what, fields(o), err)
 			return
 		}
@@ -106,10 +109,27 @@ func named(place, what string, f fields, err error) error {
 		place += fmt.Sprintf(" in vhost '%s'", v)
 	}
 	text := failure.text()
+	if end := asRabbitMQ(what, f); end != "" {
+		return badRequest("%s%s", text, end)
+	}
 	if strings.Contains(text, place) {
 		return badRequest("%s", text)
 	}
 	return badRequest("%s: %s", place, text)
+}
+
+// asRabbitMQ is how RabbitMQ ends an error of a policy or a parameter; "" for everything else, and for what has no name.
+func asRabbitMQ(what string, f fields) string {
+	name, named := f["name"].(string)
+	switch {
+	case !named:
+		return ""
+	case what == "policy":
+		return fmt.Sprintf(" (%v/%s)", f["vhost"], name)
+	case what == "parameter":
+		return fmt.Sprintf(" (%v/%v/%s)", f["vhost"], f["component"], name)
+	}
+	return ""
 }
 
 // text is the reason in one line.
@@ -228,6 +248,9 @@ func (r *reader) global(f fields) error {
 	return store.CheckGlobalParameter(p.Name, p.Value)
 }
 
+// limitsComponent is that of the parameter that has a vhost's limits.
+const limitsComponent = "vhost-limits"
+
 func (r *reader) parameter(f fields) error {
 	in, name, err := r.place(f)
 	if err != nil {
@@ -247,8 +270,8 @@ func (r *reader) parameter(f fields) error {
 		}
 		return r.addPolicy(kind, in, name, value)
 	}
-	if empty, ok := f["value"].([]any); ok && len(empty) == 0 {
-		f["value"] = map[string]any{} // what RabbitMQ writes for no limits
+	if component == limitsComponent {
+		f["value"] = asObject(f["value"])
 	}
 	p := vhost.Parameter{Component: component, Name: name, Value: marshal(f["value"])}
 	r.parameters = append(r.parameters, planned[vhost.Parameter]{in, p})
@@ -266,6 +289,9 @@ func (r *reader) policy(f fields) error {
 func (r *reader) addPolicy(kind policies.Kind, in, name string, f fields) error {
 	if kind == policies.Operator && r.api.FixedOperators {
 		return errFixedOperators
+	}
+	if d, ok := f["definition"]; ok {
+		f["definition"] = asObject(d)
 	}
 	p, err := r.api.Rules.Parse(kind, name, marshal(f))
 	if err != nil {

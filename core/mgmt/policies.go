@@ -30,8 +30,12 @@ func listPolicies(c *call, kind policies.Kind) error {
 
 func describePolicy(r policyRef) object {
 	return object{
-		{"vhost", r.vhost}, {"name", r.Name}, {"pattern", r.Pattern}, {"apply-to", r.ApplyTo},
-		{"definition", definitionObject(r.Definition)}, {"priority", r.Priority},
+		{"vhost", r.vhost},
+		{"name", r.Name},
+		{"pattern", r.Pattern},
+		{"apply-to", r.ApplyTo},
+		{"definition", definitionObject(r.Definition)},
+		{"priority", r.Priority},
 	}
 }
 
@@ -104,7 +108,9 @@ func operatorParameter(vhost string, p *policies.Policy) object {
 		{"value", object{
 			{"pattern", p.Pattern}, {"definition", definitionObject(p.Definition)}, {"priority", p.Priority}, {"apply-to", p.ApplyTo},
 		}},
-		{"vhost", vhost}, {"component", policies.Operator.String()}, {"name", p.Name},
+		{"vhost", vhost},
+		{"component", policies.Operator.String()},
+		{"name", p.Name},
 	}
 }
 

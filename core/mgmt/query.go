@@ -3,6 +3,7 @@ package mgmt
 import (
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -11,6 +12,7 @@ import (
 type query struct {
 	columns     [][]string // paths of member names; nil = all
 	sort        []string   // path; nil = as it comes
+	needs       []string   // members that columns and sort begin with; nil = all
 	reverse     bool
 	page        int // 0 = everything at once
 	size        int
@@ -41,6 +43,12 @@ func parseQuery(raw string) (q query, err error) {
 	if s := q.raw.Get("sort"); s != "" {
 		q.sort = strings.Split(s, ".")
 	}
+	for _, path := range q.columns {
+		q.needs = append(q.needs, path[0])
+	}
+	if q.needs != nil && q.sort != nil {
+		q.needs = append(q.needs, q.sort[0])
+	}
 	q.reverse = q.raw.Get("sort_reverse") == "true"
 	q.noStats = q.raw.Get("disable_stats") == "true"
 	q.queueTotals = q.raw.Get("enable_queue_totals") == "true"
@@ -48,6 +56,19 @@ func parseQuery(raw string) (q query, err error) {
 		return q, nil
 	}
 	return q, q.parsePage()
+}
+
+// wants reports whether any of the members is needed.
+func (q *query) wants(names ...string) bool {
+	return q.needs == nil || slices.ContainsFunc(q.needs, func(name string) bool { return slices.Contains(names, name) })
+}
+
+// within reports whether everything that is needed is among the members of o.
+func (q *query) within(o object) bool {
+	return q.needs != nil && !slices.ContainsFunc(q.needs, func(name string) bool {
+		_, ok := o.at(name)
+		return !ok
+	})
 }
 
 func parseColumns(s string) (paths [][]string, err error) {
@@ -69,15 +90,17 @@ func (q *query) parsePage() (err error) {
 		return errPagination
 	}
 	q.size = defaultPage
-	if s := q.raw.Get("page_size"); s != "" {
-		if q.size, err = strconv.Atoi(s); err != nil {
+	asked := "undefined"
+	if q.raw.Has("page_size") {
+		if q.size, err = strconv.Atoi(q.raw.Get("page_size")); err != nil {
 			return errPagination
 		}
+		asked = strconv.Itoa(q.size)
 	}
 	if q.page < 1 || q.size < 1 || q.size > maxPage {
 		return &failure{
 			400, "invalid_pagination_parameters",
-			"Invalid pagination parameters: page number " + strconv.Itoa(q.page) + ", page size " + strconv.Itoa(q.size),
+			"Invalid pagination parameters: page number " + strconv.Itoa(q.page) + ", page size " + asked,
 		}
 	}
 	q.name, err = nameFilter(q.raw.Get("name"), q.raw.Get("use_regex") == "true")

@@ -52,9 +52,11 @@ func (a *API) queues(c *call) error {
 
 func (a *API) queuesIn(c *call) error { return a.queues(c) }
 
-// queueField is what is known of a queue without looking at it.
+// queueField is what is known of a queue without showing all of it.
 func queueField(r queueRef, field string) (any, bool) {
 	switch field {
+	case "messages", "messages_ready", "messages_unacknowledged", "consumers":
+		return queueCount(r.shell, field), true
 	case "type":
 		return r.cfg.Kind, true
 	case "durable":
@@ -67,21 +69,39 @@ func queueField(r queueRef, field string) (any, bool) {
 	return placeField(r.vhost.Name(), r.cfg.Name, field)
 }
 
+// queueCount is one of the counts of a queue; null when it is gone.
+func queueCount(shell *queue.Shell, field string) (n any) {
+	_ = shell.Look(func(q *queue.Queue) { // an error means that it is gone
+		s := q.Stats()
+		switch ready := int64(s.Ready + s.Discarded); field {
+		case "messages":
+			n = ready + int64(s.Unacked)
+		case "messages_ready":
+			n = ready
+		case "messages_unacknowledged":
+			n = int64(s.Unacked)
+		case "consumers":
+			n = int64(s.Consumers)
+		}
+	})
+	return n
+}
+
 // describeQueue shows a queue, as far as the query wants it looked at. One that is gone shows what it was.
 func (a *API) describeQueue(c *call, r queueRef) object {
 	o, q := a.queueFacts(r), &c.query
-	if q.noStats && !q.queueTotals {
+	if q.within(o) {
 		return o
 	}
 	l, err := look(r.shell)
 	if err != nil {
 		return append(o, member{"state", "down"})
 	}
-	if q.noStats {
+	if q.noStats && q.queueTotals {
 		d := l.depth()
-		for _, t := range d.counts() {
-			o.add(t.name, t.count)
-		}
+		o = appendCounts(o, d.counts())
+	}
+	if q.noStats {
 		return append(o, member{"state", l.state()})
 	}
 	return a.queueStats(c, o, r, l)
@@ -91,9 +111,17 @@ func (a *API) describeQueue(c *call, r queueRef) object {
 func (a *API) queueFacts(r queueRef) object {
 	applied := r.cfg.Policies
 	o := object{
-		{"name", r.cfg.Name}, {"vhost", r.cfg.VHost}, {"type", r.cfg.Kind}, {"durable", r.cfg.Durable},
-		{"auto_delete", r.cfg.AutoDelete}, {"exclusive", r.cfg.Exclusive}, {"arguments", argsObject(r.cfg.Args)}, {"node", a.Node},
-		{"policy", nil}, {"operator_policy", nil}, {"effective_policy_definition", definitionObject(applied.Definition())},
+		{"name", r.cfg.Name},
+		{"vhost", r.cfg.VHost},
+		{"type", r.cfg.Kind},
+		{"durable", r.cfg.Durable},
+		{"auto_delete", r.cfg.AutoDelete},
+		{"exclusive", r.cfg.Exclusive},
+		{"arguments", argsObject(r.cfg.Args)},
+		{"node", a.Node},
+		{"policy", nil},
+		{"operator_policy", nil},
+		{"effective_policy_definition", definitionObject(applied.Definition())},
 		{"expiry_strategy", r.cfg.Strategy},
 	}
 	for i := range o {

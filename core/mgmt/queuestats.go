@@ -48,11 +48,8 @@ func (l *looked) depth() depth {
 	return depth{ready: int64(l.Ready + l.Discarded), unacked: int64(l.Unacked)}
 }
 
-// queueKey and queueCountsKey are the meters of a queue, for as long as it is that queue.
-type (
-	queueKey       struct{ shell *queue.Shell }
-	queueCountsKey struct{ shell *queue.Shell }
-)
+// queueKey is the meter of a queue, for as long as it is that queue.
+type queueKey struct{ shell *queue.Shell }
 
 // queueStats adds what changes all the time.
 func (a *API) queueStats(c *call, o object, r queueRef, l looked) object {
@@ -68,8 +65,14 @@ func (a *API) queueStats(c *call, o object, r queueRef, l looked) object {
 	)
 	o = a.appendHead(o, &l)
 	o = c.appendOwner(o, r)
-	o = a.meters.stats(o, queueKey{r.shell}, d.counts())
-	return append(o, member{"message_stats", a.meters.stats(nil, queueCountsKey{r.shell}, queueCounts(&l.Counters))})
+	depths := d.counts()
+	counts := append(depths, queueCounts(&l.Counters)...)
+	if !c.query.wants("message_stats", "messages_details", "messages_ready_details", "messages_unacknowledged_details") {
+		return appendCounts(o, depths)
+	}
+	rates := a.meters.ratesOf(queueKey{r.shell}, counts)
+	o = appendRates(o, depths, rates)
+	return append(o, member{"message_stats", appendRates(nil, counts[len(depths):], rates[len(depths):])})
 }
 
 // appendHead tells of the message that is next.

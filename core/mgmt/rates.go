@@ -88,15 +88,32 @@ type tallied struct {
 	count int64
 }
 
-// stats appends counts with their rates, as RabbitMQ has them: "publish" and "publish_details".
-func (ms *meters) stats(o object, key any, ts []tallied) object {
+// ratesOf returns the rates of counts, each in its place.
+func (ms *meters) ratesOf(key any, ts []tallied) []float64 {
 	counts := make([]int64, len(ts))
 	for i, t := range ts {
 		counts[i] = t.count
 	}
-	for i, rate := range ms.rates(key, counts) {
-		o.add(ts[i].name, ts[i].count)
-		o.add(ts[i].name+"_details", object{{"rate", rate}})
+	return ms.rates(key, counts)
+}
+
+// stats appends counts with their rates.
+func (ms *meters) stats(o object, key any, ts []tallied) object {
+	return appendRates(o, ts, ms.ratesOf(key, ts))
+}
+
+// appendRates appends counts with their rates as RabbitMQ has them: "publish" and "publish_details".
+func appendRates(o object, ts []tallied, rates []float64) object {
+	for i, t := range ts {
+		o.add(t.name, t.count)
+		o.add(t.name+"_details", object{{"rate", rates[i]}})
+	}
+	return o
+}
+
+func appendCounts(o object, ts []tallied) object {
+	for _, t := range ts {
+		o.add(t.name, t.count)
 	}
 	return o
 }

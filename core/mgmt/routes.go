@@ -28,6 +28,7 @@ func (a *API) routes() []route {
 		{"health/checks/port-listener/{port}", []endpoint{get(anyone, a.checkPort)}},
 		{"health/checks/protocol-listener/{protocol}", []endpoint{get(anyone, a.checkProtocol)}},
 		{"health/checks/certificate-expiration/{within}/{unit}", []endpoint{get(anyone, a.checkCertificates)}},
+		{"health/checks/wasm-policies", []endpoint{get(anyone, a.withModules(checkModules))}},
 		{"health/checks/node-is-mirror-sync-critical", []endpoint{get(anyone, a.checkSingle)}},
 		{"health/checks/node-is-quorum-critical", []endpoint{get(anyone, a.checkSingle)}},
 
@@ -106,6 +107,11 @@ func (a *API) routes() []route {
 		{"global-parameters/{parameter}", []endpoint{
 			get(policymaker, a.globalParameter), put(policymaker, a.putGlobalParameter), remove(policymaker, a.deleteGlobalParameter),
 		}},
+		{"wasm/policies", []endpoint{get(monitor, a.withModules(listModules))}},
+		{"wasm/policies/{name}", []endpoint{
+			get(monitor, a.withModules(oneModule)), put(administrator, a.withModules(putModule)), remove(administrator, a.withModules(deleteModule)),
+		}},
+		{"wasm/policies/{name}/reload", []endpoint{post(administrator, a.withModules(reloadModule))}},
 		{"definitions", []endpoint{get(administrator, a.exportAll), post(administrator, a.importAll)}},
 		{"definitions/{vhost}", []endpoint{get(administrator, a.exportVHost), post(administrator, a.importVHost)}},
 	}

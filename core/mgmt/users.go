@@ -16,7 +16,10 @@ func listAccounts(c *call, all []auth.Account) error {
 func describeUser(u auth.Account) object {
 	hash, algorithm := u.Password.Encode()
 	return object{
-		{"name", u.Name}, {"password_hash", hash}, {"hashing_algorithm", algorithm}, {"tags", tagList(u.Tags)},
+		{"name", u.Name},
+		{"password_hash", hash},
+		{"hashing_algorithm", algorithm},
+		{"tags", tagList(u.Tags)},
 		{"limits", userLimitsObject(&u)},
 	}
 }
@@ -171,7 +174,8 @@ func (a *API) putUserLimit(c *call) error {
 	if err != nil {
 		return noSuchUser(c.vars["user"])
 	}
-	if err := c.readLimit("Unrecognised terms [{<<\"%s\">>,%d}] in user-limits", map[string]*hook.Limit{
+	const unknown, wrong = "Unrecognised terms [{<<\"%s\">>,%d}] in user-limits", "%s should be a number, actually was %s"
+	if err := c.readLimit(unknown, wrong, map[string]*hook.Limit{
 		limitConnections: &u.Limits.Connections, limitChannels: &u.Limits.Channels,
 	}); err != nil {
 		return err
@@ -196,8 +200,6 @@ func (*API) deleteUserLimit(c *call) error {
 		u.Limits.Connections = 0
 	case limitChannels:
 		u.Limits.Channels = 0
-	default:
-		return errNotFound
 	}
 	return c.limitUser(u)
 }

@@ -47,7 +47,11 @@ func (a *API) describeVHost(v *vhost.VHost, tallies map[string]session.Tally) ob
 		kind = "classic"
 	}
 	o := object{
-		{"name", v.Name()}, {"description", m.Description}, {"tags", tagList(m.Tags)}, {"default_queue_type", kind}, {"tracing", m.Tracing},
+		{"name", v.Name()},
+		{"description", m.Description},
+		{"tags", tagList(m.Tags)},
+		{"default_queue_type", kind},
+		{"tracing", m.Tracing},
 		{"metadata", object{{"description", m.Description}, {"tags", tagList(m.Tags)}, {"default_queue_type", kind}}},
 		{"cluster_state", object{{a.Node, "running"}}},
 	}
@@ -214,7 +218,9 @@ func listLimits[T any](c *call, what string, items []T, limits func(T) (name str
 
 func (a *API) putVHostLimit(c *call) error {
 	l := c.vhost.Limits()
-	if err := c.readLimit("Validation failed\n\nUnrecognised terms [{<<\"%s\">>,%d}] in limits\n", map[string]*hook.Limit{
+	const unknown = "Validation failed\n\nUnrecognised terms [{<<\"%s\">>,%d}] in limits\n"
+	const wrong = "Validation failed\n\n%s should be a number, actually was %s\n"
+	if err := c.readLimit(unknown, wrong, map[string]*hook.Limit{
 		limitConnections: &l.Connections, limitQueues: &l.Queues,
 	}); err != nil {
 		return err
@@ -225,8 +231,9 @@ func (a *API) putVHostLimit(c *call) error {
 	return c.done()
 }
 
-// readLimit sets the limit that the path names to what the body says; unknown is what to say of one that there is not.
-func (c *call) readLimit(unknown string, limits map[string]*hook.Limit) error {
+// readLimit sets the limit that the path names to what the body says; unknown is what to say of one that there is not, wrong of
+// a value that is none.
+func (c *call) readLimit(unknown, wrong string, limits map[string]*hook.Limit) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -237,7 +244,7 @@ func (c *call) readLimit(unknown string, limits map[string]*hook.Limit) error {
 	name := c.vars["limit"]
 	n, err := f.whole("value")
 	if err != nil {
-		return badRequest("%s should be a number, actually was %s", name, marshal(f["value"]))
+		return badRequest(wrong, name, vhost.Printed(marshal(f["value"])))
 	}
 	l, ok := limits[name]
 	if !ok {
@@ -250,6 +257,7 @@ func (c *call) readLimit(unknown string, limits map[string]*hook.Limit) error {
 	return nil
 }
 
+// deleteVHostLimit takes a limit away. One that there is not is not there afterwards, either, as in RabbitMQ.
 func (a *API) deleteVHostLimit(c *call) error {
 	l := c.vhost.Limits()
 	switch c.vars["limit"] {
@@ -257,8 +265,6 @@ func (a *API) deleteVHostLimit(c *call) error {
 		l.Connections = 0
 	case limitQueues:
 		l.Queues = 0
-	default:
-		return errNotFound
 	}
 	if err := c.vhost.SetLimits(l); err != nil {
 		return err

@@ -182,12 +182,13 @@ func (q *Queue) hold(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	q.forward(now, picks, vs)
 }
 
-// retry sends discards whose time has come, as many as a turn may. The hooks say
-// anew where to: the queue's settings may be other ones.
-func (q *Queue) retry(now hook.Instant) {
+// retry sends discards whose time has come, as many as a turn may, and reports
+// whether there are more. The hooks say anew where to: the queue's settings may be
+// other ones.
+func (q *Queue) retry(now hook.Instant) (more bool) {
 	d := q.discarded
 	if d == nil {
-		return
+		return false
 	}
 	n := 0
 	for n < len(d.again) && n < maxBatch && now >= d.again[n].at {
@@ -207,4 +208,5 @@ func (q *Queue) retry(now hook.Instant) {
 		q.work.due = picks
 		q.leave(now, picks, hook.Verdict{Action: hook.Drop, Reason: why})
 	}
+	return len(d.again) > 0 && now >= d.again[0].at
 }

@@ -218,7 +218,9 @@ func (p *pair) restart() {
 	p.q.noteHanded()
 	p.q.commit(nil)
 	if p.rng.IntN(2) == 0 {
-		for upTo := p.log.extent - 1; p.q.Move(upTo); {
+		upTo := p.log.extent - 1
+		for p.q.Move(upTo) {
+			continue
 		}
 		p.log.trim()
 	}

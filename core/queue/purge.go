@@ -24,7 +24,7 @@ func (q *Queue) Purge(now hook.Instant) int {
 	}
 	q.count.Purged += uint64(n + q.purgeDiscards())
 	if n > 0 {
-		q.notePurged()
+		q.notePurged(false)
 		q.part(q.unacked + q.waiting())
 	}
 	q.clean()
@@ -52,10 +52,16 @@ func (q *Queue) part(kept int) {
 	q.waste = &waste{old.levels, old.store, q.waste}
 }
 
-// leaveAll makes waste of all that the queue holds.
+// leaveAll makes waste of all that the queue holds. That it is gone for good is
+// noted, in one piece, before the journal may forget any of it: until the queue's
+// definition is gone, too, a restart finds all of it or nothing. Of a queue that is
+// stopped it finds everything.
 func (q *Queue) leaveAll() {
 	if q.contents == nil {
 		return
+	}
+	if q.stopped == nil && q.ready+q.unacked+q.waiting() > 0 {
+		q.notePurged(true)
 	}
 	q.part(0)
 	q.unacked, q.discarded = 0, nil
@@ -119,6 +125,7 @@ func (q *Queue) noteLeft(c *chunk) {
 
 // runs are messages in a row: as many of them as there are, in a few bytes.
 type runs struct {
+	all   bool   // those that are handed out are meant, too
 	b     []byte // those that have ended
 	n     uint32
 	first Ref
@@ -146,17 +153,17 @@ func (r *runs) end() {
 	r.count = 0
 }
 
-// notePurged notes that the ready messages leave.
-func (q *Queue) notePurged() {
+// notePurged notes that the ready messages leave, or all.
+func (q *Queue) notePurged(all bool) {
 	if q.cfg.Record == nil {
 		return
 	}
-	var r runs
+	r := runs{all: all}
 	others := q.unacked + q.waiting()
 	for l := range q.levels {
 		f := &q.levels[l]
 		for c := range f.chunks {
-			others -= r.addReady(&f.chunks[c], ref(l, f.chunks[c].number<<chunkBits), others == 0)
+			others -= r.addChunk(&f.chunks[c], ref(l, f.chunks[c].number<<chunkBits), all || others == 0)
 		}
 	}
 	r.end()
@@ -165,19 +172,20 @@ func (q *Queue) notePurged() {
 	n.ops = append(n.ops, r.b...)
 }
 
-// addReady adds the ready messages of a chunk, which begins at first, and returns
-// how many others are in it. There are none if alone is set: then a full chunk
-// need not be looked at.
-func (r *runs) addReady(c *chunk, first Ref, alone bool) (others int) {
+// addChunk adds the messages of a chunk, which begins at first, and returns how
+// many are left out. There are none if alone is set: then a full chunk need not be
+// looked at.
+func (r *runs) addChunk(c *chunk, first Ref, alone bool) (others int) {
 	if alone && c.places == nil && c.live == chunkSlots {
 		r.add(first, chunkSlots)
 		return 0
 	}
 	for i := range c.slots {
-		switch c.slots[i].state {
-		case ready:
+		switch {
+		case c.slots[i].state == gone:
+		case c.slots[i].state == ready || r.all:
 			r.add(first+Ref(c.place(i)), 1)
-		case out:
+		default:
 			others++
 		}
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 
@@ -66,6 +67,50 @@ func TestAPurgeIsOneOperation(t *testing.T) {
 	wantIDs(t, "after a restart", got, 0, 6, 8, 9, 11, 12, 13, 14, 15, 16, 17, 18, 19, n, n+1, n+2)
 	if s := q.Stats(); s.Discarded != 1 {
 		t.Errorf("after a restart %d are discarded, want 1", s.Discarded)
+	}
+}
+
+// A queue that was deleted and has a definition nevertheless, because the broker was
+// killed, has all of its messages or none.
+func TestADeletionIsOneOperation(t *testing.T) {
+	q, _, j := durable(t, Config{Profile: &Profile{Levels: 1}}, ttlHooks(hook.ScanAnywhere, nil))
+	const n = 60_000
+	many(q, Persistent, 0, n)
+	for range 20 {
+		q.Get(second, nil2(), func(Delivery, int) {})
+	}
+	q.commit(nil)
+	before := len(j.entries)
+	if _, err := q.Delete(false, false); err != nil {
+		t.Fatal(err)
+	}
+	q.commit(nil)
+	if size := len(j.entries[before].ops); size > 500 {
+		t.Errorf("a deletion takes %d bytes in the journal", size)
+	}
+	if left := j.reborn(t, q).Stats().Ready; left != 0 {
+		t.Errorf("%d messages come back", left)
+	}
+}
+
+// Messages that come too late to be in the deleted queue are confirmed when a
+// restart does not find it as it was before.
+func TestADeletedQueueConfirmsWhenThatIsDurable(t *testing.T) {
+	j := &lockedJournal{}
+	s := keptIn(t, j, hook.Hooks{}, "q")[0]
+	if err := send(s, persist(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(s, persist(2)); err != nil {
+		t.Errorf("got error %v", err)
+	}
+	broken := errors.New("input/output error")
+	j.fail(broken)
+	if err := send(s, persist(3)); !errors.Is(err, broken) {
+		t.Errorf("got error %v, want %v", err, broken)
 	}
 }
 

@@ -209,7 +209,6 @@ func (q *Queue) Tick(now hook.Instant) {
 	if q.closed {
 		return
 	}
-	q.retry(now)
 	q.revise(now)
 	if q.contents != nil && q.excess {
 		q.overflow(now)

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"io"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -122,6 +124,51 @@ func TestADiscardStaysOneAfterARestart(t *testing.T) {
 	}
 }
 
+// What was on its way when the broker was killed is older than what fell due since.
+func TestDiscardsGoFirstAfterARestart(t *testing.T) {
+	q, _, j := durable(t, Config{Profile: &Profile{Kind: Quorum}}, ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true}))
+	q.host = &relay{targets: 1}
+	const n, died = 5 * maxBatch, 3 * maxBatch
+	for id := range uint64(n) {
+		m := expiring(id, time.Second)
+		if id >= died {
+			m = expiring(id, time.Minute)
+		}
+		m.Flags = Persistent
+		q.Enqueue(second, batchOf(m))
+	}
+	for now := 3 * second; q.Stats().Discarded < died; {
+		q.Tick(now)
+	}
+	q.commit(nil)
+
+	q = j.reborn(t, q)
+	order := &procession{}
+	q.host = order
+	for now := 100 * second; len(order.ids) < n; {
+		q.settleDown(now)
+	}
+	for i, id := range order.ids {
+		if id != uint64(i) {
+			t.Fatalf("message %d went as number %d", id, i)
+		}
+	}
+}
+
+// procession is a host that notes in which order messages die.
+type procession struct {
+	relay
+	ids []uint64
+}
+
+func (p *procession) DeadLetter(from *Config, now hook.Instant, ds []Dead, r *Receipt) {
+	for i := range ds {
+		p.ids = append(p.ids, idOf(ds[i].Body))
+	}
+	p.targets = 1
+	p.relay.DeadLetter(from, now, ds, r)
+}
+
 // FuzzOperations reads what passed a journal's checksums and is none of ours.
 func FuzzOperations(f *testing.F) {
 	h := ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true})
@@ -143,7 +190,7 @@ func FuzzOperations(f *testing.F) {
 		whole = append(whole, e.ops...)
 	}
 	f.Add(whole)
-	f.Add(appendRenewed(appendReturned(whole[:len(whole):len(whole)], 7, 2, 3), 7, 2, second, -1))
+	f.Add(appendRenewed(appendReturned(slices.Clip(whole), 7, 2, 3), 7, 2, second, -1))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		s := &Shell{}
 		s.config.Store(q.cfg)

@@ -276,7 +276,7 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 	}
 	switch {
 	case q.closed:
-		o.refuse()
+		q.refuse(o)
 	case q.stopped != nil:
 		q.decline(now, o)
 	default:
@@ -329,11 +329,15 @@ func (s *Shell) compare(published bool) {
 	}
 }
 
-// refuse answers work for a queue that is gone. Messages count as taken: a
-// deleted queue takes its messages with it.
-func (o *op) refuse() {
+// refuse answers work for a queue that is gone. Messages count as taken, as a
+// deleted queue takes its messages with it: as soon as that is durable.
+func (q *Queue) refuse(o *op) {
 	switch o.kind {
 	case opPublish:
+		if b := o.batch; q.cfg.Record != nil && (b.Source != nil || b.Receipt != nil) {
+			q.commit(b)
+			return
+		}
 		o.batch.land(nil)
 	case opCall:
 		o.call.err = ErrGone

@@ -35,7 +35,7 @@ type Settlement struct {
 	Items []Settled
 }
 
-// ErrTooLarge: a transaction does not fit an entry of a journal.
+// ErrTooLarge is why a transaction fails that does not fit an entry of a journal.
 var ErrTooLarge = errors.New("transaction too large")
 
 // Transact carries out the parts of a transaction, which are for different queues,

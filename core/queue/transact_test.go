@@ -230,7 +230,8 @@ func TestATransactionHasToFit(t *testing.T) {
 	other := keptIn(t, &lockedJournal{}, hook.Hooks{}, "c")[0]
 	parts := func(size int) *transaction {
 		return &transaction{parts: []Part{
-			{Shell: all[0], Batch: batchOf(message(1, size))}, {Shell: all[1], Batch: batchOf(message(1, size))},
+			{Shell: all[0], Batch: batchOf(message(1, size))},
+			{Shell: all[1], Batch: batchOf(message(1, size))},
 			{Shell: other, Batch: batchOf(message(1, size))},
 		}}
 	}

@@ -98,11 +98,11 @@ func TestTransactionIsAllOrNothing(t *testing.T) {
 			p.end()
 
 			p = onDisk(t, disk, 1)
-			got := ""
+			var contents []string
 			for _, name := range []string{"q1", "q2", "q3", "q4"} {
-				got += strings.Join(p.contents(name), " ") + "|"
+				contents = append(contents, strings.Join(p.contents(name), " "))
 			}
-			got = strings.TrimSuffix(got, "|")
+			got := strings.Join(contents, "|")
 			if got != all && (got != none || committed) {
 				t.Errorf("seed %d, cut at write %d, committed %v: got %s", seed, cut, committed, got)
 			}

@@ -293,12 +293,20 @@ func (r *recovery) makeVHosts() (shells []*queue.Shell, err error) {
 	}
 	r.queues = len(shells)
 	if fresh {
-		k := r.vhosts[DefaultVHost].keeper
-		v, _ := r.store.VHost(DefaultVHost)
-		k.Rewrite(v.Definitions())
-		err = k.Wait()
+		err = r.furnish()
 	}
 	return shells, err
+}
+
+// furnish writes the first definitions of the default vhost.
+func (r *recovery) furnish() error {
+	v, _ := r.store.VHost(DefaultVHost)
+	if err := v.SetMetadata(vhost.Metadata{Description: "Default virtual host"}); err != nil {
+		return err
+	}
+	k := r.vhosts[DefaultVHost].keeper
+	k.Rewrite(v.Definitions())
+	return k.Wait()
 }
 
 // makeUsers gives a data directory that never had users those of a new one.

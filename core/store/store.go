@@ -128,6 +128,7 @@ func (s *Store) Close(ctx context.Context) error {
 	if d := s.end(); d != (dropped{}) {
 		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}
+	s.land(ctx)
 	var errs []error
 	for _, d := range s.shards {
 		errs = append(errs, d.Close(ctx))
@@ -135,6 +136,24 @@ func (s *Store) Close(ctx context.Context) error {
 	errs = append(errs, s.meta.Close(ctx))
 	s.running.Wait()
 	return errors.Join(append(errs, s.engine.Close())...)
+}
+
+// land waits for messages that are on their way from one shard to another, so that the one they left can be told: else a
+// restart would find them in both. A full disk is not waited for.
+func (s *Store) land(ctx context.Context) {
+	arrived := make(chan struct{})
+	s.running.Go(func() {
+		defer close(arrived)
+		for _, d := range s.shards {
+			if !d.Stats().Full {
+				_ = d.Sync() // nothing arrives in a shard that failed
+			}
+		}
+	})
+	select {
+	case <-arrived:
+	case <-ctx.Done():
+	}
 }
 
 // dropped is what was in memory alone: messages, from how many queues, and queues.

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
@@ -109,7 +110,10 @@ func TestShards(t *testing.T) {
 }
 
 // Definitions come and go; their log stays small, and a queue's number is never given away again.
-func TestDefinitionsAreRewritten(t *testing.T) {
+func TestDefinitionsAreRewritten(t *testing.T) { synctest.Test(t, definitionsAreRewritten) }
+
+func definitionsAreRewritten(t *testing.T) {
+	t.Helper()
 	disk := crashfs.New(1)
 	k := open(t, disk)
 	k.declare("stays")
@@ -124,6 +128,7 @@ func TestDefinitionsAreRewritten(t *testing.T) {
 		_, err = k.v.DeleteQueue(d.Shell.Config().Name, 0, false, false)
 		must(t, err)
 	}
+	time.Sleep(10 * time.Second) // it is done aside
 	if st := k.meta.Stats(); st.Bytes < 4<<20 || st.LogBytes > worthwhile+2*definitionsExtent {
 		t.Errorf("of %d bytes of definitions, %d are left", st.Bytes, st.LogBytes)
 	}
@@ -179,6 +184,82 @@ func TestCloseKeepsTheLog(t *testing.T) {
 		t.Errorf("%d bytes are live, want %d", got, before)
 	}
 	k.wantMessages("old", "old")
+	k.close()
+}
+
+// grave is a plugin that sends what leaves a queue to another one.
+type grave struct{ queue string }
+
+func (grave) Arguments() []hook.Argument { return nil }
+
+func (g grave) Attach(hook.Queue) hook.Hooks {
+	target := &hook.Target{Key: g.queue, HasKey: true}
+	return hook.Hooks{OnHead: func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+		for i := range ms {
+			if vs[i].Action == hook.Drop {
+				vs[i].Action, vs[i].Target = hook.Route, target
+			}
+		}
+	}}
+}
+
+// slowFS takes a second for each sync of the files with a prefix, while it is slow.
+type slowFS struct {
+	vfs.FS
+	prefix string
+	slow   atomic.Bool
+}
+
+func (s *slowFS) Open(name string, mode vfs.Mode) (vfs.File, error) {
+	f, err := s.FS.Open(name, mode)
+	if err != nil || !strings.HasPrefix(name, s.prefix) {
+		return f, err
+	}
+	return slowFile{f, s}, nil
+}
+
+type slowFile struct {
+	vfs.File
+	fs *slowFS
+}
+
+func (f slowFile) Sync() error {
+	if f.fs.slow.Load() {
+		time.Sleep(time.Second)
+	}
+	return f.File.Sync()
+}
+
+// What is on its way from one shard to another when the broker ends arrives, and is in one place then.
+func TestCloseLetsMessagesArrive(t *testing.T) { synctest.Test(t, closeLetsMessagesArrive) }
+
+func closeLetsMessagesArrive(t *testing.T) {
+	t.Helper()
+	disk := &slowFS{FS: crashfs.New(1), prefix: "00002-"}
+	two := func(o *Options) {
+		var err error
+		o.Shards = 2
+		o.Chain, err = chain.New([]chain.Named{{Name: "grave", Plugin: grave{"dead"}}}, chain.Options{})
+		must(t, err)
+	}
+	k := open(t, disk, two)
+	dead, q := k.declare("dead"), k.declare("q")
+	if q.Config().Record.Shard != 1 || dead.Config().Record.Shard != 2 {
+		t.Fatal("it is not the shard that is closed first which the message leaves")
+	}
+	k.put(q, "message")
+	disk.slow.Store(true)
+	must(t, q.Do(func(q *queue.Queue, now hook.Instant) {
+		var held []queue.Settled
+		c := &queue.Consumer{}
+		q.Get(now, c, func(d queue.Delivery, _ int) { held = []queue.Settled{{Ref: d.Ref, Consumer: c}} })
+		q.Settle(now, queue.Reject, held)
+	}))
+	k.close()
+	disk.slow.Store(false)
+	k = open(t, disk, two)
+	k.wantMessages("q")
+	k.wantMessages("dead", "message")
 	k.close()
 }
 

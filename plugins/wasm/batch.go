@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -34,25 +35,33 @@ type call struct {
 }
 
 // part is the question about some of the messages.
-func (c call) part(from, to int) call {
-	c.ms, c.vs = c.ms[from:to], c.vs[from:to]
-	return c
+func (c *call) part(from, to int) call {
+	return call{binding: c.binding, at: c.at, now: c.now, ms: c.ms[from:to], vs: c.vs[from:to]}
 }
 
 // ask has a version answer, in as many calls of the guest as it takes.
-func (v *version) ask(c call) {
+func (v *version) ask(c *call) {
 	switch h := hooksOf[c.at]; {
 	case v.hooks.has(h):
-		var r ration
-		for from := 0; from < len(c.ms); from += v.capacity {
-			v.askBatch(h, c.part(from, min(from+v.capacity, len(c.ms))), &r)
-		}
+		v.askBatches(h, c)
 	case h == abi.OnEnqueue && v.hooks.has(abi.Deadline):
 		v.askEach(c)
 	default:
 		for i := range c.ms {
 			c.noOpinion(i)
 		}
+	}
+}
+
+func (v *version) askBatches(h abi.Hook, c *call) {
+	var r ration
+	if len(c.ms) <= v.capacity {
+		v.askBatch(h, c, &r)
+		return
+	}
+	for from := 0; from < len(c.ms); from += v.capacity {
+		part := c.part(from, min(from+v.capacity, len(c.ms)))
+		v.askBatch(h, &part, &r)
 	}
 }
 
@@ -93,12 +102,31 @@ func (v *version) borrow(now hook.Instant) *instance {
 	return v.pool.take(now)
 }
 
+// unanswered ends a question that no instance was there for: the version that is in
+// force by now is asked, if it is another.
+func (v *version) unanswered(c *call) {
+	if next := v.successor(); next != nil {
+		again := *c // or c, and the calls of everybody, would be on the heap
+		next.ask(&again)
+		return
+	}
+	v.stats.failures[unavailable].Add(uint64(len(c.ms)))
+	c.failed(v)
+}
+
+// successor is the version that has taken v's place, nil if none has.
+func (v *version) successor() *version {
+	if next := v.policy.active.Load(); next != v {
+		return next
+	}
+	return nil
+}
+
 // askBatch makes one call of the guest.
-func (v *version) askBatch(h abi.Hook, c call, r *ration) {
+func (v *version) askBatch(h abi.Hook, c *call, r *ration) {
 	in := v.borrow(c.now)
 	if in == nil {
-		v.stats.failures[unavailable].Add(uint64(len(c.ms)))
-		c.failed(v)
+		v.unanswered(c)
 		return
 	}
 	in.begin(c)
@@ -134,7 +162,7 @@ func (v *version) giveUp(in *instance, now hook.Instant, f *failure) {
 }
 
 // begin lets host functions see what the call is about; end takes it away.
-func (in *instance) begin(c call) {
+func (in *instance) begin(c *call) {
 	in.batch, in.queue, in.complaint = c.ms, c.queue, ""
 	in.tally.messages += uint64(len(c.ms))
 }
@@ -143,7 +171,7 @@ func (in *instance) end() { in.batch, in.queue = nil, nil }
 
 // batchCall writes the records, has the guest run, and finds out whether it
 // answered.
-func (in *instance) batchCall(h abi.Hook, c call, r *ration) *failure {
+func (in *instance) batchCall(h abi.Hook, c *call, r *ration) *failure {
 	n := len(c.ms)
 	b, ok := in.memory.Read(in.buffer, uint32(n*(abi.RecordSize+abi.VerdictSize)))
 	if !ok {
@@ -175,8 +203,12 @@ func millis(t hook.Instant) int64 {
 func (c *call) writeRecord(b []byte, m *hook.Message) {
 	_ = b[abi.RecordSize-1]
 	le := binary.LittleEndian
+	expiration := m.Expiration
+	if c.at != atEnqueue {
+		expiration = c.expiration(m)
+	}
 	le.PutUint64(b[abi.RecordEnqueued:], uint64(millis(m.Enqueued)))
-	le.PutUint64(b[abi.RecordExpiration:], uint64(c.expiration(m).N()))
+	le.PutUint64(b[abi.RecordExpiration:], uint64(expiration.N()))
 	le.PutUint64(b[abi.RecordQueueTTL:], uint64(c.ttl.N()))
 	le.PutUint64(b[abi.RecordDeadline:], uint64(millis(m.Deadline)))
 	le.PutUint64(b[abi.RecordState:], uint64(m.State))
@@ -239,13 +271,16 @@ func (in *instance) complainedOf(r int32) string {
 }
 
 // conclude carries the verdicts over.
-func (in *instance) conclude(c call) (bad mistakes) {
+func (in *instance) conclude(c *call) (bad mistakes) {
 	n := len(c.ms)
 	b, ok := in.memory.Read(in.buffer+uint32(n*abi.RecordSize), uint32(n*abi.VerdictSize))
 	if !ok { // memory does not shrink
 		panic("a buffer that was there has gone")
 	}
 	for i := range c.ms {
+		if c.at == atEnqueue && c.admit(i, b[i*abi.VerdictSize:]) {
+			continue
+		}
 		a := readAnswer(b[i*abi.VerdictSize:])
 		if what := c.apply(i, &a, in); what != fine {
 			bad.add(what, &a, i)
@@ -255,12 +290,24 @@ func (in *instance) conclude(c call) (bad mistakes) {
 	return bad
 }
 
+// admit carries over what nearly all verdicts are: keep until a time, for a message
+// that enters. It reports whether it was one of those, and is otherwise the same as
+// apply.
+func (c *call) admit(i int, b []byte) bool {
+	le := binary.LittleEndian
+	until := int64(le.Uint64(b[abi.VerdictUntil:]))
+	if le.Uint64(b[abi.VerdictAction:]) != abi.Keep || until < abi.Earliest || until > math.MaxInt64/1_000_000-1 || c.vs[i].Deadline != 0 {
+		return false
+	}
+	c.vs[i].Deadline = hook.Instant(until)*1_000_000 + c.now%1_000_000
+	return true
+}
+
 // askEach asks the hook that is called for each message by itself.
-func (v *version) askEach(c call) {
+func (v *version) askEach(c *call) {
 	in := v.borrow(c.now)
 	if in == nil {
-		v.stats.failures[unavailable].Add(uint64(len(c.ms)))
-		c.failed(v)
+		v.unanswered(c)
 		return
 	}
 	var bad mistakes
@@ -268,11 +315,12 @@ func (v *version) askEach(c call) {
 	in.begin(c)
 	for i := range c.ms {
 		in.batch = c.ms[i : i+1]
-		in.scalarParams(&c, &c.ms[i])
+		in.scalarParams(c, &c.ms[i])
 		if f := in.run(abi.Deadline, c.now, &r, 1); f != nil {
 			in.end()
 			v.giveUp(in, c.now, f)
-			c.part(i, len(c.ms)).failed(v)
+			rest := c.part(i, len(c.ms))
+			rest.failed(v)
 			return
 		}
 		a := verdict{action: abi.Keep, until: int64(in.stack[0])}

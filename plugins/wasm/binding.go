@@ -57,7 +57,7 @@ func (p *policy) looksAtQueue() bool {
 // answer has the policy's version in force answer, and its shadow if there is one.
 func answer(c call) {
 	if v := c.policy.active.Load(); v != nil {
-		v.ask(c)
+		v.ask(&c)
 	} else {
 		c.failed(c.policy.absent())
 	}
@@ -67,13 +67,21 @@ func answer(c call) {
 }
 
 func (b *binding) enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
-	call{binding: b, now: now, ms: ms, vs: vs}.runs(entering, answer)
+	c := call{binding: b, at: atEnqueue, now: now, ms: ms, vs: vs}
+	for i := range vs {
+		if vs[i].Action != hook.Keep {
+			c.runs(entering, answer)
+			return
+		}
+	}
+	answer(c)
 }
 
 // head answers for messages that are due or asked to be asked about at the head.
 // Those that leave for another reason leave.
 func (b *binding) head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
-	call{binding: b, now: now, ms: ms, vs: vs}.runs(dueOrHead, answer)
+	c := call{binding: b, now: now, ms: ms, vs: vs}
+	c.runs(dueOrHead, answer)
 }
 
 // classifier says on which occasion a message is asked about, if it is.
@@ -104,7 +112,7 @@ func whenThere(now hook.Instant, m *hook.Message, _ *hook.Verdict) (occasion, bo
 
 // runs puts each run of messages that are asked about on the same occasion. Nearly
 // always there is one.
-func (c call) runs(classify classifier, put func(call)) {
+func (c *call) runs(classify classifier, put func(call)) {
 	for from := 0; from < len(c.ms); {
 		at, wanted := classify(c.now, &c.ms[from], &c.vs[from])
 		to := from + 1
@@ -132,36 +140,48 @@ func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 	}
 	c := call{binding: b, at: atChange, now: now, ms: ms, vs: vs}
 	if v := b.policy.active.Load(); v != nil {
-		v.ask(c)
+		v.ask(&c)
 	}
 }
 
-// idle asks whether the queue may stay. Without an answer it is as other plugins
-// say.
+// idle asks whether the queue may stay.
 func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
 	v := b.policy.active.Load()
 	if v == nil || !v.hooks.has(abi.OnIdle) {
 		return
 	}
+	c := call{binding: b, now: now}
 	in := v.borrow(now)
 	if in == nil {
 		v.stats.failures[unavailable].Add(1)
+		c.failedIdle(v, d)
 		return
 	}
-	c := call{binding: b, now: now}
-	in.begin(c)
+	in.begin(&c)
 	in.stack[0], in.stack[1] = uint64(millis(now)), uint64(idle.Milliseconds())
 	in.stack[2], in.stack[3], in.stack[4] = uint64(b.queue.Ready()), uint64(b.queue.Unacked()), uint64(b.queue.Consumers())
 	var r ration
-	f := in.run(abi.OnIdle, now, &r, 0)
+	f := in.run(abi.OnIdle, now, &r, 1)
 	in.end()
 	if f != nil {
 		v.giveUp(in, now, f)
+		c.failedIdle(v, d)
 		return
 	}
 	said := int64(in.stack[0])
 	v.giveBack(in)
 	c.decideIdle(v, said, d)
+}
+
+// failedIdle leaves it to other plugins whether the queue may stay, unless the
+// policy's settings have everything stay. If it stays, the policy is asked again.
+func (c *call) failedIdle(v *version, d *hook.Verdict) {
+	if v.options.OnError == Keep {
+		*d = hook.Verdict{}
+	}
+	if d.Action == hook.Keep && d.Deadline == 0 {
+		d.Deadline = max(c.now.AddMillis(retryMillis), hook.Instant(v.breaker.until.Load()))
+	}
 }
 
 // decideIdle carries over what a guest says of an idle queue.

@@ -45,15 +45,16 @@ const initFuel = 1_000_000_000
 // Inspect checks a module as far as that is possible without executing it, and
 // says what it would need.
 func Inspect(module []byte) (Manifest, error) {
-	_, m, err := inspect(module, defaultMemory)
+	_, m, err := inspect(module, defaultMemory, initFuel)
 	return m, err
 }
 
-// inspect also returns the module metered, for instances with so much memory.
-func inspect(module []byte, memory Size) ([]byte, Manifest, error) {
+// inspect also returns the module metered, for instances with so much memory and
+// fuel to begin with.
+func inspect(module []byte, memory Size, fuel int64) ([]byte, Manifest, error) {
 	sum := sha256.Sum256(module)
 	m := Manifest{Digest: hex.EncodeToString(sum[:]), Size: len(module), exports: map[string]bool{}}
-	metered, info, err := meter.Rewrite(module, meter.Options{Fuel: initFuel, ModuleBytes: abi.MaxModule, MemoryPages: uint32(memory / pageSize)})
+	metered, info, err := meter.Rewrite(module, meter.Options{Fuel: fuel, ModuleBytes: abi.MaxModule, MemoryPages: uint32(memory / pageSize)})
 	if err != nil {
 		return nil, m, err
 	}

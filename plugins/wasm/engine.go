@@ -14,6 +14,7 @@ import (
 // it in use. The host's lock guards it.
 type engine struct {
 	memory  Size
+	fuel    int64 // of an instance to begin with
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache // nil: none
 	modules map[string]*compiled    // by digest
@@ -47,7 +48,7 @@ func newEngine(c *Config, cacheDir string) (*engine, error) {
 	if !compiles() && !c.Interpreter {
 		return nil, errInterpreter
 	}
-	e := &engine{memory: c.Memory, modules: map[string]*compiled{}}
+	e := &engine{memory: c.Memory, fuel: initFuel, modules: map[string]*compiled{}}
 	config := wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2).WithMemoryLimitPages(uint32(c.Memory / pageSize))
 	if cacheDir != "" {
 		cache, err := wazero.NewCompilationCacheWithDir(cacheDir)
@@ -79,7 +80,7 @@ func (e *engine) provide(ctx context.Context, module string, functions []hostFun
 // compile checks a module and compiles it, unless it is there already. Its caller
 // releases it.
 func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
-	metered, m, err := inspect(module, e.memory)
+	metered, m, err := inspect(module, e.memory, e.fuel)
 	if err != nil {
 		return nil, err
 	}

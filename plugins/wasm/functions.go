@@ -13,7 +13,8 @@ import (
 )
 
 // hostFunction is a function that modules can import. Parameters are on the
-// stack, and the result takes their place.
+// stack, and the result takes their place. Of an i32 only the lower half counts:
+// there may be anything in the upper one.
 type hostFunction struct {
 	abi.Function
 	call func(in *instance, stack []uint64)
@@ -81,7 +82,7 @@ func (in *instance) bytes(what string, at, n uint64) []byte {
 
 // name returns a name that the guest gives. It is the guest's memory.
 func (in *instance) name(what string, at, n uint64) string {
-	b := in.bytes(what, at, min(n, abi.MaxName+1))
+	b := in.bytes(what, at, uint64(min(uint32(n), abi.MaxName+1)))
 	if len(b) > abi.MaxName {
 		panic(misuse(fmt.Sprintf("%s: a name of %d bytes; accepted are up to %d", what, uint32(n), abi.MaxName)))
 	}
@@ -90,7 +91,7 @@ func (in *instance) name(what string, at, n uint64) string {
 
 // text returns a copy of a text that the guest gives, as much as is taken of it.
 func (in *instance) text(what string, at, n uint64) string {
-	return printable(in.bytes(what, at, min(n, abi.MaxText)))
+	return printable(in.bytes(what, at, uint64(min(uint32(n), abi.MaxText))))
 }
 
 // charge takes fuel for work on so many bytes, and ends the guest if it has too
@@ -271,10 +272,13 @@ func (in *instance) hostCount(stack []uint64) {
 
 func (in *instance) hostTrace(stack []uint64) {
 	m := in.message("trace_attr", stack[0])
-	key, value := in.text("trace_attr", stack[1], min(stack[2], abi.MaxName)), in.text("trace_attr", stack[3], stack[4])
-	if t := in.version.policy.host.env.Trace; t != nil {
-		t(in.version.policy.name, m, key, value)
+	key, value := in.text("trace_attr", stack[1], uint64(min(uint32(stack[2]), abi.MaxName))), in.text("trace_attr", stack[3], stack[4])
+	p := in.version.policy
+	if p.host.env.Trace != nil {
+		p.host.env.Trace(p.name, m, key, value)
+		return
 	}
+	p.report.trace(in.now, m, key, value)
 }
 
 // settingsOf flattens a configuration for config_i64 and config_str: texts as they

@@ -19,7 +19,7 @@ type Host struct {
 	env       Env // does not change after Open
 	slots     int // instances of a version
 	allowance allowance
-	changed   func(strategy string, recompute bool)
+	onChange  atomic.Pointer[func(strategy string, recompute bool)]
 	table     atomic.Pointer[table]
 
 	mu     sync.Mutex // guards what follows and changes of table; held while modules are compiled
@@ -45,7 +45,8 @@ type Env struct {
 	// Queues says how many queues have chosen a strategy.
 	Queues func(strategy string) int
 	// Trace is told of attributes that a policy adds to the trace of a message. It
-	// is called on the queue's turn and must not keep the message.
+	// is called on the queue's turn and must not keep the message. Without it they
+	// are logged, at level debug.
 	Trace func(policy string, m *hook.Message, key, value string)
 }
 
@@ -56,7 +57,7 @@ type table struct {
 }
 
 func newHost(c Config) *Host {
-	h := &Host{config: c, slots: runtime.GOMAXPROCS(0), changed: func(string, bool) {}}
+	h := &Host{config: c, slots: runtime.GOMAXPROCS(0)}
 	h.allowance.left.Store(int64(c.TotalMemory))
 	h.table.Store(&table{policies: map[string]*policy{}, shadows: map[string]*policy{}})
 	return h
@@ -85,7 +86,14 @@ func (h *Host) Strategies() []string {
 func (*Host) DefaultStrategy() string { return "" }
 
 // OnChange implements [hook.Dynamic].
-func (h *Host) OnChange(changed func(strategy string, recompute bool)) { h.changed = changed }
+func (h *Host) OnChange(changed func(strategy string, recompute bool)) { h.onChange.Store(&changed) }
+
+// changed has the queues that chose a strategy attached anew.
+func (h *Host) changed(strategy string, recompute bool) {
+	if f := h.onChange.Load(); f != nil {
+		(*f)(strategy, recompute)
+	}
+}
 
 // Attach implements [hook.Plugin].
 func (h *Host) Attach(q hook.Queue) hook.Hooks {
@@ -137,5 +145,6 @@ var (
 	ErrUnknown    = errors.New("there is no such policy")
 	ErrConfigured = errors.New("the policy comes from the configuration: change the file that its path names and reload it, or remove it there")
 	ErrInUse      = errors.New("queues have chosen the policy")
+	ErrNotKept    = errors.New("the module works, but cannot be kept for the next start")
 	ErrNotOpen    = errors.New("the host of policies is not open")
 )

@@ -97,7 +97,7 @@ func (in *instance) instantiate() error {
 	}
 	ctx := experimental.WithMemoryAllocator(in.ctx, in.space)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
-	m, err := v.policy.host.engine.instantiate(ctx, v.module.code, config)
+	m, err := v.engine.instantiate(ctx, v.module.code, config)
 	if err != nil {
 		return fmt.Errorf("the module cannot be instantiated: %w", in.failure("start", err))
 	}
@@ -124,7 +124,7 @@ func (in *instance) getReady() error {
 			return err
 		}
 	}
-	in.initialized = initFuel - int64(in.fuel.Get())
+	in.initialized = in.version.engine.fuel - int64(in.fuel.Get())
 	for h := range abi.Hooks {
 		if in.version.hooks.has(h) {
 			in.calls[h] = in.module.ExportedFunction(h.String())
@@ -266,7 +266,9 @@ func (in *instance) run(h abi.Hook, now hook.Instant, r *ration, n int) *failure
 func (in *instance) failure(what string, err error) *failure {
 	f := &failure{kind: trapped, what: what, reason: reasonOf(err), output: in.output()}
 	switch {
-	case in.fuel != nil && int64(in.fuel.Get()) < 0:
+	case in.fuel == nil: // there is no instance yet, and so no telling
+		f.reason += ", or it used up its fuel"
+	case int64(in.fuel.Get()) < 0:
 		f.kind, f.reason = exhausted, "it used up its fuel"
 	case in.space.refused, strings.HasPrefix(f.reason, "out of bounds memory access"):
 		f.kind = overgrown

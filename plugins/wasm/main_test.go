@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/curfewmq/curfew/plugins/wasm/wasmtest"
+	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
 	"github.com/curfewmq/curfew/sdk/hooktest"
@@ -97,16 +97,16 @@ func head1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
 
 // ttl is a module that keeps messages for a while, in milliseconds.
 func ttl(millis int64) []byte {
-	b := wasmtest.New()
+	b := wt.New()
 	b.Batch(8)
-	b.Each(abi.OnEnqueue, wasmtest.Keep(wasmtest.LocalGet(wasmtest.Record), wasmtest.I64Load(abi.RecordEnqueued), wasmtest.I64(millis), wasmtest.I64Add))
+	b.Each(abi.OnEnqueue, wt.Keep(wt.LocalGet(wt.Record), wt.I64Load(abi.RecordEnqueued), wt.I64(millis), wt.I64Add))
 	return b.Bytes()
 }
 
 // singleTTL is ttl with the hook that is called for each message by itself.
 func singleTTL(millis int64) []byte {
-	b := wasmtest.New()
+	b := wt.New()
 	b.Single()
-	b.Has(abi.Deadline.String(), wasmtest.LocalGet(0), wasmtest.I64(millis), wasmtest.I64Add)
+	b.Has(abi.Deadline.String(), wt.LocalGet(0), wt.I64(millis), wt.I64Add)
 	return b.Bytes()
 }

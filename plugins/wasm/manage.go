@@ -108,7 +108,7 @@ func (h *Host) prepare(p *policy, s source) (*version, error) {
 		return nil, h.notOpen()
 	}
 	module := s.module
-	if module == nil {
+	if p.origin == Configured {
 		var err error
 		if module, err = readModule(p.path); err != nil {
 			return nil, fmt.Errorf("path: %w", err)
@@ -178,14 +178,14 @@ func checkSize(module []byte) error {
 }
 
 // Load makes a module a policy, or the next version of the one that has the name.
-// Messages that are there keep their deadlines; see Reload. It returns when the
-// queues that chose the policy have it.
+// Messages that are there keep their deadlines unless o.Recompute is set. It returns
+// when the queues that chose the policy have it.
 func (h *Host) Load(name string, module []byte, o Options) (Info, error) {
 	p, err := h.load(name, source{slices.Clone(module), o})
 	if err != nil {
 		return Info{}, fmt.Errorf("policy %q: %w", name, err)
 	}
-	h.changed(prefix+name, false)
+	h.changed(prefix+name, o.Recompute)
 	return p.info(), nil
 }
 
@@ -231,7 +231,7 @@ func (h *Host) keep(p *policy, s source) error {
 		return nil
 	}
 	if err := h.env.Store.Save(Kept{Name: p.name, Module: s.module, Options: s.options}); err != nil {
-		return fmt.Errorf("the module works, but cannot be kept for the next start: %w", err)
+		return fmt.Errorf("%w: %w", ErrNotKept, err)
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ type Options struct {
 	// Digest is what the module's SHA-256 must be, in hexadecimal, with "sha256:"
 	// before it or without; "" = it is not compared.
 	Digest string `json:"-"`
+	// Recompute has a policy asked about messages that are there when it is loaded.
+	Recompute bool `json:"-"`
 }
 
 // check refuses settings that make no sense. Its error begins with the key.

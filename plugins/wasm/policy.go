@@ -42,7 +42,7 @@ type policy struct {
 
 // source is a module as it came, with its settings.
 type source struct {
-	module  []byte // nil: it is in a file
+	module  []byte // of a configured one, it is in a file
 	options Options
 }
 

@@ -112,15 +112,30 @@ func (r *report) enabled(l slog.Level) bool {
 
 // guest logs what a guest says.
 func (r *report) guest(now hook.Instant, l slog.Level, text string) {
-	if !r.enabled(l) {
-		return
-	}
-	r.mu.Lock()
-	missed, ok := r.guests.lets(now)
-	r.mu.Unlock()
-	if ok {
+	if missed, ok := r.admits(now, l); ok {
 		r.log.Log(context.Background(), l, "a policy says", "policy", r.policy, "text", text, "unlogged_before", missed)
 	}
+}
+
+// trace logs an attribute that a guest adds to the trace of a message.
+func (r *report) trace(now hook.Instant, m *hook.Message, key, value string) {
+	missed, ok := r.admits(now, slog.LevelDebug)
+	if !ok {
+		return
+	}
+	r.log.Debug("a policy traces a message", "policy", r.policy, "key", key, "value", value,
+		"message_id", printable(m.Part(hook.PartMessageID)), "routing_key", printable(m.RoutingKey()), "unlogged_before", missed)
+}
+
+// admits reports whether one of a guest's lines may pass, and how many did not
+// since the last one.
+func (r *report) admits(now hook.Instant, l slog.Level) (missed int, ok bool) {
+	if !r.enabled(l) {
+		return 0, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.guests.lets(now)
 }
 
 // failed logs a failure.

@@ -11,7 +11,8 @@ func (b *binding) watchEnqueue(now hook.Instant, ms []hook.Message, vs []hook.Ve
 }
 
 func (b *binding) watchHead(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
-	call{binding: b, now: now, ms: ms, vs: vs}.runs(whenThere, b.shadow.compare)
+	c := call{binding: b, now: now, ms: ms, vs: vs}
+	c.runs(whenThere, b.shadow.compare)
 }
 
 // compare has a shadow answer as well, and counts where it says something else
@@ -36,7 +37,7 @@ func (v *version) compareSome(c call) {
 			c.vs[i].Deadline, c.vs[i].State = c.ms[i].Deadline, c.ms[i].State
 		}
 	}
-	v.ask(c)
+	v.ask(&c)
 	differing := 0
 	for i := range inForce {
 		if !alike(&inForce[i], &c.vs[i]) {

@@ -83,7 +83,7 @@ func (m mistakes) String() string {
 }
 
 // misjudged takes note of verdicts that make no sense.
-func (v *version) misjudged(c call, bad mistakes) {
+func (v *version) misjudged(c *call, bad mistakes) {
 	v.stats.failures[misjudged].Add(uint64(bad.count))
 	f := &failure{kind: misjudged, what: hooksOf[c.at].String(), reason: fmt.Sprintf("verdict %d of %d: %s", bad.index, len(c.ms), bad.String())}
 	v.stats.last.Store(f)
@@ -212,7 +212,7 @@ func (c *call) builtin(m *hook.Message) hook.Instant {
 }
 
 // failed has all messages get what the policy's settings say for when it fails.
-func (c call) failed(v *version) {
+func (c *call) failed(v *version) {
 	for i := range c.ms {
 		c.failedOne(v, i)
 	}

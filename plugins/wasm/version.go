@@ -20,6 +20,7 @@ func (s hookSet) has(h abi.Hook) bool { return s&(1<<h) != 0 }
 // What follows from module and options does not change after prepare.
 type version struct {
 	policy  *policy
+	engine  *engine
 	module  *compiled
 	options Options
 	source  source // of a loaded policy: what it was made of
@@ -73,9 +74,9 @@ func (v *version) account(t *tally) {
 }
 
 // newVersion makes a version with one instance, which shows that it works. The
-// caller releases the module if it does not.
+// caller holds the host's lock, and releases the module if it does not.
 func newVersion(p *policy, c *compiled, o Options) (*version, error) {
-	v := &version{policy: p, module: c, options: o, settings: map[string]string{}}
+	v := &version{policy: p, engine: p.host.engine, module: c, options: o, settings: map[string]string{}}
 	if err := v.readConfig(); err != nil {
 		return nil, err
 	}

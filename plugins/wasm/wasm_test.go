@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/curfewmq/curfew/plugins/wasm/wasmtest"
+	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
 	"github.com/curfewmq/curfew/sdk/hooktest"
@@ -47,6 +47,7 @@ func modules(t *testing.T, ms map[string][]byte) hooktest.Section {
 // opened makes hosts that are open: what the broker does between making plugins
 // and using them.
 func opened(t *testing.T) hook.Factory {
+	t.Helper()
 	return hook.Factory{Name: Factory.Name, New: func(decode func(any) error) (hook.Plugin, any, error) {
 		p, config, err := Factory.New(decode)
 		if err != nil {
@@ -60,28 +61,28 @@ func opened(t *testing.T) hook.Factory {
 
 // busy is a module with every hook, which uses all it is told.
 func busy() []byte {
-	b := wasmtest.New()
+	b := wt.New()
 	header, prop := b.Host("header_i64"), b.Host("prop_str")
 	name := b.Text(16, "x-delay")
 	b.Batch(32)
 	b.Each(abi.OnEnqueue,
-		wasmtest.Keep(wasmtest.LocalGet(wasmtest.Now), wasmtest.LocalGet(wasmtest.Record), wasmtest.I32Load8U(abi.RecordPriority), wasmtest.I64Extend, wasmtest.I64Add,
-			wasmtest.LocalGet(wasmtest.Index), name, wasmtest.I64(5), wasmtest.Call(header), wasmtest.I64(1000), wasmtest.I64LtS, wasmtest.I64Extend, wasmtest.I64Add,
-			wasmtest.LocalGet(wasmtest.Index), wasmtest.I32(abi.PropRoutingKey), wasmtest.I32(0), wasmtest.I32(0), wasmtest.Call(prop), wasmtest.I64Extend, wasmtest.I64Add),
-		wasmtest.LocalGet(wasmtest.Verdict), wasmtest.I32(abi.AskAtHead|abi.SetState), wasmtest.I32Store(abi.VerdictFlags),
-		wasmtest.LocalGet(wasmtest.Verdict), wasmtest.LocalGet(wasmtest.Record), wasmtest.I64Load(abi.RecordState), wasmtest.I64Store(abi.VerdictState))
-	byPriority := wasmtest.Block( // priorities up to 4 are actions, the others no opinion
-		wasmtest.LocalGet(wasmtest.Record), wasmtest.I32Load8U(abi.RecordPriority), wasmtest.I32(5), wasmtest.I32GeU, wasmtest.BrIf(0),
-		wasmtest.LocalGet(wasmtest.Verdict), wasmtest.LocalGet(wasmtest.Record), wasmtest.I32Load8U(abi.RecordPriority), wasmtest.I32Store(abi.VerdictAction))
+		wt.Keep(wt.LocalGet(wt.Now), wt.LocalGet(wt.Record), wt.I32Load8U(abi.RecordPriority), wt.I64Extend, wt.I64Add,
+			wt.LocalGet(wt.Index), name, wt.I64(5), wt.Call(header), wt.I64(1000), wt.I64LtS, wt.I64Extend, wt.I64Add,
+			wt.LocalGet(wt.Index), wt.I32(abi.PropRoutingKey), wt.I32(0), wt.I32(0), wt.Call(prop), wt.I64Extend, wt.I64Add),
+		wt.LocalGet(wt.Verdict), wt.I32(abi.AskAtHead|abi.SetState), wt.I32Store(abi.VerdictFlags),
+		wt.LocalGet(wt.Verdict), wt.LocalGet(wt.Record), wt.I64Load(abi.RecordState), wt.I64Store(abi.VerdictState))
+	byPriority := wt.Block( // priorities up to 4 are actions, the others no opinion
+		wt.LocalGet(wt.Record), wt.I32Load8U(abi.RecordPriority), wt.I32(5), wt.I32GeU, wt.BrIf(0),
+		wt.LocalGet(wt.Verdict), wt.LocalGet(wt.Record), wt.I32Load8U(abi.RecordPriority), wt.I32Store(abi.VerdictAction))
 	for _, h := range []abi.Hook{abi.OnDeadline, abi.OnHead, abi.OnRequeue} {
 		b.Each(h, byPriority)
 	}
-	b.Has(abi.OnIdle.String(), wasmtest.LocalGet(0), wasmtest.LocalGet(1), wasmtest.I64Add, wasmtest.LocalGet(2), wasmtest.I64Extend, wasmtest.I64Add)
+	b.Has(abi.OnIdle.String(), wt.LocalGet(0), wt.LocalGet(1), wt.I64Add, wt.LocalGet(2), wt.I64Extend, wt.I64Add)
 	return b.Bytes()
 }
 
 func TestConformance(t *testing.T) {
-	plain := wasmtest.New()
+	plain := wt.New()
 	plain.Batch(3)
 	plain.Each(abi.OnEnqueue)
 	s := modules(t, map[string][]byte{"ttl": ttl(1000), "single": singleTTL(1000), "busy": busy(), "silent": plain.Bytes()})

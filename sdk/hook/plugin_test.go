@@ -120,8 +120,17 @@ func TestWhole(t *testing.T) {
 		n    int64
 		ok   bool
 	}{
-		{"0", 0, true}, {"-7", -7, true}, {"9223372036854775807", math.MaxInt64, true}, {"-9223372036854775808", math.MinInt64, true},
-		{text: ""}, {text: "+1"}, {text: "9223372036854775808"}, {text: "1.0"}, {text: " 1"}, {text: "0x1"}, {text: "000000000000000000001"},
+		{"0", 0, true},
+		{"-7", -7, true},
+		{"9223372036854775807", math.MaxInt64, true},
+		{"-9223372036854775808", math.MinInt64, true},
+		{text: ""},
+		{text: "+1"},
+		{text: "9223372036854775808"},
+		{text: "1.0"},
+		{text: " 1"},
+		{text: "0x1"},
+		{text: "000000000000000000001"},
 	} {
 		if n, ok := WholeText([]byte(tc.text)); n != tc.n || ok != tc.ok {
 			t.Errorf("%q: got %d, %t, want %d, %t", tc.text, n, ok, tc.n, tc.ok)

@@ -1,22 +1,12 @@
 package broker
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rabbitmq/amqp091-go"
 
@@ -72,7 +62,7 @@ func TestReload(t *testing.T) {
 // A client that knows the certificate connects with TLS; one that does not is none of the broker's business.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	cert, key, pool := certificate(t)
+	cert, key, pool := process.Certificate(t)
 	b := process.Start(t, fmt.Sprintf("listen: {amqps: \"127.0.0.1:0\"}\ntls: {cert: %q, key: %q}\n", cert, key))
 	url := "amqps://guest:guest@" + b.AMQPS + "/"
 	conn, err := amqp091.DialTLS(url, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})
@@ -93,39 +83,6 @@ func TestTLS(t *testing.T) {
 	if _, err := amqp091.Dial("amqp://guest:guest@" + b.AMQPS + "/"); err == nil {
 		t.Error("a client without TLS was let in")
 	}
-}
-
-// certificate makes one for 127.0.0.1 and returns the files.
-func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
-	for file, content := range map[string][]byte{cert: certPEM, key: keyPEM} {
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	return cert, key, pool
 }
 
 // What the broker says it can do is what client libraries look for.

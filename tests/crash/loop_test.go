@@ -13,8 +13,9 @@ import (
 	"github.com/curfewmq/curfew/tests/process"
 )
 
-// The environment sets how often the broker is started, and the seed of a run that is to be repeated. What the clients do and
-// when the broker ends follows from the seed; how far they get until then does not.
+// The environment sets how often the broker is started, in both tests together, and the seed of a run that is to be repeated. What
+// the clients do and when the broker ends follows from the seed; how far they get until then does not. Who says how often has more
+// time than a test that is run with all others: then the clients are at work for longer, too.
 const (
 	cyclesVariable = "CRASH_CYCLES"
 	seedVariable   = "CRASH_SEED"
@@ -40,6 +41,7 @@ type loop struct {
 	seed   uint64
 	random *rand.Rand
 	cycles int
+	busy   time.Duration    // how long the clients are at work at most, before the broker ends
 	broker *process.Process // running, or the last one
 }
 
@@ -47,14 +49,16 @@ func newLoop(t *testing.T, shards int) *loop {
 	t.Helper()
 	t.Parallel()
 	l := &loop{
-		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: 25,
+		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: 25, busy: 150 * time.Millisecond,
 		clerks: []*clerk{{queue: "clerk.1"}, {queue: "clerk.2"}},
 		seed:   variable(t, seedVariable, rand.Uint64()),
 	}
 	if testing.Short() {
 		l.cycles = 3
 	}
-	l.cycles = int(variable(t, cyclesVariable, uint64(2*l.cycles)) / 2) // there are two tests
+	if n := variable(t, cyclesVariable, 0); n > 0 {
+		l.cycles, l.busy = int(n+1)/2, 700*time.Millisecond
+	}
 	l.random = rand.New(rand.NewPCG(l.seed, uint64(shards)))
 	t.Logf("%s=%d", seedVariable, l.seed)
 	l.makeDir()
@@ -157,7 +161,7 @@ func (l *loop) cycle() {
 		l.census(30, l.random.IntN(2) == 0)
 	}
 	work := l.startClients()
-	time.Sleep(time.Duration(20+l.random.IntN(700)) * time.Millisecond)
+	time.Sleep(20*time.Millisecond + time.Duration(l.random.Int64N(int64(l.busy))))
 	l.finish()
 	work.Wait()
 	for l.random.IntN(5) == 0 {
@@ -179,7 +183,7 @@ func (l *loop) finish() {
 		l.broker.Kill()
 	case n < 8:
 		l.broker.Kill()
-		time.Sleep(time.Duration(l.random.IntN(500)) * time.Millisecond) // time goes on while the broker is down
+		time.Sleep(time.Duration(l.random.IntN(300)) * time.Millisecond) // time goes on while the broker is down
 	default:
 		l.broker.Kill()
 	}

@@ -15,10 +15,10 @@ import (
 func TestStop(t *testing.T) {
 	l := newLoop(t, 1)
 	l.begin()
-	for range min(l.cycles, 5) {
-		l.publishMany(300)
-		l.census(30, false)
+	for range min(l.cycles, 4) {
 		l.publishMany(100)
+		l.census(30, false)
+		l.publishMany(50)
 		holder := l.client(6)
 		l.hold(holder)
 		l.ledger.end()

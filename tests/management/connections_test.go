@@ -2,6 +2,7 @@ package management
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,9 +68,10 @@ func TestCloseConnection(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				defer conn.Close()
 				closed := conn.NotifyClose(make(chan *amqp091.Error, 1))
 				tt.close(t, b.name(t, user))
-				wantClosed(t, <-closed, amqp091.ConnectionForced, tt.reason)
+				wantClosed(t, farewell(t, closed), amqp091.ConnectionForced, tt.reason)
 			})
 		}
 	})
@@ -88,7 +90,7 @@ func TestDeletionClosesConnections(t *testing.T) {
 		closed := conn.NotifyClose(make(chan *amqp091.Error, 1))
 		b.name(t, "doomed-user")
 		b.ctl(t, "delete_user", "doomed-user")
-		wantClosed(t, <-closed, amqp091.ConnectionForced, "CONNECTION_FORCED - user 'doomed-user' is deleted")
+		wantClosed(t, farewell(t, closed), amqp091.ConnectionForced, "CONNECTION_FORCED - user 'doomed-user' is deleted")
 		conn, err = b.connect("guest", "guest", "doomed")
 		if err != nil {
 			t.Fatal(err)
@@ -97,17 +99,20 @@ func TestDeletionClosesConnections(t *testing.T) {
 		eventually(t, "the connection is listed", func() bool {
 			var all []struct{ VHost string }
 			b.get(t, "/connections", &all)
-			return len(all) > 0 && all[0].VHost != ""
+			return slices.ContainsFunc(all, func(c struct{ VHost string }) bool { return c.VHost == "doomed" })
 		})
 		b.ctl(t, "delete_vhost", "doomed")
-		wantClosed(t, <-closed, amqp091.ConnectionForced, "CONNECTION_FORCED - vhost 'doomed' is deleted")
+		err = farewell(t, closed)
+		if b.late && err != nil && strings.Contains(err.Error(), "vhost 'doomed' is down") {
+			return // which is what RabbitMQ may know of it by then
+		}
+		wantClosed(t, err, amqp091.ConnectionForced, "CONNECTION_FORCED - vhost 'doomed' is deleted")
 	})
 }
 
 // The columns that stand for processes hold names that other commands take.
 func TestListConnections(t *testing.T) {
 	each(t, func(t *testing.T, b broker) {
-		b.tool = ourTool(t, b.api)
 		b.newVHost(t, "listing")
 		b.newUser(t, "listed")
 		b.ctl(t, "set_permissions", "-p", "listing", "listed", ".*", ".*", ".*")

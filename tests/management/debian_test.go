@@ -1,16 +1,19 @@
 package management
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/curfewmq/curfew/tests/process"
 )
@@ -35,7 +38,7 @@ func stopRabbit() {
 	}
 }
 
-// rabbitmq returns Debian's broker, or skips the test.
+// rabbitmq returns Debian's broker, or skips the test. Our rabbitmqctl manages it: RabbitMQ's takes a second for each call.
 func rabbitmq(t *testing.T) broker {
 	t.Helper()
 	if testing.Short() {
@@ -45,7 +48,7 @@ func rabbitmq(t *testing.T) broker {
 	if rabbit.why != "" {
 		t.Skip(rabbit.why)
 	}
-	return broker{amqp: rabbit.amqp, api: rabbit.api, late: true, tool: rabbitTool}
+	return broker{amqp: rabbit.amqp, api: rabbit.api, late: true, tool: ourTool(t, rabbit.api)}
 }
 
 func startRabbit() {
@@ -60,6 +63,16 @@ func startRabbit() {
 	}
 }
 
+// rabbitConf makes the management API tell what happened within a second, instead of five, which is the default.
+const rabbitConf = `listeners.tcp.1 = %s
+management.tcp.ip = 127.0.0.1
+management.tcp.port = %s
+collect_statistics_interval = 300
+management.sample_retention_policies.global.minute = 1
+management.sample_retention_policies.basic.minute = 1
+management.sample_retention_policies.detailed.10 = 1
+`
+
 func launchRabbit() error {
 	var err error
 	if rabbit.dir, err = os.MkdirTemp("", "rabbitmq-test-"); err != nil {
@@ -73,7 +86,7 @@ func launchRabbit() error {
 	rabbit.amqp, rabbit.api = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
 	rabbit.env = rabbitEnvironment(ports)
 	settings := map[string]string{
-		"rabbitmq.conf":   "listeners.tcp.1 = " + rabbit.amqp + "\nmanagement.tcp.ip = 127.0.0.1\nmanagement.tcp.port = " + ports[1] + "\ncollect_statistics_interval = 500\n",
+		"rabbitmq.conf":   fmt.Sprintf(rabbitConf, rabbit.amqp, ports[1]),
 		"enabled_plugins": "[rabbitmq_management].\n",
 	}
 	for name, text := range settings {
@@ -108,20 +121,31 @@ func bootRabbit(namePort string) error {
 	if err := background(filepath.Join(rabbit.bin, "rabbitmq-server")); err != nil {
 		return err
 	}
-	rabbit.stopped = append(rabbit.stopped, func() { _, _ = rabbitCommand("shutdown").CombinedOutput() })
-	if err := awaitAPI(rabbit.api); err != nil {
-		return err
-	}
-	if out, err := rabbitCommand("enable_feature_flag", "all").CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+	if !process.Poll(listening) {
+		return errors.New("it does not listen")
 	}
 	return nil
 }
 
-// background starts a program that lasts until the tests are through.
+// listening asks the API whether AMQP is served, which comes last.
+func listening() bool {
+	_, port, _ := strings.Cut(rabbit.amqp, ":")
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+rabbit.api+"/api/health/checks/port-listener/"+port, http.NoBody)
+	if err != nil {
+		return false
+	}
+	request.SetBasicAuth("guest", "guest")
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Do(request)
+	return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
+}
+
+// background starts a program that lasts until the tests are through. It is then killed, with the programs that it has started:
+// nothing of what it knows is needed any more.
 func background(program string, args ...string) error {
 	cmd := exec.Command(program, args...)
 	cmd.Env, cmd.Dir = rabbit.env, rabbit.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := os.Create(filepath.Join(rabbit.dir, filepath.Base(program)+".out"))
 	if err != nil {
 		return err
@@ -132,24 +156,11 @@ func background(program string, args ...string) error {
 		return err
 	}
 	rabbit.stopped = append(rabbit.stopped, func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
 		_ = cmd.Wait()
 		_ = out.Close()
 	})
 	return nil
-}
-
-func awaitAPI(address string) error {
-	for deadline := time.Now().Add(2 * process.Patience); ; {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			return conn.Close()
-		}
-		if time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }
 
 func rabbitCommand(args ...string) *exec.Cmd {

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rabbitmq/amqp091-go"
 
@@ -17,11 +16,8 @@ import (
 // eventually waits for something that the broker will do.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for patience := time.Now().Add(process.Patience); !done(); {
-		if time.Now().After(patience) {
-			t.Fatalf("in vain: %s", what)
-		}
-		time.Sleep(20 * time.Millisecond)
+	if !process.Poll(done) {
+		t.Fatalf("in vain: %s", what)
 	}
 }
 
@@ -136,15 +132,11 @@ func (b broker) wantListed(t *testing.T, vhost, columns string, lines ...string)
 	t.Helper()
 	want := strings.Join(unordered(lines), "\n")
 	var got string
-	for patience := time.Now().Add(process.Patience); ; {
+	if !process.Poll(func() bool {
 		out := b.ctl(t, "list_queues", "-p", vhost, "-s", columns)
 		got = strings.Join(unordered(strings.Split(strings.TrimSuffix(out, "\n"), "\n")), "\n")
-		if got == want || !b.late || time.Now().After(patience) {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	if got != want {
+		return got == want || !b.late
+	}) || got != want {
 		t.Errorf("list_queues %s prints\n%s\nwant\n%s", columns, got, want)
 	}
 }

@@ -36,10 +36,19 @@ type broker struct {
 	tool func(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string)
 }
 
-// curfew starts our broker, with the configuration yaml.
-func curfew(t *testing.T, yaml string) broker {
+// patient is the configuration of a broker whose clients may have to wait for a processor. Its passwords are hashed as RabbitMQ
+// hashes them, which takes no time.
+const patient = "limits: {heartbeat: 0s, handshake-timeout: 10m}\nauth: {password-hashing: sha512}\n"
+
+// curfew starts our broker.
+func curfew(t *testing.T) broker {
 	t.Helper()
-	p := process.Start(t, yaml)
+	return of(t, process.Start(t, patient))
+}
+
+// of is the broker that runs as p.
+func of(t *testing.T, p *process.Process) broker {
+	t.Helper()
 	return broker{amqp: p.AMQP, api: p.Management, tool: ourTool(t, p.Management)}
 }
 
@@ -109,9 +118,10 @@ func (b broker) admin(t *testing.T, stdin string, args ...string) (status int, s
 // each runs a test with our broker and with RabbitMQ.
 func each(t *testing.T, test func(t *testing.T, b broker)) {
 	t.Helper()
+	t.Parallel()
 	t.Run("curfew", func(t *testing.T) {
 		t.Parallel()
-		test(t, curfew(t, ""))
+		test(t, curfew(t))
 	})
 	t.Run("rabbitmq", func(t *testing.T) {
 		t.Parallel()
@@ -136,7 +146,9 @@ func (b broker) dial(t *testing.T, user, password, vhost string) *amqp091.Channe
 
 func (b broker) connect(user, password, vhost string) (*amqp091.Connection, error) {
 	return amqp091.DialConfig("amqp://"+b.amqp, amqp091.Config{
-		SASL:  []amqp091.Authentication{&amqp091.PlainAuth{Username: user, Password: password}},
-		Vhost: vhost,
+		SASL:      []amqp091.Authentication{&amqp091.PlainAuth{Username: user, Password: password}},
+		Vhost:     vhost,
+		Heartbeat: process.Patience,
+		Dial:      amqp091.DefaultDial(process.Patience),
 	})
 }

@@ -23,8 +23,10 @@ type Record map[string]any
 
 // Process is a running broker. It is stopped, and its log looked through, when the test ends.
 type Process struct {
-	AMQP, AMQPS, Management string // addresses; "" where it does not listen
-	Dir                     string // its working directory
+	AMQP, AMQPS   string // addresses; "" where it does not listen
+	Management    string
+	ManagementTLS string
+	Dir           string // its working directory
 
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -44,7 +46,8 @@ func Start(t *testing.T, yaml string, args ...string) *Process {
 	t.Helper()
 	p := Launch(t, yaml, args...)
 	p.Await("ready")
-	p.AMQP, p.AMQPS, p.Management = p.address("listen.amqp"), p.address("listen.amqps"), p.address("listen.management")
+	p.AMQP, p.AMQPS = p.address("listen.amqp"), p.address("listen.amqps")
+	p.Management, p.ManagementTLS = p.address("listen.management"), p.address("listen.management-tls")
 	return p
 }
 

@@ -37,6 +37,7 @@ var layers = []struct {
 	{"policies", []string{"policies"}, "policies is a leaf: core asks it, it asks nobody"},
 	{"core", []string{"core", "sdk", "policies"}, "core knows plugins through sdk/hook; cmd/curfew hands them in"},
 	{"cmd", []string{"cmd", "core", "sdk", "policies", "plugins"}, "the binary does not depend on the tests"},
+	{"wasm-examples", []string{"wasm-examples", "sdk", "plugins"}, "an example sees what its reader has: the SDKs, and the host in its test"},
 	{"tests", []string{"tests", "cmd", "core", "sdk", "policies", "plugins"}, ""},
 }
 
@@ -141,6 +142,8 @@ func TestImportRules(t *testing.T) {
 		{dir: "core/wire", pkg: "github.com/rabbitmq/amqp091-go", test: true},
 		{dir: "tests/flows", pkg: "github.com/rabbitmq/amqp091-go"},
 		{dir: "tests/flows", pkg: module + "/plugins/ttl"},
+		{dir: "wasm-examples/size-ttl", pkg: module + "/plugins/wasm", test: true},
+		{dir: "wasm-examples/business-hours", pkg: module + "/core/queue", want: "an example sees what its reader has"},
 		{dir: "core/wire", pkg: "example.com/framework", want: "not a dependency"},
 		{dir: "internal/x", pkg: module + "/core/wire", want: "in no layer"},
 	} {

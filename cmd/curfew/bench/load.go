@@ -16,6 +16,7 @@ func loadFlags(f flags) {
 	f.counted(0, 0, "stop after so many `messages` of all publishers together; 0 = no limit. Without --duration the count alone decides")
 	f.period(&o.duration, "duration", 10*time.Second, 0, 240*time.Hour, "publish for so long; 0s = no limit")
 	f.confirming(0, 0)
+	f.StringVar(&o.fdatasync, "fdatasync", "", "also measure, between messages, what a write and an fdatasync take in `folder`; needs --confirm 1")
 	f.acking()
 	f.expiring()
 }
@@ -30,6 +31,11 @@ func runLoad(ctx context.Context, s *session) (*report, error) {
 	err = l.run(queues)
 	if e := f.stop(); err == nil {
 		err = e
+	}
+	for _, d := range l.disks {
+		if e := d.close(); err == nil {
+			err = e
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -53,6 +59,7 @@ func (s *session) several() ([]string, error) {
 type load struct {
 	s        *session
 	f        *fleet
+	disks    []*disk // of the publishers, with --fdatasync
 	from, to usage
 	began    int64 // instant at which publishing began
 }
@@ -89,6 +96,12 @@ func (l *load) publisher(i int64, queues []string) error {
 	p, err := l.f.publisher(l.s.content(keys, 0), o.confirm)
 	if err != nil {
 		return err
+	}
+	if o.fdatasync != "" {
+		if p.disk, err = openDisk(o.fdatasync, l.s.clock); err != nil {
+			return err
+		}
+		l.disks = append(l.disks, p.disk)
 	}
 	p.rate = float64(o.rate) / float64(o.publishers)
 	if o.messages > 0 {
@@ -144,6 +157,7 @@ func (l *load) report() *report {
 	}
 	r.quantiles("latency", "end-to-end latency", &l.f.latency)
 	l.f.confirmed(r)
+	l.compared(r)
 	l.f.delayed(r)
 	n := sent
 	if n == 0 {

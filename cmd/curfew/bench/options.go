@@ -31,6 +31,7 @@ type options struct {
 	messages              int64 // of all publishers together; 0 = no limit
 	duration              time.Duration
 	confirm               int64 // outstanding confirms per publisher; 0 = none asked for
+	fdatasync             string
 	prefetch, ackEvery    int64
 	ttl                   int64 // queue TTL in milliseconds; -1 = none
 	expiration            span
@@ -132,6 +133,9 @@ func (o *options) check(given map[string]bool) error {
 	}
 	if o.prefetch > 0 && o.ackEvery > o.prefetch {
 		return fmt.Errorf("--ack-every %d: must be from 1 to --prefetch, %d, or the broker stops sending before an acknowledgement is due", o.ackEvery, o.prefetch)
+	}
+	if o.fdatasync != "" && (o.confirm != 1 || o.rate != 0) {
+		return errors.New("--fdatasync: needs --confirm 1, without --rate: the disk is measured between one message and the next")
 	}
 	if given["publishers"] && given["consumers"] && o.publishers+o.consumers == 0 {
 		return errors.New("--publishers 0 --consumers 0: one of them must be from 1 to 10000")

@@ -34,6 +34,8 @@ func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
 		{"--queue-args a=1 --queue-args a=2", []string{"-queue-args", "a is given twice"}},
 		{"--ack-every 300 --prefetch 200", []string{"--ack-every 300", "from 1 to --prefetch, 200"}},
 		{"--ttl 5 --queue-args x-message-ttl=6", []string{"--queue-args x-message-ttl", "sets it itself"}},
+		{"--fdatasync /tmp", []string{"--fdatasync", "--confirm 1"}},
+		{"--fdatasync /tmp --confirm 1 --rate 5", []string{"--fdatasync", "--rate"}},
 		{"--size 16 now", []string{`unexpected argument "now"`}},
 		{"--publishers 0 --consumers 0", []string{"--publishers 0 --consumers 0", "from 1"}},
 		{"--frobnicate", []string{"-frobnicate"}},

@@ -51,3 +51,8 @@ func ownCPU() time.Duration {
 	}
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
+
+// SyncData makes what was written to a file durable.
+func syncData(f *os.File) error {
+	return os.NewSyscallError("fdatasync", syscall.Fdatasync(int(f.Fd())))
+}

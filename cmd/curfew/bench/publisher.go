@@ -19,6 +19,7 @@ type publisher struct {
 	clock clock
 	pace  pacer
 	gate  *gate // nil without confirms
+	disk  *disk // measured before each write; nil without --fdatasync
 
 	limit  int64   // messages; 0 = none
 	until  int64   // instant; 0 = none
@@ -58,6 +59,11 @@ func (p *publisher) flow(ctx context.Context) error {
 		n, err := p.allowed(ctx, now)
 		if n == 0 || err != nil {
 			return err
+		}
+		if p.disk != nil {
+			if err := p.disk.measure(); err != nil {
+				return err
+			}
 		}
 		if p.gate != nil {
 			now = p.clock.now() // the wait for room is not the broker's transit time

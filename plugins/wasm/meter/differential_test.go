@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"flag"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -8,26 +9,21 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// A random program does metered what it does unmetered, uses no less fuel than it executes and
-// not much more, and as much in one engine as in the other.
+// More of them: go test -run TestPrograms -programs 5000 -first 1000.
+var (
+	programs = flag.Uint64("programs", 40, "how many random programs TestPrograms tries")
+	first    = flag.Uint64("first", 0, "seed of the first of them")
+)
+
+// A random program does metered what it does unmetered. It pays for exactly what it executes if every
+// class pays for itself, for little more as it is, and the same in both engines.
 func TestPrograms(t *testing.T) {
-	seeds := 150
-	if testing.Short() {
-		seeds = 30
-	}
-	for seed := range uint64(seeds) {
+	for seed := *first; seed < *first+*programs; seed++ {
 		checkProgram(t, seed)
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-}
-
-func FuzzPrograms(f *testing.F) {
-	for seed := range uint64(5) {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, seed uint64) { checkProgram(t, seed) })
 }
 
 // checkProgram calls every function of a program with random arguments.

@@ -23,44 +23,44 @@ var engines = []engine{
 	{"interpreted", wazero.NewRuntimeConfigInterpreter},
 }
 
-func (e engine) runtime(t testing.TB) wazero.Runtime {
-	t.Helper()
-	ctx := t.Context()
+func (e engine) runtime(tb testing.TB) wazero.Runtime {
+	tb.Helper()
+	ctx := tb.Context()
 	r := wazero.NewRuntimeWithConfig(ctx, e.config().WithCoreFeatures(api.CoreFeaturesV2).WithMemoryLimitPages(256))
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := r.Close(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return r
 }
 
 // load instantiates a module in a runtime of its own.
-func (e engine) load(t testing.TB, module []byte) api.Module {
-	t.Helper()
-	m, err := e.runtime(t).InstantiateWithConfig(t.Context(), module, wazero.NewModuleConfig().WithName(""))
+func (e engine) load(tb testing.TB, module []byte) api.Module {
+	tb.Helper()
+	m, err := e.runtime(tb).InstantiateWithConfig(tb.Context(), module, wazero.NewModuleConfig().WithName(""))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return m
 }
 
 // metered rewrites a module that has to be accepted.
-func metered(t testing.TB, module []byte, o Options) []byte {
-	t.Helper()
+func metered(tb testing.TB, module []byte, o Options) []byte {
+	tb.Helper()
 	out, _, err := Rewrite(module, o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return out
 }
 
 // fuelOf returns the exported fuel of an instance.
-func fuelOf(t testing.TB, m api.Module) api.MutableGlobal {
-	t.Helper()
+func fuelOf(tb testing.TB, m api.Module) api.MutableGlobal {
+	tb.Helper()
 	fuel, ok := m.ExportedGlobal(DefaultGlobal).(api.MutableGlobal)
 	if !ok {
-		t.Fatalf("%s is not exported as a mutable global", DefaultGlobal)
+		tb.Fatalf("%s is not exported as a mutable global", DefaultGlobal)
 	}
 	return fuel
 }
@@ -101,35 +101,35 @@ type trial struct {
 	metered []api.Module
 }
 
-func newTrial(t testing.TB, e engine, module []byte, ways ...Options) trial {
-	t.Helper()
-	all := trial{raw: e.load(t, module)}
+func newTrial(tb testing.TB, e engine, module []byte, ways ...Options) trial {
+	tb.Helper()
+	all := trial{raw: e.load(tb, module)}
 	for _, o := range ways {
 		o.Fuel = MaxFuel
-		all.metered = append(all.metered, e.load(t, metered(t, module, o)))
+		all.metered = append(all.metered, e.load(tb, metered(tb, module, o)))
 	}
 	return all
 }
 
 // same calls a function of all, fails unless they end in the same way and with the same memory,
 // and returns the fuel that each metered one used.
-func (all trial) same(t testing.TB, name string, args ...uint64) []int64 {
-	t.Helper()
-	want := call1(t.Context(), all.raw, name, args...)
+func (tr trial) same(tb testing.TB, name string, args ...uint64) []int64 {
+	tb.Helper()
+	want := call1(tb.Context(), tr.raw, name, args...)
 	var fuel []int64
-	for _, m := range all.metered {
-		left := fuelOf(t, m)
+	for _, m := range tr.metered {
+		left := fuelOf(tb, m)
 		left.Set(MaxFuel)
-		got := call1(t.Context(), m, name, args...)
+		got := call1(tb.Context(), m, name, args...)
 		if got.trap != want.trap || !slices.Equal(got.results, want.results) {
-			t.Errorf("%s: metered %x %s, unmetered %x %s", name, got.results, got.trap, want.results, want.trap)
+			tb.Errorf("%s: metered %x %s, unmetered %x %s", name, got.results, got.trap, want.results, want.trap)
 		}
-		if !bytes.Equal(contents(m), contents(all.raw)) {
-			t.Errorf("%s: memories differ", name)
+		if !bytes.Equal(contents(m), contents(tr.raw)) {
+			tb.Errorf("%s: memories differ", name)
 		}
 		used := int64(MaxFuel - left.Get())
 		if used <= 0 {
-			t.Errorf("%s: used %d fuel", name, used)
+			tb.Errorf("%s: used %d fuel", name, used)
 		}
 		fuel = append(fuel, used)
 	}

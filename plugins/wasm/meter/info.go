@@ -2,6 +2,7 @@ package meter
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -141,7 +142,7 @@ func (l Limits) String() string {
 	if l.Bounded {
 		return fmt.Sprintf("%d %d", l.Min, l.Max)
 	}
-	return fmt.Sprint(l.Min)
+	return strconv.FormatUint(uint64(l.Min), 10)
 }
 
 // clamp lowers the maximum to limit.

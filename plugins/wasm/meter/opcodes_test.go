@@ -241,8 +241,8 @@ func (s sample) calls(r *rand.Rand, name string) function {
 }
 
 // everything returns a module with a function, a memory, a table of each type, a
-// global and segments, and behind them functions that call each sample several times.
-func everything(samples []sample) (a assembly, names []string) {
+// global and segments, and behind them functions that execute each sample, each as often as told.
+func everything(samples []sample, times int) (a assembly, names []string) {
 	a = assembly{
 		functions: []function{{params: []ValueType{I32}, results: []ValueType{I32}, body: join(get(0), i32(3), 0x6c)}},
 		tables:    [][]byte{join(FuncRef, 1, u32(4), u32(10)), join(ExternRef, 1, u32(2), u32(10))},
@@ -255,7 +255,7 @@ func everything(samples []sample) (a assembly, names []string) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, s := range samples {
-		for i := range 6 {
+		for i := range times {
 			name := fmt.Sprintf("%s, %d", s.name, i)
 			names = append(names, name)
 			a.functions = append(a.functions, s.calls(r, name))
@@ -278,7 +278,7 @@ func TestEveryInstruction(t *testing.T) {
 		if group.count > 0 && len(group.samples) != group.count {
 			t.Errorf("%s: %d samples, want %d", group.name, len(group.samples), group.count)
 		}
-		a, names := everything(group.samples)
+		a, names := everything(group.samples, 6)
 		for _, e := range engines {
 			t.Run(group.name+", "+e.name, func(t *testing.T) {
 				all := newTrial(t, e, a.bytes(), Options{})

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -153,8 +154,12 @@ func TestGrowthIsClamped(t *testing.T) {
 		by       uint64
 		want     int32
 	}{
-		{"run", 5, -1}, {"run", 4, 1}, {"run", 1, -1},
-		{"table", 7, -1}, {"table", 6, 1}, {"table", 1, -1},
+		{"run", 5, -1},
+		{"run", 4, 1},
+		{"run", 1, -1},
+		{"table", 7, -1},
+		{"table", 6, 1},
+		{"table", 1, -1},
 	} {
 		if got := call1(t.Context(), m, tc.function, tc.by); len(got.results) != 1 || int32(got.results[0]) != tc.want {
 			t.Errorf("%s grown by %d: got %v, want %d", tc.function, tc.by, got, tc.want)
@@ -249,7 +254,7 @@ func TestSameOutput(t *testing.T) {
 	for _, module := range corpus() {
 		first, _, err1 := Rewrite(module, Options{})
 		second, _, err2 := Rewrite(module, Options{})
-		if string(first) != string(second) || !reflect.DeepEqual(err1, err2) {
+		if string(first) != string(second) || fmt.Sprint(err1) != fmt.Sprint(err2) {
 			t.Errorf("%d and %d bytes, errors %v and %v", len(first), len(second), err1, err2)
 		}
 	}

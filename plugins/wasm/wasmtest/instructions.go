@@ -41,33 +41,54 @@ func I32(n int) []byte { return append([]byte{0x41}, s64(int64(int32(n)))...) }
 // I64 is a constant.
 func I64(n int64) []byte { return append([]byte{0x42}, s64(n)...) }
 
-// LocalGet and its like access locals and globals.
-func LocalGet(i int) []byte  { return append([]byte{0x20}, u32(i)...) }
-func LocalSet(i int) []byte  { return append([]byte{0x21}, u32(i)...) }
-func LocalTee(i int) []byte  { return append([]byte{0x22}, u32(i)...) }
+// LocalGet puts a local on the stack.
+func LocalGet(i int) []byte { return append([]byte{0x20}, u32(i)...) }
+
+// LocalSet takes a local from the stack.
+func LocalSet(i int) []byte { return append([]byte{0x21}, u32(i)...) }
+
+// LocalTee sets a local to what stays on the stack.
+func LocalTee(i int) []byte { return append([]byte{0x22}, u32(i)...) }
+
+// GlobalGet puts a global on the stack.
 func GlobalGet(i int) []byte { return append([]byte{0x23}, u32(i)...) }
+
+// GlobalSet takes a global from the stack.
 func GlobalSet(i int) []byte { return append([]byte{0x24}, u32(i)...) }
 
-// I32Load and its like access memory at an address from the stack and an offset.
-func I32Load(offset int) []byte   { return append([]byte{0x28, 0}, u32(offset)...) }
-func I64Load(offset int) []byte   { return append([]byte{0x29, 0}, u32(offset)...) }
+// I32Load reads an i32 at the address on the stack, plus offset.
+func I32Load(offset int) []byte { return append([]byte{0x28, 0}, u32(offset)...) }
+
+// I64Load reads an i64.
+func I64Load(offset int) []byte { return append([]byte{0x29, 0}, u32(offset)...) }
+
+// I32Load8U reads a byte.
 func I32Load8U(offset int) []byte { return append([]byte{0x2d, 0}, u32(offset)...) }
-func I32Store(offset int) []byte  { return append([]byte{0x36, 0}, u32(offset)...) }
-func I64Store(offset int) []byte  { return append([]byte{0x37, 0}, u32(offset)...) }
-func I32Store16(offset int) []byte {
-	return append([]byte{0x3b, 0}, u32(offset)...)
-}
+
+// I32Store writes the i32 on top of the stack at the address beneath it, plus offset.
+func I32Store(offset int) []byte { return append([]byte{0x36, 0}, u32(offset)...) }
+
+// I64Store writes an i64.
+func I64Store(offset int) []byte { return append([]byte{0x37, 0}, u32(offset)...) }
+
+// I32Store16 writes the lower half of an i32.
+func I32Store16(offset int) []byte { return append([]byte{0x3b, 0}, u32(offset)...) }
 
 // Call calls a function.
 func Call(i int) []byte { return append([]byte{0x10}, u32(i)...) }
 
-// Block, Loop and If have no parameters and no results.
+// Block has neither parameters nor results, as the others below. Br out of it ends
+// it.
 func Block(body ...[]byte) []byte {
 	return slices.Concat([]byte{0x02, 0x40}, slices.Concat(body...), end)
 }
+
+// Loop is a block that Br begins again.
 func Loop(body ...[]byte) []byte {
 	return slices.Concat([]byte{0x03, 0x40}, slices.Concat(body...), end)
 }
+
+// If is a block for when the stack says so.
 func If(body ...[]byte) []byte { return slices.Concat([]byte{0x04, 0x40}, slices.Concat(body...), end) }
 
 // IfElse is If with two arms.
@@ -75,8 +96,10 @@ func IfElse(then, otherwise []byte) []byte {
 	return slices.Concat([]byte{0x04, 0x40}, then, []byte{0x05}, otherwise, end)
 }
 
-// Br and BrIf leave so many blocks, or begin a loop again.
-func Br(depth int) []byte   { return append([]byte{0x0c}, u32(depth)...) }
+// Br leaves so many blocks, or begins a loop again.
+func Br(depth int) []byte { return append([]byte{0x0c}, u32(depth)...) }
+
+// BrIf is Br for when the stack says so.
 func BrIf(depth int) []byte { return append([]byte{0x0d}, u32(depth)...) }
 
 // u32 is an index or a size in LEB128.

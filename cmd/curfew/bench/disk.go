@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Disk is a file that is written and synced between one message and the next, to set the time a confirm takes beside what the
+// machine itself takes for that, at the same moment. It belongs to the publisher that publishes meanwhile.
+type disk struct {
+	file    *os.File
+	clock   clock
+	page    []byte
+	at      int64 // where in the file the next page goes
+	latency histogram
+}
+
+const (
+	diskPage = 4 << 10 // bytes written at a time
+	diskSize = 4 << 20 // bytes in the file, which are there before they are written again
+)
+
+// OpenDisk makes the file in a folder.
+func openDisk(dir string, c clock) (*disk, error) {
+	f, err := os.CreateTemp(dir, "curfew-bench-*")
+	if err != nil {
+		return nil, fmt.Errorf("--fdatasync: %w", err)
+	}
+	d := &disk{file: f, clock: c, page: make([]byte, diskPage)}
+	if _, err = f.Write(make([]byte, diskSize)); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--fdatasync: %w", err), d.close())
+	}
+	return d, nil
+}
+
+// Measure takes the time of one page.
+func (d *disk) measure() error {
+	began := d.clock.now()
+	if _, err := d.file.WriteAt(d.page, d.at); err != nil {
+		return fmt.Errorf("--fdatasync: %w", err)
+	}
+	if err := syncData(d.file); err != nil {
+		return fmt.Errorf("--fdatasync: %w", err)
+	}
+	d.latency.record(d.clock.now()-began, 1)
+	d.at = (d.at + diskPage) % diskSize
+	return nil
+}
+
+func (d *disk) close() error { return errors.Join(d.file.Close(), os.Remove(d.file.Name())) }
+
+// Compared adds what the disks took, and how many times as long a confirm takes.
+func (l *load) compared(r *report) {
+	var disks, confirms histogram
+	for _, d := range l.disks {
+		disks.merge(&d.latency)
+	}
+	if disks.n == 0 {
+		return
+	}
+	for _, p := range l.f.publishers {
+		h, _ := p.latency()
+		confirms.merge(h)
+	}
+	r.quantiles("fdatasync", "fdatasync latency", &disks)
+	if median := disks.quantile(0.5); median > 0 {
+		r.add("confirm_per_fdatasync", "confirm latency p50 per fdatasync p50", float64(confirms.quantile(0.5))/float64(median), "")
+	}
+}

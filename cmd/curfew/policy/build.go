@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/curfewmq/curfew/plugins/wasm"
+)
+
+func buildCommand() command {
+	return command{
+		name: "build", operands: []string{"[FOLDER]"}, run: runBuild,
+		about: "calls the compiler for the policy in a folder, and checks what it made",
+		flags: func(f *flags) {
+			f.String("lang", "", "the `language`, where the folder does not show it: "+languageNames())
+			f.String("o", "", "the `file` that is made; otherwise the folder's name and .wasm, in the folder")
+		},
+		more: "The compiler is the one in PATH. The environment names others: GO, RUSTC, CC, ASC, WAT2WASM.\n",
+	}
+}
+
+// building is a call of a compiler.
+type building struct {
+	ctx     context.Context
+	program *Program
+	dir     string
+	source  string // in dir
+	out     string // absolute
+}
+
+func runBuild(ctx context.Context, p *Program, f *flags) error {
+	dir, err := filepath.Abs(f.operand(0, "."))
+	if err != nil {
+		return err
+	}
+	l, source, err := recognize(dir, f.text("lang"))
+	if err != nil {
+		return err
+	}
+	named := f.text("o")
+	if named == "" {
+		named = filepath.Join(f.operand(0, "."), filepath.Base(dir)+".wasm")
+	}
+	out, err := filepath.Abs(named)
+	if err != nil {
+		return err
+	}
+	if err := l.make(&building{ctx: ctx, program: p, dir: dir, source: source, out: out}); err != nil {
+		return err
+	}
+	return p.made(named)
+}
+
+// made checks a module that was built.
+func (p *Program) made(file string) error {
+	module, err := readFile(file, maxModule)
+	if err != nil {
+		return err
+	}
+	m, err := wasm.Inspect(module)
+	if err != nil {
+		return fmt.Errorf("%s was made, but no broker would load it: %w", file, err)
+	}
+	fmt.Fprintf(p.Stdout, "%s: %d bytes, %s, sha256:%s\n", file, m.Size, joined(m.Hooks), m.Digest)
+	return nil
+}
+
+// recognize finds out what language a project is in, and which file is its
+// source.
+func recognize(dir, wanted string) (*language, string, error) {
+	if wanted != "" {
+		l, err := findLanguage(wanted)
+		if err != nil {
+			return nil, "", err
+		}
+		source, err := l.source(dir)
+		return l, source, err
+	}
+	for _, l := range languages() {
+		source, err := l.source(dir)
+		if err == nil {
+			return &l, source, nil
+		}
+		if !errors.Is(err, errNoSource) {
+			return nil, "", err
+		}
+	}
+	return nil, "", fmt.Errorf("there is no policy in %s: nothing like what \"curfew policy new\" makes for %s", dir, languageNames())
+}
+
+var errNoSource = errors.New("there is no source")
+
+func (l *language) source(dir string) (string, error) {
+	for _, pattern := range l.finds {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return "", err
+		}
+		if len(found) > 1 {
+			return "", fmt.Errorf("%s has several files %s: a policy is made of one", dir, pattern)
+		}
+		if len(found) == 1 {
+			return filepath.Rel(dir, found[0])
+		}
+	}
+	return "", fmt.Errorf("%w in %s: %s looks for %s", errNoSource, dir, l.name, strings.Join(l.finds, ", "))
+}
+
+// find returns the first of some programs that is there. variable is that of the
+// environment that names another one.
+func (b *building) find(variable, missing string, names ...string) (string, error) {
+	if name := b.program.variable(variable); name != "" {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", variable, err)
+		}
+		return program, nil
+	}
+	for _, name := range names {
+		if program, err := exec.LookPath(name); err == nil {
+			return program, nil
+		}
+	}
+	return "", fmt.Errorf("%s is missing: %s", names[0], missing)
+}
+
+func (p *Program) variable(name string) string {
+	for _, v := range p.Environ {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// run calls a compiler in the project's folder.
+func (b *building) run(environ []string, program string, args ...string) error {
+	c := exec.CommandContext(b.ctx, program, args...)
+	c.Dir, c.Env = b.dir, append(b.program.Environ, environ...)
+	c.Stdout, c.Stderr = b.program.Stderr, b.program.Stderr
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(program), err)
+	}
+	return nil
+}
+
+// numbered are a program's names in Debian, which has several versions of it.
+func numbered(name string) []string {
+	names := []string{name}
+	for v := 25; v >= 14; v-- {
+		names = append(names, fmt.Sprintf("%s-%d", name, v))
+	}
+	return names
+}
+
+func (b *building) linker() (string, error) {
+	return b.find("", "apt install lld", numbered("wasm-ld")...)
+}
+
+func (b *building) golang() error {
+	program, err := b.find("GO", "apt install golang, of version 1.24 or later, or see go.dev/dl", "go")
+	if err != nil {
+		return err
+	}
+	return b.run([]string{"GOOS=wasip1", "GOARCH=wasm"}, program,
+		"build", "-trimpath", "-buildmode=c-shared", "-ldflags=-s -w", "-o", b.out, ".")
+}
+
+func (b *building) c() error {
+	const missing = "apt install clang lld"
+	program, err := b.find("CC", missing, numbered("clang")...)
+	if err != nil {
+		return err
+	}
+	if _, err := b.linker(); err != nil {
+		return err
+	}
+	return b.run(nil, program, "--target=wasm32", "-O2", "-nostdlib",
+		"-Wl,--no-entry", "-Wl,--strip-all", "-Wl,-z,stack-size=4096", "-o", b.out, b.source)
+}
+
+func (b *building) assemblyScript() error {
+	own := filepath.Join(b.dir, "node_modules", ".bin", "asc")
+	program, err := b.find("ASC", "run npm install in "+b.dir+", which takes the Debian packages nodejs and npm", own, "asc")
+	if err != nil {
+		return errors.New(strings.Replace(err.Error(), own, "asc, the compiler of the npm package assemblyscript,", 1))
+	}
+	return b.run(nil, program, b.source, "-O3", "--use", "abort=", "-o", b.out)
+}
+
+func (b *building) wat() error {
+	program, err := b.find("WAT2WASM", "apt install wabt", "wat2wasm")
+	if err != nil {
+		return err
+	}
+	return b.run(nil, program, "-o", b.out, b.source)
+}
+
+func (b *building) rust() error {
+	program, ownLinker, err := b.rustc()
+	if err != nil {
+		return err
+	}
+	args := []string{
+		"--edition", "2021", "--crate-type", "cdylib", "--target", rustTarget, "-C", "opt-level=3", "-C", "panic=abort", "-C", "lto",
+		"-C", "strip=symbols", "-C", "link-arg=-zstack-size=4096", "-o", b.out, b.source,
+	}
+	if !ownLinker {
+		linker, err := b.linker()
+		if err != nil {
+			return err
+		}
+		args = append(args, "-C", "linker="+linker)
+	}
+	return b.run(nil, program, args...)
+}
+
+const rustTarget = "wasm32-unknown-unknown"
+
+// rustc looks for a compiler that has Rust's library for WebAssembly: there may
+// be two, that of Debian and one of rustup. Only the latter brings a linker along.
+func (b *building) rustc() (program string, ownLinker bool, err error) {
+	const missing = "apt install rustc libstd-rust-dev-wasm32 lld, or rustup target add " + rustTarget
+	if program, err = b.find("RUSTC", missing, "rustc"); err != nil {
+		return "", false, err
+	}
+	candidates := []string{program}
+	if b.program.variable("RUSTC") == "" {
+		candidates = append(candidates, "/usr/bin/rustc")
+	}
+	for _, c := range candidates {
+		root, err := exec.CommandContext(b.ctx, c, "--print", "sysroot").Output()
+		if err != nil {
+			continue
+		}
+		library := filepath.Join(strings.TrimSpace(string(root)), "lib", "rustlib")
+		if _, err := os.Stat(filepath.Join(library, rustTarget, "lib")); err != nil {
+			continue
+		}
+		linkers, err := filepath.Glob(filepath.Join(library, "*", "bin", "rust-lld"))
+		return c, err == nil && len(linkers) > 0, nil
+	}
+	return "", false, fmt.Errorf("%s has no library for WebAssembly: %s", program, missing)
+}

@@ -1,0 +1,152 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/curfewmq/curfew/plugins/wasm"
+	"github.com/curfewmq/curfew/sdk/abi"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func checkCommand() command {
+	return command{
+		name: "check", operands: []string{"MODULE.wasm"}, run: runCheck, flags: settings,
+		about: "says whether a broker would load a module, what it needs, and what a decision costs",
+		more:  "The module is loaded as a broker does it, and asked about one message and about 64.\n",
+	}
+}
+
+func runCheck(_ context.Context, p *Program, f *flags) error {
+	module, err := f.readModule(0)
+	if err != nil {
+		return err
+	}
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	m, err := wasm.Inspect(module)
+	if err != nil {
+		return err
+	}
+	if err := describe(p.Stdout, &m); err != nil {
+		return err
+	}
+	return p.tryOut(module, o)
+}
+
+// describe prints what a module says of itself.
+func describe(to io.Writer, m *wasm.Manifest) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "digest\tsha256:%s\n", m.Digest)
+	fmt.Fprintf(w, "size\t%d bytes\n", m.Size)
+	fmt.Fprintf(w, "speaks\t%s\n", abi.Name)
+	fmt.Fprintf(w, "exports\t%s\n", joined(m.Hooks))
+	imports := m.Imports
+	if m.WASI {
+		imports = append(imports, "WASI")
+	}
+	fmt.Fprintf(w, "imports\t%s\n", joined(imports))
+	fmt.Fprintf(w, "grants\t%s\n", joined(m.Grants))
+	return w.Flush()
+}
+
+func joined[T any](list []T) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	all := make([]string, len(list))
+	for i, v := range list {
+		all[i] = fmt.Sprint(v)
+	}
+	return strings.Join(all, ", ")
+}
+
+// tryOut loads a module and asks each of its hooks once or twice.
+func (p *Program) tryOut(module []byte, o wasm.Options) (err error) {
+	l, err := newLab(module, o, p.Stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	i := l.info()
+	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "in use\t%s\n", joined(i.Hooks))
+	fmt.Fprintf(w, "messages at once\t%d\n", i.Capacity)
+	fmt.Fprintf(w, "fuel to start\t%d\n", i.InitFuel)
+	for _, h := range i.Hooks {
+		fmt.Fprintf(w, "fuel of %s\t%s\n", h, l.cost(h))
+	}
+	fmt.Fprintf(w, "fuel of a call\tat most %d, a pause of %v at the worst\n", i.MaxFuel, i.WorstPause.Round(time.Microsecond))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return l.failed()
+}
+
+// cost says what it costs to ask a hook, alone and with company.
+func (l *lab) cost(name string) string {
+	q := newQueue()
+	q.settings["message-ttl"] = int64(60_000)
+	hs := l.attach(q)
+	if name == abi.OnIdle.String() {
+		return fmt.Sprint(l.fuelOf(func() {
+			var v hook.Verdict
+			hs.OnIdle(instantOf(defaultStart), time.Minute, &v)
+		}))
+	}
+	ask, why := hs.OnHead, hook.WhyDue
+	switch name {
+	case abi.Deadline.String(), abi.OnEnqueue.String():
+		ask, why = hs.OnEnqueue, hook.WhyEnqueue
+	case abi.OnHead.String():
+		why = hook.WhyHead
+	case abi.OnRequeue.String():
+		ask, why = hs.OnRequeue, hook.WhyRequeue
+	}
+	const many = 64
+	one := l.fuelOf(func() { askPlainly(ask, why, 1) })
+	all := l.fuelOf(func() { askPlainly(ask, why, many) })
+	return fmt.Sprintf("%d for one message, %d for each of %d", one, all/many, many)
+}
+
+// fuelOf is what the policy uses in a function. The second of two rounds counts:
+// in the first, a guest may still be preparing itself.
+func (l *lab) fuelOf(round func()) uint64 {
+	round()
+	before := l.info().FuelUsed
+	round()
+	return l.info().FuelUsed - before
+}
+
+func instantOf(t time.Time) hook.Instant { return hook.Instant(t.UnixNano()) }
+
+// plainMessages are messages about which there is nothing special.
+func plainMessages(why hook.Why, n int) ([]hook.Message, []hook.Verdict) {
+	now := instantOf(defaultStart)
+	ms, vs, carried := make([]hook.Message, n), make([]hook.Verdict, n), make(contents, n)
+	for i := range ms {
+		carried[i] = &event{}
+		ms[i] = hook.Message{Why: why, Enqueued: now, Size: 1024, Expiration: hook.LimitOf(30_000)}
+		switch why {
+		case hook.WhyDue:
+			ms[i].Enqueued, ms[i].Deadline = now.Add(-time.Minute), now
+		case hook.WhyHead, hook.WhyRequeue:
+			ms[i].Enqueued, ms[i].Deadline = now.Add(-time.Second), now.Add(time.Minute)
+		}
+		ms[i].Bind(carried, i)
+		vs[i].Deadline = ms[i].Deadline
+	}
+	return ms, vs
+}
+
+func askPlainly(ask func(hook.Instant, []hook.Message, []hook.Verdict), why hook.Why, n int) {
+	ms, vs := plainMessages(why, n)
+	ask(instantOf(defaultStart), ms, vs)
+}

@@ -1,0 +1,192 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/plugins/wasm"
+	"github.com/curfewmq/curfew/sdk/abi"
+)
+
+// flags are a command's flags and operands, as they were given.
+type flags struct {
+	*flag.FlagSet
+	command  *command
+	operands []string
+}
+
+func newFlags(c *command) *flags {
+	f := &flags{FlagSet: flag.NewFlagSet("curfew policy "+c.name, flag.ContinueOnError), command: c}
+	f.SetOutput(io.Discard) // errors are printed once, by report
+	f.Usage = func() {}
+	if c.flags != nil {
+		c.flags(f)
+	}
+	return f
+}
+
+// parse reads a command line, in which flags may stand behind operands.
+func (f *flags) parse(args []string) error {
+	for {
+		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+			return err
+		} else if err != nil {
+			return misused("%s", f.problem(err))
+		}
+		if f.NArg() == 0 {
+			break
+		}
+		f.operands = append(f.operands, f.Arg(0))
+		args = f.Args()[1:]
+	}
+	switch wanted := f.command.operands; {
+	case len(f.operands) > len(wanted):
+		return misused("unexpected argument %q", f.operands[len(wanted)])
+	case len(f.operands) < len(wanted) && !strings.HasPrefix(wanted[len(f.operands)], "["):
+		return misused("%s is missing", wanted[len(f.operands)])
+	}
+	return nil
+}
+
+// operand returns an operand, or what stands for one that is not there.
+func (f *flags) operand(i int, absent string) string {
+	if i < len(f.operands) {
+		return f.operands[i]
+	}
+	return absent
+}
+
+func (f *flags) text(name string) string { return f.Lookup(name).Value.String() }
+
+func (f *flags) yes(name string) bool { return f.text(name) == "true" }
+
+// given reports whether a flag was.
+func (f *flags) given(name string) (found bool) {
+	f.Visit(func(g *flag.Flag) { found = found || g.Name == name })
+	return found
+}
+
+// problem words an error of the flag package as flags are written here.
+func (f *flags) problem(err error) string {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		text = "unknown flag --" + strings.TrimPrefix(name, "-")
+		if near := config.Nearest(name, f.names()); near != "" {
+			text += "; did you mean --" + near + "?"
+		}
+		return text
+	}
+	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		return "the flag --" + name + " needs a value"
+	}
+	return strings.Replace(text, " for flag -", " for flag --", 1)
+}
+
+func (f *flags) names() []string {
+	var names []string
+	f.VisitAll(func(g *flag.Flag) { names = append(names, g.Name) })
+	return names
+}
+
+func (f *flags) help(w io.Writer) {
+	fmt.Fprintf(w, "%s %s: %s\n\nUsage:\n  %s", f.Name(), strings.Join(f.command.operands, " "), f.command.about, f.Name())
+	for _, o := range f.command.operands {
+		fmt.Fprint(w, " ", o)
+	}
+	fmt.Fprint(w, " [FLAGS]\n\nFlags:\n")
+	f.VisitAll(func(g *flag.Flag) {
+		if g.Usage == "" {
+			return // the short form of another one
+		}
+		placeholder, usage := flag.UnquoteUsage(g)
+		if b, ok := g.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
+			placeholder = ""
+		}
+		fmt.Fprintf(w, "  %-22s %s\n", strings.TrimSpace("--"+g.Name+" "+placeholder), usage)
+	})
+	if f.command.more != "" {
+		fmt.Fprint(w, "\n"+f.command.more)
+	}
+}
+
+// settings registers the flags that say how a module is loaded.
+func settings(f *flags) {
+	f.String("config", "", "the policy's `configuration`: a JSON object, or a file that holds one")
+	f.String("grants", "", "a `list` of what it may do, with commas: headers, body, route, metrics, trace")
+	f.String("fuel", "", "what one call may use: default, large, or a `number`")
+	f.String("on-error", "", "what messages get when it fails: builtin, keep or reject")
+}
+
+// options reads the flags that settings registered.
+func (f *flags) options() (o wasm.Options, err error) {
+	if o.Config, err = readConfig(f.text("config")); err != nil {
+		return o, err
+	}
+	if o.Grants, err = f.grants(); err != nil {
+		return o, err
+	}
+	if err := o.Fuel.UnmarshalText([]byte(f.text("fuel"))); err != nil {
+		return o, misused("--fuel %s: %v", f.text("fuel"), err)
+	}
+	if err := o.OnError.UnmarshalText([]byte(f.text("on-error"))); err != nil {
+		return o, misused("--on-error %s: %v", f.text("on-error"), err)
+	}
+	return o, nil
+}
+
+func (f *flags) grants() (list []string, err error) {
+	for g := range strings.FieldsFuncSeq(f.text("grants"), isSeparator) {
+		if !slices.Contains(abi.Grants(), abi.Grant(g)) {
+			return nil, misused("--grants: %q is not a grant; there are headers, body, route, metrics, trace", g)
+		}
+		list = append(list, g)
+	}
+	return list, nil
+}
+
+func isSeparator(r rune) bool { return r == ',' || r == ' ' }
+
+// readConfig reads a configuration that is either written out or in a file.
+func readConfig(text string) (json.RawMessage, error) {
+	if text == "" {
+		return nil, nil
+	}
+	b := []byte(text)
+	if !strings.HasPrefix(strings.TrimSpace(text), "{") {
+		var err error
+		if b, err = readFile(text, abi.MaxConfig); err != nil {
+			return nil, misused("--config: %v", err)
+		}
+	}
+	if !json.Valid(b) {
+		return nil, misused("--config: is not JSON")
+	}
+	return b, nil
+}
+
+// readFile reads a file of at most so many bytes.
+func readFile(name string, most int64) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	b, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("%s is too large: accepted are up to %d bytes", name, most)
+	}
+	return b, err
+}
+
+// maxModule is the size of the largest module, in bytes.
+const maxModule = abi.MaxModule
+
+// readModule reads the module that is the first operand.
+func (f *flags) readModule(i int) ([]byte, error) { return readFile(f.operand(i, ""), maxModule) }

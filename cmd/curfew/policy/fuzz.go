@@ -1,0 +1,246 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/curfewmq/curfew/plugins/wasm"
+	"github.com/curfewmq/curfew/sdk/abi"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// fuzzer draws messages, of which some are of a kind that nobody would publish.
+type fuzzer struct {
+	*rand.Rand
+	now hook.Instant
+}
+
+// fuzz calls every hook of a module with random messages. The first call that
+// fails ends it.
+func (p *Program) fuzz(f *flags, module []byte, o wasm.Options) (err error) {
+	l, err := newLab(module, o, p.Stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	seed, n := value[uint64](f, "seed"), value[int](f, "messages")
+	z := &fuzzer{rand.New(rand.NewPCG(seed, 0)), hook.Instant(defaultStart.UnixNano())}
+	for _, b := range barrages() {
+		if err := z.barrage(l, b, n); err != nil {
+			return fmt.Errorf("--seed %d: %w", seed, err)
+		}
+	}
+	i := l.info()
+	fmt.Fprintf(p.Stdout, "# %d calls with %d random messages, none of which made it fail; the one that used most fuel used %d of %d\n",
+		i.Calls, i.Messages, i.FuelPerCall, i.MaxFuel)
+	return nil
+}
+
+// barrage is how one hook is called.
+type barrage struct {
+	hook abi.Hook
+	why  hook.Why
+	ask  func(hs *hook.Hooks) func(hook.Instant, []hook.Message, []hook.Verdict)
+}
+
+func barrages() []barrage {
+	head := func(hs *hook.Hooks) func(hook.Instant, []hook.Message, []hook.Verdict) { return hs.OnHead }
+	return []barrage{
+		{abi.OnEnqueue, hook.WhyEnqueue, func(hs *hook.Hooks) func(hook.Instant, []hook.Message, []hook.Verdict) { return hs.OnEnqueue }},
+		{abi.OnDeadline, hook.WhyDue, head},
+		{abi.OnHead, hook.WhyHead, head},
+		{abi.OnRequeue, hook.WhyRequeue, func(hs *hook.Hooks) func(hook.Instant, []hook.Message, []hook.Verdict) { return hs.OnRequeue }},
+		{abi.OnIdle, 0, nil},
+	}
+}
+
+// perQueue is how many messages one random queue gets.
+const perQueue = 1000
+
+func (z *fuzzer) barrage(l *lab, b barrage, messages int) error {
+	for messages > 0 {
+		q := z.queue()
+		hs := l.attach(q)
+		if b.ask == nil {
+			if hs.OnIdle == nil {
+				return nil
+			}
+			z.idle(l, q, &hs)
+			messages--
+		} else {
+			ask := b.ask(&hs)
+			if ask == nil {
+				return nil
+			}
+			for range perQueue / 10 {
+				ms := z.messages(b.why, 1+z.IntN(2*10))
+				messages -= len(ms)
+				if err := z.fire(l, b, ask, ms); err != nil {
+					return err
+				}
+			}
+		}
+		if err := l.failed(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drawn is a message with what it carries.
+type drawn struct {
+	hook.Message
+
+	event event
+}
+
+// fire makes one call. If it fails, the message is looked for that it fails with
+// when asked about alone.
+func (z *fuzzer) fire(l *lab, b barrage, ask func(hook.Instant, []hook.Message, []hook.Verdict), ms []drawn) error {
+	z.call(ask, ms)
+	err := l.failed()
+	if err == nil {
+		return nil
+	}
+	for i := range ms {
+		if _, err := l.host.Reload(underTest, false); err != nil {
+			return err
+		}
+		z.call(ask, ms[i:i+1])
+		if alone := l.failed(); alone != nil {
+			return fmt.Errorf("%w\nThat is what %s says of this message, at %d: %s", alone, b.hook, z.now/1e6, ms[i].describe())
+		}
+	}
+	return fmt.Errorf("%w\nThat came of %d messages together, none of which it fails with alone", err, len(ms))
+}
+
+func (z *fuzzer) call(ask func(hook.Instant, []hook.Message, []hook.Verdict), ms []drawn) {
+	views, vs, carried := make([]hook.Message, len(ms)), make([]hook.Verdict, len(ms)), make(contents, len(ms))
+	for i := range ms {
+		views[i], carried[i] = ms[i].Message, &ms[i].event
+		views[i].Bind(carried, i)
+		vs[i] = hook.Verdict{Deadline: views[i].Deadline, State: views[i].State}
+		if views[i].Why == hook.WhyEnqueue {
+			vs[i] = hook.Verdict{}
+		}
+	}
+	ask(z.now, views, vs)
+}
+
+func (d *drawn) describe() string {
+	b, err := json.Marshal(d.event)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s, enqueued at %d, deadline %d, state %d, handed out %d times",
+		b, d.Enqueued/1e6, d.Deadline/1e6, d.State, d.Deliveries)
+}
+
+func (z *fuzzer) idle(l *lab, q *queue, hs *hook.Hooks) {
+	q.ready, q.unacked, q.readers = z.IntN(1<<z.IntN(30)), z.IntN(1<<z.IntN(20)), z.IntN(3)
+	var v hook.Verdict
+	hs.OnIdle(z.now, time.Duration(z.Int64N(int64(1)<<z.IntN(55))), &v)
+}
+
+// queue draws a queue.
+func (z *fuzzer) queue() *queue {
+	q := newQueue()
+	for name, v := range map[string]any{
+		"message-ttl": z.Int64N(1 << (1 + z.IntN(38))), "expires": 1 + z.Int64N(1<<31), "dead-letter-exchange": z.word(),
+		"max-priority": z.Int64N(256),
+	} {
+		q.settings[name] = v
+	}
+	for _, name := range []string{"message-ttl", "expires", "dead-letter-exchange", "max-priority"} {
+		if z.IntN(2) == 0 {
+			delete(q.settings, name)
+		}
+	}
+	return q
+}
+
+// messages draws messages for an occasion.
+func (z *fuzzer) messages(why hook.Why, n int) []drawn {
+	z.now = z.now.Add(time.Duration(z.Int64N(int64(1) << z.IntN(42))))
+	ms := make([]drawn, n)
+	for i := range ms {
+		ms[i] = z.message()
+		m := &ms[i].Message
+		m.Why, m.Enqueued = why, z.now
+		if why == hook.WhyEnqueue {
+			continue
+		}
+		m.Enqueued -= hook.Instant(z.Int64N(int64(1) << z.IntN(50)))
+		m.Deadline, m.State = z.deadline(why), z.number()
+		m.Redelivered, m.Deliveries = z.IntN(2) == 0, z.Uint32N(1<<z.IntN(32))
+	}
+	return ms
+}
+
+func (z *fuzzer) deadline(why hook.Why) hook.Instant {
+	away := hook.Instant(z.Int64N(int64(1) << z.IntN(50)))
+	switch {
+	case why == hook.WhyDue:
+		return z.now - away
+	case z.IntN(4) == 0:
+		return 0
+	case why == hook.WhyHead:
+		return z.now + away + 1
+	}
+	return z.now + away - 1<<40
+}
+
+func (z *fuzzer) message() drawn {
+	e := event{
+		Event: eventPublish, Priority: uint8(z.IntN(256)), Persistent: z.IntN(2) == 0, Deaths: z.IntN(1 << z.IntN(10)),
+		Exchange: z.word(), RoutingKey: z.word(), MessageID: z.word(), Type: z.word(), AppID: z.word(), UserID: z.word(), Body: z.word(),
+		Headers: map[string]any{},
+	}
+	if z.IntN(2) == 0 {
+		ttl := z.Int64N(int64(1) << (1 + z.IntN(38)))
+		e.Expiration = &ttl
+	}
+	for range z.IntN(4) {
+		e.Headers[z.word()] = z.header()
+	}
+	e.Size = len(e.Body) + z.IntN(1<<z.IntN(28))
+	return drawn{e.message(), e}
+}
+
+func (z *fuzzer) header() any {
+	switch z.IntN(4) {
+	case 0:
+		return z.IntN(2) == 0
+	case 1:
+		return z.word()
+	case 2:
+		return z.NormFloat64()
+	}
+	return z.number()
+}
+
+// number is of any size, and now and then one at the edge.
+func (z *fuzzer) number() int64 {
+	if z.IntN(8) == 0 {
+		return []int64{0, -1, 1, math.MaxInt64, math.MinInt64, math.MaxInt32}[z.IntN(6)]
+	}
+	return z.Int64N(math.MaxInt64) >> z.IntN(63)
+}
+
+// words are names that policies look for, and some that nobody does.
+var words = []string{"", "eta", "expires", "ttl", "deadline", "retry", "x-delay", "2026-01-05T12:00:00Z", "0", "-1", "1767571200000", "ÄÖ", "😀", "\x00"}
+
+func (z *fuzzer) word() string {
+	if z.IntN(4) > 0 {
+		return words[z.IntN(len(words))]
+	}
+	b := make([]byte, z.IntN(256))
+	for i := range b {
+		b[i] = byte('a' + z.IntN(26))
+	}
+	return string(b)
+}

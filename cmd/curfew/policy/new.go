@@ -1,0 +1,187 @@
+package policy
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/curfewmq/curfew/sdk"
+)
+
+//go:embed templates
+var templates embed.FS
+
+// language is one that projects can be made for.
+type language struct {
+	name  string
+	build string            // the command that makes NAME.wasm, as a README shows it
+	tools string            // what it takes, as a README says it
+	fuel  string            // what the broker is to be told about fuel, if anything
+	files map[string]string // what a project has: templates by their places in it
+	sdk   map[string]string // folders and files of the SDK, likewise
+	finds []string          // patterns of which one is a file of the project and the source that is built
+	make  func(b *building) error
+}
+
+func languages() []language {
+	return []language{
+		{
+			name:  "go",
+			build: "GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -ldflags='-s -w' -o NAME.wasm .",
+			tools: "which takes Go 1.24 or later. The SDK is in `curfew/`; the policy's own tests run with `go test`.\n" +
+				"A Go program has a garbage collector: let its calls take longer with `--fuel large`.",
+			fuel: " --fuel large",
+			files: map[string]string{
+				"main.go": "go/main.go.txt", "main_test.go": "go/main_test.go.txt", "go.mod": "go/go.mod.txt", "curfew/go.mod": "go/curfew.mod.txt",
+			},
+			sdk:   map[string]string{"curfew/sdk/go/policy": "go/policy", "curfew/sdk/abi": "abi"},
+			finds: []string{"go.mod"},
+			make:  (*building).golang,
+		},
+		{
+			name: "rust",
+			build: "rustc --edition 2021 --crate-type cdylib --target wasm32-unknown-unknown -C opt-level=3 -C panic=abort -C lto \\\n" +
+				"      -C strip=symbols -C link-arg=-zstack-size=4096 -o NAME.wasm src/lib.rs",
+			tools: "which takes Rust 1.63 or later with its library for WebAssembly: `apt install rustc libstd-rust-dev-wasm32 lld`, where the\n" +
+				"linker has to be named with `-C linker=wasm-ld`, or `rustup target add wasm32-unknown-unknown`. The SDK is `src/policy.rs`.",
+			files: map[string]string{"src/lib.rs": "rust/lib.rs", "Cargo.toml": "rust/Cargo.toml.txt"},
+			sdk:   map[string]string{"src/policy.rs": "rust/policy.rs"},
+			finds: []string{"src/lib.rs"},
+			make:  (*building).rust,
+		},
+		{
+			name:  "c",
+			build: "clang --target=wasm32 -O2 -nostdlib -Wl,--no-entry -Wl,--strip-all -Wl,-z,stack-size=4096 -o NAME.wasm NAME.c",
+			tools: "which takes clang and its linker for WebAssembly: `apt install clang lld`. The SDK is `policy.h`.",
+			files: map[string]string{"NAME.c": "c/policy.c.txt"},
+			sdk:   map[string]string{"policy.h": "c/policy.h"},
+			finds: []string{"*.c"},
+			make:  (*building).c,
+		},
+		{
+			name:  "assemblyscript",
+			build: "npx asc assembly/index.ts -O3 --use abort= -o NAME.wasm",
+			tools: "which takes Node.js and the compiler: `apt install nodejs npm`, then `npm install` in this folder. The SDK is `assembly/policy.ts`.",
+			files: map[string]string{
+				"assembly/index.ts": "assemblyscript/index.ts", "package.json": "assemblyscript/package.json.txt", "tsconfig.json": "assemblyscript/tsconfig.json",
+			},
+			sdk:   map[string]string{"assembly/policy.ts": "assemblyscript/policy.ts"},
+			finds: []string{"assembly/index.ts"},
+			make:  (*building).assemblyScript,
+		},
+		{
+			name:  "wat",
+			build: "wat2wasm -o NAME.wasm NAME.wat",
+			tools: "which takes the WebAssembly Binary Toolkit: `apt install wabt`. WAT needs no SDK.",
+			files: map[string]string{"NAME.wat": "wat/policy.wat"},
+			finds: []string{"*.wat"},
+			make:  (*building).wat,
+		},
+	}
+}
+
+func languageNames() string {
+	var names []string
+	for _, l := range languages() {
+		names = append(names, l.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func findLanguage(name string) (*language, error) {
+	for _, l := range languages() {
+		if l.name == name {
+			return &l, nil
+		}
+	}
+	if name == "" {
+		return nil, misused("--lang is missing: name one of %s", languageNames())
+	}
+	return nil, misused("--lang %s: there are %s", name, languageNames())
+}
+
+func newCommand() command {
+	return command{
+		name: "new", operands: []string{"NAME"}, run: runNew,
+		about: "makes a folder with a policy that builds, as a place to start from",
+		flags: func(f *flags) { f.String("lang", "", "the `language`: "+languageNames()) },
+		more:  "The folder has what the policy is built from, the SDK included: nothing has to be downloaded.\n",
+	}
+}
+
+// validName is what a policy may be called.
+var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+
+func runNew(_ context.Context, p *Program, f *flags) error {
+	l, err := findLanguage(f.text("lang"))
+	if err != nil {
+		return err
+	}
+	dir := f.operand(0, "")
+	name := filepath.Base(dir)
+	if !validName.MatchString(name) {
+		return misused("the name %q is not accepted: 1 to 64 lower-case letters, digits, - and _, the first a letter or digit", name)
+	}
+	if err := l.project(dir, name); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.Stdout, "%s is made. What comes next:\n\n  cd %s\n  curfew policy build\n  curfew policy test %s.wasm --trace trace.ndjson%s\n", dir, dir, name, l.fuel)
+	return nil
+}
+
+// project writes the files of a project into a folder, which is made, or is empty.
+func (l *language) project(dir, name string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	there, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(there) > 0 {
+		return fmt.Errorf("%s is there already, and not empty", dir)
+	}
+	tools := strings.NewReplacer("FUEL", l.fuel, "BUILD", l.build, "TOOLS", l.tools)
+	fill := func(text string) string { return strings.ReplaceAll(tools.Replace(text), "NAME", name) }
+	files := map[string]string{"README.md": "common/README.md", "trace.ndjson": "common/trace.ndjson", ".gitignore": "common/gitignore"}
+	for to, from := range l.files {
+		files[to] = from
+	}
+	var errs []error
+	for to, from := range files {
+		text, err := templates.ReadFile(path.Join("templates", from))
+		errs = append(errs, err, write(filepath.Join(dir, strings.ReplaceAll(to, "NAME", name)), fill(string(text))))
+	}
+	for to, from := range l.sdk {
+		errs = append(errs, copyTree(filepath.Join(dir, to), from))
+	}
+	return errors.Join(errs...)
+}
+
+// copyTree copies a folder, or a file, of the SDKs.
+func copyTree(to, from string) error {
+	return fs.WalkDir(sdk.Sources, from, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := sdk.Sources.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		return write(filepath.Join(to, strings.TrimPrefix(name, from)), string(text))
+	})
+}
+
+func write(file, text string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(text), 0o644)
+}

@@ -1,0 +1,164 @@
+// Package policy is "curfew policy": what the author of an expiry policy in
+// WebAssembly needs, from an empty folder to a queue that uses it.
+//
+// A command is an entry of a table. Those that try a module run it in the
+// broker's own host of policies, with a clock that only the trace moves, so that
+// the same module and the same trace give the same lines on any machine.
+package policy
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/curfewmq/curfew/core/config"
+)
+
+// Program is the tool as it was called.
+type Program struct {
+	Environ        []string
+	Stdout, Stderr io.Writer
+
+	transport http.RoundTripper // nil = the network
+}
+
+// Exit statuses: a call that makes no sense is not a policy that is wrong.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// command is one of the tool's.
+type command struct {
+	name     string
+	operands []string // by the names that help has
+	about    string   // one line
+	more     string   // below the flags
+	flags    func(f *flags)
+	run      func(ctx context.Context, p *Program, f *flags) error
+}
+
+func commands() []command {
+	return []command{
+		newCommand(), buildCommand(), checkCommand(), testCommand(), benchCommand(),
+		recordCommand(), loadCommand(), reloadCommand(), listCommand(), unloadCommand(),
+	}
+}
+
+// Run executes a command line, without the words "curfew policy", and returns
+// the exit status: 0, 1 for what failed, 2 for a call that makes no sense.
+func (p *Program) Run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return p.run(ctx, args)
+}
+
+func (p *Program) run(ctx context.Context, args []string) int {
+	if len(args) == 0 {
+		p.overview(p.Stderr)
+		return exitUsage
+	}
+	switch args[0] {
+	case "-h", "-help", "--help", "help":
+		return p.help(args[1:])
+	}
+	c, ok := find(args[0])
+	if !ok {
+		return p.unknown(args[0])
+	}
+	f := newFlags(&c)
+	err := f.parse(args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		f.help(p.Stdout)
+		return 0
+	}
+	if err == nil {
+		err = c.run(ctx, p, f)
+	}
+	return p.report(f, err)
+}
+
+// report says what went wrong and returns the exit status.
+func (p *Program) report(f *flags, err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(p.Stderr, "%s: %v\n", f.Name(), err)
+	if _, ok := errors.AsType[*misuse](err); ok {
+		fmt.Fprintf(p.Stderr, "Run \"%s --help\" for help.\n", f.Name())
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// misuse is a command line that makes no sense.
+type misuse struct{ problem string }
+
+func (m *misuse) Error() string { return m.problem }
+
+func misused(format string, args ...any) error { return &misuse{fmt.Sprintf(format, args...)} }
+
+func find(name string) (command, bool) {
+	for _, c := range commands() {
+		if c.name == name {
+			return c, true
+		}
+	}
+	return command{}, false
+}
+
+func (p *Program) unknown(name string) int {
+	what := "command"
+	if strings.HasPrefix(name, "-") {
+		what = "flag"
+	}
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	fmt.Fprintf(p.Stderr, "curfew policy: unknown %s %q", what, name)
+	if near := config.Nearest(name, names); near != "" {
+		fmt.Fprintf(p.Stderr, "; did you mean %q?", near)
+	}
+	fmt.Fprintln(p.Stderr, "\nRun \"curfew policy --help\" for help.")
+	return exitUsage
+}
+
+func (p *Program) help(args []string) int {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		p.overview(p.Stdout)
+		return 0
+	}
+	c, ok := find(args[0])
+	if !ok {
+		return p.unknown(args[0])
+	}
+	newFlags(&c).help(p.Stdout)
+	return 0
+}
+
+func (p *Program) overview(w io.Writer) {
+	var b strings.Builder
+	for _, c := range commands() {
+		fmt.Fprintf(&b, "  %-7s %s\n", c.name, c.about)
+	}
+	fmt.Fprintf(w, `Expiry policies are WebAssembly modules that say when a message's time is up.
+
+Usage:
+  curfew policy COMMAND [FLAGS]
+
+Commands:
+%s
+Start here:
+  curfew policy new tempo --lang go
+  cd tempo && curfew policy build && curfew policy test tempo.wasm --trace trace.ndjson
+Run "curfew policy COMMAND --help" to learn more about a command.
+`, b.String())
+}

@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The project of each language builds, without a network, into a policy that
+// decides as those of the others do. Where a compiler is missing, so is its part
+// of the test.
+func TestProjects(t *testing.T) {
+	t.Setenv("GOPROXY", "off")
+	t.Setenv("GOFLAGS", "")
+	t.Setenv("GOWORK", "off")
+	for _, l := range languages() {
+		t.Run(l.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "tempo")
+			r := curfewPolicy(t, "new", dir, "--lang", l.name)
+			if r.status != 0 {
+				t.Fatalf("got %+v", r)
+			}
+			checkProject(t, &l, dir)
+			module := filepath.Join(dir, "tempo.wasm")
+			r = curfewPolicy(t, "build", dir)
+			if strings.Contains(r.stderr, "apt install") || strings.Contains(r.stderr, "npm install") {
+				t.Skip(r.stderr)
+			}
+			if r.status != 0 || !strings.HasPrefix(r.stdout, module+": ") {
+				t.Fatalf("got %+v", r)
+			}
+			trace := filepath.Join(dir, "trace.ndjson")
+			r = curfewPolicy(t, append([]string{"test", module, "--trace", trace, "--expect", "testdata/tempo.txt"}, strings.Fields(l.fuel)...)...)
+			if r.status != 0 {
+				t.Errorf("got %+v", r)
+			}
+			r = curfewPolicy(t, append([]string{"check", module, "--config", `{"ttl-ms":0}`}, strings.Fields(l.fuel)...)...)
+			if r.status != 1 || !strings.Contains(r.stderr, "ttl-ms has to be from 1 to 1000000000000") {
+				t.Errorf("got %+v", r)
+			}
+		})
+	}
+}
+
+// checkProject looks for what was forgotten when the files were filled in, and
+// for commands of the README that are none.
+func checkProject(t *testing.T, l *language, dir string) {
+	t.Helper()
+	for to := range l.files {
+		text, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(to, "NAME", "tempo")))
+		if err != nil || strings.Contains(string(text), "NAME") {
+			t.Errorf("%s: %v\n%s", to, err, text)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := regexp.MustCompile(`NAME|FUEL|BUILD|TOOLS`).Find(page); left != nil {
+		t.Errorf("README.md has %s", left)
+	}
+	for _, line := range regexp.MustCompile(`(?m)^curfew policy (.*?)( +#.*)?$`).FindAllStringSubmatch(string(page), -1) {
+		words := strings.Fields(regexp.MustCompile(`'.*'`).ReplaceAllString(line[1], "{}"))
+		c, ok := find(words[0])
+		if !ok || newFlags(&c).parse(words[1:]) != nil {
+			t.Errorf("README.md has %q, which is no call", line[0])
+		}
+	}
+}
+
+func TestNewLeavesFilesAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tempo")
+	if r := curfewPolicy(t, "new", dir, "--lang", "wat"); r.status != 0 {
+		t.Fatalf("got %+v", r)
+	}
+	curfewPolicy(t, "new", dir, "--lang", "c").want(t, 1, "", "curfew policy new: "+dir+" is there already, and not empty\n")
+}
+
+func TestBuildWithout(t *testing.T) {
+	empty := t.TempDir()
+	t.Setenv("PATH", empty)
+	if curfewPolicy(t, "build", empty).status != 1 {
+		t.Error("an empty folder is built")
+	}
+	for name, want := range map[string]string{
+		"go":             "go is missing: apt install golang",
+		"c":              "clang is missing: apt install clang lld",
+		"assemblyscript": "asc, the compiler of the npm package assemblyscript, is missing: run npm install in ",
+		"wat":            "wat2wasm is missing: apt install wabt",
+		"rust":           "rustc is missing: apt install rustc libstd-rust-dev-wasm32 lld, or rustup target add wasm32-unknown-unknown",
+	} {
+		dir := filepath.Join(t.TempDir(), "tempo")
+		if r := curfewPolicy(t, "new", dir, "--lang", name); r.status != 0 {
+			t.Fatalf("%s: got %+v", name, r)
+		}
+		if r := curfewPolicy(t, "build", dir); r.status != 1 || !strings.HasPrefix(r.stderr, "curfew policy build: "+want) {
+			t.Errorf("%s: got %+v, want %s", name, r, want)
+		}
+	}
+	two := t.TempDir()
+	for _, name := range []string{"a.wat", "b.wat"} {
+		if err := os.WriteFile(filepath.Join(two, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	curfewPolicy(t, "build", two).want(t, 1, "", "curfew policy build: "+two+" has several files *.wat: a policy is made of one\n")
+	t.Setenv("WAT2WASM", "/nowhere/wat2wasm")
+	if r := curfewPolicy(t, "build", "--lang", "wat", filepath.Join(two, "..")); r.status != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// A compiler that fails is heard, and nothing is said to be made.
+func TestBuildThatFails(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tempo")
+	if r := curfewPolicy(t, "new", dir, "--lang", "wat"); r.status != 0 {
+		t.Fatalf("got %+v", r)
+	}
+	compiler := file(t, "compiler", "#!/bin/sh\necho line 3 is odd >&2\nexit 4\n")
+	if err := os.Chmod(compiler, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WAT2WASM", compiler)
+	curfewPolicy(t, "build", dir).want(t, 1, "", "line 3 is odd\ncurfew policy build: compiler: exit status 4\n")
+}

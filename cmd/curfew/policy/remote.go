@@ -1,0 +1,232 @@
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/curfewmq/curfew/cmd/curfew/ctl"
+	"github.com/curfewmq/curfew/plugins/wasm"
+)
+
+// remote registers the flags that say where the management API is: those of
+// "curfew ctl".
+func remote(f *flags) {
+	f.String("url", "", "the management API's `URL` (default http://localhost:15672)")
+	f.String("host", "", "its `host`, instead of a whole URL")
+	f.String("port", "", "its `port`, instead of a whole URL")
+	f.String("username", "", "the `user` that calls it (default guest)")
+	f.String("password", "", "that user's `password` (default guest)")
+	f.String("cacert", "", "over TLS, believe in the certificates in this PEM `file`")
+	f.Bool("insecure", false, "over TLS, believe in any certificate")
+	f.Duration("timeout", time.Minute, "give up after so long")
+	f.Var(f.Lookup("username").Value, "u", "")
+}
+
+// environmentHelp is what commands that call the API say below their flags.
+const environmentHelp = "Without these flags CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD are asked, as by \"curfew ctl\".\n"
+
+// connect finds the API that the flags of remote name. The context lasts as long
+// as --timeout says.
+func (p *Program) connect(ctx context.Context, f *flags) (context.Context, func(), *ctl.Remote, error) {
+	timeout := value[time.Duration](f, "timeout")
+	if timeout <= 0 {
+		return nil, nil, nil, misused("--timeout %v: must be more than 0", timeout)
+	}
+	given := map[string]string{}
+	for _, name := range []string{"url", "host", "port", "username", "password", "cacert"} {
+		if f.given(name) || name == "username" && f.given("u") {
+			given[name] = f.text(name)
+		}
+	}
+	if f.yes("insecure") {
+		given["insecure"] = ""
+	}
+	r, err := ctl.Connect(given, p.Environ, p.transport)
+	if err != nil {
+		return nil, nil, nil, misused("%v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	return ctx, func() { cancel(); r.Close() }, r, nil
+}
+
+// call makes one call of the API.
+func (p *Program) call(ctx context.Context, f *flags, method, path string, body, into any) error {
+	ctx, done, r, err := p.connect(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return r.Call(ctx, method, path, body, into)
+}
+
+func loadCommand() command {
+	return command{
+		name: "load", operands: []string{"NAME", "MODULE.wasm"}, run: runLoad,
+		about: "loads a module into a running broker, or another version of it",
+		flags: func(f *flags) {
+			settings(f)
+			f.Bool("recompute", false, "ask the policy for the deadlines of messages that are there, too")
+			f.String("shadow", "", "run it beside this `strategy`, count where it says something else, and apply nothing")
+			remote(f)
+		},
+		more: "Queues use it whose x-expiry-strategy is wasm/NAME. " + environmentHelp,
+	}
+}
+
+// upload is a policy as the API takes it.
+type upload struct {
+	Module    []byte          `json:"module"` // in base64
+	Digest    string          `json:"digest"`
+	Config    json.RawMessage `json:"config,omitempty"`
+	Grants    []string        `json:"grants,omitempty"`
+	Fuel      string          `json:"fuel,omitempty"`
+	OnError   string          `json:"on_error,omitempty"`
+	Recompute bool            `json:"recompute,omitempty"`
+	Shadow    string          `json:"shadow,omitempty"`
+}
+
+func runLoad(ctx context.Context, p *Program, f *flags) error {
+	module, err := f.readModule(1)
+	if err != nil {
+		return err
+	}
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	if f.yes("recompute") && f.given("shadow") {
+		return misused("--recompute has no effect with --shadow, which applies nothing")
+	}
+	if _, err := wasm.Inspect(module); err != nil {
+		return err // which takes no broker to find out
+	}
+	digest := sha256.Sum256(module)
+	u := upload{
+		Module: module, Digest: hex.EncodeToString(digest[:]), Config: o.Config, Grants: o.Grants,
+		Fuel: f.text("fuel"), OnError: f.text("on-error"), Recompute: f.yes("recompute"), Shadow: f.text("shadow"),
+	}
+	if err := p.call(ctx, f, http.MethodPut, modulePath(f.operand(0, "")), &u, nil); err != nil {
+		return err
+	}
+	if u.Shadow != "" {
+		fmt.Fprintf(p.Stdout, "%s runs beside %s, sha256:%s\n", f.operand(0, ""), u.Shadow, u.Digest)
+		return nil
+	}
+	fmt.Fprintf(p.Stdout, "loaded as the expiry strategy wasm/%s, sha256:%s\n", f.operand(0, ""), u.Digest)
+	return nil
+}
+
+func modulePath(name string) string { return ctl.Path("wasm", "policies", name) }
+
+func reloadCommand() command {
+	return command{
+		name: "reload", operands: []string{"NAME"}, run: runReload,
+		about: "has a running broker load a policy again from its file, or from what it was given",
+		flags: func(f *flags) {
+			f.Bool("recompute", false, "ask the policy for the deadlines of messages that are there, too")
+			remote(f)
+		},
+		more: environmentHelp,
+	}
+}
+
+func runReload(ctx context.Context, p *Program, f *flags) error {
+	body := map[string]bool{"recompute": f.yes("recompute")}
+	return p.call(ctx, f, http.MethodPost, ctl.Path("wasm", "policies", f.operand(0, ""), "reload"), body, nil)
+}
+
+func unloadCommand() command {
+	return command{
+		name: "unload", operands: []string{"NAME"}, run: runUnload,
+		about: "takes a policy away from a running broker",
+		flags: func(f *flags) {
+			f.Bool("force", false, "even if queues have chosen it: those have no strategy then")
+			remote(f)
+		},
+		more: environmentHelp,
+	}
+}
+
+func runUnload(ctx context.Context, p *Program, f *flags) error {
+	path := modulePath(f.operand(0, ""))
+	if f.yes("force") {
+		path += "?force=true"
+	}
+	return p.call(ctx, f, http.MethodDelete, path, nil, nil)
+}
+
+func listCommand() command {
+	return command{
+		name: "list", run: runList,
+		about: "lists the policies of a running broker, and how they do",
+		flags: func(f *flags) {
+			f.Bool("json", false, "print everything that the broker says, as JSON")
+			remote(f)
+		},
+		more: environmentHelp,
+	}
+}
+
+func runList(ctx context.Context, p *Program, f *flags) error {
+	var all json.RawMessage
+	if err := p.call(ctx, f, http.MethodGet, ctl.Path("wasm", "policies"), nil, &all); err != nil {
+		return err
+	}
+	if f.yes("json") {
+		_, err := fmt.Fprintf(p.Stdout, "%s\n", all)
+		return err
+	}
+	var list []wasm.Info
+	if err := json.Unmarshal(all, &list); err != nil {
+		return fmt.Errorf("the answer is not understood: %w", err)
+	}
+	return table(p.Stdout, list)
+}
+
+func table(to io.Writer, list []wasm.Info) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "name\torigin\tstate\thooks\tmessages\terrors\tfuel\tmemory\tdigest")
+	for _, i := range list {
+		errs := uint64(0)
+		for _, n := range i.Errors {
+			errs += n
+		}
+		fuel, err := i.Fuel.MarshalText()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%.12s\n", i.Name, origin(&i), state(&i), strings.Join(i.Hooks, ","),
+			i.Messages, errs, fuel, wasm.Size(i.Memory), i.Digest)
+	}
+	return w.Flush()
+}
+
+func origin(i *wasm.Info) string {
+	if i.Shadow != nil {
+		return fmt.Sprintf("%s of %s", i.Origin, i.Shadow.Strategy)
+	}
+	return string(i.Origin)
+}
+
+// state says whether a policy does its work.
+func state(i *wasm.Info) string {
+	switch {
+	case !i.Loaded:
+		return "not loaded"
+	case i.Breaker == "open":
+		return "not asked until " + i.OpenUntil.UTC().Format(time.DateTime)
+	case i.Shadow != nil:
+		return fmt.Sprintf("differs in %d of %d", i.Shadow.Differing, i.Shadow.Compared)
+	case i.RolledBack != "":
+		return "rolled back"
+	}
+	return "works"
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/plugins/wasm"
+)
+
+// policyHost is the host of WebAssembly policies, and what it does beside queues' turns. Without the plugin in the chain there
+// is no host.
+type policyHost struct {
+	*wasm.Host
+	store atomic.Pointer[store.Store] // nil: it is not open yet
+	work  sync.WaitGroup
+}
+
+// openPolicies loads the policies of the configuration and those that were loaded before. It comes before the data directory is
+// opened, so that queues find the strategies they chose.
+func openPolicies(s setup) (*policyHost, error) {
+	p := &policyHost{}
+	for _, plugin := range s.Plugins {
+		if h, ok := plugin.Plugin.(*wasm.Host); ok {
+			p.Host = h
+		}
+	}
+	if p.Host == nil {
+		return p, nil
+	}
+	return p, p.Open(wasm.Env{
+		Log:      s.log.With(slog.String("plugin", "wasm")),
+		Store:    wasm.Dir(filepath.Join(s.Data.Dir, "policies")),
+		CacheDir: filepath.Join(s.Data.Dir, "policies", "compiled"),
+		Go:       p.work.Go,
+		Queues:   p.queues,
+	})
+}
+
+// queues counts the queues whose strategy is the one of that name.
+func (p *policyHost) queues(strategy string) int {
+	kept := p.store.Load()
+	if kept == nil {
+		return 0
+	}
+	n := 0
+	for _, v := range kept.VHosts() {
+		for _, q := range v.Queues() {
+			if q.Config().Strategy == strategy {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// close ends the host after the queues.
+func (p *policyHost) close() error {
+	if p == nil || p.Host == nil {
+		return nil
+	}
+	p.work.Wait()
+	if err := p.Close(); err != nil {
+		return errors.Join(errors.New("plugins.wasm"), err)
+	}
+	return nil
+}
+
+// modules is what the management API does with policies; nil without a host.
+func (p *policyHost) modules() mgmt.Modules {
+	if p == nil || p.Host == nil {
+		return nil
+	}
+	return moduleAdmin{p.Host}
+}
+
+// moduleAdmin is a host as the management API wants it.
+type moduleAdmin struct{ *wasm.Host }
+
+var _ mgmt.Modules = moduleAdmin{}
+
+// List implements [mgmt.Modules].
+func (a moduleAdmin) List() []json.RawMessage {
+	var all []json.RawMessage
+	for _, i := range a.Host.List() {
+		b, err := json.Marshal(i)
+		if err != nil {
+			panic(fmt.Errorf("what is known of a policy: %w", err)) // all of it is plain, or was checked
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// Load implements [mgmt.Modules].
+func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, err error) {
+	o := wasm.Options{Config: m.Config, Grants: m.Grants, Digest: m.Digest, Recompute: m.Recompute}
+	if err := o.Fuel.UnmarshalText([]byte(m.Fuel)); err != nil {
+		return false, &mgmt.ModuleError{Text: "fuel: " + err.Error()}
+	}
+	if err := o.OnError.UnmarshalText([]byte(m.OnError)); err != nil {
+		return false, &mgmt.ModuleError{Text: "on_error: " + err.Error()}
+	}
+	_, known := a.Info(m.Name)
+	if m.Shadow != "" {
+		_, err = a.Shadow(m.Name, m.Module, o, m.Shadow)
+	} else {
+		_, err = a.Host.Load(m.Name, m.Module, o)
+	}
+	return !known, moduleError(err)
+}
+
+// Reload implements [mgmt.Modules].
+func (a moduleAdmin) Reload(name string, recompute bool) error {
+	_, err := a.Host.Reload(name, recompute)
+	return moduleError(err)
+}
+
+// Unload implements [mgmt.Modules].
+func (a moduleAdmin) Unload(name string, force bool) error {
+	return moduleError(a.Host.Unload(name, force))
+}
+
+// moduleError says who is to blame for an error.
+func moduleError(err error) error {
+	switch {
+	case err == nil || errors.Is(err, wasm.ErrNotKept):
+		return err
+	case errors.Is(err, wasm.ErrUnknown):
+		return &mgmt.ModuleError{Kind: mgmt.NoModule, Text: err.Error()}
+	case errors.Is(err, wasm.ErrInUse), errors.Is(err, wasm.ErrConfigured):
+		return &mgmt.ModuleError{Kind: mgmt.ModuleInUse, Text: err.Error()}
+	}
+	return &mgmt.ModuleError{Text: err.Error()}
+}

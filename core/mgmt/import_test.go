@@ -1,0 +1,99 @@
+package mgmt
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"testing"
+)
+
+// good is something of everything that definitions hold.
+var good = map[string][]string{
+	"vhosts":            {`{"name":"v"}`},
+	"users":             {`{"name":"u","password_hash":"","tags":"management"}`},
+	"permissions":       {`{"user":"u","vhost":"v","configure":"","write":".*","read":".*"}`},
+	"topic_permissions": {`{"user":"u","vhost":"v","exchange":"amq.topic","write":"^a","read":"^a"}`},
+	"global_parameters": {`{"name":"g","value":{"a":1}}`},
+	"parameters": {
+		`{"component":"vhost-limits","vhost":"v","name":"limits","value":{"max-queues":1}}`,
+		`{"component":"operator_policy","vhost":"v","name":"o","value":{"pattern":"","definition":{"max-length":9},"priority":0,"apply-to":"queues"}}`,
+	},
+	"policies":  {`{"vhost":"v","name":"p","pattern":"^q","definition":{"max-length":10}}`, `{"vhost":"/","name":"p","pattern":"^q","definition":{"max-length":10}}`},
+	"exchanges": {`{"vhost":"v","name":"x","type":"topic","durable":true}`},
+	"queues":    {`{"vhost":"v","name":"q","durable":true}`, `{"vhost":"/","name":"q","durable":true}`},
+	"bindings":  {`{"vhost":"v","source":"x","destination":"q","destination_type":"queue","routing_key":"a.#"}`},
+}
+
+func definitionsOf(sections map[string][]string) string {
+	all := map[string][]json.RawMessage{}
+	for name, items := range sections {
+		for _, it := range items {
+			all[name] = append(all[name], json.RawMessage(it))
+		}
+	}
+	return string(marshal(all))
+}
+
+// An import is all or nothing: whatever comes last and will not do, nothing of what stands before it is there afterwards.
+func TestImportIsAllOrNothing(t *testing.T) {
+	r := newRig(t)
+	before := r.do(200, "GET", "/api/definitions", "")
+	for _, tt := range []struct{ name, section, last, want string }{
+		{"vhost", "vhosts", `{"name":"w","default_queue_type":"stream"}`, "vhost 'w': default queue type 'stream' is not offered, only 'classic' and 'quorum'"},
+		{"user", "users", `{"name":"z","tags":"","password_hash":"AAAA"}`, "user 'z': password_hash of 3 bytes: those of rabbit_password_hashing_sha256 have 36"},
+		{"permissions of nobody", "permissions", `{"user":"z","vhost":"v","configure":"","write":"","read":""}`, "permissions of user 'z': there is no such user"},
+		{"permissions nowhere", "permissions", `{"user":"u","vhost":"w","configure":"","write":"","read":""}`, "permissions of user 'u': there is no vhost 'w'"},
+		{"topic permissions", "topic_permissions", `{"user":"u","vhost":"v","exchange":"x"}`, "topic permissions of user 'u' in vhost 'v': [{key_missing,write},{key_missing,read}]"},
+		{"global parameter", "global_parameters", `{"name":"h"}`, "global parameter 'h': [{key_missing,value}]"},
+		{
+			"limits", "parameters", `{"component":"vhost-limits","vhost":"v","name":"limits","value":{"foo":1}}`,
+			"Validation failed\n\nUnrecognised terms [{<<\"foo\">>,1}] in limits\n (v/vhost-limits/limits)",
+		},
+		{
+			"operator policy", "parameters", `{"component":"operator_policy","vhost":"v","name":"o2","value":{"pattern":"","definition":{"foo":1}}}`,
+			"Validation failed\n\n[{<<\"foo\">>,1}] are not recognised policy settings\n (v/operator_policy/o2)",
+		},
+		{
+			"policy", "policies", `{"vhost":"v","name":"p2","pattern":"(","definition":{"max-length":1}}`,
+			"Validation failed\n\npattern should be regular expression but is invalid: missing closing ): (\n (v/p2)",
+		},
+		{"exchange", "exchanges", `{"vhost":"v","name":"y","type":"nothing"}`, "exchange 'y' in vhost 'v': unknown exchange type 'nothing'"},
+		{"queue", "queues", `{"vhost":"/","name":"r","arguments":{"x-queue-type":"stream"}}`, "queue 'r' in vhost '/': queue type 'stream' is not offered, only 'classic' and 'quorum'"},
+		{"one queue too many", "queues", `{"vhost":"v","name":"r"}`, "vhost 'v': 2 queues: its limit is 1"},
+		{
+			"binding", "bindings", `{"vhost":"v","source":"amq.headers","destination":"q","destination_type":"queue","arguments":{"x-match":5}}`,
+			"binding from 'amq.headers' in vhost 'v': Invalid x-match field type long (value 5); expected longstr",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sections := maps.Clone(good)
+			sections[tt.section] = append(slices.Clone(sections[tt.section]), tt.last)
+			w := r.serve(r.request(guest, "POST", "/api/definitions", definitionsOf(sections)))
+			var got struct{ Reason string }
+			must(t, json.Unmarshal(w.Body.Bytes(), &got))
+			if w.Code != 400 || got.Reason != tt.want {
+				t.Errorf("got %d %s, want %s", w.Code, got.Reason, tt.want)
+			}
+			if after := r.serve(r.request(guest, "GET", "/api/definitions", "")).Body.String(); after != before {
+				t.Errorf("got\n%s\nwant\n%s", after, before)
+			}
+		})
+	}
+	r.do(204, "POST", "/api/definitions", definitionsOf(good))
+	wantMembers(t, r.one("/api/queues/v"), map[string]string{"name": `"q"`, "policy": `"p"`, "operator_policy": `"o"`, "effective_policy_definition": `{"max-length":9}`})
+	var granted map[string]any
+	r.into("/api/permissions/v/u", &granted)
+	wantMembers(t, granted, map[string]string{"write": `".*"`})
+}
+
+// What is imported into one vhost goes there, whatever it says itself, and an error says where that is.
+func TestImportIntoOneVHost(t *testing.T) {
+	r := newRig(t)
+	r.do(201, "PUT", "/api/vhosts/v", "")
+	r.do(204, "POST", "/api/definitions/v", `{"queues":[{"name":"q","vhost":"elsewhere","durable":true}],"policies":[{"name":"p","vhost":"/","pattern":"","definition":{"max-length":1}}]}`)
+	wantMembers(t, r.one("/api/queues"), map[string]string{"name": `"q"`, "vhost": `"v"`, "policy": `"p"`})
+	got := r.do(400, "POST", "/api/definitions/v", `{"policies":[{"name":"p2","vhost":"/","pattern":"","definition":{"foo":1}}]}`)
+	if want := `{"error":"bad_request","reason":"Validation failed\n\n[{<<\"foo\">>,1}] are not recognised policy settings\n (v/p2)"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

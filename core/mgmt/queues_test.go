@@ -1,0 +1,142 @@
+package mgmt
+
+import (
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// keeper is a plugin that knows of times to live, leases and dead letters what a queue object tells.
+type keeper struct{}
+
+func (keeper) Arguments() []hook.Argument {
+	anything := func(any, hook.Args) error { return nil }
+	return []hook.Argument{{Name: "x-message-ttl", Check: anything}, {Name: "x-expires", Check: anything}, {Name: "x-dead-letter-exchange", Check: anything}}
+}
+
+func (keeper) Strategies() []string    { return []string{"keeper"} }
+func (keeper) DefaultStrategy() string { return "keeper" }
+
+func (keeper) Attach(q hook.Queue) hook.Hooks {
+	ttl, lease := hook.IntSetting(q, "message-ttl"), hook.IntSetting(q, "expires")
+	exchange, dead := hook.StringSetting(q, "dead-letter-exchange")
+	leave := func(v *hook.Verdict) {
+		if v.Action == hook.Drop && dead {
+			v.Action, v.Target = hook.Route, &hook.Target{Exchange: exchange, Key: "dead", HasKey: true}
+		}
+	}
+	return hook.Hooks{
+		Strategy: true,
+		OnEnqueue: func(now hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+			for i := range vs {
+				if ttl.Set() {
+					vs[i].Deadline = now.AddMillis(ttl.N())
+				}
+				if ttl.Set() && ttl.N() == 0 {
+					vs[i].Action, vs[i].Reason = hook.Drop, hook.ReasonExpired
+				}
+				leave(&vs[i])
+			}
+		},
+		OnHead: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+			for i := range vs {
+				leave(&vs[i])
+			}
+		},
+		OnIdle: func(now hook.Instant, idle time.Duration, v *hook.Verdict) {
+			if lease.Set() {
+				v.Deadline = now.AddMillis(lease.N()).Add(-idle)
+			}
+		},
+	}
+}
+
+// A queue object says what is in force, what comes next, and what became of messages.
+func TestQueueObject(t *testing.T) {
+	const late = 90 * time.Second // by which the clock of the API is ahead of the queues'
+	r := newRigWith(t, []chain.Named{{Name: "keeper", Plugin: keeper{}}}, func(o *Options) {
+		clock := o.Clock
+		o.Clock = func() hook.Instant { return clock().Add(late) }
+	})
+	r.do(201, "PUT", "/api/policies/%2F/p", `{"pattern":"^q","definition":{"message-ttl":3600000,"expires":7200000}}`)
+	r.do(201, "PUT", "/api/operator-policies/%2F/o", `{"pattern":"^q","definition":{"message-ttl":1800000}}`)
+	since := time.Now()
+	for name, args := range map[string]string{
+		"q": "", "empty": "", "dead": "", "drops": `"x-message-ttl":0`, "passes": `"x-message-ttl":0,"x-dead-letter-exchange":""`,
+		"rejects": `"x-dead-letter-exchange":""`,
+	} {
+		r.do(201, "PUT", "/api/queues/%2F/"+name, `{"arguments":{`+args+`}}`)
+	}
+	for _, name := range []string{"q", "drops", "passes", "rejects"} {
+		r.do(200, "POST", "/api/exchanges/%2F/amq.default/publish", `{"properties":{"timestamp":7},"routing_key":"`+name+`","payload":"x","payload_encoding":"string"}`)
+	}
+	r.do(200, "POST", "/api/queues/%2F/rejects/get", `{"count":1,"ackmode":"reject_requeue_false","encoding":"auto"}`)
+
+	const none = `{"expired":0,"rejected":0,"maxlen":0,"delivery_limit":0,"queue_expired":0}`
+	const one = `{"expired":1,"rejected":0,"maxlen":0,"delivery_limit":0,"queue_expired":0}`
+	for name, want := range map[string]map[string]string{
+		"q": {
+			"policy": `"p"`, "operator_policy": `"o"`, "effective_policy_definition": `{"expires":7200000,"message-ttl":1800000}`,
+			"expiry_strategy": `"keeper"`, "messages_expired": "0", "head_message_timestamp": "7", "messages": "1",
+		},
+		"empty": {
+			"policy": "null", "operator_policy": "null", "effective_policy_definition": "{}", "next_deadline": "null", "lease_expires_at": "null",
+			"oldest_message_age": "null", "messages_expired": "0", "messages_dead_lettered": sorted(none), "messages_dropped": sorted(none),
+		},
+		"drops":   {"messages_expired": "1", "messages_dropped": sorted(one), "messages_dead_lettered": sorted(none), "messages": "0"},
+		"passes":  {"messages_expired": "1", "messages_dropped": sorted(none), "messages_dead_lettered": sorted(one), "messages": "0"},
+		"rejects": {"messages_expired": "0", "messages_dead_lettered": `{"delivery_limit":0,"expired":0,"maxlen":0,"queue_expired":0,"rejected":1}`},
+		"dead":    {"messages": "2", "messages_dead_lettered": sorted(none)},
+	} {
+		var o map[string]any
+		r.into("/api/queues/%2F/"+name, &o)
+		wantMembers(t, o, want)
+	}
+	var q map[string]any
+	r.into("/api/queues/%2F/q", &q)
+	passed := time.Since(since).Milliseconds() + 1
+	for name, after := range map[string]int64{"next_deadline": 1_800_000, "lease_expires_at": 7_200_000} {
+		if got := count(q[name]) - since.UnixMilli(); got < after-1 || got > after+passed {
+			t.Errorf("%s: got %d ms from the beginning, want %d to %d", name, got, after, after+passed)
+		}
+	}
+	if got := count(q["oldest_message_age"]); got < late.Milliseconds() || got > late.Milliseconds()+passed {
+		t.Errorf("oldest_message_age: got %d, want %d to %d", got, late.Milliseconds(), late.Milliseconds()+passed)
+	}
+}
+
+// sorted is an object as the tests print it.
+func sorted(o string) string {
+	v, _ := parseJSON([]byte(o))
+	return string(appendJSON(nil, jsonValue(v)))
+}
+
+// What was counted of a vhost goes with it: one that is made anew begins with nothing.
+func TestDeletedVHostIsForgotten(t *testing.T) {
+	r := newRig(t)
+	r.do(201, "PUT", "/api/vhosts/v", "")
+	c, err := amqp.DialConfig("amqp://"+guest+"@"+r.api.AMQP.Addresses()[0].String(), amqp.Config{Vhost: "v"})
+	must(t, err)
+	ch, err := c.Channel()
+	must(t, err)
+	must(t, ch.PublishWithContext(t.Context(), "", "nowhere", false, false, amqp.Publishing{}))
+	must(t, ch.Close()) // what it counted is summed up now
+	published := func(want string) {
+		t.Helper()
+		var v map[string]any
+		r.into("/api/vhosts/v", &v)
+		wantMembers(t, v["message_stats"].(map[string]any), map[string]string{"publish": want})
+	}
+	published("1")
+	must(t, c.Close())
+	r.do(204, "DELETE", "/api/vhosts/v", "")
+	r.do(201, "PUT", "/api/vhosts/v", "")
+	published("0")
+	if got := len(r.api.AMQP.Sessions().Retired()); got > 1 {
+		t.Errorf("%d vhosts are remembered", got)
+	}
+}

@@ -1,0 +1,486 @@
+package wasm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
+	"github.com/curfewmq/curfew/sdk/abi"
+	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hooktest"
+)
+
+// failing is a module that traps for every message.
+func failing() []byte {
+	return assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) })
+}
+
+// changes is what queues are told of.
+type changes struct{ seen []string }
+
+func (c *changes) note(strategy string, recompute bool) {
+	if recompute {
+		strategy += "!"
+	}
+	c.seen = append(c.seen, strategy)
+}
+
+// A policy is loaded, becomes another, and goes. Queues are told each time.
+func TestLife(t *testing.T) {
+	var told changes
+	chosen := 0
+	h := open(t, 1, Env{Queues: func(string) int { return chosen }})
+	h.OnChange(told.note)
+	if hs := h.Attach(queue("x", nil)); hs.OnEnqueue != nil || hs.Strategy || len(h.Strategies()) > 0 {
+		t.Errorf("before: got %+v, %v", hs, h.Strategies())
+	}
+	load(t, h, "x", ttl(1000), Options{})
+	hs := h.Attach(queue("x", nil))
+	if got := enqueue1(hs, now, hook.Message{}).Deadline; got != now.AddMillis(1000) {
+		t.Errorf("first version: got %d", got)
+	}
+	load(t, h, "x", ttl(2000), Options{Recompute: true})
+	if got := enqueue1(hs, now, hook.Message{}).Deadline; got != now.AddMillis(2000) {
+		t.Errorf("second version, before the queue is attached again: got %d", got)
+	}
+	if _, err := h.Reload("x", false); err != nil {
+		t.Error(err)
+	}
+	chosen = 2
+	if err := h.Unload("x", false); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "2 of them") {
+		t.Errorf("unload: got %v", err)
+	}
+	if err := h.Unload("x", true); err != nil {
+		t.Error(err)
+	}
+	if got, want := enqueue1(hs, now, hook.Message{Expiration: hook.LimitOf(5)}), (hook.Verdict{Deadline: now.AddMillis(5)}); got != want {
+		t.Errorf("a queue that is not attached again: got %+v, want %+v", got, want)
+	}
+	for _, err := range []error{h.Unload("x", false), func() error { _, err := h.Reload("x", false); return err }()} {
+		if !errors.Is(err, ErrUnknown) {
+			t.Errorf("gone: got %v", err)
+		}
+	}
+	if want := []string{"wasm/x", "wasm/x!", "wasm/x", "wasm/x"}; !reflect.DeepEqual(told.seen, want) {
+		t.Errorf("told %v, want %v", told.seen, want)
+	}
+	if len(h.engine.modules) > 0 || len(h.List()) > 0 {
+		t.Errorf("%d modules are left", len(h.engine.modules))
+	}
+}
+
+// A module that is refused leaves the one that is there.
+func TestRefusedVersion(t *testing.T) {
+	var told changes
+	h := open(t, 1, Env{Store: Dir(t.TempDir())})
+	h.OnChange(told.note)
+	load(t, h, "x", ttl(1000), Options{})
+	if _, err := h.Load("x", []byte("no module"), Options{}); err == nil {
+		t.Error("it was accepted")
+	}
+	if got := enqueue1(h.Attach(queue("x", nil)), now, hook.Message{}).Deadline; got != now.AddMillis(1000) || len(told.seen) != 1 {
+		t.Errorf("got %d, told %v", got, told.seen)
+	}
+}
+
+// Policies from the configuration are there from the start, can be read again from
+// their files, and neither be replaced nor unloaded.
+func TestConfigured(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.wasm")
+	write := func(b []byte) {
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	section := hooktest.Section{"modules": hooktest.Section{"c": hooktest.Section{"path": file, "config": map[string]any{"n": 5}}}}
+	h, _ := hooktest.New(t, Factory, section).(*Host)
+	if got := h.Strategies(); len(got) != 1 || got[0] != "wasm/c" {
+		t.Errorf("before it is open: got %v", got)
+	}
+	if err := h.Open(Env{}); err == nil || !strings.HasPrefix(err.Error(), "plugins.wasm.modules.c: path: open ") {
+		t.Errorf("no file: got %v", err)
+	}
+	write(ttl(1000))
+	if err := h.Open(Env{}); err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := h.Open(Env{}); err == nil {
+		t.Error("it was opened twice")
+	}
+	write(ttl(3000))
+	i, err := h.Reload("c", true)
+	if err != nil || i.Path != file || i.Origin != Configured || string(i.Config) != `{"n":5}` {
+		t.Errorf("got %+v, %v", i, err)
+	}
+	if got := enqueue1(h.Attach(queue("c", nil)), now, hook.Message{}).Deadline; got != now.AddMillis(3000) {
+		t.Errorf("the new file: got %d", got)
+	}
+	if _, err := h.Load("c", ttl(1), Options{}); !errors.Is(err, ErrConfigured) {
+		t.Errorf("load: got %v", err)
+	}
+	if err := h.Unload("c", true); !errors.Is(err, ErrConfigured) {
+		t.Errorf("unload: got %v", err)
+	}
+}
+
+// What was loaded while the broker ran is there after a restart, with its settings,
+// unless the file was damaged: then its strategy is there, and says nothing.
+func TestRestart(t *testing.T) {
+	dir := Dir(filepath.Join(t.TempDir(), "policies"))
+	o := Options{Config: json.RawMessage(`{"a":1}`), Grants: []string{"headers"}, Fuel: 20_000, OnError: Keep}
+	first := open(t, 1, Env{Store: dir})
+	for _, name := range []string{"kept", "gone", "damaged", "configured"} {
+		load(t, first, name, ttl(1000), o)
+	}
+	if err := first.Unload("gone", false); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(dir.path("damaged"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	if err := os.WriteFile(dir.path("damaged"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.Save(Kept{Name: "outdated", Module: []byte("what an older broker took")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir.path("torn")+".new", b[:10], 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	var log lines
+	s := modules(t, map[string][]byte{"configured": ttl(5)})
+	second, _ := hooktest.New(t, Factory, s).(*Host)
+	if err := second.Open(Env{Store: dir, Log: log.logger()}); err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if got := strings.Join(second.Strategies(), " "); got != "wasm/configured wasm/kept wasm/outdated" {
+		t.Errorf("got %s", got)
+	}
+	i, _ := second.Info("kept")
+	if i.Origin != Loaded || string(i.Config) != `{"a":1}` || strings.Join(i.Grants, " ") != "headers" || i.Fuel != 20_000 || i.OnError != Keep {
+		t.Errorf("got %+v", i)
+	}
+	if i, _ := second.Info("configured"); i.Origin != Configured {
+		t.Errorf("configured: got %+v", i)
+	}
+	if got := second.Alarms(); len(got) != 1 || got[0] != "wasm/outdated" {
+		t.Errorf("alarms: got %v", got)
+	}
+	got := enqueue1(second.Attach(queue("outdated", map[string]any{"message-ttl": int32(7)})), now, hook.Message{})
+	if want := (hook.Verdict{Deadline: now.AddMillis(7)}); got != want {
+		t.Errorf("outdated: got %+v, want %+v", got, want)
+	}
+	for _, want := range []string{"its digest differs", "not a WebAssembly module", "has the name of one of the configuration"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, log.String())
+		}
+	}
+}
+
+// full is a store that has no room.
+type full struct{ Dir }
+
+func (full) Save(Kept) error { return errors.New("no space left") }
+
+func TestNotKept(t *testing.T) {
+	h := open(t, 1, Env{Store: full{Dir(t.TempDir())}})
+	if _, err := h.Load("x", ttl(1), Options{}); !errors.Is(err, ErrNotKept) || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("got %v", err)
+	}
+	if len(h.List()) > 0 || len(h.engine.modules) > 0 {
+		t.Error("it is there all the same")
+	}
+}
+
+// A new version that fails too often gives way to the one before; a policy that was
+// there for long, and one without a version before, do not.
+func TestRollBack(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		before []byte
+		after  time.Duration // that it worked
+		back   bool
+	}{
+		{"new", ttl(1000), 0, true},
+		{"old", ttl(1000), probation + time.Second, false},
+		{"first", nil, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var work sync.WaitGroup
+			dir, log, told := Dir(t.TempDir()), lines{}, changes{}
+			h := open(t, 1, Env{Store: dir, Log: log.logger(), Go: work.Go})
+			h.OnChange(told.note)
+			if tc.before != nil {
+				load(t, h, "x", tc.before, Options{})
+			}
+			bad := load(t, h, "x", failing(), Options{})
+			hs := h.Attach(queue("x", nil))
+			enqueue1(hs, now, hook.Message{})
+			at := now.Add(tc.after)
+			for range tolerated {
+				at = at.Add(5 * time.Second)
+				enqueue1(hs, at, hook.Message{})
+			}
+			work.Wait()
+			i, _ := h.Info("x")
+			if (i.RolledBack == bad.Digest) != tc.back || (i.Breaker == "closed") != tc.back {
+				t.Errorf("got %+v", i)
+			}
+			if !tc.back {
+				return
+			}
+			if got := enqueue1(hs, at, hook.Message{}).Deadline; got != at.AddMillis(1000) {
+				t.Errorf("got %d", got)
+			}
+			if all, err := dir.LoadAll(); err != nil || len(all) != 1 || !reflect.DeepEqual(all[0].Module, tc.before) {
+				t.Errorf("kept %+v, %v", all, err)
+			}
+			if len(told.seen) != 3 || !strings.Contains(log.String(), "the version before is in force again") || len(h.engine.modules) != 1 {
+				t.Errorf("told %v, %d modules, log:\n%s", told.seen, len(h.engine.modules), &log)
+			}
+		})
+	}
+}
+
+// A breaker that opened is tried again after a while, and longer pauses follow.
+func TestBreaker(t *testing.T) {
+	h := open(t, 1, Env{})
+	load(t, h, "x", assemble(func(b *wt.Builder) { // traps for messages of priority 9
+		b.Batch(8)
+		b.Each(abi.OnEnqueue, wt.LocalGet(wt.Record), wt.I32Load8U(abi.RecordPriority), wt.I32(9), wt.I32Eq, wt.If(wt.Unreachable), wt.Keep(wt.I64(nowMillis)))
+	}), Options{})
+	hs := h.Attach(queue("x", nil))
+	v := h.table.Load().policies["x"].active.Load()
+	at := now
+	for range tolerated {
+		enqueue1(hs, at, hook.Message{Priority: 9})
+		at = at.Add(10 * time.Second)
+	}
+	for _, pause := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
+		at = hook.Instant(v.breaker.until.Load())
+		if got := enqueue1(hs, at-1, hook.Message{}); got.Deadline != 0 {
+			t.Errorf("it was asked while the breaker was open")
+		}
+		enqueue1(hs, at, hook.Message{Priority: 9})
+		if got := hook.Instant(v.breaker.until.Load()).Sub(at); got != min(2*pause, longestPause) {
+			t.Errorf("got a pause of %s, want %s", got, 2*pause)
+		}
+	}
+	at = hook.Instant(v.breaker.until.Load()).Add(lastPause)
+	if got := enqueue1(hs, at, hook.Message{}); got.Deadline != now || len(h.Alarms()) > 0 {
+		t.Errorf("it works again: got %+v, alarms %v", got, h.Alarms())
+	}
+}
+
+// What messages get while their policy fails.
+func TestOnError(t *testing.T) {
+	m := hook.Message{Expiration: hook.LimitOf(400)}
+	for _, tc := range []struct {
+		onError OnError
+		enter   hook.Verdict
+	}{
+		{Builtin, hook.Verdict{Deadline: now.AddMillis(400)}},
+		{Keep, hook.Verdict{}},
+		{Reject, hook.Verdict{Action: hook.Refuse}},
+	} {
+		h := open(t, 1, Env{})
+		load(t, h, "x", failing(), Options{OnError: tc.onError})
+		hs := h.Attach(queue("x", nil))
+		for range 3 {
+			if got := enqueue1(hs, now, m); got != tc.enter {
+				t.Errorf("%s: got %+v, want %+v", tc.onError, got, tc.enter)
+			}
+		}
+	}
+}
+
+// A message whose time the policy has set, and that the policy cannot be asked about
+// when it is over, expires when it would without a policy, and not before.
+func TestFailsWhenDue(t *testing.T) {
+	module := assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnDeadline, wt.Unreachable) })
+	queueTTL := map[string]any{"message-ttl": int32(5000)}
+	for _, tc := range []struct {
+		name     string
+		onError  OnError
+		settings map[string]any
+		age      int64 // milliseconds
+		want     hook.Verdict
+	}{
+		{"before its own time", Builtin, queueTTL, 100, hook.Verdict{Deadline: now.AddMillis(1000)}},
+		{"shortly before", Builtin, queueTTL, 4900, hook.Verdict{Deadline: now.AddMillis(100)}},
+		{"at its own time", Builtin, queueTTL, 5000, hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired, Deadline: now}},
+		{"without one", Builtin, nil, 100_000, hook.Verdict{Deadline: now.AddMillis(1000)}},
+		{"kept", Keep, queueTTL, 5000, hook.Verdict{Deadline: now.AddMillis(1000)}},
+	} {
+		h := open(t, 1, Env{})
+		load(t, h, "x", module, Options{OnError: tc.onError})
+		hs := h.Attach(queue("x", tc.settings))
+		m := hook.Message{Enqueued: now.AddMillis(-tc.age), Deadline: now, Why: hook.WhyDue}
+		if got := head1(hs, now, m); got != tc.want {
+			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// A shadow is asked and counted, and nobody hears it.
+func TestShadow(t *testing.T) {
+	var told changes
+	h := open(t, 1, Env{})
+	h.OnChange(told.note)
+	load(t, h, "real", ttl(1000), Options{})
+	if _, err := h.Shadow("shade", ttl(2000), Options{}, "wasm/real"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Shadow("other", ttl(1000), Options{}, "deadline"); err != nil {
+		t.Fatal(err)
+	}
+	hs := h.Attach(queue("real", nil))
+	for range 10 {
+		if got := enqueue1(hs, now, hook.Message{}).Deadline; got != now.AddMillis(1000) {
+			t.Fatalf("a shadow is heard: got %d", got)
+		}
+	}
+	native := h.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "deadline"}))
+	vs := []hook.Verdict{{Deadline: now.AddMillis(1000)}, {Deadline: now.AddMillis(7)}, {}}
+	native.OnEnqueue(now, hooktest.Messages(hook.Message{Enqueued: now}, hook.Message{Enqueued: now}, hook.Message{Enqueued: now}), vs)
+	if native.Strategy || vs[1].Deadline != now.AddMillis(7) {
+		t.Errorf("got %+v, %+v", native, vs)
+	}
+	for name, want := range map[string]ShadowInfo{
+		"shade": {Strategy: "wasm/real", Compared: 10, Differing: 10}, "other": {Strategy: "deadline", Compared: 3, Differing: 2},
+	} {
+		if i, _ := h.Info(name); i.Strategy != "" || i.Shadow == nil || *i.Shadow != want {
+			t.Errorf("%s: got %+v, want %+v", name, i.Shadow, want)
+		}
+	}
+	if got := strings.Join(h.Strategies(), " "); got != "wasm/real" {
+		t.Errorf("got %s", got)
+	}
+	for _, wrong := range [][2]string{{"more", "wasm/real"}, {"real", "deadline"}, {"shade", "deadline"}, {"x", ""}, {"x", "wasm/x"}} {
+		if _, err := h.Shadow(wrong[0], ttl(1), Options{}, wrong[1]); err == nil {
+			t.Errorf("%s beside %s was accepted", wrong[0], wrong[1])
+		}
+	}
+	if _, err := h.Load("shade", ttl(1), Options{}); err == nil {
+		t.Error("a shadow's name was taken")
+	}
+	for _, name := range []string{"shade", "other"} {
+		if err := h.Unload(name, false); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []string{"wasm/real", "wasm/real", "deadline", "wasm/real", "deadline"}; !reflect.DeepEqual(told.seen, want) {
+		t.Errorf("told %v, want %v", told.seen, want)
+	}
+}
+
+// Hot reloads under load: every message gets the verdict of a version that was in
+// force, and nothing is left of those that were.
+func TestHotReloads(t *testing.T) {
+	reloads := 300
+	if testing.Short() {
+		reloads = 50
+	}
+	h := open(t, 2, Env{Store: Dir(t.TempDir())})
+	load(t, h, "x", ttl(1), Options{})
+	hs := h.Attach(queue("x", nil))
+	stop := make(chan struct{})
+	var workers sync.WaitGroup
+	wrong := make(chan hook.Verdict, 2)
+	for range 2 {
+		workers.Go(func() { wrong <- askUntil(stop, hs) })
+	}
+	goroutines := runtime.NumGoroutine()
+	for i := range reloads {
+		if _, err := h.Load("x", ttl(int64(i%7)+1), Options{Config: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := runtime.NumGoroutine(); n > goroutines {
+		t.Errorf("%d goroutines, %d before", n, goroutines)
+	}
+	close(stop)
+	workers.Wait()
+	for range 2 {
+		if v := <-wrong; v != (hook.Verdict{}) {
+			t.Errorf("got %+v", v)
+		}
+	}
+	i, _ := h.Info("x")
+	if i.Errors["unavailable"]+i.Errors["trap"] > 0 || len(h.engine.modules) > 2 || i.Memory > 2*pageSize {
+		t.Errorf("got %+v, %d modules", i, len(h.engine.modules))
+	}
+}
+
+// askUntil asks about messages that enter, and returns a verdict that no version
+// says.
+func askUntil(stop <-chan struct{}, hs hook.Hooks) (wrong hook.Verdict) {
+	for {
+		select {
+		case <-stop:
+			return wrong
+		default:
+		}
+		ms := []hook.Message{{Enqueued: now}, {Enqueued: now}}
+		vs := make([]hook.Verdict, len(ms))
+		hooktest.Bind(ms)
+		hs.OnEnqueue(now, ms, vs)
+		for _, v := range vs {
+			if ttl := v.Deadline.Sub(now); v.Action != hook.Keep || ttl < time.Millisecond || ttl > 7*time.Millisecond {
+				wrong = v
+			}
+		}
+	}
+}
+
+// Instances that traps have cost are made again after a pause, and no sooner.
+func TestPoolRecovers(t *testing.T) {
+	h := open(t, 2, Env{})
+	load(t, h, "x", assemble(func(b *wt.Builder) {
+		b.Batch(8)
+		b.Each(abi.OnEnqueue, wt.LocalGet(wt.Record), wt.I32Load8U(abi.RecordPriority), wt.I32(9), wt.I32Eq, wt.If(wt.Unreachable), wt.Keep(wt.I64(nowMillis)))
+	}), Options{})
+	hs := h.Attach(queue("x", nil))
+	enqueue1(hs, now, hook.Message{Priority: 9})
+	if got := enqueue1(hs, now.Add(firstPause)-1, hook.Message{}); got.Deadline != 0 {
+		t.Error("an instance was made too soon")
+	}
+	if got := enqueue1(hs, now.Add(firstPause), hook.Message{}); got.Deadline != now {
+		t.Errorf("got %+v", got)
+	}
+	if i, _ := h.Info("x"); i.Instances != 1 || i.Errors["unavailable"] != 1 || i.Memory != pageSize {
+		t.Errorf("got %+v", i)
+	}
+}
+
+// Memory that all instances share runs out: no instance is made, none is lost.
+func TestTotalMemory(t *testing.T) {
+	h, _ := hooktest.New(t, Factory, hooktest.Section{"total-memory": "128KiB"}).(*Host)
+	if err := h.Open(Env{}); err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	load(t, h, "a", ttl(1), Options{})
+	load(t, h, "b", ttl(1), Options{})
+	if _, err := h.Load("c", ttl(1), Options{}); err == nil || !strings.Contains(err.Error(), "which plugins.wasm.total-memory does not leave") {
+		t.Errorf("got %v", err)
+	}
+	if err := h.Unload("a", false); err != nil {
+		t.Fatal(err)
+	}
+	load(t, h, "c", ttl(1), Options{})
+}

@@ -1,0 +1,73 @@
+package wasmtest
+
+import (
+	"slices"
+
+	"github.com/curfewmq/curfew/sdk/abi"
+)
+
+// Hostile is a policy that means harm, or is broken so that it amounts to the same.
+type Hostile struct {
+	Name   string
+	Module []byte
+	// Kind is what its failures are counted as: trap, fuel, memory, fail or verdict.
+	Kind string
+}
+
+// Hostiles returns the corpus. All of them load: what they do, they do for each
+// message that enters a queue.
+func Hostiles() []Hostile {
+	nothing := abi.Signature{}
+	counted := abi.Signature{Params: []abi.Value{abi.I64}}
+	const pages, page = 200, 64 << 10
+	return []Hostile{
+		hostile("endless loop", "fuel", func(*Builder) []byte { return Loop(Br(0)) }),
+		hostile("exponential recursion", "fuel", func(b *Builder) []byte {
+			less := slices.Concat(LocalGet(0), I64(1), I64Sub, Call(0))
+			b.Func(counted, nil, LocalGet(0), I64Eqz, If(Return), less, less)
+			return slices.Concat(I64(62), Call(0))
+		}),
+		hostile("bottomless recursion", "", func(b *Builder) []byte { // fuel or trap, whichever is reached first
+			b.Func(nothing, nil, Call(0), Call(0))
+			return Call(0)
+		}),
+		hostile("memory bomb", "fuel", func(b *Builder) []byte {
+			b.Memory(1, 65536)
+			return Loop(I32(1), MemoryGrow, Drop, Br(0))
+		}),
+		hostile("large memory bomb", "fuel", func(b *Builder) []byte {
+			b.Memory(1, 65536)
+			return Loop(I32(64), MemoryGrow, I32(page), I32Mul, I32(1), I32Store(0), Br(0))
+		}),
+		hostile("memory.fill bomb", "fuel", func(b *Builder) []byte {
+			b.Memory(pages, pages)
+			return Loop(I32(0), I32(0), I32(pages*page), MemoryFill, Br(0))
+		}),
+		hostile("memory.copy bomb", "fuel", func(b *Builder) []byte {
+			b.Memory(pages, pages)
+			return Loop(I32(1), I32(0), I32(pages*page-1), MemoryCopy, Br(0))
+		}),
+		hostile("trap", "trap", func(*Builder) []byte { return Unreachable }),
+		hostile("wild pointer", "memory", func(*Builder) []byte { return slices.Concat(I32(-4), I32(1), I32Store(0)) }),
+		hostile("complaint", "fail", func(*Builder) []byte { return slices.Concat(I32(-1), Return) }),
+		hostile("flood of lines", "fuel", func(b *Builder) []byte {
+			log := b.Host("log")
+			return Loop(I32(abi.LogError), b.Text(Scratch, "look at me"), Call(log), Br(0))
+		}),
+		hostile("garbage verdicts", "verdict", func(*Builder) []byte {
+			return slices.Concat(LocalGet(Verdict), I64(0x0123_4567_89ab_cdef), I64Store(abi.VerdictAction),
+				LocalGet(Verdict), I64(-0x0123_4567_89ab_cdef), I64Store(abi.VerdictUntil))
+		}),
+		hostile("verdicts in the past", "verdict", func(*Builder) []byte { return Keep(I64(1)) }),
+	}
+}
+
+// hostile makes a module whose on_enqueue does what each says for every message.
+// Functions that each adds are numbered from the end of its imports on.
+func hostile(name, kind string, each func(b *Builder) []byte) Hostile {
+	b := New()
+	body := each(b)
+	b.Batch(64)
+	b.Each(abi.OnEnqueue, body)
+	return Hostile{Name: name, Module: b.Bytes(), Kind: kind}
+}
