@@ -279,7 +279,7 @@ func (r *recovery) makeShards(ctx context.Context) error {
 func (r *recovery) makeVHosts() (shells []*queue.Shell, err error) {
 	fresh := len(r.vhosts) == 0 && !r.people
 	if fresh {
-		r.vhost(DefaultVHost)
+		return nil, r.furnish()
 	}
 	for name, v := range r.vhosts {
 		made := r.store.newVHost(name, vhost.Metadata{}, v.keeper)
@@ -292,19 +292,15 @@ func (r *recovery) makeVHosts() (shells []*queue.Shell, err error) {
 		v.keeper.tally.least = int64(len(made.Definitions()))
 	}
 	r.queues = len(shells)
-	if fresh {
-		err = r.furnish()
-	}
-	return shells, err
+	return shells, nil
 }
 
-// furnish writes the first definitions of the default vhost.
+// furnish makes the default vhost and writes its definitions, the first ones.
 func (r *recovery) furnish() error {
-	v, _ := r.store.VHost(DefaultVHost)
-	if err := v.SetMetadata(vhost.Metadata{Description: "Default virtual host"}); err != nil {
-		return err
-	}
-	k := r.vhosts[DefaultVHost].keeper
+	k := r.vhost(DefaultVHost).keeper
+	v := r.store.newVHost(DefaultVHost, vhost.Metadata{Description: "Default virtual host"}, k)
+	r.store.vhosts.add(v)
+	k.tally.least = int64(len(v.Definitions()))
 	k.Rewrite(v.Definitions())
 	return k.Wait()
 }
