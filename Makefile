@@ -5,7 +5,7 @@ SOAK     ?= 10m
 CRASH_CYCLES ?= 1000
 RELOADS  ?= 1000
 
-.PHONY: help check test race fuzz bench build tools generate upstream crash reloads soak ci
+.PHONY: help check test race fuzz bench build tools generate upstream record crash reloads soak ci
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ generate: ## rewrite generated files
 
 upstream: ## the test suite of RabbitMQ's Go client against this broker
 	go test -count=1 -v -timeout 20m ./tests/upstream
+
+record: ## write anew what RabbitMQ's own tools print and export, for tests/management (needs Debian's rabbitmq-server)
+	go test -count=1 -v -timeout 20m -run 'TestTranscripts|TestRecordExport' ./tests/management -rewrite
 
 crash: ## kill the broker CRASH_CYCLES times (default 1000) under load; what was confirmed must be there
 	CRASH_CYCLES=$(CRASH_CYCLES) go test -count=1 -v -timeout 3h -run Crash ./tests/crash

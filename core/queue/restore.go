@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/deadline"
@@ -23,9 +22,9 @@ type Restorer struct {
 type restored struct {
 	shell  *Shell
 	list   []item
-	places map[Ref]int32 // in list, of the messages that are there
-	handed []uint64      // by level
-	next   []uint64      // by level: no message has been given this number or a higher one
+	places places   // in list, of the messages that are there
+	handed []uint64 // by level
+	next   []uint64 // by level: no message has been given this number or a higher one
 }
 
 // item is a message that was enqueued, and may have been settled since.
@@ -34,6 +33,7 @@ type item struct {
 	deadline hook.Instant
 	slot     slot
 	extent   uint32
+	body     uint32      // bytes
 	left     hook.Reason // not none: it is a discard
 }
 
@@ -43,7 +43,7 @@ func NewRestorer(shells []*Shell) *Restorer {
 	r := &Restorer{queues: make(map[uint64]*restored, len(shells))}
 	for _, s := range shells {
 		if rec := s.Config().Record; rec != nil {
-			r.queues[rec.ID] = &restored{shell: s, places: map[Ref]int32{}, handed: make([]uint64, s.Config().Levels+1), next: make([]uint64, s.Config().Levels+1)}
+			r.queues[rec.ID] = &restored{shell: s, handed: make([]uint64, s.Config().Levels+1), next: make([]uint64, s.Config().Levels+1)}
 		}
 	}
 	return r
@@ -112,19 +112,20 @@ func (q *restored) enqueued(extent uint32, in *reader) {
 	if q == nil || in.bad || it.ref.level() >= len(q.next) {
 		return
 	}
-	if !wellFormed(record, flags) {
+	body, ok := bodySize(record, flags)
+	if !ok {
 		in.bad = true
 		return
 	}
-	if i, ok := q.places[it.ref]; ok {
+	if i, ok := q.places.get(it.ref); ok {
 		q.list[i].extent = extent // it was moved
 		return
 	}
 	q.shell.queue.open()
 	q.next[it.ref.level()] = max(q.next[it.ref.level()], it.ref.seq()+1)
 	it.slot = q.shell.queue.store.restore(entered, record, flags&journalled)
-	it.slot.deliveries = returns
-	q.places[it.ref] = int32(len(q.list))
+	it.slot.deliveries, it.body = returns, uint32(body)
+	q.places.add(it.ref, int32(len(q.list)))
 	q.list = append(q.list, it)
 }
 
@@ -139,12 +140,9 @@ func (q *restored) settled(refs []byte) {
 }
 
 func (q *restored) settle(ref Ref) {
-	i, ok := q.places[ref]
-	if !ok {
-		return // its enqueue was trimmed away
+	if i, ok := q.places.remove(ref); ok { // else its enqueue was trimmed away
+		q.free(i)
 	}
-	q.free(i)
-	delete(q.places, ref)
 }
 
 // free forgets the item at a place.
@@ -159,20 +157,7 @@ func (q *restored) purged(runs []byte) {
 	}
 	in := reader{b: runs}
 	for len(in.b) > 0 {
-		first, count := Ref(in.u64()), Ref(in.u32())
-		if count > Ref(len(q.places)) {
-			maps.DeleteFunc(q.places, func(r Ref, i int32) bool {
-				if r-first >= count {
-					return false
-				}
-				q.free(i)
-				return true
-			})
-			continue
-		}
-		for n := range count {
-			q.settle(first + n)
-		}
+		q.places.removeRun(Ref(in.u64()), Ref(in.u32()), q.free)
 	}
 }
 
@@ -180,7 +165,7 @@ func (q *restored) change(ref Ref, fn func(*item)) {
 	if q == nil {
 		return
 	}
-	if i, ok := q.places[ref]; ok {
+	if i, ok := q.places.get(ref); ok {
 		fn(&q.list[i])
 	}
 }
@@ -189,7 +174,7 @@ func (q *restored) change(ref Ref, fn func(*item)) {
 // how many there are.
 func (r *Restorer) Fill() (messages int) {
 	for _, q := range r.queues {
-		messages += len(q.places)
+		messages += q.places.n
 		q.fill()
 	}
 	return messages
@@ -232,7 +217,7 @@ func (q *Queue) put(it *item, handed []uint64) {
 	if seq < handed[l] {
 		it.slot.flags |= redelivered
 	}
-	body := len(q.store.read(it.slot).body)
+	body := int(it.body)
 	f.push(it.slot, it.deadline)
 	f.setExtent(seq, it.extent)
 	f.handed, f.noted = handed[l], handed[l]

@@ -281,8 +281,9 @@ func (s *store) settle(to *segment, entered hook.Instant, at slot) {
 	s.live += int(at.length)
 }
 
-// wellFormed reports whether b is a record that read can take apart.
-func wellFormed(b []byte, flags slotFlags) bool {
+// bodySize returns the size of a record's body. It reports false if b is not a
+// record that read can take apart.
+func bodySize(b []byte, flags slotFlags) (n int, ok bool) {
 	r := reader{b: b}
 	if flags&hasState != 0 {
 		r.u64()
@@ -296,7 +297,7 @@ func wellFormed(b []byte, flags slotFlags) bool {
 		}
 	}
 	r.take(r.uvarint())
-	return !r.bad
+	return len(r.b), !r.bad
 }
 
 func recordSize(m *Publish, flags slotFlags) int {

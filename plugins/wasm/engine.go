@@ -17,6 +17,7 @@ type engine struct {
 	fuel    int64 // of an instance to begin with
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache // nil: none
+	dir     cacheDir                // of cache
 	modules map[string]*compiled    // by digest
 }
 
@@ -42,16 +43,17 @@ func compiles() bool {
 	return false
 }
 
-// newEngine starts the runtime. cacheDir, if there is one, keeps compiled code
-// from one start to the next.
-func newEngine(c *Config, cacheDir string) (*engine, error) {
+// newEngine starts the runtime. dir, if there is one, keeps compiled code from one
+// start to the next.
+func newEngine(c *Config, dir cacheDir) (*engine, error) {
 	if !compiles() && !c.Interpreter {
 		return nil, errInterpreter
 	}
-	e := &engine{memory: c.Memory, fuel: initFuel, modules: map[string]*compiled{}}
+	e := &engine{memory: c.Memory, fuel: initFuel, dir: dir, modules: map[string]*compiled{}}
 	config := wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2).WithMemoryLimitPages(uint32(c.Memory / pageSize))
-	if cacheDir != "" {
-		cache, err := wazero.NewCompilationCacheWithDir(cacheDir)
+	if dir != "" {
+		dir.trim()
+		cache, err := wazero.NewCompilationCacheWithDir(string(dir))
 		if err != nil {
 			return nil, fmt.Errorf("cache of compiled modules: %w", err)
 		}
@@ -92,6 +94,10 @@ func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 		return c, nil
 	}
 	code, err := e.runtime.CompileModule(context.Background(), metered)
+	if e.dir.damaged(err) {
+		e.dir.empty()
+		code, err = e.runtime.CompileModule(context.Background(), metered)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the module is not valid: %w", err)
 	}

@@ -22,7 +22,7 @@ func (h *Host) Open(env Env) error {
 		return errors.New("the host of policies is open already")
 	}
 	h.env = env
-	e, err := newEngine(&h.config, env.CacheDir)
+	e, err := newEngine(&h.config, cacheDir(env.CacheDir))
 	if errors.Is(err, errInterpreter) && len(h.config.Modules) == 0 {
 		return nil // to be said when one is loaded
 	}

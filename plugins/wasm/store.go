@@ -68,7 +68,7 @@ func (d Dir) Save(k Kept) error {
 	if err := os.Rename(temporary, d.path(k.Name)); err != nil {
 		return err
 	}
-	return d.sync()
+	return errors.Join(d.sync(), Dir(filepath.Dir(string(d))).sync()) // the folder itself may be new
 }
 
 func writeDurably(path string, b []byte) error {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +20,11 @@ type hours struct {
 	ttl        int64
 	open, shut int64
 	week       [7]bool // by time.Weekday
-	holidays   []int   // as dayOf counts, ascending
+	holidays   []int64 // days since 1970-01-01, ascending
 	zone       *time.Location
+
+	// Of the last look at the zone: its offset to UTC, and since and until when.
+	offset, since, until int64
 }
 
 var _ = policy.Register(&hours{})
@@ -49,45 +53,57 @@ func (h *hours) OnEnqueue(_ int64, m *policy.Msg, v *policy.Verdict) {
 
 // after returns when so much time at work has passed since the instant t.
 func (h *hours) after(t, left int64) int64 {
-	local := time.UnixMilli(t).In(h.zone)
-	day, clock := dayOf(local), clockOf(local)
-	weekday := local.Weekday()
+	local := t + h.offsetAt(t)
+	day, clock := local/millisPerDay, local%millisPerDay
 	for range maxDays {
-		if h.worksOn(day, weekday) {
+		if h.worksOn(day) {
 			begin := max(clock, h.open)
 			if begin+left <= h.shut {
 				return h.at(day, begin+left)
 			}
 			left -= max(0, h.shut-begin)
 		}
-		day, weekday, clock = day+1, (weekday+1)%7, 0
+		day, clock = day+1, 0
 	}
 	return h.at(day, 0)
 }
 
-func (h *hours) worksOn(day int, weekday time.Weekday) bool {
-	if !h.week[weekday] {
+// worksOn reports whether there is work on a day, counted from 1970-01-01, which
+// was a Thursday.
+func (h *hours) worksOn(day int64) bool {
+	if !h.week[(day+int64(time.Thursday))%7] {
 		return false
 	}
 	_, off := slices.BinarySearch(h.holidays, day)
 	return !off
 }
 
-// dayOf numbers the days of the calendar, from 1970 on.
-func dayOf(t time.Time) int {
-	y, m, d := t.Date()
-	return int(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / (24 * 60 * 60))
+// offsetAt is how far the clock on the wall is ahead of UTC. It is looked up once
+// for all messages between two changes of the clocks.
+func (h *hours) offsetAt(t int64) int64 {
+	if t < h.since || t >= h.until {
+		local := time.UnixMilli(t).In(h.zone)
+		_, seconds := local.Zone()
+		h.since, h.until, h.offset = math.MinInt64, math.MaxInt64, int64(seconds)*1000
+		start, end := local.ZoneBounds()
+		if !start.IsZero() {
+			h.since = start.UnixMilli()
+		}
+		if !end.IsZero() {
+			h.until = end.UnixMilli()
+		}
+	}
+	return h.offset
 }
 
-// clockOf is the time of day.
-func clockOf(t time.Time) int64 {
-	hour, minute, second := t.Clock()
-	return int64(hour*3600+minute*60+second)*1000 + int64(t.Nanosecond()/1_000_000)
-}
-
-// at returns the instant at which it is that time on that day.
-func (h *hours) at(day int, clock int64) int64 {
-	return time.Date(1970, 1, 1+day, 0, 0, int(clock/1000), int(clock%1000)*1_000_000, h.zone).UnixMilli()
+// at returns the instant at which it is that time on that day: by the clock as it
+// is set now, or as it is set then.
+func (h *hours) at(day, clock int64) int64 {
+	t := day*millisPerDay + clock - h.offset
+	if t >= h.since && t < h.until {
+		return t
+	}
+	return time.Date(1970, 1, 1+int(day), 0, 0, int(clock/1000), int(clock%1000)*1_000_000, h.zone).UnixMilli()
 }
 
 // Configure implements [policy.Configurer].
@@ -97,6 +113,7 @@ func (h *hours) Configure() error {
 		return errors.New("ttl-ms is out of range; accepted are 0 to 31536000000")
 	}
 	var err error
+	h.since, h.until = 0, 0
 	if h.zone, err = time.LoadLocation(setting("zone", "UTC")); err != nil {
 		return errors.New("zone is not known; an example of one that is: Europe/Berlin")
 	}
@@ -135,7 +152,7 @@ func readClock(name, otherwise string) (int64, error) {
 	if err != nil {
 		return 0, errors.New(name + " is not a time of day such as 09:00")
 	}
-	return clockOf(t), nil
+	return int64(t.Hour()*60+t.Minute()) * 60_000, nil
 }
 
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
@@ -163,7 +180,7 @@ func (h *hours) readHolidays() error {
 		if err != nil {
 			return errors.New("holidays: " + name + " is no date such as 2026-12-25")
 		}
-		h.holidays = append(h.holidays, dayOf(t))
+		h.holidays = append(h.holidays, t.UnixMilli()/millisPerDay)
 	}
 	slices.Sort(h.holidays)
 	return nil

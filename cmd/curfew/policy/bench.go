@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"text/tabwriter"
@@ -13,7 +12,7 @@ import (
 
 func benchCommand() command {
 	return command{
-		name: "bench", operands: []string{"MODULE.wasm"}, run: runBench,
+		name: "bench", operands: []string{"MODULE.wasm"}, offline: runBench,
 		about: "measures how long a module takes to decide about messages that enter",
 		flags: func(f *flags) {
 			f.Duration("duration", time.Second, "measure each size of batch for so long, as in 500ms")
@@ -23,7 +22,7 @@ func benchCommand() command {
 	}
 }
 
-func runBench(ctx context.Context, p *Program, f *flags) error {
+func runBench(p *Program, f *flags) error {
 	d := value[time.Duration](f, "duration")
 	if d < time.Millisecond || d > time.Minute {
 		return misused("--duration %v: must be from 1ms to 1m", d)
@@ -36,10 +35,10 @@ func runBench(ctx context.Context, p *Program, f *flags) error {
 	if err != nil {
 		return err
 	}
-	return p.bench(ctx, module, o, d)
+	return p.bench(module, o, d)
 }
 
-func (p *Program) bench(ctx context.Context, module []byte, o wasm.Options, d time.Duration) (err error) {
+func (p *Program) bench(module []byte, o wasm.Options, d time.Duration) (err error) {
 	began := time.Now()
 	l, err := newLab(module, o, p.Stderr)
 	if err != nil {
@@ -50,9 +49,6 @@ func (p *Program) bench(ctx context.Context, module []byte, o wasm.Options, d ti
 	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "messages at once\tns per message\tat best\tfuel per message\tlongest call\t")
 	for _, n := range []int{1, 16, 64, 256} {
-		if ctx.Err() != nil {
-			return errors.New("interrupted")
-		}
 		m := l.measure(n, d)
 		fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%d\t%v\t\n", n, m.perMessage, m.best, m.fuel, m.longest)
 	}

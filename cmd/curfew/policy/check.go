@@ -1,10 +1,10 @@
 package policy
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,13 +16,13 @@ import (
 
 func checkCommand() command {
 	return command{
-		name: "check", operands: []string{"MODULE.wasm"}, run: runCheck, flags: settings,
+		name: "check", operands: []string{"MODULE.wasm"}, offline: runCheck, flags: settings,
 		about: "says whether a broker would load a module, what it needs, and what a decision costs",
 		more:  "The module is loaded as a broker does it, and asked about one message and about 64.\n",
 	}
 }
 
-func runCheck(_ context.Context, p *Program, f *flags) error {
+func runCheck(p *Program, f *flags) error {
 	module, err := f.readModule(0)
 	if err != nil {
 		return err
@@ -96,10 +96,10 @@ func (l *lab) cost(name string) string {
 	q.settings["message-ttl"] = int64(60_000)
 	hs := l.attach(q)
 	if name == abi.OnIdle.String() {
-		return fmt.Sprint(l.fuelOf(func() {
+		return strconv.FormatUint(l.fuelOf(func() {
 			var v hook.Verdict
 			hs.OnIdle(instantOf(defaultStart), time.Minute, &v)
-		}))
+		}), 10)
 	}
 	ask, why := hs.OnHead, hook.WhyDue
 	switch name {
@@ -146,7 +146,7 @@ func plainMessages(why hook.Why, n int) ([]hook.Message, []hook.Verdict) {
 	return ms, vs
 }
 
-func askPlainly(ask func(hook.Instant, []hook.Message, []hook.Verdict), why hook.Why, n int) {
+func askPlainly(ask callback, why hook.Why, n int) {
 	ms, vs := plainMessages(why, n)
 	ask(instantOf(defaultStart), ms, vs)
 }

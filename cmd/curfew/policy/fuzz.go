@@ -40,52 +40,47 @@ func (p *Program) fuzz(f *flags, module []byte, o wasm.Options) (err error) {
 	return nil
 }
 
+// callback is how a host is asked about messages.
+type callback = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
+
 // barrage is how one hook is called.
 type barrage struct {
 	hook abi.Hook
 	why  hook.Why
-	ask  func(hs *hook.Hooks) func(hook.Instant, []hook.Message, []hook.Verdict)
+	ask  func(hs *hook.Hooks) callback
 }
 
 func barrages() []barrage {
-	head := func(hs *hook.Hooks) func(hook.Instant, []hook.Message, []hook.Verdict) { return hs.OnHead }
+	head := func(hs *hook.Hooks) callback { return hs.OnHead }
 	return []barrage{
-		{abi.OnEnqueue, hook.WhyEnqueue, func(hs *hook.Hooks) func(hook.Instant, []hook.Message, []hook.Verdict) { return hs.OnEnqueue }},
+		{abi.OnEnqueue, hook.WhyEnqueue, func(hs *hook.Hooks) callback { return hs.OnEnqueue }},
 		{abi.OnDeadline, hook.WhyDue, head},
 		{abi.OnHead, hook.WhyHead, head},
-		{abi.OnRequeue, hook.WhyRequeue, func(hs *hook.Hooks) func(hook.Instant, []hook.Message, []hook.Verdict) { return hs.OnRequeue }},
+		{abi.OnRequeue, hook.WhyRequeue, func(hs *hook.Hooks) callback { return hs.OnRequeue }},
 		{abi.OnIdle, 0, nil},
 	}
 }
 
-// perQueue is how many messages one random queue gets.
-const perQueue = 1000
+// callsPerQueue is how many random batches one random queue gets.
+const callsPerQueue = 100
 
 func (z *fuzzer) barrage(l *lab, b barrage, messages int) error {
 	for messages > 0 {
 		q := z.queue()
 		hs := l.attach(q)
 		if b.ask == nil {
-			if hs.OnIdle == nil {
-				return nil
-			}
-			z.idle(l, q, &hs)
-			messages--
-		} else {
-			ask := b.ask(&hs)
-			if ask == nil {
-				return nil
-			}
-			for range perQueue / 10 {
-				ms := z.messages(b.why, 1+z.IntN(2*10))
-				messages -= len(ms)
-				if err := z.fire(l, b, ask, ms); err != nil {
-					return err
-				}
-			}
+			return z.idleness(l, q, &hs, messages)
 		}
-		if err := l.failed(); err != nil {
-			return err
+		ask := b.ask(&hs)
+		if ask == nil {
+			return nil
+		}
+		for range callsPerQueue {
+			ms := z.messages(b.why, 1+z.IntN(20))
+			messages -= len(ms)
+			if err := z.fire(l, b, ask, ms); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -100,7 +95,7 @@ type drawn struct {
 
 // fire makes one call. If it fails, the message is looked for that it fails with
 // when asked about alone.
-func (z *fuzzer) fire(l *lab, b barrage, ask func(hook.Instant, []hook.Message, []hook.Verdict), ms []drawn) error {
+func (z *fuzzer) fire(l *lab, b barrage, ask callback, ms []drawn) error {
 	z.call(ask, ms)
 	err := l.failed()
 	if err == nil {
@@ -118,7 +113,7 @@ func (z *fuzzer) fire(l *lab, b barrage, ask func(hook.Instant, []hook.Message, 
 	return fmt.Errorf("%w\nThat came of %d messages together, none of which it fails with alone", err, len(ms))
 }
 
-func (z *fuzzer) call(ask func(hook.Instant, []hook.Message, []hook.Verdict), ms []drawn) {
+func (z *fuzzer) call(ask callback, ms []drawn) {
 	views, vs, carried := make([]hook.Message, len(ms)), make([]hook.Verdict, len(ms)), make(contents, len(ms))
 	for i := range ms {
 		views[i], carried[i] = ms[i].Message, &ms[i].event
@@ -140,20 +135,25 @@ func (d *drawn) describe() string {
 		b, d.Enqueued/1e6, d.Deadline/1e6, d.State, d.Deliveries)
 }
 
-func (z *fuzzer) idle(l *lab, q *queue, hs *hook.Hooks) {
-	q.ready, q.unacked, q.readers = z.IntN(1<<z.IntN(30)), z.IntN(1<<z.IntN(20)), z.IntN(3)
-	var v hook.Verdict
-	hs.OnIdle(z.now, time.Duration(z.Int64N(int64(1)<<z.IntN(55))), &v)
+// idleness asks so many times about a queue that nobody uses.
+func (z *fuzzer) idleness(l *lab, q *queue, hs *hook.Hooks, times int) error {
+	if hs.OnIdle == nil {
+		return nil
+	}
+	for range times {
+		q.ready, q.unacked, q.readers = z.IntN(1<<z.IntN(30)), z.IntN(1<<z.IntN(20)), z.IntN(3)
+		var v hook.Verdict
+		hs.OnIdle(z.now, time.Duration(z.Int64N(int64(1)<<z.IntN(55))), &v)
+	}
+	return l.failed()
 }
 
 // queue draws a queue.
 func (z *fuzzer) queue() *queue {
 	q := newQueue()
-	for name, v := range map[string]any{
+	q.settings = map[string]any{
 		"message-ttl": z.Int64N(1 << (1 + z.IntN(38))), "expires": 1 + z.Int64N(1<<31), "dead-letter-exchange": z.word(),
 		"max-priority": z.Int64N(256),
-	} {
-		q.settings[name] = v
 	}
 	for _, name := range []string{"message-ttl", "expires", "dead-letter-exchange", "max-priority"} {
 		if z.IntN(2) == 0 {

@@ -1,11 +1,11 @@
 package policy
 
 import (
-	"context"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -109,7 +109,7 @@ func findLanguage(name string) (*language, error) {
 
 func newCommand() command {
 	return command{
-		name: "new", operands: []string{"NAME"}, run: runNew,
+		name: "new", operands: []string{"NAME"}, offline: runNew,
 		about: "makes a folder with a policy that builds, as a place to start from",
 		flags: func(f *flags) { f.String("lang", "", "the `language`: "+languageNames()) },
 		more:  "The folder has what the policy is built from, the SDK included: nothing has to be downloaded.\n",
@@ -119,7 +119,7 @@ func newCommand() command {
 // validName is what a policy may be called.
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-func runNew(_ context.Context, p *Program, f *flags) error {
+func runNew(p *Program, f *flags) error {
 	l, err := findLanguage(f.text("lang"))
 	if err != nil {
 		return err
@@ -151,9 +151,7 @@ func (l *language) project(dir, name string) error {
 	tools := strings.NewReplacer("FUEL", l.fuel, "BUILD", l.build, "TOOLS", l.tools)
 	fill := func(text string) string { return strings.ReplaceAll(tools.Replace(text), "NAME", name) }
 	files := map[string]string{"README.md": "common/README.md", "trace.ndjson": "common/trace.ndjson", ".gitignore": "common/gitignore"}
-	for to, from := range l.files {
-		files[to] = from
-	}
+	maps.Copy(files, l.files)
 	var errs []error
 	for to, from := range files {
 		text, err := templates.ReadFile(path.Join("templates", from))

@@ -42,7 +42,10 @@ type command struct {
 	about    string   // one line
 	more     string   // below the flags
 	flags    func(f *flags)
-	run      func(ctx context.Context, p *Program, f *flags) error
+	// One of the two. What is interrupted ends at once if it is offline; the
+	// other may have something to put in order.
+	offline func(p *Program, f *flags) error
+	run     func(ctx context.Context, p *Program, f *flags) error
 }
 
 func commands() []command {
@@ -55,8 +58,14 @@ func commands() []command {
 // Run executes a command line, without the words "curfew policy", and returns
 // the exit status: 0, 1 for what failed, 2 for a call that makes no sense.
 func (p *Program) Run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx := context.Background()
+	if len(args) > 0 {
+		if c, ok := find(args[0]); ok && c.run != nil {
+			var stop func()
+			ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+		}
+	}
 	return p.run(ctx, args)
 }
 
@@ -79,7 +88,11 @@ func (p *Program) run(ctx context.Context, args []string) int {
 		f.help(p.Stdout)
 		return 0
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case c.offline != nil:
+		err = c.offline(p, f)
+	default:
 		err = c.run(ctx, p, f)
 	}
 	return p.report(f, err)

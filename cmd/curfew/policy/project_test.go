@@ -31,12 +31,18 @@ func TestProjects(t *testing.T) {
 			if r.status != 0 || !strings.HasPrefix(r.stdout, module+": ") {
 				t.Fatalf("got %+v", r)
 			}
+			if l.name == "go" && underRace {
+				t.Skip("the module is built, but not run: it takes half a minute to compile one of that size under the race detector")
+			}
 			trace := filepath.Join(dir, "trace.ndjson")
 			r = curfewPolicy(t, append([]string{"test", module, "--trace", trace, "--expect", "testdata/tempo.txt"}, strings.Fields(l.fuel)...)...)
 			if r.status != 0 {
 				t.Errorf("got %+v", r)
 			}
-			r = curfewPolicy(t, append([]string{"check", module, "--config", `{"ttl-ms":0}`}, strings.Fields(l.fuel)...)...)
+			if l.name == "go" {
+				return // it takes long to compile such a module, which every command does anew
+			}
+			r = curfewPolicy(t, "check", module, "--config", `{"ttl-ms":0}`)
 			if r.status != 1 || !strings.Contains(r.stderr, "ttl-ms has to be from 1 to 1000000000000") {
 				t.Errorf("got %+v", r)
 			}

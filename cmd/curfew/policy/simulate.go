@@ -195,8 +195,8 @@ func (s *simulation) arrive(e *event) (*stored, error) {
 }
 
 // ask has the policy answer, and writes down what it says.
-func (s *simulation) ask(h abi.Hook, why hook.Why, ms []*stored, vs []hook.Verdict, callback func(hook.Instant, []hook.Message, []hook.Verdict)) []hook.Verdict {
-	if callback == nil {
+func (s *simulation) ask(h abi.Hook, why hook.Why, ms []*stored, vs []hook.Verdict, ask callback) []hook.Verdict {
+	if ask == nil {
 		return vs
 	}
 	s.asked, s.carried, s.views = ms, s.carried[:0], s.views[:0]
@@ -208,7 +208,7 @@ func (s *simulation) ask(h abi.Hook, why hook.Why, ms []*stored, vs []hook.Verdi
 		s.views[i].Bind(s.carried, i)
 	}
 	failures, because := s.lab.failures(), ""
-	callback(s.now, s.views, vs)
+	ask(s.now, s.views, vs)
 	if s.lab.failures() > failures {
 		because = " (the policy failed)"
 	}

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,7 +17,7 @@ import (
 
 func testCommand() command {
 	return command{
-		name: "test", operands: []string{"MODULE.wasm"}, run: runTest,
+		name: "test", operands: []string{"MODULE.wasm"}, offline: runTest,
 		about: "plays a trace to a policy and prints what it decides; or throws random messages at it",
 		flags: func(f *flags) {
 			f.String("trace", "", "the `file` with what happened to a queue")
@@ -36,7 +35,7 @@ func testCommand() command {
 	}
 }
 
-func runTest(_ context.Context, p *Program, f *flags) error {
+func runTest(p *Program, f *flags) error {
 	if err := f.checkTest(); err != nil {
 		return err
 	}

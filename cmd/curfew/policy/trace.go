@@ -222,7 +222,7 @@ func (e *event) message() hook.Message {
 // contents are what messages carry: a [hook.Source] made of their events.
 type contents []*event
 
-var _ hook.Source = (contents)(nil)
+var _ hook.Source = contents(nil)
 
 // Part implements [hook.Source].
 func (c contents) Part(i int, p hook.Part) []byte {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/binary"
 	"unsafe"
 
 	"github.com/curfewmq/curfew/sdk/abi"
@@ -11,70 +10,82 @@ import (
 // of garbage in the middle of a call would come more often.
 const capacity = 64
 
+// record is a message as the broker writes it, and answer a verdict as it reads
+// it. Bytes are in the order that WebAssembly has, and so have all processors that
+// tests run on.
+type (
+	record struct {
+		enqueued, expiration, queueTTL, deadline, state int64
+
+		size, deliveries, deaths, queue uint32
+
+		priority, flags, why byte
+
+		_ [abi.RecordSize - abi.RecordReserved]byte
+	}
+	answer struct {
+		action, flags uint32
+		until, state  int64
+		strings       uint32
+
+		exchangeLength, keyLength uint16
+	}
+)
+
 // The buffer holds the records of a call, and the verdicts behind them. texts is
 // where verdicts point to for exchange and routing key.
 var (
-	buffer [capacity * (abi.RecordSize + abi.VerdictSize)]byte
+	buffer [capacity * (abi.RecordSize + abi.VerdictSize) / 8]uint64
 	texts  [capacity][2 * abi.MaxName]byte
+)
+
+// place returns the records and the answers of a call with n messages.
+func place(n int) ([]record, []answer) {
+	start := unsafe.Pointer(&buffer)
+	return unsafe.Slice((*record)(start), n), unsafe.Slice((*answer)(unsafe.Add(start, n*abi.RecordSize)), n)
+}
+
+// What hooks are given; one call is made at a time, and allocating them anew for
+// each would cost more than most policies do.
+var (
+	message Msg
+	verdict Verdict
 )
 
 // each asks a hook about every message of a call.
 func each(now int64, n int, hook func(int64, *Msg, *Verdict)) {
-	records, verdicts := buffer[:n*abi.RecordSize], buffer[n*abi.RecordSize:]
-	var m Msg
-	var v Verdict
-	for i := range n {
-		m.read(records[i*abi.RecordSize:], uint32(i))
-		v = Verdict{Action: NoOpinion, Until: None}
-		hook(now, &m, &v)
-		v.write(verdicts[i*abi.VerdictSize:], &texts[i])
+	records, answers := place(min(n, capacity))
+	for i := range records {
+		message.read(&records[i], uint32(i))
+		verdict = Verdict{Action: NoOpinion, Until: None}
+		hook(now, &message, &verdict)
+		verdict.write(&answers[i], &texts[i])
 	}
 }
 
 // read takes a message from its record.
-func (m *Msg) read(b []byte, index uint32) {
-	_ = b[abi.RecordSize-1]
-	flags := b[abi.RecordFlags]
-	*m = Msg{
-		Enqueued:    instant(b, abi.RecordEnqueued),
-		Expiration:  instant(b, abi.RecordExpiration),
-		QueueTTL:    instant(b, abi.RecordQueueTTL),
-		Deadline:    instant(b, abi.RecordDeadline),
-		State:       instant(b, abi.RecordState),
-		Size:        count(b, abi.RecordSizeOf),
-		Deliveries:  count(b, abi.RecordDeliveries),
-		Deaths:      count(b, abi.RecordDeaths),
-		Priority:    b[abi.RecordPriority],
-		Why:         Why(b[abi.RecordWhy]),
-		Redelivered: flags&abi.FlagRedelivered != 0,
-		Persistent:  flags&abi.FlagPersistent != 0,
-		HasDLX:      flags&abi.FlagDLX != 0,
-		queue:       binary.LittleEndian.Uint32(b[abi.RecordQueue:]),
-		index:       index,
-	}
+func (m *Msg) read(r *record, index uint32) {
+	m.Enqueued, m.Expiration, m.QueueTTL, m.Deadline, m.State = r.enqueued, r.expiration, r.queueTTL, r.deadline, r.state
+	m.Size, m.Deliveries, m.Deaths = int(r.size), int(r.deliveries), int(r.deaths)
+	m.Priority, m.Why = r.priority, Why(r.why)
+	m.Redelivered = r.flags&abi.FlagRedelivered != 0
+	m.Persistent = r.flags&abi.FlagPersistent != 0
+	m.HasDLX = r.flags&abi.FlagDLX != 0
+	m.queue, m.index = r.queue, index
 }
-
-func instant(b []byte, at int) int64 { return int64(binary.LittleEndian.Uint64(b[at:])) }
-
-func count(b []byte, at int) int { return int(binary.LittleEndian.Uint32(b[at:])) }
 
 // write puts a verdict where the broker reads it, and its strings into text. The
 // broker refuses names that are too long; they must only not be cut to others.
-func (v *Verdict) write(b []byte, text *[2 * abi.MaxName]byte) {
-	_ = b[abi.VerdictSize-1]
-	le := binary.LittleEndian
-	le.PutUint32(b[abi.VerdictAction:], uint32(v.Action))
-	le.PutUint32(b[abi.VerdictFlags:], v.flags())
-	le.PutUint64(b[abi.VerdictUntil:], uint64(v.Until))
-	le.PutUint64(b[abi.VerdictState:], uint64(v.State))
+func (v *Verdict) write(a *answer, text *[2 * abi.MaxName]byte) {
+	a.action, a.flags, a.until, a.state = uint32(v.Action), v.flags(), v.Until, v.State
 	if v.Action != DeadLetter {
 		return
 	}
 	exchange := copy(text[:], v.Exchange)
 	copy(text[exchange:], v.Key)
-	le.PutUint32(b[abi.VerdictStrings:], uint32(uintptr(unsafe.Pointer(text))))
-	le.PutUint16(b[abi.VerdictExchangeLen:], uint16(min(len(v.Exchange), 1<<16-1)))
-	le.PutUint16(b[abi.VerdictKeyLen:], uint16(min(len(v.Key), 1<<16-1)))
+	a.strings = uint32(uintptr(unsafe.Pointer(text)))
+	a.exchangeLength = uint16(min(len(v.Exchange), 1<<16-1))
+	a.keyLength = uint16(min(len(v.Key), 1<<16-1))
 }
 
 func (v *Verdict) flags() (flags uint32) {

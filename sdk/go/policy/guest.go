@@ -15,22 +15,21 @@ func exportVersion() int32 { return capacity }
 //
 //go:wasmexport policy_buf
 func exportBuffer(bytes int32) unsafe.Pointer {
-	if uint32(bytes) > uint32(len(buffer)) {
+	if uint32(bytes) > uint32(unsafe.Sizeof(buffer)) {
 		return nil
 	}
 	return unsafe.Pointer(&buffer)
 }
 
 //go:wasmexport policy_hooks
-func exportHooks() int64 { return hooksOf(registered) }
+func exportHooks() int64 { return registered.hooks }
 
 //go:wasmexport policy_configure
 func exportConfigure(int32) int32 {
-	c, ok := registered.(Configurer)
-	if !ok {
+	if registered.configure == nil {
 		return 0
 	}
-	if err := c.Configure(); err != nil {
+	if err := registered.configure(); err != nil {
 		hostFail(err.Error())
 		return -1
 	}
@@ -39,31 +38,31 @@ func exportConfigure(int32) int32 {
 
 //go:wasmexport on_enqueue
 func exportEnqueue(now int64, n int32) int32 {
-	each(now, int(n), registered.(EnqueueHook).OnEnqueue)
+	each(now, int(n), registered.onEnqueue)
 	return 0
 }
 
 //go:wasmexport on_deadline
 func exportDeadline(now int64, n int32) int32 {
-	each(now, int(n), registered.(DeadlineHook).OnDeadline)
+	each(now, int(n), registered.onDeadline)
 	return 0
 }
 
 //go:wasmexport on_head
 func exportHead(now int64, n int32) int32 {
-	each(now, int(n), registered.(HeadHook).OnHead)
+	each(now, int(n), registered.onHead)
 	return 0
 }
 
 //go:wasmexport on_requeue
 func exportRequeue(now int64, n int32) int32 {
-	each(now, int(n), registered.(RequeueHook).OnRequeue)
+	each(now, int(n), registered.onRequeue)
 	return 0
 }
 
 //go:wasmexport on_idle
 func exportIdle(now, idle int64, ready, unacked, consumers int32) int64 {
-	return registered.(IdleHook).OnIdle(now, idle, int(uint32(ready)), int(uint32(unacked)), int(uint32(consumers)))
+	return registered.onIdle(now, idle, int(uint32(ready)), int(uint32(unacked)), int(uint32(consumers)))
 }
 
 // What the broker offers.

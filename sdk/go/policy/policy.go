@@ -155,36 +155,46 @@ const (
 	IdleStays     = abi.IdleNever     // it stays, and is not asked about again
 )
 
-// registered is the policy of this program.
-var registered any //nolint:unused // what the broker calls reads it, which is there for wasip1 alone
+// registered is the policy of this program, taken apart: what it has none of is
+// nil.
+var registered struct {
+	hooks int64 // a bit of its number for each that there is
+
+	configure                                func() error
+	onEnqueue, onDeadline, onHead, onRequeue func(now int64, m *Msg, v *Verdict)
+	onIdle                                   func(now, idle int64, ready, unacked, consumers int) int64
+}
 
 // Register makes p the policy that this program is. It is called once, while the
 // program is initialized: var _ = policy.Register(p). It panics if p has no
 // hook.
 func Register(p any) bool {
-	if hooksOf(p) == 0 {
+	r := &registered
+	if h, ok := p.(EnqueueHook); ok {
+		r.onEnqueue = h.OnEnqueue
+		r.hooks |= 1 << abi.OnEnqueue
+	}
+	if h, ok := p.(DeadlineHook); ok {
+		r.onDeadline = h.OnDeadline
+		r.hooks |= 1 << abi.OnDeadline
+	}
+	if h, ok := p.(HeadHook); ok {
+		r.onHead = h.OnHead
+		r.hooks |= 1 << abi.OnHead
+	}
+	if h, ok := p.(RequeueHook); ok {
+		r.onRequeue = h.OnRequeue
+		r.hooks |= 1 << abi.OnRequeue
+	}
+	if h, ok := p.(IdleHook); ok {
+		r.onIdle = h.OnIdle
+		r.hooks |= 1 << abi.OnIdle
+	}
+	if c, ok := p.(Configurer); ok {
+		r.configure = c.Configure
+	}
+	if r.hooks == 0 {
 		panic("policy: what is registered has none of the hooks as a method: OnEnqueue, OnDeadline, OnHead, OnRequeue, OnIdle")
 	}
-	registered = p
 	return true
-}
-
-// hooksOf returns the hooks that p has, as bits of their numbers.
-func hooksOf(p any) (mask int64) {
-	if _, ok := p.(EnqueueHook); ok {
-		mask |= 1 << abi.OnEnqueue
-	}
-	if _, ok := p.(DeadlineHook); ok {
-		mask |= 1 << abi.OnDeadline
-	}
-	if _, ok := p.(HeadHook); ok {
-		mask |= 1 << abi.OnHead
-	}
-	if _, ok := p.(RequeueHook); ok {
-		mask |= 1 << abi.OnRequeue
-	}
-	if _, ok := p.(IdleHook); ok {
-		mask |= 1 << abi.OnIdle
-	}
-	return mask
 }

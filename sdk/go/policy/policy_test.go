@@ -1,8 +1,8 @@
 package policy
 
 import (
-	"encoding/binary"
 	"testing"
+	"unsafe"
 
 	"go.uber.org/goleak"
 
@@ -30,15 +30,16 @@ func TestHooksAreThoseThatThereAreMethodsFor(t *testing.T) {
 	}{
 		{everything{}, 0b111110},
 		{onlyIdle{}, 0b100000},
-		{struct{}{}, 0},
 	} {
-		if got := hooksOf(tc.policy); got != tc.want {
-			t.Errorf("%T: got %b, want %b", tc.policy, got, tc.want)
+		registered.hooks = 0
+		if Register(tc.policy); registered.hooks != tc.want {
+			t.Errorf("%T: got %b, want %b", tc.policy, registered.hooks, tc.want)
 		}
 	}
 }
 
 func TestRegisterRefusesWhatHasNoHook(t *testing.T) {
+	registered.hooks = 0
 	defer func() {
 		if recover() == nil {
 			t.Error("a type without hooks was registered")
@@ -47,22 +48,50 @@ func TestRegisterRefusesWhatHasNoHook(t *testing.T) {
 	Register(struct{}{})
 }
 
+// What the broker writes and reads is laid out as the ABI has it.
+func TestLayout(t *testing.T) {
+	var r record
+	var a answer
+	for name, at := range map[string][2]uintptr{
+		"record":           {unsafe.Sizeof(r), abi.RecordSize},
+		"enqueued":         {unsafe.Offsetof(r.enqueued), abi.RecordEnqueued},
+		"expiration":       {unsafe.Offsetof(r.expiration), abi.RecordExpiration},
+		"queue TTL":        {unsafe.Offsetof(r.queueTTL), abi.RecordQueueTTL},
+		"deadline":         {unsafe.Offsetof(r.deadline), abi.RecordDeadline},
+		"record's state":   {unsafe.Offsetof(r.state), abi.RecordState},
+		"size":             {unsafe.Offsetof(r.size), abi.RecordSizeOf},
+		"deliveries":       {unsafe.Offsetof(r.deliveries), abi.RecordDeliveries},
+		"deaths":           {unsafe.Offsetof(r.deaths), abi.RecordDeaths},
+		"queue":            {unsafe.Offsetof(r.queue), abi.RecordQueue},
+		"priority":         {unsafe.Offsetof(r.priority), abi.RecordPriority},
+		"record's flags":   {unsafe.Offsetof(r.flags), abi.RecordFlags},
+		"why":              {unsafe.Offsetof(r.why), abi.RecordWhy},
+		"verdict":          {unsafe.Sizeof(a), abi.VerdictSize},
+		"action":           {unsafe.Offsetof(a.action), abi.VerdictAction},
+		"verdict's flags":  {unsafe.Offsetof(a.flags), abi.VerdictFlags},
+		"until":            {unsafe.Offsetof(a.until), abi.VerdictUntil},
+		"verdict's state":  {unsafe.Offsetof(a.state), abi.VerdictState},
+		"strings":          {unsafe.Offsetof(a.strings), abi.VerdictStrings},
+		"exchange, length": {unsafe.Offsetof(a.exchangeLength), abi.VerdictExchangeLen},
+		"key, length":      {unsafe.Offsetof(a.keyLength), abi.VerdictKeyLen},
+	} {
+		if at[0] != at[1] {
+			t.Errorf("%s: got %d, want %d", name, at[0], at[1])
+		}
+	}
+}
+
 func TestRecord(t *testing.T) {
-	b := make([]byte, abi.RecordSize)
-	le := binary.LittleEndian
-	for i, at := range []int{abi.RecordEnqueued, abi.RecordExpiration, abi.RecordQueueTTL, abi.RecordDeadline, abi.RecordState} {
-		le.PutUint64(b[at:], uint64(int64(-1-i)))
+	r := record{
+		enqueued: -1, expiration: -2, queueTTL: -3, deadline: -4, state: -5, size: 10, deliveries: 11, deaths: 12, queue: 13,
+		priority: 255, flags: abi.FlagRedelivered | abi.FlagDLX, why: abi.WhyHead,
 	}
-	for i, at := range []int{abi.RecordSizeOf, abi.RecordDeliveries, abi.RecordDeaths, abi.RecordQueue} {
-		le.PutUint32(b[at:], uint32(i+10))
-	}
-	b[abi.RecordPriority], b[abi.RecordFlags], b[abi.RecordWhy] = 255, abi.FlagRedelivered|abi.FlagDLX, abi.WhyHead
 	want := Msg{
 		Enqueued: -1, Expiration: -2, QueueTTL: -3, Deadline: -4, State: -5, Size: 10, Deliveries: 11, Deaths: 12,
 		Priority: 255, Why: WhyHead, Redelivered: true, HasDLX: true, queue: 13, index: 7,
 	}
-	var m Msg
-	m.read(b, 7)
+	m := Msg{Persistent: true} // of the message before
+	m.read(&r, 7)
 	if m != want {
 		t.Errorf("got %+v, want %+v", m, want)
 	}
@@ -78,29 +107,26 @@ func TestEachMessageStartsWithNoOpinion(t *testing.T) {
 			v.AskAtHead()
 		}
 	})
-	le := binary.LittleEndian
-	for i, want := range []struct {
-		action, flags uint32
-		until         int64
-	}{{abi.NoOpinion, 0, None}, {abi.Keep, abi.SetState | abi.AskAtHead, 2}, {abi.NoOpinion, 0, None}} {
-		b := buffer[3*abi.RecordSize+i*abi.VerdictSize:]
-		action, flags, until := le.Uint32(b[abi.VerdictAction:]), le.Uint32(b[abi.VerdictFlags:]), int64(le.Uint64(b[abi.VerdictUntil:]))
-		if action != want.action || flags != want.flags || until != want.until {
-			t.Errorf("verdict %d: got %d, %d, %d; want %+v", i, action, flags, until, want)
+	_, answers := place(3)
+	for i, want := range []answer{
+		{action: abi.NoOpinion, until: None},
+		{action: abi.Keep, flags: abi.SetState | abi.AskAtHead, until: 2, state: 5},
+		{action: abi.NoOpinion, until: None},
+	} {
+		if answers[i] != want {
+			t.Errorf("verdict %d: got %+v, want %+v", i, answers[i], want)
 		}
 	}
 }
 
 func TestDeadLetterNamesExchangeAndKey(t *testing.T) {
 	var v Verdict
+	var a answer
 	var text [2 * abi.MaxName]byte
-	b := make([]byte, abi.VerdictSize)
 	v.DeadLetter("parking", "lost")
-	v.write(b, &text)
-	le := binary.LittleEndian
-	e, k := le.Uint16(b[abi.VerdictExchangeLen:]), le.Uint16(b[abi.VerdictKeyLen:])
-	if got := string(text[:e+k]); e != 7 || k != 4 || got != "parkinglost" {
-		t.Errorf("got %q with lengths %d and %d", got, e, k)
+	v.write(&a, &text)
+	if got := string(text[:a.exchangeLength+a.keyLength]); a.exchangeLength != 7 || a.keyLength != 4 || got != "parkinglost" {
+		t.Errorf("got %q with lengths %d and %d", got, a.exchangeLength, a.keyLength)
 	}
 }
 
