@@ -118,7 +118,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/version":
 		a.open(w, r, a.version)
 	case path == "/api" || path == root:
-		http.Redirect(w, r, root+"index.html", http.StatusMovedPermanently)
+		w.Header().Set("Location", root+"index.html")
+		w.WriteHeader(http.StatusMovedPermanently)
 	case strings.HasPrefix(path, root):
 		a.route(w, r, strings.TrimPrefix(path, root))
 	default:

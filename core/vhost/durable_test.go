@@ -20,7 +20,7 @@ type memoryKeeper struct {
 	queue.Journal
 	written []byte
 	numbers atomic.Uint64
-	bulky   bool
+	bulky   atomic.Bool
 	wait    func() error
 }
 
@@ -28,9 +28,12 @@ var _ Keeper = (*memoryKeeper)(nil)
 
 func (k *memoryKeeper) Place() *queue.Record { return &queue.Record{Journal: k, ID: k.numbers.Add(1)} }
 func (k *memoryKeeper) Write(defs []byte)    { k.written = append(k.written, defs...) }
-func (k *memoryKeeper) Bulky() bool          { return k.bulky }
+func (k *memoryKeeper) Bulky() bool          { return k.bulky.Load() }
 
-func (k *memoryKeeper) Rewrite(defs []byte) { k.written, k.bulky = slices.Clone(defs), false }
+func (k *memoryKeeper) Rewrite(defs []byte) {
+	k.written = slices.Clone(defs)
+	k.bulky.Store(false)
+}
 
 func (k *memoryKeeper) Wait() error {
 	if k.wait == nil {
@@ -113,7 +116,7 @@ func TestDefinitionsSurvive(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			for range 300 {
 				disturb(t, v, r)
-				k.bulky = r.IntN(100) == 0
+				k.bulky.Store(r.IntN(100) == 0)
 			}
 			want := durable(v)
 			after := k.restart(t)

@@ -19,7 +19,7 @@ func TestMetadata(t *testing.T) {
 	if got := k.restart(t).Metadata(); !reflect.DeepEqual(got, m) {
 		t.Errorf("after a restart: %+v", got)
 	}
-	k.bulky = true
+	k.bulky.Store(true)
 	must(t, v.setParameter("federation", "up", `{"a":1}`))
 	again := k.restart(t)
 	if got := again.Metadata(); !reflect.DeepEqual(got, m) || len(again.Parameters()) != 1 {

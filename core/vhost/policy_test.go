@@ -165,7 +165,7 @@ func TestPoliciesSurvive(t *testing.T) {
 			setPolicy(t, v, policies.Operator, policy(t, policies.Operator, "p", "", 0, "max-length", int64(9)))
 			_, err := v.ClearPolicy(policies.User, "gone")
 			must(t, err)
-			if k.bulky = bulky; bulky {
+			if k.bulky.Store(bulky); bulky {
 				v.Condense()
 			}
 			v = k.restart(t)

@@ -65,7 +65,7 @@ func TestDelete(t *testing.T) {
 	}
 	must(t, v.DeclareExchange(Exchange{Name: "late", Type: "topic", Durable: true}, nil))
 	must(t, v.setParameter("c", "n", "1"))
-	k.bulky = true
+	k.bulky.Store(true)
 	v.Condense()
 	if n := len(k.written); n != len(encodedDeletion(v)) {
 		t.Errorf("%d bytes are written", n)

@@ -49,7 +49,7 @@ func newLoop(t *testing.T, shards int) *loop {
 	t.Helper()
 	t.Parallel()
 	l := &loop{
-		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: 25, busy: 150 * time.Millisecond,
+		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: 25, busy: 100 * time.Millisecond,
 		clerks: []*clerk{{queue: "clerk.1"}, {queue: "clerk.2"}},
 		seed:   variable(t, seedVariable, rand.Uint64()),
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,8 +34,8 @@ var rabbit struct {
 
 // stopRabbit ends it when all tests have run.
 func stopRabbit() {
-	for i := len(rabbit.stopped) - 1; i >= 0; i-- {
-		rabbit.stopped[i]()
+	for _, stop := range slices.Backward(rabbit.stopped) {
+		stop()
 	}
 }
 
@@ -140,10 +141,16 @@ func listening() bool {
 	return err == nil && answer.Body.Close() == nil && answer.StatusCode == http.StatusOK
 }
 
+// guard runs a program, and kills it and all that it has started when nobody is left who wants it, even if the tests were killed.
+const guard = `"$0" "$@" </dev/null & cat; kill -KILL 0`
+
 // background starts a program that lasts until the tests are through. It is then killed, with the programs that it has started:
 // nothing of what it knows is needed any more.
 func background(program string, args ...string) error {
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command("sh", append([]string{"-c", guard, program}, args...)...)
+	if _, err := cmd.StdinPipe(); err != nil { // which closes when the tests end
+		return err
+	}
 	cmd.Env, cmd.Dir = rabbit.env, rabbit.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := os.Create(filepath.Join(rabbit.dir, filepath.Base(program)+".out"))

@@ -115,18 +115,18 @@ func (b broker) admin(t *testing.T, stdin string, args ...string) (status int, s
 	return outcome(exec.Command(script, append([]string{"--host", host, "--port", port}, args...)...), stdin)
 }
 
-// each runs a test with our broker and with RabbitMQ.
-func each(t *testing.T, test func(t *testing.T, b broker)) {
-	t.Helper()
-	t.Parallel()
-	t.Run("curfew", func(t *testing.T) {
+// brokers start what a test is for: our broker, and RabbitMQ.
+var brokers = map[string]func(t *testing.T) broker{
+	"curfew": func(t *testing.T) broker {
+		t.Helper()
 		t.Parallel()
-		test(t, curfew(t))
-	})
-	t.Run("rabbitmq", func(t *testing.T) {
+		return curfew(t)
+	},
+	"rabbitmq": func(t *testing.T) broker {
+		t.Helper()
 		t.Parallel()
-		test(t, rabbitmq(t))
-	})
+		return rabbitmq(t)
+	},
 }
 
 // dial opens a channel as user in vhost. It ends with the test.

@@ -1,4 +1,5 @@
-// Package upstream runs the test suite of github.com/rabbitmq/amqp091-go, the Go client of the RabbitMQ team, against the broker.
+// Package upstream runs the test suites of the RabbitMQ team's clients for Go against the broker: github.com/rabbitmq/amqp091-go speaks AMQP
+// to it, github.com/michaelklishin/rabbit-hole HTTP.
 package upstream
 
 import (
