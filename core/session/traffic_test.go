@@ -76,7 +76,7 @@ func traffic(t *testing.T, limitChannels bool) [][]uint32 {
 	setup := probeOf(t, s, Peer{}).open().channel(1)
 	setup.queue(1, "q")
 
-	var clients, arrivals sync.WaitGroup
+	var publishing, consuming, arrivals sync.WaitGroup
 	arrivals.Add(publishers * messages)
 	seen := make([][]uint32, consumers)
 	var peers []*peer
@@ -85,7 +85,7 @@ func traffic(t *testing.T, limitChannels bool) [][]uint32 {
 		do[*amqp.BasicQosOK](p.probe, 1, &amqp.BasicQos{PrefetchCount: 50, Global: limitChannels})
 		peers = append(peers, p)
 		go p.write()
-		clients.Go(func() {
+		consuming.Go(func() {
 			p.read(methodFrame(1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "c"}))
 			var tag uint64
 			for f := range p.frames {
@@ -105,7 +105,7 @@ func traffic(t *testing.T, limitChannels bool) [][]uint32 {
 		do[*amqp.ConfirmSelectOK](p.probe, 1, &amqp.ConfirmSelect{})
 		peers = append(peers, p)
 		go p.write()
-		clients.Go(func() {
+		publishing.Go(func() {
 			for n := 0; n < messages; n += burst {
 				var b []byte
 				for k := range burst {
@@ -121,11 +121,12 @@ func traffic(t *testing.T, limitChannels bool) [][]uint32 {
 		})
 	}
 	arrivals.Wait()
+	publishing.Wait() // whose last confirms may come after the messages
 	for _, p := range peers {
 		p.conn.out.close()
 		<-p.done
 	}
-	clients.Wait()
+	consuming.Wait()
 	if m := do[*amqp.QueueDeclareOK](setup, 1, &amqp.QueueDeclare{Queue: "q", Passive: true}); m.MessageCount != 0 {
 		t.Errorf("%d messages are left", m.MessageCount)
 	}

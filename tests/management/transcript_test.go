@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rabbitmq/amqp091-go"
 
@@ -55,6 +56,9 @@ func record(t *testing.T, file string) {
 	b.tool = rabbitTool
 	var played bytes.Buffer
 	for _, block := range blocks(t, file) {
+		if lists(block) {
+			time.Sleep(3 * time.Second) // what its API tells is up to a second old
+		}
 		fmt.Fprintf(&played, "%s\n\n", strings.Join(perform(t, b, block), "\n"))
 	}
 	if err := os.WriteFile(file, bytes.TrimSuffix(played.Bytes(), []byte("\n")), 0o600); err != nil {
