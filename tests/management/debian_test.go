@@ -45,6 +45,9 @@ func rabbitmq(t *testing.T) broker {
 	if testing.Short() {
 		t.Skip("RabbitMQ takes ten seconds to start, and -short was asked for")
 	}
+	if underRace {
+		t.Skip("RabbitMQ takes minutes, and is compared with by tests without the race detector")
+	}
 	rabbit.once.Do(startRabbit)
 	if rabbit.why != "" {
 		t.Skip(rabbit.why)

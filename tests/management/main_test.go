@@ -4,6 +4,7 @@ package management
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil { // they mostly wait, for what RabbitMQ knows a second later and for refused logins
+		panic(err)
+	}
 	goleak.VerifyTestMain(through{m}, process.Cleanup())
 }
 
@@ -73,6 +77,10 @@ func ourTool(t *testing.T, api string) func(*testing.T, string, ...string) (int,
 // outcome runs a program.
 func outcome(cmd *exec.Cmd, stdin string) (status int, stdout, stderr string) {
 	var out, errs strings.Builder
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // the race detector would make each call last a second
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
 	err := cmd.Run()
 	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
