@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -61,9 +60,7 @@ func TestShutdownWithFullDisk(t *testing.T) {
 	v.must(v.PublishWithContext(t.Context(), "", "q", false, false, persistent(strings.Repeat("x", 2<<20))))
 	committed := make(chan error, 1)
 	go func() { committed <- v.TxCommit() }()
-	for len(n.Alarms()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-blocked // which the alarm came before
 	if got := strings.Join(n.Alarms(), " "); got != "disk" {
 		t.Errorf("alarms: got %q", got)
 	}

@@ -47,11 +47,7 @@ func (a *app) parse(f *flags, args []string) (code int, done bool) {
 func (f *flags) problem(err error) string {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		problem := "unknown flag --" + strings.TrimPrefix(name, "-")
-		if near := config.Nearest(name, f.names()); near != "" {
-			problem += "; did you mean --" + near + "?"
-		}
-		return problem
+		return "unknown flag --" + strings.TrimPrefix(name, "-") + config.Suggest(name, f.names(), "--%s")
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		return "the flag --" + name + " needs a value"

@@ -56,11 +56,7 @@ func unknownLogCommand(name string) string {
 	for _, c := range logCommands {
 		names = append(names, c.name)
 	}
-	problem := fmt.Sprintf("unknown command %q", name)
-	if near := config.Nearest(name, names); near != "" {
-		problem += fmt.Sprintf("; did you mean %q?", near)
-	}
-	return problem
+	return fmt.Sprintf("unknown command %q", name) + config.Suggest(name, names, "%q")
 }
 
 // readLogs runs a command on a directory until it is done or interrupted.

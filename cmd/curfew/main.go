@@ -109,11 +109,7 @@ func (a *app) unknownCommand(name string) int {
 	for _, c := range commands() {
 		names = append(names, c.name)
 	}
-	problem := fmt.Sprintf("unknown %s %q", what, name)
-	if near := config.Nearest(name, names); near != "" {
-		problem += fmt.Sprintf("; did you mean %q?", near)
-	}
-	return a.misuse("", problem)
+	return a.misuse("", fmt.Sprintf("unknown %s %q", what, name)+config.Suggest(name, names, "%q"))
 }
 
 // misuse reports a command line that makes no sense; command is "" when there

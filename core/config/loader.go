@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -157,10 +156,7 @@ func isSection(v any) bool {
 
 // unknown says that there is no such what, and which may have been meant.
 func unknown(what, name string, known []string) string {
-	if near := Nearest(name, known); near != "" {
-		return fmt.Sprintf("unknown %s; did you mean %s?", what, near)
-	}
-	return "unknown " + what
+	return "unknown " + what + Suggest(name, known, "%s")
 }
 
 // checkTogether checks settings that depend on one another. The check is for

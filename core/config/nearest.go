@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -26,6 +27,16 @@ func Nearest(word string, candidates []string) string {
 		return candidates[i]
 	}
 	return ""
+}
+
+// Suggest asks whether the nearest of the candidates was meant, to be put behind
+// what is wrong with word; form is how to print it. It is "" when none is near.
+func Suggest(word string, candidates []string, form string) string {
+	near := Nearest(word, candidates)
+	if near == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean "+form+"?", near)
 }
 
 func normal(s string) string { return strings.ReplaceAll(strings.ToLower(s), "_", "-") }

@@ -117,7 +117,7 @@ func rank(v any) int {
 	switch v.(type) {
 	case nil:
 		return 0
-	case int, int64, uint64, float64:
+	case int, int64, uint64, float64, json.Number:
 		return rankNumber
 	case bool:
 		return 2
@@ -137,6 +137,9 @@ func number(v any) float64 {
 		return float64(v)
 	case float64:
 		return v
+	case json.Number:
+		f, _ := v.Float64() // too large a one is an infinity
+		return f
 	}
 	return 0
 }

@@ -42,17 +42,16 @@ type (
 // describeVHost shows a vhost, with statistics if there are tallies.
 func (a *API) describeVHost(v *vhost.VHost, tallies map[string]session.Tally) object {
 	m := v.Metadata()
-	kind := m.DefaultQueueType
-	if kind == "" {
-		kind = "classic"
+	if m.DefaultQueueType == "" {
+		m.DefaultQueueType = "classic"
 	}
 	o := object{
 		{"name", v.Name()},
 		{"description", m.Description},
 		{"tags", tagList(m.Tags)},
-		{"default_queue_type", kind},
+		{"default_queue_type", m.DefaultQueueType},
 		{"tracing", m.Tracing},
-		{"metadata", object{{"description", m.Description}, {"tags", tagList(m.Tags)}, {"default_queue_type", kind}}},
+		{"metadata", metadataObject(&m)},
 		{"cluster_state", object{{a.Node, "running"}}},
 	}
 	if tallies == nil {

@@ -103,26 +103,10 @@ func describeModules(m Modules) ([]object, error) {
 		if err != nil {
 			return nil, err
 		}
-		o, _ := plain(v).(object)
+		o, _ := jsonValue(v).(object)
 		all = append(all, o)
 	}
 	return all, nil
-}
-
-// plain is jsonValue with integers as lists sort them.
-func plain(v any) any {
-	o, ok := jsonValue(v).(object)
-	if !ok {
-		return v
-	}
-	for i, m := range o {
-		if n, isNumber := m.value.(json.Number); isNumber {
-			if whole, ok := integer(n); ok {
-				o[i].value = whole
-			}
-		}
-	}
-	return o
 }
 
 func oneModule(c *call, m Modules) error {

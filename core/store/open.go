@@ -277,8 +277,7 @@ func (r *recovery) makeShards(ctx context.Context) error {
 
 // makeVHosts makes the vhosts and their durable queues, which are empty yet.
 func (r *recovery) makeVHosts() (shells []*queue.Shell, err error) {
-	fresh := len(r.vhosts) == 0 && !r.people
-	if fresh {
+	if len(r.vhosts) == 0 && !r.people {
 		return nil, r.furnish()
 	}
 	for name, v := range r.vhosts {

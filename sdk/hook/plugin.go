@@ -105,6 +105,24 @@ func Int(v any) (int64, bool) {
 	return 0, false
 }
 
+// HeaderInt returns the value of a header as [Source] has it where that is decoded
+// already: an integer, 1 or 0 for a truth value, a float that is whole, text that is
+// decimal digits.
+func HeaderInt(v any) (int64, bool) {
+	switch v := v.(type) {
+	case bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
+	case float64:
+		return WholeFloat(v)
+	case string:
+		return WholeText([]byte(v))
+	}
+	return Int(v)
+}
+
 // WholeFloat returns f as an integer if it is one.
 func WholeFloat(f float64) (int64, bool) {
 	const limit = 1 << 63

@@ -35,19 +35,7 @@ func (s *Source) Header(i int, name string) (any, bool) {
 
 // HeaderInt implements [hook.Source].
 func (s *Source) HeaderInt(i int, name string) (int64, bool) {
-	switch v := (*s)[i].Headers[name].(type) {
-	case bool:
-		if v {
-			return 1, true
-		}
-		return 0, true
-	case float64:
-		return hook.WholeFloat(v)
-	case string:
-		return hook.WholeText([]byte(v))
-	default:
-		return hook.Int(v)
-	}
+	return hook.HeaderInt((*s)[i].Headers[name])
 }
 
 // HeaderText implements [hook.Source].

@@ -62,7 +62,6 @@ func Launch(t *testing.T, yaml string, args ...string) *Process {
 	}
 	p.cmd = exec.Command(Binary(t), append(all, args...)...)
 	p.cmd.Dir = p.Dir
-	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 atexit_sleep_ms=50")
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

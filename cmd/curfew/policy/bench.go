@@ -27,11 +27,7 @@ func runBench(p *Program, f *flags) error {
 	if d < time.Millisecond || d > time.Minute {
 		return misused("--duration %v: must be from 1ms to 1m", d)
 	}
-	module, err := f.readModule(0)
-	if err != nil {
-		return err
-	}
-	o, err := f.options()
+	module, o, err := f.subject(0)
 	if err != nil {
 		return err
 	}

@@ -23,11 +23,7 @@ func checkCommand() command {
 }
 
 func runCheck(p *Program, f *flags) error {
-	module, err := f.readModule(0)
-	if err != nil {
-		return err
-	}
-	o, err := f.options()
+	module, o, err := f.subject(0)
 	if err != nil {
 		return err
 	}

@@ -77,11 +77,7 @@ func (f *flags) given(name string) (found bool) {
 func (f *flags) problem(err error) string {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		text = "unknown flag --" + strings.TrimPrefix(name, "-")
-		if near := config.Nearest(name, f.names()); near != "" {
-			text += "; did you mean --" + near + "?"
-		}
-		return text
+		return "unknown flag --" + strings.TrimPrefix(name, "-") + config.Suggest(name, f.names(), "--%s")
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		return "the flag --" + name + " needs a value"
@@ -139,6 +135,15 @@ func (f *flags) options() (o wasm.Options, err error) {
 		return o, misused("--on-error %s: %v", f.text("on-error"), err)
 	}
 	return o, nil
+}
+
+// subject reads the module that operand i names, and how it is to be loaded.
+func (f *flags) subject(i int) (module []byte, o wasm.Options, err error) {
+	if module, err = f.readModule(i); err != nil {
+		return nil, o, err
+	}
+	o, err = f.options()
+	return module, o, err
 }
 
 func (f *flags) grants() (list []string, err error) {

@@ -136,11 +136,7 @@ func (p *Program) unknown(name string) int {
 	for _, c := range commands() {
 		names = append(names, c.name)
 	}
-	fmt.Fprintf(p.Stderr, "curfew policy: unknown %s %q", what, name)
-	if near := config.Nearest(name, names); near != "" {
-		fmt.Fprintf(p.Stderr, "; did you mean %q?", near)
-	}
-	fmt.Fprintln(p.Stderr, "\nRun \"curfew policy --help\" for help.")
+	fmt.Fprintf(p.Stderr, "curfew policy: unknown %s %q%s\nRun \"curfew policy --help\" for help.\n", what, name, config.Suggest(name, names, "%q"))
 	return exitUsage
 }
 

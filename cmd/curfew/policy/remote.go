@@ -94,11 +94,7 @@ type upload struct {
 }
 
 func runLoad(ctx context.Context, p *Program, f *flags) error {
-	module, err := f.readModule(1)
-	if err != nil {
-		return err
-	}
-	o, err := f.options()
+	module, o, err := f.subject(1)
 	if err != nil {
 		return err
 	}

@@ -39,11 +39,7 @@ func runTest(p *Program, f *flags) error {
 	if err := f.checkTest(); err != nil {
 		return err
 	}
-	module, err := f.readModule(0)
-	if err != nil {
-		return err
-	}
-	o, err := f.options()
+	module, o, err := f.subject(0)
 	if err != nil {
 		return err
 	}

@@ -265,19 +265,7 @@ func (c contents) Header(i int, name string) (any, bool) {
 
 // HeaderInt implements [hook.Source].
 func (c contents) HeaderInt(i int, name string) (int64, bool) {
-	switch v := c[i].Headers[name].(type) {
-	case bool:
-		if v {
-			return 1, true
-		}
-		return 0, true
-	case float64:
-		return hook.WholeFloat(v)
-	case string:
-		return hook.WholeText([]byte(v))
-	default:
-		return hook.Int(v)
-	}
+	return hook.HeaderInt(c[i].Headers[name])
 }
 
 // HeaderText implements [hook.Source].
