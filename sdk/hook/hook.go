@@ -135,7 +135,11 @@ type Verdict struct {
 	DeadLetter bool
 	Deadline   Instant // Keep: when the message's time is up; OnIdle: when to ask again; 0 = never
 	State      int64   // Keep: the strategy's own 8 bytes, stored with the message
-	Target     *Target // with Route
+	// Digest is, with a Deadline that a module said, the first 8 bytes of the
+	// module's SHA-256 as a big-endian number: it is stored with the message, so
+	// that everybody can see whose deadline it is. 0 = no module's.
+	Digest uint64
+	Target *Target // with Route
 }
 
 // Why says what brought a message before a callback.
@@ -157,16 +161,18 @@ type Message struct {
 	Enqueued   Instant // when it entered this queue; before it has, now
 	Deadline   Instant // in force; 0 = none
 	State      int64   // the strategy's own bytes
+	Digest     uint64  // whose the deadline is: see [Verdict]
 	Expiration Limit   // the publisher's expiration property, milliseconds
 	Size       int     // body bytes
 	Deliveries uint32  // how often it was handed out and came back
 	Priority   uint8
 	Why        Why
 	Redelivered,
-	Persistent bool
+	Persistent,
+	Traced bool // somebody follows it: see [Message.Decided]
 
+	index  int32
 	source Source
-	index  int
 }
 
 // Part is a piece of a message that is a string of bytes.
@@ -205,31 +211,64 @@ type Source interface {
 }
 
 // Bind ties a message to its source; the broker and test kits call it.
-func (m *Message) Bind(s Source, i int) { m.source, m.index = s, i }
+func (m *Message) Bind(s Source, i int) { m.source, m.index = s, int32(i) }
 
 // Exchange returns the exchange the message was published to.
-func (m *Message) Exchange() []byte { return m.source.Part(m.index, PartExchange) }
+func (m *Message) Exchange() []byte { return m.source.Part(int(m.index), PartExchange) }
 
 // RoutingKey returns the routing key it was published with.
-func (m *Message) RoutingKey() []byte { return m.source.Part(m.index, PartRoutingKey) }
+func (m *Message) RoutingKey() []byte { return m.source.Part(int(m.index), PartRoutingKey) }
 
 // Part returns a part of the message, nil where it has none.
-func (m *Message) Part(p Part) []byte { return m.source.Part(m.index, p) }
+func (m *Message) Part(p Part) []byte { return m.source.Part(int(m.index), p) }
 
 // Header returns the value of a header and whether the message has it.
-func (m *Message) Header(name string) (any, bool) { return m.source.Header(m.index, name) }
+func (m *Message) Header(name string) (any, bool) { return m.source.Header(int(m.index), name) }
 
 // HeaderInt returns the value of a header that is a number: an integer, a float
 // that has no fraction, a boolean (0 or 1), decimal digits in a string, or a
 // timestamp, which becomes milliseconds. It does not allocate.
-func (m *Message) HeaderInt(name string) (int64, bool) { return m.source.HeaderInt(m.index, name) }
+func (m *Message) HeaderInt(name string) (int64, bool) {
+	return m.source.HeaderInt(int(m.index), name)
+}
 
 // HeaderText returns the value of a header that is a string or a binary. It does
 // not allocate.
-func (m *Message) HeaderText(name string) ([]byte, bool) { return m.source.HeaderText(m.index, name) }
+func (m *Message) HeaderText(name string) ([]byte, bool) {
+	return m.source.HeaderText(int(m.index), name)
+}
 
 // Deaths returns how often the message was dead-lettered so far.
-func (m *Message) Deaths() int { return m.source.Deaths(m.index) }
+func (m *Message) Deaths() int { return m.source.Deaths(int(m.index)) }
+
+// Decided tells what a policy that is not part of the broker decided about a
+// message, for its trace. It does nothing for a message that is not traced. The
+// decision is read before it returns.
+func (m *Message) Decided(d *Decision) {
+	if w, ok := m.source.(Witness); ok && m.Traced {
+		w.Decided(int(m.index), d)
+	}
+}
+
+// Decision is what a policy decided about one message.
+type Decision struct {
+	Policy  string        // its name
+	Digest  string        // of its module, "sha256:" and hexadecimal digits
+	Hook    string        // that was called, "on_enqueue" for example
+	Took    time.Duration // for the whole batch
+	Batch   int           // messages that were decided about in the same call
+	Fuel    int64         // that the call used
+	Verdict Verdict
+	Failure string // why there is no verdict of its own; "" = there is one
+	// Attributes are what it says about the message, name and value by turns.
+	Attributes []string
+}
+
+// Witness is a [Source] that wants to know of decisions.
+type Witness interface {
+	// Decided is [Message.Decided].
+	Decided(i int, d *Decision)
+}
 
 // Scan says where in a queue a message's deadline is acted on. The expiry
 // strategy of the queue chooses it.

@@ -1,0 +1,35 @@
+package amqp
+
+// beforeMessageID are the properties that come before the message id, in order, by the size of their values: 0 is a short
+// string, -1 a table.
+var beforeMessageID = [PropMessageID]int{
+	PropHeaders: -1, PropDeliveryMode: 1, PropPriority: 1,
+}
+
+// MessageID finds the message id in raw properties that were checked before, without checking them again: whoever wants
+// nothing else of a message with long headers gets it for less than [ScanProps] costs.
+func MessageID(props []byte) (id []byte, ok bool) {
+	if len(props) < 2 || be16(props)&PropMessageID.Flag() == 0 {
+		return nil, false
+	}
+	flags, at := be16(props), 2
+	for p, size := range beforeMessageID {
+		if flags&Property(p).Flag() == 0 {
+			continue
+		}
+		switch {
+		case size > 0:
+			at += size
+		case size == 0 && at < len(props):
+			at += 1 + int(props[at])
+		case size < 0 && at+4 <= len(props):
+			at += 4 + int(be32(props[at:]))
+		default:
+			return nil, false
+		}
+	}
+	if at >= len(props) || at+1+int(props[at]) > len(props) {
+		return nil, false
+	}
+	return props[at+1 : at+1+int(props[at])], true
+}

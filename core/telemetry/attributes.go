@@ -1,0 +1,70 @@
+package telemetry
+
+import (
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// The attributes of spans that OpenTelemetry's conventions name.
+const (
+	systemKey        = attribute.Key("messaging.system")
+	operationKey     = attribute.Key("messaging.operation.name")
+	operationTypeKey = attribute.Key("messaging.operation.type")
+	destinationKey   = attribute.Key("messaging.destination.name")
+	routingKeyKey    = attribute.Key("messaging.rabbitmq.destination.routing_key")
+	messageIDKey     = attribute.Key("messaging.message.id")
+	conversationKey  = attribute.Key("messaging.message.conversation_id")
+	bodySizeKey      = attribute.Key("messaging.message.body.size")
+	clientKey        = attribute.Key("messaging.client.id")
+)
+
+// The attributes of our own.
+const (
+	vhostKey = attribute.Key("curfew.vhost")
+	queueKey = attribute.Key("curfew.queue")
+
+	routedKey      = attribute.Key("curfew.publish.queues")
+	consumerKey    = attribute.Key("curfew.delivery.consumer_tag")
+	redeliveredKey = attribute.Key("curfew.delivery.redelivered")
+
+	strategyKey = attribute.Key("curfew.expiry.strategy")
+	deadlineKey = attribute.Key("curfew.expiry.deadline")
+	latenessKey = attribute.Key("curfew.expiry.lateness_ms")
+
+	reasonKey   = attribute.Key("curfew.dead_letter.reason")
+	outcomeKey  = attribute.Key("curfew.dead_letter.outcome")
+	exchangeKey = attribute.Key("curfew.dead_letter.exchange")
+	newKeyKey   = attribute.Key("curfew.dead_letter.routing_key")
+
+	policyKey  = attribute.Key("curfew.policy.name")
+	digestKey  = attribute.Key("curfew.policy.digest")
+	hookKey    = attribute.Key("curfew.policy.hook")
+	fuelKey    = attribute.Key("curfew.policy.fuel")
+	batchKey   = attribute.Key("curfew.policy.batch")
+	verdictKey = attribute.Key("curfew.policy.verdict")
+	// ofPolicy is before the names of attributes that policies add.
+	ofPolicy = "curfew.policy.attribute."
+
+	idleKey         = attribute.Key("curfew.queue.idle_ms")
+	messagesKey     = attribute.Key("curfew.queue.messages")
+	deadLetteredKey = attribute.Key("curfew.queue.dead_lettered")
+
+	bytesKey             = attribute.Key("curfew.recovery.bytes")
+	entriesKey           = attribute.Key("curfew.recovery.entries")
+	recoveredMessagesKey = attribute.Key("curfew.recovery.messages")
+	recoveredQueuesKey   = attribute.Key("curfew.recovery.queues")
+)
+
+// valid returns a text that clients chose as exporters can send it: one bad byte would cost the whole batch.
+func valid(s string) string { return strings.ToValidUTF8(s, "�") }
+
+func text(k attribute.Key, s string) attribute.KeyValue { return k.String(valid(s)) }
+
+// appendText appends an attribute, unless it is empty.
+func appendText(as []attribute.KeyValue, k attribute.Key, s string) []attribute.KeyValue {
+	if s == "" {
+		return as
+	}
+	return append(as, text(k, s))
+}

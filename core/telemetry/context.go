@@ -1,0 +1,171 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// The headers that a context travels in, as OpenTelemetry's propagators for AMQP write them.
+const (
+	parentHeader = "traceparent"
+	stateHeader  = "tracestate"
+)
+
+// spanContext is what traceparent says of a span. The zero value is none.
+type spanContext struct {
+	trace trace.TraceID
+	span  trace.SpanID
+	flags trace.TraceFlags
+}
+
+func (c *spanContext) valid() bool { return c.trace.IsValid() && c.span.IsValid() }
+
+// contextOf returns the context in a message's headers, none if they have none or what stands there is not one. It does
+// not allocate.
+func contextOf(headers amqp.RawTable) spanContext {
+	f, ok := headers.LookupRaw(parentHeader)
+	if !ok {
+		return spanContext{}
+	}
+	text, ok := f.Text()
+	if !ok {
+		return spanContext{}
+	}
+	return parseParent(text)
+}
+
+// The layout of traceparent [W3C Trace Context 3.2]:
+//
+//	00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+//	|  |                                |                flags
+//	|  |                                span
+//	|  trace
+//	version
+const (
+	parentTrace = 3
+	parentSpan  = parentTrace + 2*16 + 1
+	parentFlags = parentSpan + 2*8 + 1
+	parentSize  = parentFlags + 2
+	newest      = 0xff // is not a version
+)
+
+// parseParent reads traceparent. A later version than ours is read as ours, and may go on after a dash
+// [W3C Trace Context 3.2.4].
+func parseParent(s []byte) spanContext {
+	var version, flags [1]byte
+	var c spanContext
+	if len(s) < parentSize || !unhex(version[:], s[:2]) || version[0] == newest {
+		return spanContext{}
+	}
+	if len(s) > parentSize && (version[0] == 0 || s[parentSize] != '-') {
+		return spanContext{}
+	}
+	if s[parentTrace-1] != '-' || s[parentSpan-1] != '-' || s[parentFlags-1] != '-' {
+		return spanContext{}
+	}
+	if !unhex(c.trace[:], s[parentTrace:]) || !unhex(c.span[:], s[parentSpan:]) || !unhex(flags[:], s[parentFlags:]) {
+		return spanContext{}
+	}
+	if !c.valid() {
+		return spanContext{}
+	}
+	c.flags = trace.TraceFlags(flags[0]) & trace.FlagsSampled // what the other bits mean is not for us to say
+	return c
+}
+
+// unhex fills dst from the digits that s begins with; capitals are none [W3C Trace Context 3.2.2].
+func unhex(dst, s []byte) bool {
+	s = s[:2*len(dst)]
+	for i := range dst {
+		high, low := digits[s[2*i]], digits[s[2*i+1]]
+		if high == 0 || low == 0 {
+			return false
+		}
+		dst[i] = (high-1)<<4 | (low - 1)
+	}
+	return true
+}
+
+// digits are the values of hexadecimal digits, plus 1. It is looked at for every message that brings a context.
+var digits = [256]byte{
+	'0': 1, '1': 2, '2': 3, '3': 4, '4': 5, '5': 6, '6': 7, '7': 8, '8': 9, '9': 10,
+	'a': 11, 'b': 12, 'c': 13, 'd': 14, 'e': 15, 'f': 16,
+}
+
+// newContext makes up the context of a trace that begins.
+func newContext() spanContext {
+	c := spanContext{flags: trace.FlagsSampled}
+	for !c.valid() {
+		binary.BigEndian.PutUint64(c.trace[:8], rand.Uint64())
+		binary.BigEndian.PutUint64(c.trace[8:], rand.Uint64())
+		binary.BigEndian.PutUint64(c.span[:], rand.Uint64())
+	}
+	return c
+}
+
+// parent appends the context as traceparent has it.
+func (c *spanContext) parent(dst []byte) []byte {
+	dst = append(dst, "00-"...)
+	dst = append(hex.AppendEncode(dst, c.trace[:]), '-')
+	dst = append(hex.AppendEncode(dst, c.span[:]), '-')
+	return hex.AppendEncode(dst, []byte{byte(c.flags)})
+}
+
+// header returns headers with the context in them. What stood in its place was not one.
+func (c *spanContext) header(headers amqp.RawTable) amqp.RawTable {
+	with := make(amqp.RawTable, 0, len(headers)+len(parentHeader)+parentSize+6)
+	for f := range headers.All() {
+		if key := string(f.Key); key != parentHeader && key != stateHeader {
+			with = f.Append(with)
+		}
+	}
+	f := amqp.RawField{Key: []byte(parentHeader), Type: 'S', Value: c.parent(make([]byte, 0, parentSize))}
+	return f.Append(with)
+}
+
+// maxState bounds the tracestate that is looked at, in bytes: longer ones stay in the message and are not taken over into
+// spans [W3C Trace Context 3.3.1.5].
+const maxState = 512
+
+// stateOf returns the tracestate in a message's headers, unchecked.
+func stateOf(headers amqp.RawTable) []byte {
+	f, _ := headers.LookupRaw(stateHeader)
+	text, ok := f.Text()
+	if !ok || len(text) > maxState {
+		return nil
+	}
+	return text
+}
+
+// remote returns a context as the parent of spans. A state that is not one is left out.
+func (c *spanContext) remote(state string) trace.SpanContext {
+	s, err := trace.ParseTraceState(state)
+	if err != nil {
+		s = trace.TraceState{}
+	}
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: c.trace, SpanID: c.span, TraceFlags: c.flags, TraceState: s, Remote: true})
+}
+
+// idsKey is the key of the identity that a span is to have.
+type idsKey struct{}
+
+// withIDs returns a context for a span that is to be this one.
+func withIDs(ctx context.Context, c *spanContext) context.Context {
+	return context.WithValue(ctx, idsKey{}, c)
+}
+
+// IDs returns the identity that the span which is begun with ctx must have, because a message already carries it. It is
+// for the tracer.
+func IDs(ctx context.Context) (t trace.TraceID, s trace.SpanID, ok bool) {
+	c, ok := ctx.Value(idsKey{}).(*spanContext)
+	if !ok {
+		return trace.TraceID{}, trace.SpanID{}, false
+	}
+	return c.trace, c.span, true
+}

@@ -1,0 +1,71 @@
+package telemetry
+
+import (
+	"fmt"
+	"testing"
+
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// shares are the parts of the messages that benchmarks trace, in percent; negative is with traces off.
+var shares = []int{-1, 0, 1, 100}
+
+func benchSpans(b *testing.B, share int) *Spans {
+	b.Helper()
+	if share < 0 {
+		return nil
+	}
+	s := NewSpans(SpanOptions{
+		Tracer: noop.NewTracerProvider().Tracer(""), Clock: func() hook.Instant { return noon }, Buffer: 8192,
+		Sampling: Sampling{Ratio: float64(share) / 100},
+	})
+	b.Cleanup(func() { closeSpans(b, s) })
+	return s
+}
+
+// What a publish of an orphan costs on the connection's goroutine.
+func BenchmarkPublished(b *testing.B) {
+	for _, share := range shares {
+		b.Run(fmt.Sprintf("%d%%", share), func(b *testing.B) {
+			s := benchSpans(b, share)
+			m := message(nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				if s != nil && s.Draw() {
+					adopted := *m
+					adopted.Props, adopted.Adopted = s.Adopt(m.Props), true
+					s.Published(&adopted, "app", 1)
+				}
+			}
+		})
+	}
+}
+
+// What a message that leaves costs on the queue's turn, in batches of 100.
+func BenchmarkLeft(b *testing.B) {
+	for _, share := range shares {
+		b.Run(fmt.Sprintf("%d%%", share), func(b *testing.B) {
+			s := benchSpans(b, share)
+			ls := make([]Left, 100)
+			for i := range ls {
+				ls[i] = expired(traced)
+				ls[i].Traced = i < share
+			}
+			b.ReportAllocs()
+			for range b.N / len(ls) {
+				if s != nil {
+					s.left(place, noon, ls)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkJudge(b *testing.B) {
+	s := benchSpans(b, 100)
+	for b.Loop() {
+		s.Judge(traced)
+	}
+}

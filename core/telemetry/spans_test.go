@@ -1,0 +1,404 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/embedded"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// tape is a tracer that remembers.
+type tape struct {
+	embedded.Tracer
+
+	mu    sync.Mutex // guards spans
+	spans []*taped
+
+	hold chan struct{} // nil, or what each span waits for
+}
+
+type taped struct {
+	noop.Span
+
+	name       string
+	kind       trace.SpanKind
+	ctx        trace.SpanContext // its own
+	parent     trace.SpanContext
+	links      []trace.Link
+	attributes map[string]string
+	events     []string
+	began      time.Time
+	ended      time.Time
+	failure    string
+}
+
+func (t *tape) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	if t.hold != nil {
+		<-t.hold
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := trace.NewSpanStartConfig(opts...)
+	s := &taped{
+		name: name, kind: o.SpanKind(), parent: trace.SpanContextFromContext(ctx), links: o.Links(), began: o.Timestamp(),
+		attributes: readable(o.Attributes()),
+	}
+	made := newContext()
+	c := trace.SpanContextConfig{TraceID: made.trace, SpanID: made.span, TraceFlags: trace.FlagsSampled}
+	if s.parent.IsValid() {
+		c.TraceID = s.parent.TraceID()
+	} else if id, span, ok := IDs(ctx); ok {
+		c.TraceID, c.SpanID = id, span
+	}
+	s.ctx = trace.NewSpanContext(c)
+	t.spans = append(t.spans, s)
+	return trace.ContextWithSpan(ctx, s), s
+}
+
+func (s *taped) SpanContext() trace.SpanContext { return s.ctx }
+
+func (s *taped) AddEvent(name string, opts ...trace.EventOption) {
+	o := trace.NewEventConfig(opts...)
+	at := o.Timestamp().Sub(s.began)
+	s.events = append(s.events, fmt.Sprintf("%s +%v%s", name, at, attributesOf(o.Attributes())))
+}
+
+func (s *taped) SetStatus(_ codes.Code, failure string) { s.failure = failure }
+
+func (s *taped) End(opts ...trace.SpanEndOption) {
+	o := trace.NewSpanEndConfig(opts...)
+	s.ended = o.Timestamp()
+}
+
+func readable(as []attribute.KeyValue) map[string]string {
+	m := map[string]string{}
+	for _, a := range as {
+		m[string(a.Key)] = a.Value.String()
+	}
+	return m
+}
+
+func attributesOf(as []attribute.KeyValue) string {
+	var b strings.Builder
+	for _, a := range as {
+		fmt.Fprintf(&b, " %s=%s", a.Key, a.Value.String())
+	}
+	return b.String()
+}
+
+const noon = hook.Instant(12 * time.Hour)
+
+// record returns what spans become of what tell tells.
+func tapeOf(t *testing.T, o SpanOptions, tell func(s *Spans)) []*taped {
+	t.Helper()
+	to := &tape{}
+	o.Tracer, o.Clock, o.Buffer = to, func() hook.Instant { return noon }, 64
+	s := NewSpans(o)
+	tell(s)
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.Dropped() != 0 || s.Made() != uint64(len(to.spans)) {
+		t.Errorf("%d spans made, %d dropped; %d arrived", s.Made(), s.Dropped(), len(to.spans))
+	}
+	return to.spans
+}
+
+// one is tapeOf for a single span.
+func one(t *testing.T, tell func(s *Spans)) *taped {
+	t.Helper()
+	spans := tapeOf(t, SpanOptions{Sampling: Sampling{Ratio: 1}}, tell)
+	if len(spans) != 1 {
+		t.Fatalf("%d spans, want 1", len(spans))
+	}
+	return spans[0]
+}
+
+var traced = table(amqp.Field{Key: "traceparent", Value: sampled}, amqp.Field{Key: "tracestate", Value: "a=1"})
+
+func message(headers amqp.RawTable) *Message {
+	return &Message{VHost: "/", Exchange: []byte("orders"), Key: []byte("new"), Props: propsOf(headers), Size: 7}
+}
+
+// belongs checks that a span is a child of the context in the message, and linked to it.
+func belongs(t *testing.T, s *taped) {
+	t.Helper()
+	if s.parent.TraceID().String() != traceHex || s.parent.SpanID().String() != spanHex || !s.parent.IsRemote() || s.parent.TraceState().String() != "a=1" {
+		t.Errorf("%s: its parent is %+v", s.name, s.parent)
+	}
+	if len(s.links) != 1 || s.links[0].SpanContext.SpanID().String() != spanHex {
+		t.Errorf("%s: its links are %+v", s.name, s.links)
+	}
+}
+
+// has checks a span's attributes: want is "name=value" by the line.
+func has(t *testing.T, s *taped, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		name, value, _ := strings.Cut(w, "=")
+		if got, ok := s.attributes[name]; !ok || got != value {
+			t.Errorf("%s: %s = %q (there: %v), want %q", s.name, name, got, ok, value)
+		}
+	}
+}
+
+func lasts(t *testing.T, s *taped, began, ended hook.Instant) {
+	t.Helper()
+	if !s.began.Equal(began.Time()) || !s.ended.Equal(ended.Time()) {
+		t.Errorf("%s: from %v to %v, want %v to %v", s.name, s.began, s.ended, began.Time(), ended.Time())
+	}
+}
+
+func TestJudge(t *testing.T) {
+	headers := func(parent string) amqp.RawTable { return table(amqp.Field{Key: "traceparent", Value: parent}) }
+	for _, tc := range []struct {
+		name     string
+		sampling Sampling
+		headers  amqp.RawTable
+		want     Standing
+	}{
+		{"no headers", Sampling{Ratio: 1}, nil, Orphan},
+		{"garbage", Sampling{Ratio: 1}, headers("00-garbage"), Orphan},
+		{"sampled", Sampling{}, headers(sampled), Traced},
+		{"not sampled", Sampling{Ratio: 1}, headers(ignored), Untraced},
+		{"all, whatever they say", Sampling{Ratio: 1, ByRatio: true}, headers(ignored), Traced},
+		{"none, whatever they say", Sampling{ByRatio: true}, headers(sampled), Untraced},
+		{"low number", Sampling{Ratio: 0.5, ByRatio: true}, headers("00-0af7651916cd43dd0448eb211c80319c-" + spanHex + "-00"), Traced},
+		{"high number", Sampling{Ratio: 0.5, ByRatio: true}, headers("00-0af7651916cd43ddf448eb211c80319c-" + spanHex + "-01"), Untraced},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := NewSpans(SpanOptions{Tracer: &tape{}, Sampling: tc.sampling})
+			defer closeSpans(t, s)
+			if got := s.Judge(tc.headers); got != tc.want {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func closeSpans(tb testing.TB, s *Spans) {
+	tb.Helper()
+	if err := s.Close(context.WithoutCancel(tb.Context())); err != nil {
+		tb.Error(err)
+	}
+}
+
+func TestDraw(t *testing.T) {
+	const tries = 100_000
+	for _, tc := range []struct {
+		ratio     float64
+		low, high int
+	}{
+		{0, 0, 0},
+		{0.01, 700, 1300}, // ten standard deviations
+		{1, tries, tries},
+	} {
+		s := NewSpans(SpanOptions{Tracer: &tape{}, Sampling: Sampling{Ratio: tc.ratio}})
+		n := 0
+		for range tries {
+			if s.Draw() {
+				n++
+			}
+		}
+		closeSpans(t, s)
+		if n < tc.low || n > tc.high {
+			t.Errorf("ratio %v: %d of %d were drawn", tc.ratio, n, tries)
+		}
+	}
+}
+
+func TestAdopt(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		headers amqp.RawTable
+		want    []string // headers that are there afterwards
+	}{
+		{"without headers", nil, []string{"traceparent"}},
+		{"with headers", table(amqp.Field{Key: "a", Value: true}, amqp.Field{Key: "baggage", Value: "b=1"}), []string{"a", "baggage", "traceparent"}},
+		{"with what is no context", table(amqp.Field{Key: "traceparent", Value: 1.5}, amqp.Field{Key: "tracestate", Value: "a=1"}, amqp.Field{Key: "a", Value: true}), []string{"a", "traceparent"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := &Spans{}
+			before := propsOf(tc.headers)
+			kept := bytes.Clone(before)
+			props := s.Adopt(before)
+			p, err := amqp.ParseProperties(props)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.MessageID != "id-1" || p.CorrelationID != "talk-1" || p.Expiration != "100" || !bytes.Equal(before, kept) {
+				t.Errorf("other properties have changed: %+v", p)
+			}
+			var names []string
+			for _, f := range p.Headers {
+				names = append(names, f.Key)
+			}
+			if !slices.Equal(names, tc.want) {
+				t.Errorf("headers %v, want %v", names, tc.want)
+			}
+		})
+	}
+}
+
+func TestPublished(t *testing.T) {
+	s := one(t, func(s *Spans) { s.Published(message(traced), "app", 2) })
+	belongs(t, s)
+	lasts(t, s, noon, noon)
+	if s.name != "publish orders" || s.kind != trace.SpanKindServer {
+		t.Errorf("%s, %v", s.name, s.kind)
+	}
+	has(t, s, "messaging.system=rabbitmq", "messaging.operation.name=publish", "messaging.operation.type=send",
+		"messaging.destination.name=orders:new", "messaging.rabbitmq.destination.routing_key=new", "messaging.message.id=id-1",
+		"messaging.message.conversation_id=talk-1", "messaging.message.body.size=7", "messaging.client.id=app",
+		"curfew.vhost=/", "curfew.publish.queues=2")
+}
+
+// The span of an orphan's publishing is the one that its new context names, and begins the trace.
+func TestAdoptedMessagesBelongToTheirPublishing(t *testing.T) {
+	var props []byte
+	s := one(t, func(s *Spans) {
+		m := message(nil)
+		m.Props, m.Adopted = s.Adopt(m.Props), true
+		props = m.Props
+		s.Published(m, "app", 1)
+	})
+	x, err := amqp.ScanProps(props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := contextOf(x.Headers(props))
+	if s.ctx.TraceID() != c.trace || s.ctx.SpanID() != c.span {
+		t.Errorf("the span is %v %v, the message says %v %v", s.ctx.TraceID(), s.ctx.SpanID(), c.trace, c.span)
+	}
+	if s.parent.IsValid() || len(s.links) != 0 || s.kind != trace.SpanKindProducer {
+		t.Errorf("parent %+v, links %+v, %v", s.parent, s.links, s.kind)
+	}
+}
+
+func TestDelivered(t *testing.T) {
+	s := one(t, func(s *Spans) { s.Delivered(message(traced), "new-orders", noon-5, "worker", "ctag", true) })
+	belongs(t, s)
+	lasts(t, s, noon-5, noon)
+	if s.name != "deliver new-orders" {
+		t.Error(s.name)
+	}
+	has(t, s, "messaging.operation.name=deliver", "messaging.destination.name=orders:new:new-orders", "curfew.queue=new-orders",
+		"messaging.client.id=worker", "curfew.delivery.consumer_tag=ctag", "curfew.delivery.redelivered=true")
+}
+
+func TestDecided(t *testing.T) {
+	attributes := []string{"colour", "red"}
+	target := &hook.Target{Exchange: "dlx", Key: "k", HasKey: true}
+	s := one(t, func(s *Spans) {
+		s.Decided(&Place{VHost: "/", Queue: "q"}, noon, message(traced), &hook.Decision{
+			Policy: "size-ttl", Digest: "sha256:00", Hook: "on_enqueue", Took: time.Millisecond, Batch: 3, Fuel: 99,
+			Verdict: hook.Verdict{Action: hook.Route, Reason: hook.ReasonExpired, Target: target}, Failure: "no \xff fuel", Attributes: attributes,
+		})
+		attributes[1], target.Key = "overwritten", "overwritten" // who decided may use them again
+	})
+	belongs(t, s)
+	lasts(t, s, noon, noon+hook.Instant(time.Millisecond))
+	if s.name != "policy size-ttl" || s.failure != "no � fuel" {
+		t.Errorf("%s, failure %q", s.name, s.failure)
+	}
+	has(t, s, "curfew.policy.name=size-ttl", "curfew.policy.digest=sha256:00", "curfew.policy.hook=on_enqueue", "curfew.policy.fuel=99",
+		"curfew.policy.batch=3", "curfew.policy.verdict=route", "curfew.dead_letter.reason=expired", "curfew.dead_letter.exchange=dlx",
+		"curfew.dead_letter.routing_key=k", "curfew.policy.attribute.colour=red")
+}
+
+func TestRecovered(t *testing.T) {
+	s := one(t, func(s *Spans) {
+		s.Recovered(&Recovery{Began: 5, Ended: 9, Bytes: 1, Entries: 2, Messages: 3, Queues: 4})
+	})
+	lasts(t, s, 5, 9)
+	has(t, s, "curfew.recovery.bytes=1", "curfew.recovery.entries=2", "curfew.recovery.messages=3", "curfew.recovery.queues=4")
+}
+
+// What clients name their things must not keep a batch from being sent: it has to be UTF-8.
+func TestNamesAreMadeValid(t *testing.T) {
+	s := one(t, func(s *Spans) {
+		s.Published(&Message{VHost: "\xff", Exchange: []byte("e\xff"), Key: []byte("\xfe"), Props: []byte{0, 0}}, "\xff", 0)
+	})
+	if s.name != "publish e�" {
+		t.Errorf("%q", s.name)
+	}
+	for name, value := range s.attributes {
+		if strings.ToValidUTF8(value, "") != value {
+			t.Errorf("%s = %q", name, value)
+		}
+	}
+}
+
+// A tracer that never returns holds up nobody but itself, and what it does not take is counted.
+func TestBlockedTracer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &tape{hold: make(chan struct{})}
+		s := NewSpans(SpanOptions{Tracer: to, Buffer: 10, Sampling: Sampling{Ratio: 1}})
+		s.Published(message(traced), "", 1)
+		synctest.Wait() // it is held
+		r := New(Options{Events: 8, Spans: s})
+		m := message(traced)
+		left := []Left{{Exchange: m.Exchange, Key: m.Key, Props: m.Props, Reason: hook.ReasonExpired, Traced: true}}
+		for range 30 {
+			r.Left(&Place{Queue: "q"}, noon, left)
+		}
+		if s.Dropped() != 20 {
+			t.Errorf("%d dropped, want 20", s.Dropped())
+		}
+		if n := testing.AllocsPerRun(10, func() {
+			s.left(&Place{Queue: "q"}, noon, left)
+			s.Published(m, "", 1)
+			s.Delivered(m, "q", noon, "", "", false)
+		}); n > 0 {
+			t.Errorf("%v allocations for what is dropped, want none", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err == nil {
+			t.Error("Close did not wait for the tracer")
+		}
+		close(to.hold)
+		closeSpans(t, s)
+		if s.Made() != 11 || len(to.spans) != 11 {
+			t.Errorf("%d made, %d arrived; want 11", s.Made(), len(to.spans))
+		}
+		r.Left(&Place{Queue: "q"}, noon, left) // nobody is there any more
+	})
+}
+
+func TestUntracedMessagesCostNoMemory(t *testing.T) {
+	s := NewSpans(SpanOptions{Tracer: &tape{}, Sampling: Sampling{Ratio: 0.5}, Buffer: 1})
+	defer closeSpans(t, s)
+	r := New(Options{Events: 0, Spans: s})
+	headers, garbage := traced, table(amqp.Field{Key: "traceparent", Value: "garbage"})
+	place := &Place{VHost: "/", Queue: "q", Strategy: "deadline"}
+	left := []Left{{Reason: hook.ReasonRejected}, {Reason: hook.ReasonMaxLen}}
+	for _, tc := range []struct {
+		name string
+		do   func()
+	}{
+		{"judge", func() { s.Judge(headers); s.Judge(garbage); s.Judge(nil) }},
+		{"draw", func() { s.Draw() }},
+		{"left", func() { s.left(place, noon, left) }},
+		{"nobody listens", func() { (*Recorder)(nil).Left(place, noon, left); _ = (*Recorder)(nil).Spans() }},
+		{"off", func() { _ = r.Spans() }},
+	} {
+		if n := testing.AllocsPerRun(100, tc.do); n != 0 {
+			t.Errorf("%s: %v allocations", tc.name, n)
+		}
+	}
+}
