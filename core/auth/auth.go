@@ -41,6 +41,7 @@ type Store struct {
 	verifier *verifier
 	seats    seats
 	version  atomic.Uint64
+	logins   [ways]loginCounts
 
 	mu     sync.RWMutex     // guards what follows
 	users  map[string]*user // a user in it is replaced, never changed

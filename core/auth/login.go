@@ -39,9 +39,11 @@ func (r *Refused) Reply() *amqp.Error {
 func (s *Store) Login(mechanism, response string, from Origin) (User, error) {
 	name, password, err := credentials(mechanism, response)
 	if err != nil {
+		s.logins[bySASL].count(false)
 		return User{}, err
 	}
 	u, refused := s.authenticate(name, password, from)
+	s.logins[bySASL].count(refused == nil)
 	if refused != nil {
 		refused.Mechanism = mechanism
 		return User{}, refused
@@ -52,6 +54,7 @@ func (s *Store) Login(mechanism, response string, from Origin) (User, error) {
 // Authenticate checks a name and a password. The error is a [*Refused].
 func (s *Store) Authenticate(name, password string, from Origin) (User, error) {
 	u, refused := s.authenticate(name, password, from)
+	s.logins[byName].count(refused == nil)
 	if refused != nil {
 		return User{}, refused
 	}

@@ -35,6 +35,7 @@ func newShard(o Options) *Shard {
 		closing: make(chan struct{}),
 		gather:  gather{most: o.Entry},
 		extents: newExtents(o.Extent),
+		entries: newMeasures(),
 	}
 	s.work = s.run
 	s.resting = sync.NewCond(&s.mu)

@@ -1,6 +1,10 @@
 package journal
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+)
 
 // Options are what a shard is told when it is opened. The callbacks may be nil;
 // they are called from the shard's goroutine and must not block, nor call Sync or
@@ -47,14 +51,50 @@ type Stats struct {
 	Extents  int
 	Low      bool
 	Full     bool
+
+	// Of entries: how long each took from when it was complete until it was durable, in seconds, how many commits it was
+	// made of, and its bytes.
+	Latency, Group, Size telemetry.Distribution
 }
 
 // Stats returns the counts.
 func (s *Shard) Stats() Stats {
+	st := s.counts()
+	st.Latency, st.Group, st.Size = s.entries.latency.Read(), s.entries.group.Read(), s.entries.size.Read()
+	return st
+}
+
+func (s *Shard) counts() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
 	st.Pending, st.Low, st.Full = s.pending, s.low, s.full
 	st.Live, st.LogBytes, st.Extents = s.extents.live, s.extents.bytes, len(s.extents.list)
 	return st
+}
+
+// measures are what is known of the entries that were appended.
+type measures struct{ latency, group, size *telemetry.Histogram }
+
+var (
+	groupBounds = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 1 << 10, 4 << 10, 16 << 10}                     // commits
+	sizeBounds  = []float64{256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20} // bytes
+)
+
+func newMeasures() measures {
+	return measures{
+		latency: telemetry.NewHistogram(telemetry.Latencies),
+		group:   telemetry.NewHistogram(groupBounds),
+		size:    telemetry.NewHistogram(sizeBounds),
+	}
+}
+
+// add takes in a batch that became durable within so many seconds.
+func (m *measures) add(b *batch, seconds float64) {
+	if len(b.entry) == 0 {
+		return
+	}
+	m.latency.Add(seconds, 1)
+	m.group.Add(float64(len(b.commits)), 1)
+	m.size.Add(float64(len(b.entry)), 1)
 }

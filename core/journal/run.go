@@ -13,7 +13,11 @@ import (
 // none, and ends.
 func (s *Shard) run() {
 	for b := s.next(nil); b != nil; b = s.next(b) {
+		began := time.Now()
 		at, err := s.append(b)
+		if err == nil {
+			s.entries.add(b, time.Since(began).Seconds())
+		}
 		due := s.finish(b, at, err)
 		b.complete(at, err)
 		s.carryOut(due)

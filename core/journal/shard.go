@@ -44,6 +44,7 @@ type Shard struct {
 	work    func()        // run, bound once: starting it must not allocate
 	failed  chan struct{} // closed when the log has failed
 	closing chan struct{} // closed by Close
+	entries measures
 
 	extent atomic.Uint32                 // extents.current(), for all to read
 	behind atomic.Pointer[chan struct{}] // what Behind returns; changed under mu

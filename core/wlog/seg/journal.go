@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
@@ -16,6 +18,7 @@ type journal struct {
 	table table
 	pool  pool
 	trims reclaimer
+	syncs *telemetry.Histogram // how long they take, seconds
 
 	mu     sync.Mutex // held during an append, and by whoever ends the journal; guards what follows
 	chain  wlog.Chain
@@ -82,8 +85,11 @@ func (j *journal) append(h *wlog.Header, body []byte) (wlog.Index, error) {
 }
 
 func (j *journal) sync() error {
+	began := time.Now()
 	err := j.active.file.Sync()
-	j.synced = err == nil
+	if j.synced = err == nil; j.synced {
+		j.syncs.Add(time.Since(began).Seconds(), 1)
+	}
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
@@ -71,7 +72,7 @@ func (r *recovery) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte)
 // journal returns the shard as it was found. Its segments are the journal's.
 func (r *recovery) journal() *journal {
 	w := &r.walk
-	j := &journal{storage: r.storage, chain: w.chain}
+	j := &journal{storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
 	j.life.lost = make(chan struct{})
 	j.pool.maker = maker{storage: r.storage, epoch: r.epoch()}
 	j.trims = reclaimer{storage: r.storage, table: &j.table, pool: &j.pool}

@@ -1,6 +1,6 @@
 // Package seg is the embedded log engine: every shard is a run of segment files
-// in one data directory. README.md of the package above draws them and says what
-// may be relied on.
+// in one data directory. segment.go draws them, and header.go of the package above
+// the entries in them.
 //
 // Who does what: an [Engine] holds the directory's lock and hands out shards; a
 // journal is an owned shard, to which one caller appends; a pool makes the
