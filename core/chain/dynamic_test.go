@@ -51,7 +51,7 @@ func TestStrategiesComeAndGo(t *testing.T) {
 }
 
 func TestRestamp(t *testing.T) {
-	old := hook.Message{Why: hook.WhyChange, Deadline: 900, State: 9}
+	old := hook.Message{Why: hook.WhyChange, Deadline: 900, State: 9, Digest: 8}
 	for _, tc := range []struct {
 		name   string
 		call   batchFunc
@@ -61,9 +61,9 @@ func TestRestamp(t *testing.T) {
 		{name: "a new deadline", call: deadline(50), want: hook.Verdict{Deadline: 50}},
 		{name: "none", call: asIs, want: hook.Verdict{}},
 		{name: "a state", call: state(3), want: hook.Verdict{State: 3}},
-		{name: "Drop", call: set(expired), want: hook.Verdict{Deadline: 900, State: 9}, faults: 1},
-		{name: "a negative deadline", call: deadline(-1), want: hook.Verdict{Deadline: 900, State: 9}, faults: 1},
-		{name: "a panic", call: panicking, want: hook.Verdict{Deadline: 900, State: 9}, faults: 1},
+		{name: "Drop", call: set(expired), want: hook.Verdict{Deadline: 900, State: 9, Digest: 8}, faults: 1},
+		{name: "a negative deadline", call: deadline(-1), want: hook.Verdict{Deadline: 900, State: 9, Digest: 8}, faults: 1},
+		{name: "a panic", call: panicking, want: hook.Verdict{Deadline: 900, State: 9, Digest: 8}, faults: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := strategyAt(onRequeue, asIs)

@@ -143,7 +143,7 @@ func (h *Hooks) Restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) 
 	}
 	for i := range vs {
 		if !valid(onRestamp, &vs[i]) {
-			h.strategy.putBack(onRestamp, &hook.Verdict{Deadline: ms[i].Deadline, State: ms[i].State}, &vs[i])
+			h.strategy.putBack(onRestamp, &hook.Verdict{Deadline: ms[i].Deadline, State: ms[i].State, Digest: ms[i].Digest}, &vs[i])
 		}
 	}
 }
@@ -151,7 +151,7 @@ func (h *Hooks) Restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) 
 // fillIn makes the deadlines and states in force those of the verdicts.
 func fillIn(ms []hook.Message, vs []hook.Verdict) {
 	for i := range vs {
-		vs[i].Deadline, vs[i].State = ms[i].Deadline, ms[i].State
+		vs[i].Deadline, vs[i].State, vs[i].Digest = ms[i].Deadline, ms[i].State, ms[i].Digest
 	}
 }
 

@@ -38,6 +38,7 @@ const (
 	Refused                       // set by the queue: answer basic.nack
 	HasPriority                   // the publisher gave a priority
 	HasHeaders                    // a headers table is present
+	Traced                        // it has a context in its headers, and somebody follows it
 )
 
 // Source is told what became of the messages of a batch.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -15,14 +16,26 @@ func (s *nowhere) Deliver(_ *Consumer, ds []Delivery) int { s.n += len(ds); retu
 func (s *nowhere) Cancelled(*Consumer)                    {}
 func (s *nowhere) Stopped(*Consumer, *StoppedError)       {}
 
-func benchBatch(n, size int, ttl func(i int) hook.Limit) *Batch {
-	b := &Batch{}
+// recording is a host that tells a recorder, if there is one, and remembers nothing.
+type recording struct{ *telemetry.Recorder }
+
+func (recording) DeadLetter(*Config, hook.Instant, []Dead, *Receipt)                {}
+func (recording) Refused(*Config, int)                                              {}
+func (recording) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
+func (recording) Gone(*Shell, Departure)                                            {}
+
+func (r recording) Left(from *Config, now hook.Instant, ls []telemetry.Left) {
+	r.Recorder.Left(&telemetry.Place{VHost: from.VHost, Queue: from.Name, Strategy: from.Strategy}, now, ls)
+}
+
+// benchMessages returns messages to make batches of, with [batchOf]: a queue empties those that it gets.
+func benchMessages(n, size int, ttl func(i int) hook.Limit) (ms []Publish) {
 	for i := range n {
 		m := message(uint64(i), size)
 		m.Expiration = ttl(i)
-		b.Messages = append(b.Messages, m)
+		ms = append(ms, m)
 	}
-	return b
+	return ms
 }
 
 func forever(int) hook.Limit { return 0 }
@@ -30,6 +43,7 @@ func forever(int) hook.Limit { return 0 }
 func benchQueue(b *testing.B, h hook.Hooks) *Queue {
 	b.Helper()
 	q, _ := passive(b, Config{}, h)
+	q.host = recording{}
 	b.ReportAllocs()
 	return q
 }
@@ -45,11 +59,11 @@ func BenchmarkHandOver(b *testing.B) {
 			q := benchQueue(b, ttlHooks(hook.ScanAnywhere, nil))
 			c := &Consumer{NoAck: noAck, Sink: &nowhere{}}
 			_ = q.AddConsumer(second, c)
-			batch := benchBatch(256, 100, forever)
+			ms := benchMessages(256, 100, forever)
 			items := make([]Settled, 256)
 			next := uint64(0)
 			for b.Loop() {
-				q.Enqueue(second, batch)
+				q.Enqueue(second, batchOf(ms...))
 				if noAck {
 					continue
 				}
@@ -66,21 +80,24 @@ func BenchmarkHandOver(b *testing.B) {
 
 func BenchmarkExpire(b *testing.B) {
 	for _, tc := range []struct {
-		name string
-		ttl  func(i int) hook.Limit
+		name     string
+		ttl      func(i int) hook.Limit
+		recorder *telemetry.Recorder
 	}{
-		{"same", func(int) hook.Limit { return hook.LimitOf(1000) }},
-		{"random", func(i int) hook.Limit { return hook.LimitOf(int64(i * 7919 % 10007)) }},
+		{"same", func(int) hook.Limit { return hook.LimitOf(1000) }, nil},
+		{"random", func(i int) hook.Limit { return hook.LimitOf(int64(i * 7919 % 10007)) }, nil},
+		{"random, told", func(i int) hook.Limit { return hook.LimitOf(int64(i * 7919 % 10007)) }, telemetry.New(telemetry.Options{Events: 4096})},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
 			q := benchQueue(b, ttlHooks(hook.ScanAnywhere, nil))
-			batch := benchBatch(256, 100, tc.ttl)
+			q.host = recording{tc.recorder}
+			ms := benchMessages(256, 100, tc.ttl)
 			now := second
 			const backlog = 400
 			for b.Loop() {
 				for range backlog {
 					now += hook.Instant(time.Millisecond)
-					q.Enqueue(now, batch)
+					q.Enqueue(now, batchOf(ms...))
 				}
 				for now += 20 * second; q.ready > 0; {
 					q.Tick(now)
@@ -93,10 +110,10 @@ func BenchmarkExpire(b *testing.B) {
 
 func BenchmarkBacklog(b *testing.B) {
 	q := benchQueue(b, ttlHooks(hook.ScanAnywhere, nil))
-	batch := benchBatch(256, 100, forever)
+	ms := benchMessages(256, 100, forever)
 	for b.Loop() {
 		for range 1000 {
-			q.Enqueue(second, batch)
+			q.Enqueue(second, batchOf(ms...))
 		}
 		b.ReportMetric(float64(q.store.held)/256000, "store-B/msg")
 		c := &Consumer{NoAck: true, Sink: &nowhere{}}

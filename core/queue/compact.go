@@ -35,7 +35,7 @@ func (q *Queue) compact() (more bool) {
 			}
 			for i := range k.slots {
 				s := &k.slots[i]
-				if s.state == gone || last-s.segment-1 >= 1<<31 || !q.store.mostlyGone(s.segment) {
+				if s.is(gone) || last-s.segment-1 >= 1<<31 || !q.store.mostlyGone(s.segment) {
 					continue
 				}
 				if bytes > compactedBytes {

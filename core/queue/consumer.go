@@ -1,5 +1,7 @@
 package queue
 
+import "github.com/curfewmq/curfew/sdk/hook"
+
 // Ref names a message in its queue for as long as it is there.
 type Ref uint64
 
@@ -9,7 +11,9 @@ type Delivery struct {
 	Ref           Ref
 	Exchange, Key []byte
 	Props, Body   []byte
+	Enqueued      hook.Instant
 	Redelivered   bool
+	Traced        bool
 }
 
 // Sink is the far end of a consumer: its channel. The queue calls it from its

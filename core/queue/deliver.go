@@ -31,7 +31,7 @@ func (q *Queue) RemoveConsumer(now hook.Instant, c *Consumer) {
 	case q.consumers.count() > 0:
 		q.settleDown(now)
 	case q.cfg.AutoDelete:
-		q.end(now, GoneAutoDelete)
+		q.end(now, Departure{Reason: GoneAutoDelete})
 	default:
 		q.Touch(now)
 	}
@@ -200,10 +200,11 @@ func (q *Queue) handed(l int, f *fifo, seq uint64, s *slot, c *Consumer) {
 func (q *Queue) delivery(p pick, s *slot, r *record) Delivery {
 	d := Delivery{
 		Ref: ref(int(p.level), p.seq), Exchange: r.exchange, Key: r.key,
-		Props: r.props, Body: r.body, Redelivered: s.flags&redelivered != 0,
+		Props: r.props, Body: r.body, Enqueued: r.enqueued,
+		Redelivered: s.flags&redelivered != 0, Traced: s.flags&traced != 0,
 	}
-	if s.deliveries > 0 && q.cfg.Kind == Quorum {
-		d.Props = withDeliveryCount(r.props, int64(s.deliveries))
+	if n := s.returns(); n > 0 && q.cfg.Kind == Quorum {
+		d.Props = withDeliveryCount(r.props, int64(n))
 	}
 	return d
 }

@@ -41,6 +41,8 @@ func (r *reader) describe(kind byte) string {
 		return fmt.Sprintf("return %v, returns %d", Ref(r.u64()), r.u16())
 	case opRenewed:
 		return fmt.Sprintf("renew %v, deadline %s, state %d", Ref(r.u64()), stamp(r.at()), int64(r.u64()))
+	case opRenewedBy:
+		return fmt.Sprintf("renew %v, deadline %s, state %d, policy %016x", Ref(r.u64()), stamp(r.at()), int64(r.u64()), r.u64())
 	case opPurged:
 		return "purge " + r.describeRuns(r.u32())
 	case opDiscarded:
@@ -59,6 +61,10 @@ func (r *reader) describeEnqueued() string {
 	if flags&hasState != 0 {
 		record.u64()
 	}
+	policy := ""
+	if flags&hasDigest != 0 {
+		policy = fmt.Sprintf(", policy %016x", record.u64())
+	}
 	record.u32()
 	exchange := record.take(int(record.u8()))
 	key := record.take(int(record.u8()))
@@ -66,8 +72,8 @@ func (r *reader) describeEnqueued() string {
 		r.bad = true
 		return ""
 	}
-	return fmt.Sprintf("enqueue %v, %d bytes, exchange %q, key %q, entered %s, deadline %s, returns %d%s",
-		ref, size, exchange, key, stamp(entered), stamp(deadline), returns, flags.describe())
+	return fmt.Sprintf("enqueue %v, %d bytes, exchange %q, key %q, entered %s, deadline %s, returns %d%s%s",
+		ref, size, exchange, key, stamp(entered), stamp(deadline), returns, policy, flags.describe())
 }
 
 func (r *reader) describeRefs(n uint32) string {
@@ -108,7 +114,7 @@ func (f slotFlags) describe() string {
 	for _, name := range []struct {
 		flag slotFlags
 		name string
-	}{{redelivered, "redelivered"}, {dead, "dead-lettered"}, {hasState, "state"}, {hasBCC, "bcc"}, {askHead, "ask at head"}} {
+	}{{redelivered, "redelivered"}, {dead, "dead-lettered"}, {hasState, "state"}, {hasBCC, "bcc"}, {traced, "traced"}, {askHead, "ask at head"}} {
 		if f&name.flag != 0 {
 			b.WriteString(", " + name.name)
 		}

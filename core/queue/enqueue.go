@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -46,17 +47,17 @@ func (q *Queue) enter(now hook.Instant, ms []Publish) {
 		return
 	}
 	views, vs := q.work.batch(len(ms))
-	q.work.entering.ms = ms
+	q.work.entering = incoming{ms: ms, queue: q, now: now}
 	for i := range ms {
 		m := &ms[i]
 		views[i] = hook.Message{
 			Enqueued: now, Expiration: m.Expiration, Size: len(m.Body), Priority: m.Priority,
-			Redelivered: m.Flags&Redelivered != 0, Persistent: m.Flags&Persistent != 0,
+			Redelivered: m.Flags&Redelivered != 0, Persistent: m.Flags&Persistent != 0, Traced: m.Flags&Traced != 0,
 		}
 		views[i].Bind(&q.work.entering, i)
 	}
 	q.hooks.Enqueue(now, views, vs)
-	q.work.entering.ms = nil
+	q.work.entering = incoming{}
 	if allKept(vs) {
 		q.admit(now, ms, vs)
 		return
@@ -75,7 +76,7 @@ func allKept(vs []hook.Verdict) bool {
 
 // sift carries out verdicts of which some keep a message out.
 func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
-	dead := q.work.dead[:0]
+	dead, left, refused := q.work.dead[:0], q.work.left[:0], 0
 	for i := range ms {
 		v, m := &vs[i], &ms[i]
 		if v.Nack || v.Action == hook.Refuse {
@@ -85,35 +86,44 @@ func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 		case hook.Keep:
 			q.admit(now, ms[i:i+1], vs[i:i+1])
 		case hook.Refuse:
-			q.count.Refused++
+			refused++
 		case hook.Drop:
 			q.count.Dropped[v.Reason]++
+			left = append(left, turnedAway(now, m, v))
 		case hook.Route:
 			q.count.DeadLettered[v.Reason]++
+			left = append(left, turnedAway(now, m, v))
 			dead = append(dead, Dead{
 				Exchange: bytesOf(m.Origin.Exchange), Key: bytesOf(m.Origin.Key), BCC: m.Origin.BCC,
 				Props: m.Props, Body: m.Body, Flags: m.Flags, Reason: v.Reason, Target: v.Target,
 			})
 		}
 	}
-	q.bury(now, dead, nil)
+	if refused > 0 {
+		q.count.Refused += uint64(refused)
+		q.host.Refused(q.cfg, refused)
+	}
+	q.bury(now, dead, left, nil)
 }
 
-// bury dead-letters messages and forgets the slices.
-func (q *Queue) bury(now hook.Instant, dead []Dead, receipt *Receipt) {
+// bury dead-letters messages, tells of all that leave, of which those are the ones
+// with a target, and forgets the slices.
+func (q *Queue) bury(now hook.Instant, dead []Dead, left []telemetry.Left, receipt *Receipt) {
 	if receipt != nil {
 		q.commit(nil) // what leaves may have come in this turn: that is to be read first
 	}
 	if len(dead) > 0 {
 		q.host.DeadLetter(q.cfg, now, dead, receipt)
+		conclude(left, dead)
 	}
 	clear(dead)
 	q.work.dead = dead[:0]
+	q.tell(now, left)
 }
 
 // admit takes messages in, in order; vs is nil when no hook had a say.
 func (q *Queue) admit(now hook.Instant, ms []Publish, vs []hook.Verdict) {
-	n := q.direct(ms)
+	n := q.direct(now, ms)
 	if n == len(ms) {
 		return
 	}
@@ -130,7 +140,7 @@ func (q *Queue) admit(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 func (q *Queue) push(now hook.Instant, m *Publish, v *hook.Verdict) {
 	l := q.level(m.Priority)
 	f := &q.levels[l]
-	s := q.store.add(now, m, v.State, slotFlagsOf(m, v))
+	s := q.store.add(now, m, markOf(v), slotFlagsOf(m, v))
 	if v.Deadline != 0 && v.Deadline <= now && !q.fresh {
 		q.refresh()
 	}
@@ -166,9 +176,10 @@ func slotFlagsOf(m *Publish, v *hook.Verdict) slotFlags {
 	if m.Flags&Redelivered != 0 {
 		f |= redelivered
 	}
-	if v.State != 0 {
-		f |= hasState
+	if m.Flags&Traced != 0 {
+		f |= traced
 	}
+	f |= markOf(v).flags()
 	if v.AskHead {
 		f |= askHead
 	}
@@ -196,7 +207,7 @@ func (q *Queue) index(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
 
 // direct hands messages straight to the one consumer that waits for them and
 // acknowledges nothing: they are never stored. It returns how many it took.
-func (q *Queue) direct(ms []Publish) int {
+func (q *Queue) direct(now hook.Instant, ms []Publish) int {
 	if q.ready > 0 {
 		return 0
 	}
@@ -210,7 +221,8 @@ func (q *Queue) direct(ms []Publish) int {
 		m := &ms[i]
 		ds = append(ds, Delivery{
 			Exchange: bytesOf(m.Origin.Exchange), Key: bytesOf(m.Origin.Key),
-			Props: m.Props, Body: m.Body, Redelivered: m.Flags&Redelivered != 0,
+			Props: m.Props, Body: m.Body, Enqueued: now,
+			Redelivered: m.Flags&Redelivered != 0, Traced: m.Flags&Traced != 0,
 		})
 	}
 	n := c.Sink.Deliver(c, ds)

@@ -101,7 +101,7 @@ func (q *Queue) earliestAnywhere() (p pick, at hook.Instant, ok bool) {
 // current reports whether a heap item is a ready message's deadline.
 func (q *Queue) current(it deadline.Item) bool {
 	f, seq, s := q.find(Ref(it.Slot))
-	return s != nil && s.state == ready && s.flags&inHeap != 0 && f.deadline(seq) == hook.Instant(it.At)
+	return s != nil && s.is(ready) && s.flags&inHeap != 0 && f.deadline(seq) == hook.Instant(it.At)
 }
 
 // discard drops the top item of the heap, which is stale.
@@ -114,7 +114,7 @@ func (q *Queue) discard() {
 // unmark takes note that a message which is handed out has no item any more.
 func (q *Queue) unmark(it deadline.Item) {
 	f, seq, s := q.find(Ref(it.Slot))
-	if s != nil && s.state == out && f.deadline(seq) == hook.Instant(it.At) {
+	if s != nil && s.is(out) && f.deadline(seq) == hook.Instant(it.At) {
 		s.flags &^= inHeap
 	}
 }
@@ -158,7 +158,7 @@ func (q *Queue) leaveSome(now hook.Instant, picks []pick, from hook.Verdict) {
 		views[i].Why = why(s, from.Action)
 		views[i].Bind(&w.leaving, i)
 	}
-	w.leaving.picks, w.leaving.queue = picks, q
+	w.leaving.picks, w.leaving.queue, w.leaving.now = picks, q, now
 	if q.hooks.WantsHead {
 		q.hooks.Head(now, views, vs)
 	}
@@ -180,22 +180,27 @@ func why(s *slot, action hook.Action) hook.Why {
 // message shows a stored message to its hooks.
 func (q *Queue) message(p pick, s *slot, r *record) hook.Message {
 	return hook.Message{
-		Enqueued: r.enqueued, Deadline: q.levels[p.level].deadline(p.seq), State: r.state, Size: len(r.body),
-		Deliveries: uint32(s.deliveries), Priority: uint8(p.level),
-		Redelivered: s.flags&redelivered != 0, Persistent: s.flags&persistent != 0,
+		Enqueued: r.enqueued, Deadline: q.levels[p.level].deadline(p.seq), State: r.state, Digest: r.digest, Size: len(r.body),
+		Deliveries: uint32(s.returns()), Priority: uint8(p.level),
+		Redelivered: s.flags&redelivered != 0, Persistent: s.flags&persistent != 0, Traced: s.flags&traced != 0,
 	}
 }
 
 // carryOut does to taken messages what their verdicts say.
 func (q *Queue) carryOut(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	picks, vs = q.setAside(now, picks, vs)
-	lost := q.work.dead[:0]
+	lost, left := q.work.dead[:0], q.work.left[:0]
 	for i, p := range picks {
-		if vs[i].Action == hook.Route {
-			lost = append(lost, deadOf(&q.work.leaving.records[i], q.levels[p.level].at(p.seq), &vs[i]))
+		r, v := &q.work.leaving.records[i], &vs[i]
+		switch v.Action {
+		case hook.Route:
+			lost = append(lost, deadOf(r, q.levels[p.level].at(p.seq), v))
+			left = append(left, q.leaver(now, p, r, v))
+		case hook.Drop:
+			left = append(left, q.leaver(now, p, r, v))
 		}
 	}
-	q.bury(now, lost, q.receipt(picks, vs))
+	q.bury(now, lost, left, q.receipt(picks, vs))
 	for i, p := range picks {
 		f := &q.levels[p.level]
 		s := f.at(p.seq)
@@ -248,11 +253,11 @@ func deadOf(r *record, s *slot, v *hook.Verdict) Dead {
 // keep puts a message back that its hooks did not let go.
 func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict, body int) {
 	s.flags &^= askHead
-	at := v.Deadline
-	if !q.hooks.WantsHead {
-		at = f.deadline(p.seq)
+	at := f.deadline(p.seq)
+	if q.hooks.WantsHead {
+		at = v.Deadline
+		q.setMark(f, p.seq, s, markOf(v))
 	}
-	q.setState(f, p.seq, s, v.State)
 	if at != 0 && at <= now {
 		at = now.AddMillis(askAgainMillis)
 	}

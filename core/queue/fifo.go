@@ -12,23 +12,16 @@ import (
 // in. It has no pointer and stays where it is until the message leaves, handed
 // out or not, so that a message that comes back is where it was.
 type slot struct {
-	segment    uint32
-	offset     uint32
-	length     uint32
-	deliveries uint16 // times it came back undelivered, for the delivery limit
-	flags      slotFlags
-	state      slotState
+	segment uint32
+	offset  uint32
+	length  uint32
+	flags   slotFlags // and what else there is: with five fields the compiler would not keep slots in registers
 }
 
-type slotState uint8
-
-const (
-	gone  slotState = iota // left the queue, or never was
-	ready                  // waits to be handed out
-	out                    // handed out, unacknowledged
-)
-
-type slotFlags uint8
+// slotFlags are what is remembered of a message besides its bytes: flags, its state in bits 14 and 15, and above them how
+// often it came back undelivered, for the delivery limit. The flags that the journal has, too, come first: they are the
+// lowest 8 bits.
+type slotFlags uint32
 
 const (
 	redelivered slotFlags = 1 << iota
@@ -36,10 +29,33 @@ const (
 	dead     // x-death is the broker's own
 	hasState // the strategy keeps 8 bytes with it
 	hasBCC
-	inHeap  // the deadline heap has an item for it
-	askHead // OnHead wants to see it at the head
-	inRun   // its deadline is part of the sorted run
+	traced
+	askHead   // OnHead wants to see it at the head
+	hasDigest // the record says whose its deadline is
+	inHeap    // the deadline heap has an item for it
+	inRun     // its deadline is part of the sorted run
 )
+
+// The states of a message.
+const (
+	gone   slotFlags = 0           // left the queue, or never was
+	ready  slotFlags = 1 << 14     // waits to be handed out
+	out    slotFlags = 1 << 15     // handed out, unacknowledged
+	states           = ready | out // the bits
+)
+
+func (s *slot) is(state slotFlags) bool { return s.flags&states == state }
+
+func (s *slot) become(state slotFlags) { s.flags = s.flags&^states | state }
+
+const returnsShift = 16
+
+// returns is how often the message came back undelivered, as far as that is counted.
+func (s *slot) returns() uint16 { return uint16(s.flags >> returnsShift) }
+
+func (s *slot) setReturns(n uint16) {
+	s.flags = s.flags&(1<<returnsShift-1) | slotFlags(n)<<returnsShift
+}
 
 // chunk is chunkSlots slots in a row. The last chunk of a fifo begins small and
 // grows by copying; one that few messages are left of is thinned, so that a
@@ -203,7 +219,7 @@ func (f *fifo) push(s slot, deadline hook.Instant) uint64 {
 	seq := f.next
 	f.next++
 	c := f.tail(seq)
-	s.state = ready
+	s.become(ready)
 	c.slots[seq&(chunkSlots-1)] = s
 	c.live++
 	if deadline != 0 || c.deadlines != nil {
@@ -267,7 +283,7 @@ func (c *chunk) grow(i int, whole bool) {
 // remove marks the message as gone and gives back chunks nobody needs.
 func (f *fifo) remove(seq uint64) {
 	c := f.chunk(seq)
-	c.slots[c.find(int(seq&(chunkSlots-1)))].state = gone
+	c.slots[c.find(int(seq&(chunkSlots-1)))].become(gone)
 	c.live--
 	if seq>>chunkBits == f.next>>chunkBits {
 		return // messages are still added to it
@@ -313,7 +329,7 @@ func (c *chunk) thin() {
 		kept.deadlines = newDeadlines(int(c.live))[:0]
 	}
 	for i := range c.slots {
-		if c.slots[i].state == gone {
+		if c.slots[i].is(gone) {
 			continue
 		}
 		kept.slots = append(kept.slots, c.slots[i])
@@ -350,7 +366,7 @@ func (f *fifo) idle() {
 // peek returns the message to hand out next, of which there must be one.
 func (f *fifo) peek() uint64 {
 	for len(f.back) > 0 {
-		if s := f.at(f.back[0]); s != nil && s.state == ready {
+		if s := f.at(f.back[0]); s != nil && s.is(ready) {
 			return f.back[0]
 		}
 		f.back.pop()
@@ -367,7 +383,7 @@ func (f *fifo) skip() uint64 {
 			continue
 		}
 		for i := c.find(int(f.head & (chunkSlots - 1))); i < len(c.slots); i++ {
-			if c.slots[i].state == ready {
+			if c.slots[i].is(ready) {
 				f.head = f.head&^(chunkSlots-1) + c.place(i)
 				return f.head
 			}
@@ -378,20 +394,20 @@ func (f *fifo) skip() uint64 {
 
 // take marks a ready message as handed out.
 func (f *fifo) take(s *slot) {
-	s.state = out
+	s.become(out)
 	f.ready--
 }
 
 // untake undoes take for a message that nobody has seen.
 func (f *fifo) untake(seq uint64, s *slot) {
-	s.state = ready
+	s.become(ready)
 	f.ready++
 	f.head = min(f.head, seq)
 }
 
 // giveBack makes a message that was handed out ready again, where it was.
 func (f *fifo) giveBack(seq uint64, s *slot) {
-	s.state = ready
+	s.become(ready)
 	f.ready++
 	if seq < f.head {
 		f.back.push(seq)
@@ -408,7 +424,7 @@ func (f *fifo) runTop() (seq uint64, at hook.Instant, ok bool) {
 			continue
 		}
 		for i := c.find(int(f.run & (chunkSlots - 1))); i < len(c.slots); i++ {
-			if s := &c.slots[i]; s.state == ready && s.flags&inRun != 0 {
+			if s := &c.slots[i]; s.is(ready) && s.flags&inRun != 0 {
 				f.run = f.run&^(chunkSlots-1) + c.place(i)
 				return f.run, c.deadlines[i], true
 			}

@@ -66,10 +66,10 @@ func TestChunksAreFound(t *testing.T) {
 			there = slices.Delete(there, i, i+1)
 		}
 		for i, seq := range there {
-			if s := f.at(seq); s == nil || s.offset != uint32(seq) || s.state != ready {
+			if s := f.at(seq); s == nil || s.offset != uint32(seq) || !s.is(ready) {
 				t.Fatalf("message %d of %d is not what is found under its number %d", i, len(there), seq)
 			}
-			if gone := f.at(seq - 1); gone != nil && gone.state == ready && !slices.Contains(there, seq-1) {
+			if gone := f.at(seq - 1); gone != nil && gone.is(ready) && !slices.Contains(there, seq-1) {
 				t.Fatalf("message %d is found, which is gone", seq-1)
 			}
 		}

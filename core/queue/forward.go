@@ -3,6 +3,7 @@ package queue
 import (
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -109,27 +110,45 @@ func (q *Queue) forward(now hook.Instant, picks []pick, vs []hook.Verdict) {
 		ds[i].Seq = uint64(i + 1)
 	}
 	q.host.DeadLetter(q.cfg, now, ds, &Receipt{source: f})
+	var done []int
 	for i := range ds {
 		if ds[i].Sent == 0 {
 			q.sendAgain(now, picks[i], vs[i])
 			continue
 		}
 		if f.left[i].Add(int32(ds[i].Sent)) == 0 {
-			q.forwarded(now, f, i)
+			done = append(done, i)
+		}
+	}
+	q.forwarded(now, f, done)
+}
+
+// forwarded is called when every queue has answered for messages.
+func (q *Queue) forwarded(now hook.Instant, f *forwarding, which []int) {
+	left := q.work.left[:0]
+	for _, i := range which {
+		p, v := f.picks[i], &f.vs[i]
+		if f.lost[i].Load() {
+			q.sendAgain(now, p, *v)
+			continue
+		}
+		r := q.store.read(*q.levels[p.level].at(p.seq))
+		left = append(left, q.leaver(now, p, &r, v))
+		left[len(left)-1].Outcome = telemetry.DeadLettered
+	}
+	q.tell(now, left)
+	for _, i := range which {
+		if !f.lost[i].Load() {
+			q.arrived(f.picks[i], f.vs[i].Reason)
 		}
 	}
 }
 
-// forwarded is called when every queue has answered for a message.
-func (q *Queue) forwarded(now hook.Instant, f *forwarding, i int) {
-	p, v := f.picks[i], f.vs[i]
-	if f.lost[i].Load() {
-		q.sendAgain(now, p, v)
-		return
-	}
+// arrived forgets a message that is in every queue it was to go to.
+func (q *Queue) arrived(p pick, why hook.Reason) {
 	q.removeDiscard(p.ref())
 	l := &q.levels[p.level]
-	q.count.DeadLettered[v.Reason]++
+	q.count.DeadLettered[why]++
 	q.drop(int(p.level), l, p.seq, l.at(p.seq))
 }
 

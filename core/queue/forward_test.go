@@ -9,6 +9,7 @@ import (
 
 // relay is a host whose routes lead to as many queues as it says.
 type relay struct {
+	told
 	targets int
 	sent    []*Batch // one for each target
 	receipt *Receipt

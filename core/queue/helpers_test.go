@@ -10,6 +10,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -99,22 +100,58 @@ func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 
 // host remembers what left a queue.
 type host struct {
-	dead []deadMessage
-	gone []Departure
+	told
+	dead    []deadMessage
+	gone    []Departure
+	outcome telemetry.Outcome // of what is dead-lettered
+}
+
+// told is what a host is told of messages.
+type told struct {
+	left    []leftMessage
+	refused int
+	decided []string
+}
+
+// leftMessage is what is told of a message that left.
+type leftMessage struct {
+	key                string
+	reason             hook.Reason
+	outcome            telemetry.Outcome
+	enqueued, deadline hook.Instant
+	size               int
+	digest             uint64
+	target, traced     bool
 }
 
 type deadMessage struct {
 	id     uint64
 	reason hook.Reason
+	traced bool
 }
 
 func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
 	if r != nil {
 		r.Split(0)
 	}
-	for _, d := range ds {
-		h.dead = append(h.dead, deadMessage{idOf(d.Body), d.Reason})
+	for i, d := range ds {
+		h.dead = append(h.dead, deadMessage{idOf(d.Body), d.Reason, d.Flags&Traced != 0})
+		ds[i].Outcome = h.outcome
 	}
+}
+
+func (h *told) Left(_ *Config, _ hook.Instant, ls []telemetry.Left) {
+	for _, l := range ls {
+		h.left = append(h.left, leftMessage{
+			string(l.Key), l.Reason, l.Outcome, l.Enqueued, l.Deadline, l.Size, l.Digest, l.Target != nil, l.Traced,
+		})
+	}
+}
+
+func (h *told) Refused(_ *Config, n int) { h.refused += n }
+
+func (h *told) Decided(_ *Config, _ hook.Instant, m *telemetry.Message, d *hook.Decision) {
+	h.decided = append(h.decided, d.Policy+" "+string(m.Key))
 }
 
 func (h *host) Gone(_ *Shell, why Departure) { h.gone = append(h.gone, why) }

@@ -252,12 +252,21 @@ func (p *pair) restart() {
 	p.compare()
 }
 
+// make returns the next message. Every third is traced.
+func (p *pair) make(size int) Publish {
+	p.maker++
+	m := message(p.maker, size)
+	m.Flags = Persistent
+	if p.maker%3 == 0 {
+		m.Flags |= Traced
+	}
+	return m
+}
+
 func (p *pair) publish() {
 	var ms []Publish
 	for range 1 + p.rng.IntN(6) {
-		p.maker++
-		m := message(p.maker, p.rng.IntN(300))
-		m.Flags = Persistent
+		m := p.make(p.rng.IntN(300))
 		m.Priority = uint8(p.rng.IntN(5))
 		if p.rng.IntN(3) > 0 {
 			setExpiration(&m, 1+p.rng.Int64N(5000))
@@ -291,9 +300,7 @@ func (p *pair) reconfigure() {
 func (p *pair) flood() {
 	var ms []Publish
 	for range 2100 {
-		p.maker++
-		m := message(p.maker, 200)
-		m.Flags = Persistent
+		m := p.make(200)
 		if p.rng.IntN(50) > 0 {
 			setExpiration(&m, 1+p.rng.Int64N(2000))
 		}
@@ -320,6 +327,9 @@ func (p *pair) get() {
 	}
 	if idOf(got.Body) != want.id || got.Redelivered != want.again {
 		p.t.Fatalf("get: message %d (redelivered %v), want %d (%v)", idOf(got.Body), got.Redelivered, want.id, want.again)
+	}
+	if got.Traced != (want.id%3 == 0) {
+		p.t.Fatalf("get: message %d is traced: %v", want.id, got.Traced)
 	}
 	if !noAck {
 		p.held[want.id] = got.Ref

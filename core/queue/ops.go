@@ -22,6 +22,7 @@ import (
 //	 handed    level u8 | seq u64          every message of the level below seq was handed out
 //	 purge     runs u32 | ref u64 | count u32 ...   settle, for messages in a row
 //	 discard   ref u64 | reason u8         it is on its way elsewhere, out of reach of consumers
+//	 renew by  ref u64 | deadline i64 | state i64 | digest u64
 //
 // Numbers are little-endian; instants are nanoseconds since the Unix epoch. A
 // record is laid out as in a segment, its age being void. queue is the number
@@ -37,6 +38,7 @@ const (
 	opHanded
 	opPurged
 	opDiscarded
+	opRenewedBy // opRenewed for a message that may have a digest
 )
 
 const (
@@ -46,7 +48,7 @@ const (
 )
 
 // journalled is the flags that a message keeps across a restart.
-const journalled = redelivered | persistent | dead | hasState | hasBCC | askHead
+const journalled = redelivered | persistent | dead | hasState | hasBCC | traced | askHead | hasDigest // 8 bits
 
 func appendOp(b []byte, kind byte, queue uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, kind), queue)
@@ -58,7 +60,7 @@ func appendEnqueued(b []byte, queue uint64, r Ref, deadline, entered hook.Instan
 	b = binary.LittleEndian.AppendUint64(b, uint64(deadline))
 	b = binary.LittleEndian.AppendUint64(b, uint64(entered))
 	b = append(b, byte(s.flags&journalled))
-	b = binary.LittleEndian.AppendUint16(b, s.deliveries)
+	b = binary.LittleEndian.AppendUint16(b, s.returns())
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(record)))
 	return append(b, record...)
 }
@@ -69,11 +71,19 @@ func appendReturned(b []byte, queue uint64, r Ref, returns uint16) []byte {
 	return binary.LittleEndian.AppendUint16(b, returns)
 }
 
-func appendRenewed(b []byte, queue uint64, r Ref, deadline hook.Instant, state int64) []byte {
-	b = appendOp(b, opRenewed, queue)
+func appendRenewed(b []byte, queue uint64, r Ref, deadline hook.Instant, m mark, flags slotFlags) []byte {
+	kind := opRenewed
+	if flags&hasDigest != 0 {
+		kind = opRenewedBy
+	}
+	b = appendOp(b, kind, queue)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r))
 	b = binary.LittleEndian.AppendUint64(b, uint64(deadline))
-	return binary.LittleEndian.AppendUint64(b, uint64(state))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.state))
+	if kind == opRenewedBy {
+		b = binary.LittleEndian.AppendUint64(b, m.digest)
+	}
+	return b
 }
 
 func appendDiscarded(b []byte, queue uint64, r Ref, why hook.Reason) []byte {
@@ -134,3 +144,12 @@ func reasonOf(n byte) hook.Reason {
 }
 
 func (r *reader) refs(n uint32) []byte { return r.take(int(n) * 8) }
+
+// mark takes what an operation that renews says of a message's mark.
+func (r *reader) mark(kind byte) mark {
+	m := mark{state: int64(r.u64())}
+	if kind == opRenewedBy {
+		m.digest = r.u64()
+	}
+	return m
+}

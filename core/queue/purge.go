@@ -40,7 +40,7 @@ func (q *Queue) part(kept int) {
 	for l := range old.levels {
 		from, to := &old.levels[l], &q.levels[l]
 		for seq, s := from.from(0); s != nil && kept > 0; seq, s = from.from(seq + 1) {
-			if s.state == out {
+			if s.is(out) {
 				q.carry(&old.store, from, to, seq, s)
 				kept--
 			}
@@ -71,14 +71,13 @@ func (q *Queue) leaveAll() {
 // carry takes a message that is handed out along.
 func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
 	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun))
-	kept.deliveries = s.deliveries
 	to.skipTo(seq)
 	to.push(kept, from.deadline(seq))
 	to.take(to.at(seq))
 	if e := from.extent(seq); e != 0 {
 		to.setExtent(seq, e)
 	}
-	s.state = gone
+	s.become(gone)
 }
 
 // What a turn gives back at most.
@@ -117,7 +116,7 @@ func (q *Queue) noteLeft(c *chunk) {
 		return
 	}
 	for i := range c.slots {
-		if s := &c.slots[i]; s.state != gone && q.kept(s) {
+		if s := &c.slots[i]; !s.is(gone) && q.kept(s) {
 			q.work.notes.account(c.extents[i], -weight(s))
 		}
 	}
@@ -182,8 +181,8 @@ func (r *runs) addChunk(c *chunk, first Ref, alone bool) (others int) {
 	}
 	for i := range c.slots {
 		switch {
-		case c.slots[i].state == gone:
-		case c.slots[i].state == ready || r.all:
+		case c.slots[i].is(gone):
+		case c.slots[i].is(ready) || r.all:
 			r.add(first+Ref(c.place(i)), 1)
 		default:
 			others++

@@ -13,6 +13,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -64,16 +65,29 @@ type Host interface {
 	// are valid during the call. A receipt that is not nil goes with the batches
 	// that are made of them.
 	DeadLetter(from *Config, now hook.Instant, ds []Dead, r *Receipt)
+	// Left tells of messages that have left for a reason, each once and for good.
+	// The slices in ls are valid during the call.
+	Left(from *Config, now hook.Instant, ls []telemetry.Left)
+	// Refused tells how many messages did not get in: their publishers get a nack.
+	Refused(from *Config, messages int)
+	// Decided tells what a policy decided about a message that is traced.
+	Decided(from *Config, now hook.Instant, m *telemetry.Message, d *hook.Decision)
 	// Gone says that the queue deleted itself. Its shell refuses work already.
 	Gone(s *Shell, why Departure)
 }
 
 // Departure is why and how a queue deleted itself.
 type Departure struct {
-	Reason   GoneReason
-	Idle     time.Duration // since it was last used
-	Messages int           // dropped with it
+	Reason       GoneReason
+	At           hook.Instant
+	LastUse      hook.Instant
+	Lease        hook.Instant // when it ran out; 0 = that was not the reason
+	Messages     int          // dropped with it
+	DeadLettered int          // before that
 }
+
+// Idle is for how long nobody had used the queue.
+func (d *Departure) Idle() time.Duration { return d.At.Sub(d.LastUse) }
 
 // GoneReason says what ended a queue.
 type GoneReason uint8
@@ -93,7 +107,9 @@ type Dead struct {
 	Reason        hook.Reason
 	Target        *hook.Target
 	Seq           uint64 // for the receipt's source: the number the publishes are to carry
-	Sent          int    // set by the host: how many queues the message went to
+	// Set by the host: how many queues the message went to, and what that means.
+	Sent    int
+	Outcome telemetry.Outcome
 }
 
 // Queue is one queue. It belongs to whoever runs its shell's turn.
@@ -133,6 +149,7 @@ type contents struct {
 
 	revision *revision // nil when no change of the settings is under way
 	excess   bool      // there is more to drop than one turn may
+	census   *census   // nil if the queue is small, or nobody wants to know: see Survey
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of
@@ -243,6 +260,7 @@ func (q *Queue) Next() hook.Instant {
 
 // idle asks whether an unused queue may live on.
 func (q *Queue) idle(now hook.Instant) {
+	due := q.lease
 	q.lease = 0
 	if q.consumers.count() > 0 {
 		return
@@ -256,17 +274,20 @@ func (q *Queue) idle(now hook.Instant) {
 		}
 		return
 	}
-	if v.DeadLetter {
+	end := Departure{Reason: GoneExpired, Lease: due}
+	if v.DeadLetter && q.contents != nil {
+		before := q.count.DeadLettered[hook.ReasonQueueExpired]
 		q.shed(now, hook.ReasonQueueExpired, func() bool { return true })
+		end.DeadLettered = int(q.count.DeadLettered[hook.ReasonQueueExpired] - before)
 	}
-	q.end(now, GoneExpired)
+	q.end(now, end)
 }
 
 // end deletes the queue from within.
-func (q *Queue) end(now hook.Instant, why GoneReason) {
-	n := q.ready + q.unacked + q.waiting()
+func (q *Queue) end(now hook.Instant, d Departure) {
+	d.At, d.LastUse, d.Messages = now, q.lastUse, q.ready+q.unacked+q.waiting()
 	q.close()
-	q.host.Gone(q.shell, Departure{Reason: why, Idle: now.Sub(q.lastUse), Messages: n})
+	q.host.Gone(q.shell, d)
 }
 
 // close drops everything the queue holds; the shell refuses work from now on.

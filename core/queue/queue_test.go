@@ -153,7 +153,7 @@ func TestTTLZeroMeansNowOrNever(t *testing.T) {
 	for _, noAck := range []bool{true, false} {
 		q, h := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
 		q.Enqueue(second, batchOf(expiring(1, 0)))
-		if len(h.dead) != 1 || h.dead[0] != (deadMessage{1, hook.ReasonExpired}) {
+		if len(h.dead) != 1 || h.dead[0] != (deadMessage{1, hook.ReasonExpired, false}) {
 			t.Fatalf("nobody waits: dead %v, want message 1, expired", h.dead)
 		}
 		c, s := consume(t, q, Consumer{NoAck: noAck, Prefetch: 2}, 100)
@@ -222,7 +222,7 @@ func TestAutoDeleteEndsWithTheLastConsumer(t *testing.T) {
 		t.Fatal("gone with a consumer left")
 	}
 	q.RemoveConsumer(second, b)
-	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Departure{Reason: GoneAutoDelete, Messages: 1}) {
+	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Departure{Reason: GoneAutoDelete, At: second, LastUse: second, Messages: 1}) {
 		t.Errorf("closed %v, told %+v", q.closed, h.gone)
 	}
 	checkSums(t, q)
@@ -261,7 +261,7 @@ func TestAnUnusedQueueExpires(t *testing.T) {
 		t.Fatal("expired early")
 	}
 	q.Tick(70 * second)
-	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Departure{Reason: GoneExpired, Idle: 10 * time.Second, Messages: 1}) {
+	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Departure{Reason: GoneExpired, At: 70 * second, LastUse: 60 * second, Lease: 70 * second, Messages: 1}) {
 		t.Errorf("closed %v, told %+v", q.closed, h.gone)
 	}
 }

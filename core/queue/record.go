@@ -82,7 +82,7 @@ func (q *Queue) noteSettled(l int, f *fifo, seq uint64, s *slot) {
 
 func (q *Queue) noteReturned(r Ref, s *slot) {
 	if q.kept(s) {
-		q.work.notes.ops = appendReturned(q.work.notes.ops, q.cfg.Record.ID, r, s.deliveries)
+		q.work.notes.ops = appendReturned(q.work.notes.ops, q.cfg.Record.ID, r, s.returns())
 	}
 }
 
@@ -92,24 +92,24 @@ func (q *Queue) noteDiscarded(r Ref, s *slot, why hook.Reason) {
 	}
 }
 
-// noteRenewed notes a deadline that a message did not have before, or a state
-// that may be new.
+// noteRenewed notes a deadline that a message did not have before, or a mark that
+// may be new.
 func (q *Queue) noteRenewed(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant) {
-	if !q.kept(s) || at == f.deadline(seq) && s.flags&hasState == 0 {
+	if !q.kept(s) || at == f.deadline(seq) && s.flags&marks == 0 {
 		return
 	}
-	var state int64
-	if s.flags&hasState != 0 {
-		state = q.store.read(*s).state
+	var m mark
+	if s.flags&marks != 0 {
+		m = q.store.read(*s).mark
 	}
-	q.work.notes.ops = appendRenewed(q.work.notes.ops, q.cfg.Record.ID, r, at, state)
+	q.work.notes.ops = appendRenewed(q.work.notes.ops, q.cfg.Record.ID, r, at, m, s.flags)
 }
 
-// setState changes the strategy's bytes of a message, which may make its record
+// setMark changes what a strategy keeps with a message, which may make its record
 // longer.
-func (q *Queue) setState(f *fifo, seq uint64, s *slot, state int64) {
+func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m mark) {
 	before := weight(s)
-	q.store.setState(s, state)
+	q.store.setMark(s, m)
 	if grown := weight(s) - before; grown != 0 && q.kept(s) {
 		q.work.notes.account(f.extent(seq), grown)
 	}

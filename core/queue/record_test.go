@@ -73,7 +73,7 @@ func (j *memoryJournal) check(t *testing.T, q *Queue) {
 	for l := range q.levels {
 		for _, c := range q.levels[l].chunks {
 			for i := range c.slots {
-				if s := &c.slots[i]; s.state != gone {
+				if s := &c.slots[i]; !s.is(gone) {
 					want += weight(s)
 				}
 			}

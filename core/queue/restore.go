@@ -81,12 +81,15 @@ func (r *Restorer) apply(kind byte, q *restored, extent uint32, in *reader) erro
 		q.settled(in.refs(in.u32()))
 	case opReturned:
 		ref, returns := Ref(in.u64()), in.u16()
-		q.change(ref, func(it *item) { it.slot.deliveries, it.slot.flags = returns, it.slot.flags|redelivered })
-	case opRenewed:
-		ref, at, state := Ref(in.u64()), in.at(), int64(in.u64())
+		q.change(ref, func(it *item) {
+			it.slot.setReturns(returns)
+			it.slot.flags |= redelivered
+		})
+	case opRenewed, opRenewedBy:
+		ref, at, m := Ref(in.u64()), in.at(), in.mark(kind)
 		q.change(ref, func(it *item) {
 			it.deadline = at
-			q.shell.queue.store.setState(&it.slot, state)
+			q.shell.queue.store.setMark(&it.slot, m)
 		})
 	case opPurged:
 		q.purged(in.take(int(in.u32()) * runSize))
@@ -124,7 +127,8 @@ func (q *restored) enqueued(extent uint32, in *reader) {
 	q.shell.queue.open()
 	q.next[it.ref.level()] = max(q.next[it.ref.level()], it.ref.seq()+1)
 	it.slot = q.shell.queue.store.restore(entered, record, flags&journalled)
-	it.slot.deliveries, it.body = returns, uint32(body)
+	it.slot.setReturns(returns)
+	it.body = uint32(body)
 	q.places.add(it.ref, int32(len(q.list)))
 	q.list = append(q.list, it)
 }
@@ -286,7 +290,7 @@ func (q *Queue) moveChunk(m *moves, l int, f *fifo, c int, upTo uint32) (enough 
 	k := &f.chunks[c]
 	for i := range k.slots {
 		s := &k.slots[i]
-		if s.state == gone || k.extents == nil || k.extents[i] == 0 || k.extents[i] > upTo {
+		if s.is(gone) || k.extents == nil || k.extents[i] == 0 || k.extents[i] > upTo {
 			continue
 		}
 		if len(m.notes.ops) > maxMoved {

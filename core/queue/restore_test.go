@@ -112,7 +112,7 @@ func TestADiscardStaysOneAfterARestart(t *testing.T) {
 		if len(r.sent) != 1 || len(r.sent[0].Messages) != 1 {
 			t.Fatalf("%d batches were sent", len(r.sent))
 		}
-		q.forwarded(second, r.receipt.source.(*forwarding), 0)
+		q.forwarded(second, r.receipt.source.(*forwarding), []int{0})
 		q.commit(nil)
 		if s := q.Stats(); s.Discarded != 0 || s.DeadLettered[hook.ReasonRejected] != 1 {
 			t.Errorf("%d discarded, %d dead-lettered", s.Discarded, s.DeadLettered[hook.ReasonRejected])
@@ -190,7 +190,8 @@ func FuzzOperations(f *testing.F) {
 		whole = append(whole, e.ops...)
 	}
 	f.Add(whole)
-	f.Add(appendRenewed(appendReturned(slices.Clip(whole), 7, 2, 3), 7, 2, second, -1))
+	renewed := appendRenewed(appendReturned(slices.Clip(whole), 7, 2, 3), 7, 2, second, mark{state: -1}, hasState)
+	f.Add(appendRenewed(renewed, 7, 2, second, mark{digest: 9}, hasDigest))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		s := &Shell{}
 		s.config.Store(q.cfg)

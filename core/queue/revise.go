@@ -97,7 +97,7 @@ func (q *Queue) restamp(now hook.Instant, picks []pick) {
 		at := f.deadline(p.seq)
 		if vs != nil {
 			at = vs[i].Deadline
-			q.setState(f, p.seq, s, vs[i].State)
+			q.setMark(f, p.seq, s, markOf(&vs[i]))
 			q.noteRenewed(ref(l, p.seq), f, p.seq, s, at)
 		}
 		q.reschedule(l, f, p.seq, s, at)
@@ -120,7 +120,7 @@ func (q *Queue) restamped(now hook.Instant, picks []pick) []hook.Verdict {
 		views[i].Expiration, views[i].Why = expiration(r.props), hook.WhyChange
 		views[i].Bind(&w.leaving, i)
 	}
-	w.leaving.picks, w.leaving.queue = picks, q
+	w.leaving.picks, w.leaving.queue, w.leaving.now = picks, q, now
 	q.hooks.Restamp(now, views, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
 	return vs
@@ -135,12 +135,12 @@ func (q *Queue) reschedule(l int, f *fifo, seq uint64, s *slot, at hook.Instant)
 		s.flags &^= inHeap
 	case at != f.deadline(seq) && s.flags&inHeap != 0:
 		s.flags &^= inHeap
-		if s.state == ready {
+		if s.is(ready) {
 			q.stale++ // the item it has; one that is handed out is stale already
 		}
 	}
 	f.setDeadline(seq, at)
-	if s.state != ready {
+	if !s.is(ready) {
 		return // it is seen to when it comes back
 	}
 	if len(q.levels) == 1 && s.flags&inHeap == 0 && at >= f.runLast && at != 0 && q.hooks.Scan == hook.ScanAnywhere {
@@ -177,7 +177,7 @@ func (f *fifo) from(seq uint64) (uint64, *slot) {
 			continue
 		}
 		for i := c.find(int(seq & (chunkSlots - 1))); i < len(c.slots); i++ {
-			if c.slots[i].state != gone {
+			if !c.slots[i].is(gone) {
 				return seq&^(chunkSlots-1) + c.place(i), &c.slots[i]
 			}
 		}

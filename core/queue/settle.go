@@ -39,7 +39,7 @@ func (q *Queue) settle(now hook.Instant, kind SettleKind, items []Settled) (leav
 	leaving, late = q.work.picks[:0], q.work.due[:0]
 	for _, it := range items {
 		f, seq, s := q.find(it.Ref)
-		if s == nil || s.state != out {
+		if s == nil || !s.is(out) {
 			continue
 		}
 		q.discharge(it.Consumer)
@@ -86,10 +86,12 @@ func (q *Queue) discharge(c *Consumer) {
 
 // exhausted counts a failed delivery and reports whether it was one too many.
 func (q *Queue) exhausted(s *slot) bool {
-	if s.deliveries < 1<<16-1 {
-		s.deliveries++
+	n := s.returns()
+	if n < 1<<16-1 {
+		n++
+		s.setReturns(n)
 	}
-	return q.cfg.DeliveryLimit >= 0 && q.cfg.Kind == Quorum && int64(s.deliveries) > q.cfg.DeliveryLimit
+	return q.cfg.DeliveryLimit >= 0 && q.cfg.Kind == Quorum && int64(n) > q.cfg.DeliveryLimit
 }
 
 // requeue puts a message back where it was, with the deadline it had unless the
@@ -120,13 +122,13 @@ func (q *Queue) renewed(now hook.Instant, p pick, s *slot) hook.Instant {
 	w := q.work
 	views, vs := w.batch(1)
 	w.leaving.records = append(w.leaving.records[:0], q.store.read(*s))
-	w.leaving.picks, w.leaving.queue = []pick{p}, q
+	w.leaving.picks, w.leaving.queue, w.leaving.now = []pick{p}, q, now
 	views[0] = q.message(p, s, &w.leaving.records[0])
 	views[0].Why = hook.WhyRequeue
 	views[0].Bind(&w.leaving, 0)
 	q.hooks.Requeue(now, views, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
-	q.setState(&q.levels[p.level], p.seq, s, vs[0].State)
+	q.setMark(&q.levels[p.level], p.seq, s, markOf(&vs[0]))
 	return vs[0].Deadline
 }
 
@@ -169,6 +171,9 @@ func (f slotFlags) public() Flags {
 	}
 	if f&redelivered != 0 {
 		p |= Redelivered
+	}
+	if f&traced != 0 {
+		p |= Traced
 	}
 	return p
 }

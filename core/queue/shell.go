@@ -178,10 +178,17 @@ func (s *Shell) enqueueInTurn(o op) (run bool) {
 		if s.room == nil {
 			s.room = sync.NewCond(&s.mu)
 		}
+		waitingPublishers.Add(1)
 		s.room.Wait()
+		waitingPublishers.Add(-1)
 	}
 	return s.add(o)
 }
+
+var waitingPublishers atomic.Int64
+
+// WaitingPublishers is how many wait, at this moment, in the whole process until a queue has seen through the work it has.
+func WaitingPublishers() int64 { return waitingPublishers.Load() }
 
 // add takes work into the inbox, or reports that the caller is to do it. The
 // caller holds mu.
@@ -301,9 +308,7 @@ func (s *Shell) carryOut(now hook.Instant, o *op) {
 	case opWake:
 		q.wake(now, o.consumer)
 	case opForwarded:
-		for _, i := range o.which {
-			q.forwarded(now, o.forwarded, i)
-		}
+		q.forwarded(now, o.forwarded, o.which)
 		q.rest(now)
 	case opTick:
 		q.Tick(now)

@@ -13,6 +13,7 @@ import (
 
 // graves is a host that remembers when messages died.
 type graves struct {
+	told
 	clock Clock
 	mu    sync.Mutex
 	died  map[uint64]hook.Instant
@@ -99,7 +100,7 @@ func TestALeaseEndsTheQueue(t *testing.T) {
 		if err := s.Do(func(*Queue, hook.Instant) {}); err != nil {
 			t.Fatalf("a renewed lease ended early: %v", err)
 		}
-		if d := <-g.gone; d.Reason != GoneExpired || d.Idle != time.Minute {
+		if d := <-g.gone; d.Reason != GoneExpired || d.Idle() != time.Minute {
 			t.Errorf("gone as %+v, want expired after a minute", d)
 		}
 		if err := s.Do(func(*Queue, hook.Instant) { t.Error("ran on a queue that is gone") }); !errors.Is(err, ErrGone) {

@@ -74,7 +74,7 @@ func (q *Queue) survivors() (ready, unacked, discarded int) {
 		for seq, s := f.from(0); s != nil; seq, s = f.from(seq + 1) {
 			switch {
 			case !q.kept(s):
-			case s.state != out:
+			case !s.is(out):
 				ready++
 			case q.discarded.why(ref(l, seq)) != hook.ReasonNone:
 				discarded++

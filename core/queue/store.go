@@ -15,8 +15,8 @@ import (
 //	+--------+-------+-----+--------+---+--------------+-----------+------+
 //
 // age is when the message entered the queue, in milliseconds after the segment
-// was begun. With the slot flag hasState the record starts with the strategy's
-// 8 bytes; with hasBCC the blind-copy keys follow the routing key: a count and,
+// was begun. The record starts with its mark: with the slot flag hasState 8 bytes,
+// and with hasDigest 8 more. With hasBCC the blind-copy keys follow the routing key: a count and,
 // for each, length and key, the numbers as uvarints (headers can name keys that
 // are longer than a routing key may be). The body is the rest.
 
@@ -26,7 +26,67 @@ type record struct {
 	bcc           []byte // count and keys as stored; nil = none
 	props, body   []byte
 	enqueued      hook.Instant
-	state         int64
+	mark
+}
+
+// mark is what a strategy keeps with a message: bytes of its own, and whose the
+// deadline is. See [hook.Verdict].
+type mark struct {
+	state  int64
+	digest uint64
+}
+
+// marks are the flags of what is there of a mark: 8 bytes for each.
+const marks = hasState | hasDigest
+
+func markOf(v *hook.Verdict) mark { return mark{v.State, v.Digest} }
+
+// flags are those of a record that takes the mark.
+func (m mark) flags() (f slotFlags) {
+	if m.state != 0 {
+		f |= hasState
+	}
+	if m.digest != 0 {
+		f |= hasDigest
+	}
+	return f
+}
+
+// markSize is what a mark takes in a record with these flags.
+func (f slotFlags) markSize() int {
+	n := 0
+	if f&hasState != 0 {
+		n = 8
+	}
+	if f&hasDigest != 0 {
+		n += 8
+	}
+	return n
+}
+
+// put writes as much of a mark to the start of b as there is room for in a record
+// with these flags.
+func (m mark) put(b []byte, flags slotFlags) {
+	if flags&hasState != 0 {
+		binary.LittleEndian.PutUint64(b, uint64(m.state))
+		b = b[8:]
+	}
+	if flags&hasDigest != 0 {
+		binary.LittleEndian.PutUint64(b, m.digest)
+	}
+}
+
+// cutMark takes the mark off the start of a record.
+func cutMark(b []byte, flags slotFlags) (m mark, rest []byte) {
+	if flags&hasState != 0 {
+		m.state = int64(binary.LittleEndian.Uint64(b))
+		b = b[8:]
+	}
+	if flags&hasDigest != 0 {
+		m.digest = binary.LittleEndian.Uint64(b)
+		b = b[8:]
+	}
+	return m, b
 }
 
 // segment is a run of records. It begins small and grows by copying until it
@@ -63,12 +123,12 @@ type store struct {
 func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
 
 // add copies a message in and returns where it lies.
-func (s *store) add(now hook.Instant, m *Publish, state int64, flags slotFlags) slot {
+func (s *store) add(now hook.Instant, m *Publish, k mark, flags slotFlags) slot {
 	size := recordSize(m, flags)
 	n := s.segmentFor(size, now)
 	g := s.at(n)
 	off := len(g.buf)
-	g.buf = appendRecord(g.buf, now, g.began, m, state, flags)
+	g.buf = appendRecord(g.buf, now, g.began, m, k, flags)
 	g.live++
 	g.bytes += uint32(size)
 	s.live += size
@@ -216,10 +276,7 @@ func (s *store) read(at slot) record { return s.parse(at, s.peek(at)) }
 func (s *store) parse(at slot, b []byte) record {
 	g := s.at(at.segment)
 	var r record
-	if at.flags&hasState != 0 {
-		r.state = int64(binary.LittleEndian.Uint64(b))
-		b = b[8:]
-	}
+	r.mark, b = cutMark(b, at.flags)
 	r.enqueued = g.began + hook.Instant(binary.LittleEndian.Uint32(b))*1e6
 	e := int(b[4])
 	r.exchange = b[5 : 5+e]
@@ -242,26 +299,35 @@ func (s *store) parse(at slot, b []byte) record {
 // up: a deadline that is worked out from it must not be early.
 func age(entered, began hook.Instant) uint32 { return uint32((entered - began + 999_999) / 1e6) }
 
-// setState changes the strategy's bytes of a record, which is copied when it
-// had none so far.
-func (s *store) setState(at *slot, state int64) {
-	if at.flags&hasState != 0 {
-		s.keep(at.segment)
-		binary.LittleEndian.PutUint64(s.at(at.segment).buf[at.offset:], uint64(state))
+// setMark changes the mark of a record, which is copied when it has no room for it.
+func (s *store) setMark(at *slot, m mark) {
+	flags := at.flags | m.flags()
+	if flags&marks == 0 {
 		return
 	}
-	if state == 0 {
+	b := s.peek(*at)
+	if flags != at.flags {
+		s.enlarge(at, b, flags)
+	} else if was, _ := cutMark(b, flags); was == m {
 		return
 	}
-	g := s.at(at.segment)
-	old := s.peek(*at)
-	entered := s.parse(*at, old).enqueued
-	bigger := slot{length: at.length + 8, flags: at.flags | hasState, deliveries: at.deliveries, state: at.state}
-	bigger.segment = s.segmentFor(int(bigger.length), g.began)
+	s.keep(at.segment)
+	m.put(s.at(at.segment).buf[at.offset:], flags)
+}
+
+// enlarge copies a record, the bytes of which are b, to one that has room for the
+// mark of other flags.
+func (s *store) enlarge(at *slot, b []byte, flags slotFlags) {
+	entered, began := s.parse(*at, b).enqueued, s.at(at.segment).began
+	before, size := at.flags.markSize(), flags.markSize()
+	bigger := slot{length: at.length + uint32(size-before), flags: flags}
+	if bigger.segment = s.segmentFor(int(bigger.length), began); bigger.segment == at.segment {
+		b = s.peek(*at) // the segment may have grown, and lie elsewhere
+	}
 	to := s.at(bigger.segment)
 	bigger.offset = uint32(len(to.buf))
-	to.buf = binary.LittleEndian.AppendUint64(to.buf, uint64(state))
-	to.buf = append(to.buf, old...)
+	to.buf = append(to.buf, make([]byte, size)...)
+	to.buf = append(to.buf, b[before:]...)
 	s.settle(to, entered, bigger)
 	s.free(*at)
 	*at = bigger
@@ -270,10 +336,7 @@ func (s *store) setState(at *slot, state int64) {
 // settle completes a record of a message that entered at entered, which was
 // copied in.
 func (s *store) settle(to *segment, entered hook.Instant, at slot) {
-	b := to.buf[at.offset:]
-	if at.flags&hasState != 0 {
-		b = b[8:]
-	}
+	b := to.buf[int(at.offset)+at.flags.markSize():]
 	// segmentFor has begun a segment no later than the record's.
 	binary.LittleEndian.PutUint32(b, age(entered, to.began))
 	to.live++
@@ -285,9 +348,7 @@ func (s *store) settle(to *segment, entered hook.Instant, at slot) {
 // record that read can take apart.
 func bodySize(b []byte, flags slotFlags) (n int, ok bool) {
 	r := reader{b: b}
-	if flags&hasState != 0 {
-		r.u64()
-	}
+	r.take(flags.markSize())
 	r.u32()
 	r.take(int(r.u8()))
 	r.take(int(r.u8()))
@@ -302,9 +363,7 @@ func bodySize(b []byte, flags slotFlags) (n int, ok bool) {
 
 func recordSize(m *Publish, flags slotFlags) int {
 	n := 4 + 1 + len(m.Origin.Exchange) + 1 + len(m.Origin.Key) + uvarintLen(len(m.Props)) + len(m.Props) + len(m.Body)
-	if flags&hasState != 0 {
-		n += 8
-	}
+	n += flags.markSize()
 	if flags&hasBCC != 0 {
 		n += uvarintLen(len(m.Origin.BCC))
 		for _, k := range m.Origin.BCC {
@@ -314,9 +373,11 @@ func recordSize(m *Publish, flags slotFlags) int {
 	return n
 }
 
-func appendRecord(b []byte, now, began hook.Instant, m *Publish, state int64, flags slotFlags) []byte {
-	if flags&hasState != 0 {
-		b = binary.LittleEndian.AppendUint64(b, uint64(state))
+func appendRecord(b []byte, now, began hook.Instant, m *Publish, k mark, flags slotFlags) []byte {
+	if flags&marks != 0 {
+		n := flags.markSize()
+		b = append(b, make([]byte, n)...)
+		k.put(b[len(b)-n:], flags)
 	}
 	b = binary.LittleEndian.AppendUint32(b, age(now, began))
 	b = append(b, byte(len(m.Origin.Exchange)))

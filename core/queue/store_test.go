@@ -22,27 +22,27 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 		{Exchange: long, Key: long, BCC: []string{""}},
 		{Exchange: "", Key: "k", BCC: many},
 	} {
-		for _, state := range []int64{0, -5} {
+		for _, k := range []mark{{}, {state: -5}, {digest: 1 << 63}, {-5, 7}} {
 			for _, size := range []int{0, 1, 127, 128, 5000, segmentSize - 100, segmentSize, 3 << 20} {
-				checkRecord(t, o, state, bytes.Repeat([]byte{'p'}, min(size, 70_000)), bytes.Repeat([]byte{'x'}, size))
+				checkRecord(t, o, k, bytes.Repeat([]byte{'p'}, min(size, 70_000)), bytes.Repeat([]byte{'x'}, size))
 			}
 		}
 	}
 }
 
-func checkRecord(t *testing.T, o *Origin, state int64, props, body []byte) {
+func checkRecord(t *testing.T, o *Origin, k mark, props, body []byte) {
 	t.Helper()
 	var s store
 	defer s.release()
 	m := Publish{Origin: o, Props: props, Body: body}
-	flags := slotFlagsOf(&m, &hook.Verdict{State: state})
-	at := s.add(5*second, &m, state, flags)
+	flags := slotFlagsOf(&m, &hook.Verdict{State: k.state, Digest: k.digest})
+	at := s.add(5*second, &m, k, flags)
 	if size := recordSize(&m, flags); int(at.length) != size || len(s.at(at.segment).buf) != size {
 		t.Fatalf("record of %d bytes was announced as %d", len(s.at(at.segment).buf), size)
 	}
 	r := s.read(at)
 	if string(r.exchange) != o.Exchange || string(r.key) != o.Key || !slices.Equal(blindKeys(r.bcc), o.BCC) ||
-		!bytes.Equal(r.props, props) || !bytes.Equal(r.body, body) || r.state != state || r.enqueued != 5*second {
+		!bytes.Equal(r.props, props) || !bytes.Equal(r.body, body) || r.mark != k || r.enqueued != 5*second {
 		t.Errorf("a record of %d bytes came back changed", at.length)
 	}
 }
@@ -62,7 +62,7 @@ func TestTheStoreHoldsWhatIsNotFreed(t *testing.T) {
 	for i := range uint64(20_000) {
 		now := hook.Instant(i) * 1e6
 		m := message(i, rng.IntN(2000))
-		all = append(all, kept{s.add(now, &m, 0, 0), i, now})
+		all = append(all, kept{s.add(now, &m, mark{}, 0), i, now})
 		if i%500 < 400 { // it grows for a while, then shrinks
 			continue
 		}
@@ -88,5 +88,41 @@ func TestTheStoreHoldsWhatIsNotFreed(t *testing.T) {
 	s.release()
 	if got := UsedBytes() - before; got != 0 {
 		t.Errorf("%d bytes are still held", got)
+	}
+}
+
+// A mark is what was said last, whatever it was before, and records with and without one lie side by side. A segment that
+// grows under a record takes it along.
+func TestMarksChange(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	var s store
+	defer s.release()
+	type kept struct {
+		at slot
+		id uint64
+		mark
+	}
+	var all []kept
+	for i := range uint64(3000) {
+		k := kept{id: i, mark: mark{int64(rng.IntN(2)) * -7, rng.Uint64N(2) * 9}}
+		m := message(i, rng.IntN(300))
+		k.at = s.add(second, &m, k.mark, k.flags())
+		all = append(all, k)
+		for range 3 {
+			k := &all[rng.IntN(len(all))]
+			k.mark = mark{rng.Int64N(3) - 1, rng.Uint64N(2) << 63}
+			s.setMark(&k.at, k.mark)
+		}
+		if i%7 == 0 {
+			n := rng.IntN(len(all))
+			s.free(all[n].at)
+			all = slices.Delete(all, n, n+1)
+		}
+	}
+	for _, k := range all {
+		r := s.read(k.at)
+		if idOf(r.body) != k.id || r.mark != k.mark || r.enqueued != second || string(r.key) != "key" {
+			t.Fatalf("message %d with %+v came back as %d with %+v, entered at %v", k.id, k.mark, idOf(r.body), r.mark, r.enqueued)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -23,6 +24,7 @@ type scratch struct {
 	records  []record
 	delivery []Delivery
 	dead     []Dead
+	left     []telemetry.Left
 	notes    notes
 }
 
@@ -64,9 +66,16 @@ func (v *view) Consumers() int                  { return v.consumers.count() }
 func (v *view) Credit() int                     { return v.consumers.credit() }
 
 // incoming lets hooks look into messages that are about to enter.
-type incoming struct{ ms []Publish }
+type incoming struct {
+	ms    []Publish
+	queue *Queue
+	now   hook.Instant
+}
 
-var _ hook.Source = (*incoming)(nil)
+var (
+	_ hook.Source  = (*incoming)(nil)
+	_ hook.Witness = (*incoming)(nil)
+)
 
 // Part implements [hook.Source].
 func (s *incoming) Part(i int, p hook.Part) []byte {
@@ -94,14 +103,26 @@ func (s *incoming) HeaderText(i int, name string) ([]byte, bool) {
 
 func (s *incoming) Deaths(i int) int { return deaths(s.ms[i].Props, s.ms[i].Flags&Recorded != 0) }
 
+// Decided implements [hook.Witness].
+func (s *incoming) Decided(i int, d *hook.Decision) {
+	m := &s.ms[i]
+	s.queue.decided(s.now, d, &telemetry.Message{
+		Exchange: bytesOf(m.Origin.Exchange), Key: bytesOf(m.Origin.Key), Props: m.Props, Size: len(m.Body),
+	})
+}
+
 // stored lets hooks look into messages of the queue.
 type stored struct {
 	records []record
 	picks   []pick
 	queue   *Queue
+	now     hook.Instant
 }
 
-var _ hook.Source = (*stored)(nil)
+var (
+	_ hook.Source  = (*stored)(nil)
+	_ hook.Witness = (*stored)(nil)
+)
 
 // Part implements [hook.Source].
 func (s *stored) Part(i int, p hook.Part) []byte {
@@ -131,6 +152,12 @@ func (s *stored) Deaths(i int) int {
 	p := s.picks[i]
 	at := s.queue.levels[p.level].at(p.seq)
 	return deaths(s.records[i].props, at.flags&dead != 0)
+}
+
+// Decided implements [hook.Witness].
+func (s *stored) Decided(i int, d *hook.Decision) {
+	r := &s.records[i]
+	s.queue.decided(s.now, d, &telemetry.Message{Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body)})
 }
 
 func headers(props []byte) amqp.RawTable {

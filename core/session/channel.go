@@ -26,6 +26,7 @@ type channel struct {
 	seq    uint64   // of the last message to be confirmed
 	counts []uint32 // messages the confirms of which are not tracked yet: the number of queues of each
 	tx     transaction
+	gap    int // messages without a context that are not to be traced before the next that is
 
 	sent     sent   // so far
 	shown    shown  // sent, for others, as of the last flush
@@ -60,6 +61,9 @@ const (
 func newChannel(c *Conn, id uint16) *channel {
 	ch := &channel{conn: c, id: id, consumers: map[string]*consumer{}}
 	ch.headers = ch.readHeaders
+	if s := c.srv.spans; s != nil {
+		ch.gap = s.Gap()
+	}
 	return ch
 }
 

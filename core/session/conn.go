@@ -20,11 +20,12 @@ import (
 // Conn is one client's connection: the handshake, then channels. It belongs to the goroutine that reads the connection,
 // which calls Feed with what it read; only out, and what a channel keeps under out's lock, is touched by others.
 type Conn struct {
-	srv  *Server
-	peer Peer
-	id   uint64 // unique in this process: the owner of exclusive queues
-	wake func() // see [Server.Accept]
-	out  out
+	srv   *Server
+	peer  Peer
+	id    uint64 // unique in this process: the owner of exclusive queues
+	title string // what spans call it; "" while traces are off
+	wake  func() // see [Server.Accept]
+	out   out
 
 	phase      phase
 	entered    bool // counted among the open connections

@@ -75,6 +75,9 @@ func (ch *channel) deliver(s *consumer, d *queue.Delivery) {
 	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, ch.tag(s, d), d.Redelivered, d.Exchange, d.Key)
 	o.pending = amqp.AppendContentHeader(o.pending, ch.id, uint64(len(d.Body)), d.Props)
 	o.pending = amqp.AppendBody(o.pending, ch.id, d.Body, ch.conn.frameMax)
+	if d.Traced {
+		ch.tellDelivered(s, d)
+	}
 }
 
 // tag gives a delivery its tag and remembers what has to be acknowledged. The caller holds out's lock.

@@ -7,6 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -22,6 +23,7 @@ type facts struct {
 	expiration hook.Limit
 	priority   uint8
 	flags      queue.Flags
+	standing   telemetry.Standing // set while traces are on
 }
 
 // maxKeptProps bounds what is remembered of a channel's properties.
@@ -73,6 +75,9 @@ func (ch *channel) learn(props []byte) error {
 		}
 	}
 	f.index = x
+	if s := ch.conn.srv.spans; s != nil {
+		f.standing = s.Judge(x.Headers(props))
+	}
 	return ch.rewrite(props)
 }
 

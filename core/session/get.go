@@ -67,6 +67,9 @@ func (ch *channel) fetched(s *consumer, d *queue.Delivery, remaining int) {
 	})
 	o.pending = amqp.AppendContentHeader(o.pending, ch.id, uint64(len(d.Body)), d.Props)
 	o.pending = amqp.AppendBody(o.pending, ch.id, d.Body, ch.conn.frameMax)
+	if d.Traced {
+		ch.tellDelivered(s, d)
+	}
 	o.kick()
 }
 

@@ -14,9 +14,9 @@ type rig struct {
 	block *queue.Block
 }
 
-func newRig(tb testing.TB) *rig {
+func newRig(tb testing.TB, change ...func(*Options)) *rig {
 	tb.Helper()
-	p := newProbe(tb).open().channel(1)
+	p := newProbe(tb, change...).open().channel(1)
 	p.queue(1, "q")
 	return &rig{probe: p, block: queue.NewBlock(256 << 10)}
 }
@@ -80,9 +80,9 @@ type cycle struct {
 	tag     uint64
 }
 
-func newCycle(tb testing.TB, confirms, noAck bool) *cycle {
+func newCycle(tb testing.TB, confirms, noAck bool, change ...func(*Options)) *cycle {
 	tb.Helper()
-	c := &cycle{rig: newRig(tb), publish: messages(many, hundredBytes()), noAck: noAck, tag: 1}
+	c := &cycle{rig: newRig(tb, change...), publish: messages(many, hundredBytes()), noAck: noAck, tag: 1}
 	if confirms {
 		do[*amqp.ConfirmSelectOK](c.probe, 1, &amqp.ConfirmSelect{})
 	}
@@ -101,24 +101,31 @@ func (c *cycle) run() {
 	c.feed(c.acks)
 }
 
-// In the steady state nothing is allocated for a message, whether it is published, delivered, acknowledged or confirmed.
+// In the steady state nothing is allocated for a message, whether it is published, delivered, acknowledged or confirmed, as
+// long as it is not traced.
 func TestHotPathsDoNotAllocate(t *testing.T) {
 	if lossyPools {
 		t.Skip("pools that lose things make new ones")
 	}
 	for _, confirms := range []bool{false, true} {
 		for _, noAck := range []bool{false, true} {
-			t.Run(fmt.Sprintf("confirms=%v,no-ack=%v", confirms, noAck), func(t *testing.T) {
-				c := newCycle(t, confirms, noAck)
-				for range 20 {
-					c.run()
-				}
-				perMessage := testing.AllocsPerRun(50, c.run) / many
-				if perMessage > 0.02 {
-					t.Errorf("%v allocations for each message", perMessage)
-				}
-			})
+			for name, change := range map[string]func(*Options){"off": func(*Options) {}, "of others": newTracing(t, 0).options} {
+				t.Run(fmt.Sprintf("confirms=%v,no-ack=%v,traces=%s", confirms, noAck, name), func(t *testing.T) {
+					allocatesNothing(t, newCycle(t, confirms, noAck, change))
+				})
+			}
 		}
+	}
+}
+
+func allocatesNothing(t *testing.T, c *cycle) {
+	t.Helper()
+	for range 20 {
+		c.run()
+	}
+	perMessage := testing.AllocsPerRun(50, c.run) / many
+	if perMessage > 0.02 {
+		t.Errorf("%v allocations for each message", perMessage)
 	}
 }
 

@@ -26,7 +26,9 @@ type Facts struct {
 }
 
 // Name is RabbitMQ's name for the connection.
-func (f *Facts) Name() string { return f.Peer.Address + " -> " + f.Peer.Local }
+func (f *Facts) Name() string { return f.Peer.name() }
+
+func (p *Peer) name() string { return p.Address + " -> " + p.Local }
 
 func (c *Conn) publishFacts() {
 	c.facts.Store(&Facts{

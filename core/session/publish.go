@@ -36,12 +36,19 @@ func (ch *channel) complete(body []byte) error {
 	}
 	c.published = true
 	ch.sent.published++
+	ch.sent.routed += uint64(len(shells))
 	m := queue.Publish{
 		Origin: origin, Props: ch.content.props, Body: body,
 		Expiration: ch.facts.expiration, Priority: ch.facts.priority, Flags: ch.facts.flags,
 	}
+	if c.srv.spans != nil {
+		ch.follow(&m)
+	}
 	if ch.mode == transactional {
 		return ch.txPublish(&m, shells)
+	}
+	if m.Flags&queue.Traced != 0 {
+		ch.tellPublished(&m, len(shells), ch.adopted())
 	}
 	if len(shells) == 0 {
 		ch.unroutable(&m)

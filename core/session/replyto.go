@@ -7,6 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -82,8 +83,11 @@ type nowhere struct{}
 
 var _ queue.Host = nowhere{}
 
-func (nowhere) DeadLetter(*queue.Config, hook.Instant, []queue.Dead, *queue.Receipt) {}
-func (nowhere) Gone(*queue.Shell, queue.Departure)                                   {}
+func (nowhere) DeadLetter(*queue.Config, hook.Instant, []queue.Dead, *queue.Receipt)    {}
+func (nowhere) Left(*queue.Config, hook.Instant, []telemetry.Left)                      {}
+func (nowhere) Refused(*queue.Config, int)                                              {}
+func (nowhere) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
+func (nowhere) Gone(*queue.Shell, queue.Departure)                                      {}
 
 // consumeReplies makes the channel one that gets replies.
 func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {

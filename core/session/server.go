@@ -8,6 +8,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
@@ -27,7 +28,8 @@ type Options struct {
 	ConsumerTimeout   time.Duration
 	GuestLoopbackOnly bool // let the user guest in from this machine only
 
-	Log *slog.Logger
+	Log       *slog.Logger
+	Telemetry *telemetry.Recorder // nil: nobody wants to be told
 }
 
 // Server is what connections have in common. It may be used from any goroutine.
@@ -35,6 +37,7 @@ type Server struct {
 	Options
 	start   []byte // the frame of connection.start
 	replies *replies
+	spans   *telemetry.Spans // nil: traces are off
 
 	ids     atomic.Uint64
 	open    atomic.Int64 // connections past connection.open
@@ -45,7 +48,7 @@ type Server struct {
 
 // NewServer returns a server without connections.
 func NewServer(o Options) *Server {
-	s := &Server{Options: o, replies: newReplies()}
+	s := &Server{Options: o, replies: newReplies(), spans: o.Telemetry.Spans()}
 	s.start = amqp.AppendMethod(nil, 0, &amqp.ConnectionStart{
 		VersionMajor: 0, VersionMinor: 9,
 		ServerProperties: s.properties(),
@@ -80,7 +83,11 @@ func (s *Server) properties() amqp.Table {
 // Accept begins a connection: the client is expected to speak. The connection calls wake, from any goroutine, when Tick has
 // to be called soon.
 func (s *Server) Accept(p Peer, wake func()) *Conn {
-	return &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newOut(&s.pending), frameMax: handshakeFrameMax}
+	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newOut(&s.pending), frameMax: handshakeFrameMax}
+	if s.spans != nil {
+		c.title = p.name()
+	}
+	return c
 }
 
 // PendingBytes is about how much waits to be written to clients, or for them to finish what they began to send.

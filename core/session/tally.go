@@ -10,10 +10,12 @@ import (
 
 // Tally counts what clients did on channels.
 type Tally struct {
-	Published uint64
-	Returned  uint64 // of them: mandatory and unroutable
-	Dropped   uint64 // of them: unroutable without being mandatory
-	Confirmed uint64 // of them: answered, with basic.ack or basic.nack
+	Published   uint64
+	Routed      uint64 // queues that they were routed to
+	Returned    uint64 // of them: mandatory and unroutable
+	Dropped     uint64 // of them: unroutable without being mandatory
+	Confirmable uint64 // of them: to be answered
+	Confirmed   uint64 // of these: answered, with basic.ack or basic.nack
 
 	Delivered      uint64 // to consumers that acknowledge
 	DeliveredNoAck uint64
@@ -27,8 +29,10 @@ type Tally struct {
 // Add adds what another one has counted.
 func (t *Tally) Add(o *Tally) {
 	t.Published += o.Published
+	t.Routed += o.Routed
 	t.Returned += o.Returned
 	t.Dropped += o.Dropped
+	t.Confirmable += o.Confirmable
 	t.Confirmed += o.Confirmed
 	t.Delivered += o.Delivered
 	t.DeliveredNoAck += o.DeliveredNoAck
@@ -63,7 +67,7 @@ func (t *Tally) settled(kind queue.SettleKind, n int) {
 }
 
 // sent counts what a channel's client published. It belongs to the connection's reader.
-type sent struct{ published, returned, dropped uint64 }
+type sent struct{ published, routed, returned, dropped uint64 }
 
 func (s *sent) unroutable(mandatory bool) {
 	if mandatory {
@@ -74,10 +78,11 @@ func (s *sent) unroutable(mandatory bool) {
 }
 
 // shown is sent for other goroutines to read: brought up to date once for many messages.
-type shown struct{ published, returned, dropped atomic.Uint64 }
+type shown struct{ published, routed, returned, dropped atomic.Uint64 }
 
 func (s *sent) show(to *shown) {
 	to.published.Store(s.published)
+	to.routed.Store(s.routed)
 	if to.returned.Load() != s.returned {
 		to.returned.Store(s.returned)
 	}
@@ -90,7 +95,9 @@ func (s *sent) show(to *shown) {
 func (ch *channel) counted() Tally {
 	t := ch.tally
 	t.Published, t.Returned, t.Dropped = ch.shown.published.Load(), ch.shown.returned.Load(), ch.shown.dropped.Load()
-	t.Confirmed, _ = ch.confirms.answered()
+	t.Routed = ch.shown.routed.Load()
+	done, waiting := ch.confirms.answered()
+	t.Confirmed, t.Confirmable = done, done+uint64(waiting)
 	return t
 }
 

@@ -17,10 +17,12 @@ type transaction struct {
 	size     int // of the messages and returns, bytes
 }
 
-// pendingPublish is a message that was routed. Its bytes are its own.
+// pendingPublish is a message that was routed, if only nowhere, in which case it is of interest for its trace alone. Its
+// bytes are its own.
 type pendingPublish struct {
 	queue.Publish
-	shells []*queue.Shell
+	shells  []*queue.Shell
+	adopted bool // it was given its context
 }
 
 type pendingSettle struct {
@@ -55,10 +57,12 @@ func (ch *channel) txPublish(m *queue.Publish, shells []*queue.Shell) error {
 	}
 	t.size += size
 	ch.conn.hoard(size)
-	if len(shells) > 0 {
-		p := pendingPublish{Publish: *m, shells: slices.Clone(shells)}
+	if len(shells) > 0 || m.Flags&queue.Traced != 0 {
+		p := pendingPublish{Publish: *m, shells: slices.Clone(shells), adopted: ch.adopted()}
 		p.Props, p.Body = bytes.Clone(m.Props), bytes.Clone(m.Body)
 		t.messages = append(t.messages, p)
+	}
+	if len(shells) > 0 {
 		return nil
 	}
 	ch.sent.unroutable(ch.content.mandatory)
@@ -92,6 +96,7 @@ func (ch *channel) txCommit() error {
 		ch.tx.settles = t.settles // to be given back
 		return errNotCommitted(err)
 	}
+	ch.tellCommitted(t.messages)
 	if _, err := queue.Transact(second); err != nil {
 		return errNotCommitted(err)
 	}

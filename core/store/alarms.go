@@ -6,11 +6,14 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/telemetry"
 )
 
 // alarms are what keeps the store from taking more.
 type alarms struct {
-	log *slog.Logger
+	log       *slog.Logger
+	telemetry *telemetry.Recorder
 
 	room atomic.Pointer[chan struct{}] // closed when there is space on the disk again; nil while there is
 
@@ -51,10 +54,12 @@ func (a *alarms) update() {
 		fresh := make(chan struct{})
 		a.room.Store(&fresh)
 		a.log.Warn("disk alarm: publishers wait")
+		a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: diskAlarm})
 	case len(a.full) == 0 && c != nil:
 		a.room.Store(nil)
 		close(*c)
 		a.log.Info("disk alarm is over")
+		a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmCleared, Name: diskAlarm})
 	}
 }
 
@@ -63,9 +68,15 @@ func (a *alarms) fail(shard uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.broken = append(a.broken, shard)
+	a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: shardAlarm(shard)})
 	delete(a.full, shard) // nothing waits for space there any more
 	a.update()
 }
+
+// The names of alarms.
+const diskAlarm = "disk"
+
+func shardAlarm(n uint32) string { return fmt.Sprintf("shard %d", n) }
 
 // names lists the alarms.
 func (a *alarms) names() []string {
@@ -73,10 +84,10 @@ func (a *alarms) names() []string {
 	defer a.mu.Unlock()
 	var names []string
 	if len(a.full) > 0 {
-		names = append(names, "disk")
+		names = append(names, diskAlarm)
 	}
 	for _, n := range slices.Sorted(slices.Values(a.broken)) {
-		names = append(names, fmt.Sprintf("shard %d", n))
+		names = append(names, shardAlarm(n))
 	}
 	return names
 }

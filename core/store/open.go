@@ -11,6 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/seg"
@@ -24,8 +25,8 @@ const DefaultVHost = "/"
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		log: o.Log, spread: uint64(o.Shards),
-		alarms: alarms{log: o.Log, full: map[uint32]lack{}},
-		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log},
+		alarms: alarms{log: o.Log, telemetry: o.Telemetry, full: map[uint32]lack{}},
+		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry},
 		vhosts: vhosts{all: map[string]tenant{}},
 	}
 	s.keeper = newKeeper(s, "")
@@ -372,6 +373,12 @@ func (r *recovery) summarise() {
 	if r.entries == 0 {
 		return
 	}
+	ended := r.options.Clock()
 	r.store.log.Info("recovered", "queues", r.queues, "messages", r.messages, "entries", r.entries, "bytes", r.bytes,
-		"seconds", r.options.Clock().Sub(r.began).Seconds())
+		"seconds", ended.Sub(r.began).Seconds())
+	if s := r.options.Telemetry.Spans(); s != nil {
+		s.Recovered(&telemetry.Recovery{
+			Began: r.began, Ended: ended, Bytes: r.bytes, Entries: r.entries, Messages: r.messages, Queues: r.queues,
+		})
+	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 	"github.com/curfewmq/curfew/policies"
@@ -36,7 +36,8 @@ type Options struct {
 	Rules       *policies.Rules // that policies follow; nil = the built-in ones
 	Clock       queue.Clock
 	Log         *slog.Logger
-	Hashing     auth.Algorithm // of new passwords; "" = the default
+	Hashing     auth.Algorithm      // of new passwords; "" = the default
+	Telemetry   *telemetry.Recorder // nil: nobody wants to be told
 }
 
 // MaxShards is how many shards of messages there may be: a queue's number has room for theirs in its lowest byte.
@@ -53,7 +54,7 @@ const definitionsExtent = 256 << 10
 
 // Store is an opened data directory. Any goroutine may use it.
 type Store struct {
-	engine wlog.Engine
+	engine *seg.Engine
 	log    *slog.Logger
 	alarms alarms
 

@@ -8,6 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -26,7 +27,6 @@ func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.Dead
 		b.bury(&ds[i])
 	}
 	b.publish(r)
-	v.deaths.add(&b.count)
 	b.release()
 }
 
@@ -37,7 +37,6 @@ type burial struct {
 	now      hook.Instant
 	recorder death.Recorder
 	keys     [][]byte
-	count    outcomes
 
 	// The message at hand.
 	props []byte // with the death recorded
@@ -81,7 +80,7 @@ const recordSize = 640
 func (b *burial) bury(d *queue.Dead) {
 	idx, err := amqp.ScanProps(d.Props)
 	if err != nil { // a session checked them
-		b.count[d.Reason][unroutable]++
+		d.Outcome = telemetry.Unroutable
 		return
 	}
 	cc := b.copies(d, idx.Headers(d.Props))
@@ -94,9 +93,9 @@ func (b *burial) bury(d *queue.Dead) {
 	}
 	switch {
 	case !b.exists:
-		b.count[d.Reason][disabled]++
+		d.Outcome = telemetry.NoExchange
 	case len(b.shells) == 0:
-		b.count[d.Reason][unroutable]++
+		d.Outcome = telemetry.Unroutable
 	default:
 		b.send(d, &idx)
 	}
@@ -219,7 +218,7 @@ func (b *burial) note() {
 
 // send adds the message to what leaves for its queues, but for those where it would close a cycle.
 func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
-	p := queue.Publish{Origin: b.origin, Seq: d.Seq, Flags: d.Flags&queue.Persistent | queue.Recorded | queue.HasHeaders}
+	p := queue.Publish{Origin: b.origin, Seq: d.Seq, Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.Recorded | queue.HasHeaders}
 	if priority, ok := idx.Priority(d.Props); ok {
 		p.Priority, p.Flags = priority, p.Flags|queue.HasPriority
 	}
@@ -236,11 +235,10 @@ func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
 		b.outs[b.places[i]].add(p, b.block)
 		d.Sent++
 	}
+	d.Outcome = telemetry.Cycle
 	if sent {
-		b.count[d.Reason][routed]++
-		return
+		d.Outcome = telemetry.DeadLettered
 	}
-	b.count[d.Reason][cycle]++
 }
 
 // keep makes the new properties and a copy of the body part of the block.
@@ -309,7 +307,7 @@ func (b *burial) release() {
 	clear(b.keys[:cap(b.keys)])
 	b.outs, b.shells = b.outs[:0], b.shells[:0]
 	b.vhost, b.from, b.props, b.target, b.origin, b.block = nil, nil, nil, nil, nil, nil
-	b.same, b.count = false, outcomes{}
+	b.same = false
 	burials.Put(b)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -24,7 +25,13 @@ func die(v *VHost, from *queue.Shell, reason hook.Reason, target *hook.Target, m
 			Body: bytes.Clone(m.Body), Flags: m.Flags, Reason: reason, Target: target,
 		}
 	}
-	v.DeadLetter(from.Config(), hook.Instant(time.Now().UnixNano()), ds, nil)
+	now := hook.Instant(time.Now().UnixNano())
+	v.DeadLetter(from.Config(), now, ds, nil)
+	ls := make([]telemetry.Left, len(ds))
+	for i := range ds {
+		ls[i] = telemetry.Left{Reason: reason, Outcome: ds[i].Outcome, Target: target}
+	}
+	v.Left(from.Config(), now, ls)
 	for i := range ds { // nothing of them may be kept
 		scribble(ds[i].Exchange)
 		scribble(ds[i].Key)
@@ -33,6 +40,17 @@ func die(v *VHost, from *queue.Shell, reason hook.Reason, target *hook.Target, m
 		ds[i] = queue.Dead{}
 	}
 	synctest.Wait()
+}
+
+type outcomes [telemetry.Outcomes]uint64
+
+// dead is what became of messages that left for a reason.
+func dead(v *VHost, why hook.Reason) outcomes {
+	var sum Exits
+	for _, e := range v.Stats().Left {
+		sum.Add(&e)
+	}
+	return sum[why]
 }
 
 func scribble(b []byte) {
@@ -115,7 +133,7 @@ func TestDeadLetter(t *testing.T) {
 		if header(d, "mine") != "stays" || header(d, "x-first-death-queue") != "from" {
 			t.Errorf("got headers %v", d.props.Headers)
 		}
-		if got := v.Stats().Dead[hook.ReasonExpired]; got != (DeadLetters{Routed: 1}) {
+		if got := dead(v, hook.ReasonExpired); got != (outcomes{telemetry.DeadLettered: 1}) {
 			t.Errorf("got %+v", got)
 		}
 	})
@@ -276,11 +294,10 @@ func TestDeadLetterLeadsNowhere(t *testing.T) {
 		die(v, from, hook.ReasonExpired, missing, many...)
 		die(v, from, hook.ReasonMaxLen, empty, many[:2]...)
 		die(v, from, hook.ReasonMaxLen, empty, queue.Publish{Origin: many[0].Origin, Props: []byte{1}})
-		s := v.Stats()
-		if got := s.Dead[hook.ReasonExpired]; got != (DeadLetters{Disabled: 3}) {
+		if got := dead(v, hook.ReasonExpired); got != (outcomes{telemetry.NoExchange: 3}) {
 			t.Errorf("no exchange: %+v", got)
 		}
-		if got := s.Dead[hook.ReasonMaxLen]; got != (DeadLetters{Unroutable: 3}) {
+		if got := dead(v, hook.ReasonMaxLen); got != (outcomes{telemetry.Unroutable: 3}) {
 			t.Errorf("no queue: %+v", got)
 		}
 		exchangeOf(t, v, "none", "fanout")
@@ -354,11 +371,10 @@ func TestDeadLetterCycle(t *testing.T) {
 			}
 			die(v, a, hook.ReasonExpired, &hook.Target{Key: "a", HasKey: true}, text("self"))
 		}
-		s := v.Stats()
-		if got := s.Dead[hook.ReasonExpired]; got != (DeadLetters{Routed: 2, Cycle: 2}) {
+		if got := dead(v, hook.ReasonExpired); got != (outcomes{telemetry.DeadLettered: 2, telemetry.Cycle: 2}) {
 			t.Errorf("expired: %+v", got)
 		}
-		if got := s.Dead[hook.ReasonMaxLen]; got != (DeadLetters{Routed: 2}) {
+		if got := dead(v, hook.ReasonMaxLen); got != (outcomes{telemetry.DeadLettered: 2}) {
 			t.Errorf("maxlen: %+v", got)
 		}
 		for _, list := range []string{`<<\"a\">>,<<\"b\">>,<<\"a\">>`, `<<\"a\">>,<<\"a\">>`} {
@@ -397,8 +413,8 @@ func TestRejectedMayGoRound(t *testing.T) {
 		if len(all) != 1 || lastDeath(all[0]) != "count=3 reason=rejected queue=q exchange=first routing-keys=[key]" {
 			t.Errorf("got %+v", all)
 		}
-		if log.count("cycle") > 0 || v.Stats().Dead[hook.ReasonRejected].Routed != 3 {
-			t.Errorf("got %+v, logged\n%s", v.Stats().Dead, log.b.String())
+		if log.count("cycle") > 0 || dead(v, hook.ReasonRejected) != (outcomes{telemetry.DeadLettered: 3}) {
+			t.Errorf("got %+v, logged\n%s", v.Stats().Left, log.b.String())
 		}
 	})
 }

@@ -25,11 +25,11 @@ const (
 	expiryRefill = 100 * time.Millisecond // until there may be one more
 )
 
-func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why queue.Departure) {
+func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why *queue.Departure) {
 	single, unlogged := l.admit(now)
 	switch {
 	case single:
-		l.log.Info("queue expired", "queue", q.Name, "reason", hook.ReasonQueueExpired.String(), "idle", why.Idle,
+		l.log.Info("queue expired", "queue", q.Name, "reason", hook.ReasonQueueExpired.String(), "idle", why.Idle(),
 			"messages_dropped", why.Messages, "expired_unlogged", unlogged)
 	case powerOfTen(unlogged):
 		l.log.Info("many queues expire", "reason", hook.ReasonQueueExpired.String(), "expired_unlogged", unlogged)

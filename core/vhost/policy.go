@@ -5,6 +5,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -18,7 +19,8 @@ func (v *VHost) Policies() *policies.Set { return v.policies.Load() }
 // changes nothing. It returns when the change is durable and all of them have taken
 // it on.
 func (v *VHost) SetPolicy(kind policies.Kind, p *policies.Policy) (created bool, err error) {
-	err = v.changePolicies(func(s *policies.Set) (*policies.Set, amqp.Table) {
+	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: v.name, Name: p.Name, Operator: kind == policies.Operator}
+	err = v.changePolicies(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
 		_, exists := s.Lookup(kind, p.Name)
 		created = !exists
 		return s.With(kind, p), v.definePolicy(kind, p)
@@ -28,7 +30,8 @@ func (v *VHost) SetPolicy(kind policies.Kind, p *policies.Policy) (created bool,
 
 // ClearPolicy deletes a policy, and reports whether there was one of that name.
 func (v *VHost) ClearPolicy(kind policies.Kind, name string) (existed bool, err error) {
-	err = v.changePolicies(func(s *policies.Set) (*policies.Set, amqp.Table) {
+	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: v.name, Name: name, Operator: kind == policies.Operator, Cleared: true}
+	err = v.changePolicies(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
 		var left *policies.Set
 		left, existed = s.Without(kind, name)
 		return left, define(opClearPolicy, v.name, amqp.Field{Key: fieldKind, Value: kind.String()}, amqp.Field{Key: fieldName, Value: name})
@@ -36,14 +39,15 @@ func (v *VHost) ClearPolicy(kind policies.Kind, name string) (existed bool, err 
 	return existed, err
 }
 
-// changePolicies puts other policies in force.
-func (v *VHost) changePolicies(change func(*policies.Set) (*policies.Set, amqp.Table)) error {
+// changePolicies puts other policies in force, and tells what was done.
+func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set) (*policies.Set, amqp.Table)) error {
 	v.applying.Lock()
 	defer v.applying.Unlock()
 	if !v.replacePolicies(change) {
 		return nil
 	}
-	v.applyPolicies()
+	what.Queues = v.applyPolicies()
+	v.telemetry.Notice(what)
 	return v.await(true)
 }
 
@@ -91,9 +95,9 @@ func (v *VHost) StrategyChanged(name string, recompute bool) {
 	}
 }
 
-// applyPolicies has every queue that other policies apply to take them on. The
-// caller holds applying.
-func (v *VHost) applyPolicies() {
+// applyPolicies has every queue that other policies apply to take them on, and
+// returns how many those are. The caller holds applying.
+func (v *VHost) applyPolicies() (queues int) {
 	set := v.policies.Load()
 	type like struct {
 		*queue.Profile
@@ -111,8 +115,11 @@ func (v *VHost) applyPolicies() {
 			p = v.newProfile(cfg.Args, applied)
 			profiles[like{cfg.Profile, applied}] = p
 		}
-		_ = shell.Reconfigure(reconfigured(cfg, p), v.chain, false) // an error means that it is gone
+		if shell.Reconfigure(reconfigured(cfg, p), v.chain, false) == nil { // else it is gone
+			queues++
+		}
 	}
+	return queues
 }
 
 // reconfigured is the description of a queue under other policies.

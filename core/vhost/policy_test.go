@@ -2,11 +2,13 @@ package vhost
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -197,5 +199,35 @@ func TestDeclareWhilePoliciesChange(t *testing.T) {
 	must(t, err)
 	if got := effective(q, "message-ttl"); got != 4000 {
 		t.Errorf("message-ttl %d", got)
+	}
+}
+
+// Whoever follows the broker's events sees what a policy was applied to.
+func TestPoliciesAreTold(t *testing.T) {
+	v, _ := newVHost(t)
+	v.telemetry = telemetry.New(telemetry.Options{Events: 1})
+	declare(t, v, "q.1")
+	declare(t, v, "q.2")
+	declare(t, v, "other")
+	p := policy(t, policies.User, "p", "^q", 0, "message-ttl", int64(1000))
+	setPolicy(t, v, policies.User, p)
+	setPolicy(t, v, policies.User, p) // changes nothing
+	setPolicy(t, v, policies.Operator, policy(t, policies.Operator, "o", "", 0, "message-ttl", int64(500)))
+	for _, name := range []string{"p", "none"} {
+		_, err := v.ClearPolicy(policies.User, name)
+		must(t, err)
+	}
+	var got []telemetry.Notice
+	events := make([]telemetry.Event, 10)
+	for _, e := range events[:v.telemetry.Events().Read(0, events)] {
+		got = append(got, *e.Notice)
+	}
+	want := []telemetry.Notice{
+		{Kind: telemetry.PolicyApplied, VHost: "/", Name: "p", Queues: 2},
+		{Kind: telemetry.PolicyApplied, VHost: "/", Name: "o", Operator: true, Queues: 3},
+		{Kind: telemetry.PolicyApplied, VHost: "/", Name: "p", Cleared: true, Queues: 2},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 }

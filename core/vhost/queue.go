@@ -132,14 +132,6 @@ func (v *VHost) Leave(owner Owner) {
 	}
 }
 
-// Gone takes a queue that deleted itself out of the table. It is part of [queue.Host].
-func (v *VHost) Gone(s *queue.Shell, why queue.Departure) {
-	v.forget(s)
-	if why.Reason == queue.GoneExpired {
-		v.expiry.expired(v.clock(), s.Config(), why)
-	}
-}
-
 // forget takes a queue that is gone out of the table, with its bindings. It does nothing when that has been done, even if
 // there is another queue by that name now.
 func (v *VHost) forget(s *queue.Shell) {

@@ -3,22 +3,31 @@ package vhost
 import (
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Stats are the counts of a vhost.
+// Stats are the counts of a vhost. Those that grow do so for as long as the broker runs, whatever becomes of the queues.
 type Stats struct {
 	Exchanges, Queues int
-	// Dead counts, by reason, what became of the messages that queues gave up to be dead-lettered.
-	Dead [hook.Reasons]DeadLetters
+
+	// Left counts the messages that left queues for a reason, by the expiry strategy of the queue. Users choose the names
+	// of strategies: see [telemetry.Strategies].
+	Left          map[string]Exits
+	Refused       uint64 // messages that did not get in: their publishers got a nack
+	QueuesExpired uint64
 }
 
-// DeadLetters counts dead-lettered messages; each is counted once.
-type DeadLetters struct {
-	Routed     uint64 // entered at least one queue
-	Unroutable uint64 // no queue was bound
-	Disabled   uint64 // there was no such exchange
-	Cycle      uint64 // every queue it was routed to would have made it go round for ever
+// Exits counts messages that left for a reason, by what became of them. Each is counted once, when it has left for good.
+type Exits [hook.Reasons][telemetry.Outcomes]uint64
+
+// Add adds what others have counted.
+func (e *Exits) Add(o *Exits) {
+	for reason := range e {
+		for outcome := range e[reason] {
+			e[reason][outcome] += o[reason][outcome]
+		}
+	}
 }
 
 // Stats returns the counts.
@@ -26,12 +35,7 @@ func (v *VHost) Stats() Stats {
 	v.mu.RLock()
 	s := Stats{Exchanges: len(v.exchanges), Queues: len(v.queues)}
 	v.mu.RUnlock()
-	for reason := range s.Dead {
-		n := &v.deaths[reason]
-		s.Dead[reason] = DeadLetters{
-			Routed: n[routed].Load(), Unroutable: n[unroutable].Load(), Disabled: n[disabled].Load(), Cycle: n[cycle].Load(),
-		}
-	}
+	s.Left, s.Refused, s.QueuesExpired = v.exits.read(), v.refused.Load(), v.expired.Load()
 	return s
 }
 
@@ -41,29 +45,40 @@ type Churn struct{ QueuesDeclared, QueuesCreated, QueuesDeleted atomic.Uint64 }
 // Churn returns the vhost's counts, which go on counting.
 func (v *VHost) Churn() *Churn { return &v.churn }
 
-// outcome is what can become of a dead letter.
-type outcome uint8
+// exits counts messages that left, by strategy. Any goroutine may use it; the zero value is empty.
+type exits struct {
+	telemetry.Strategies[exitCounts]
+}
 
-const (
-	routed outcome = iota
-	unroutable
-	disabled
-	cycle
-	outcomeCount
-)
+type exitCounts [hook.Reasons][telemetry.Outcomes]atomic.Uint64
 
-// outcomes counts dead letters of one run.
-type outcomes [hook.Reasons][outcomeCount]uint64
+// add counts messages of one queue. Nearly always all of them left in the same way.
+func (e *exits) add(strategy string, ls []telemetry.Left) {
+	counts := e.Of(strategy, func() *exitCounts { return new(exitCounts) })
+	for len(ls) > 0 {
+		n := 1
+		for n < len(ls) && ls[n].Reason == ls[0].Reason && ls[n].Outcome == ls[0].Outcome {
+			n++
+		}
+		counts[ls[0].Reason][ls[0].Outcome].Add(uint64(n))
+		ls = ls[n:]
+	}
+}
 
-// tally counts all dead letters of a vhost.
-type tally [hook.Reasons][outcomeCount]atomic.Uint64
+func (e *exits) read() map[string]Exits {
+	all := e.All()
+	read := make(map[string]Exits, len(all))
+	for strategy, counts := range all {
+		read[strategy] = counts.read()
+	}
+	return read
+}
 
-func (t *tally) add(o *outcomes) {
-	for reason := range o {
-		for outcome, n := range o[reason] {
-			if n > 0 {
-				t[reason][outcome].Add(n)
-			}
+func (c *exitCounts) read() (e Exits) {
+	for reason := range c {
+		for outcome := range c[reason] {
+			e[reason][outcome] = c[reason][outcome].Load()
 		}
 	}
+	return e
 }

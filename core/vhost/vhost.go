@@ -16,6 +16,7 @@ import (
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -30,6 +31,8 @@ type Config struct {
 	Chain    *chain.Chain
 	Clock    queue.Clock
 	Log      *slog.Logger
+	// Telemetry is told what happens; nil = nobody is.
+	Telemetry *telemetry.Recorder
 	// Keeper keeps what is durable; nil = nothing is.
 	Keeper Keeper
 }
@@ -69,10 +72,14 @@ type VHost struct {
 	generation atomic.Uint64
 	missed     atomic.Bool // a message for a queue that does not exist was routed since generation changed
 
-	churn  Churn
-	deaths tally
-	cycles death.Warnings
-	expiry expiryLog
+	telemetry *telemetry.Recorder
+	churn     Churn
+	exits     exits
+	buried    burialCounts
+	refused   atomic.Uint64 // messages
+	expired   atomic.Uint64 // queues
+	cycles    death.Warnings
+	expiry    expiryLog
 }
 
 var _ queue.Host = (*VHost)(nil)
@@ -81,7 +88,7 @@ var _ queue.Host = (*VHost)(nil)
 func New(c Config) *VHost {
 	log := c.Log.With("vhost", c.Name)
 	v := &VHost{
-		name: c.Name, metadata: c.Metadata, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper,
+		name: c.Name, metadata: c.Metadata, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper, telemetry: c.Telemetry,
 		arguments: slices.Concat(coreArguments, c.Chain.Arguments()),
 		exchanges: map[string]*exchange{},
 		queues:    map[string]entry{},

@@ -143,6 +143,8 @@ func (c *conn) pace(n int) {
 		return
 	}
 	c.rushed = 0
+	c.srv.waiting[forConsumers].Add(1)
+	defer c.srv.waiting[forConsumers].Add(-1)
 	timer := time.NewTimer(breath)
 	defer timer.Stop()
 	select {
@@ -270,6 +272,9 @@ func (c *conn) held() bool {
 
 // wait waits for a reason to look again.
 func (c *conn) wait() {
+	why := c.reasons()
+	c.srv.waiting.enter(&why)
+	defer c.srv.waiting.leave(&why)
 	timer := time.NewTimer(c.due.Sub(c.srv.options.Clock()))
 	defer timer.Stop()
 	select {

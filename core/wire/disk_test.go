@@ -115,6 +115,9 @@ func TestPublisherWaitsForTheDisk(t *testing.T) {
 		if n := len(c.frames); n > 0 {
 			t.Errorf("got %d frames", n)
 		}
+		if b := s.Blocked(); b != (Blocked{Log: 1}) {
+			t.Errorf("blocked are %+v, want the publisher", b)
+		}
 		disk.end()
 		first, second := <-c.frames, <-c.frames
 		if first.Channel == 2 { // in any order

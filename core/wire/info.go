@@ -25,6 +25,24 @@ func (t *traffic) write(n int) {
 // Traffic is what went over a connection so far. With TLS, bytes are those before encryption.
 type Traffic struct{ Reads, BytesIn, Writes, BytesOut uint64 }
 
+func (t *Traffic) add(of *traffic) {
+	t.Reads += of.reads.Load()
+	t.BytesIn += of.bytesIn.Load()
+	t.Writes += of.writes.Load()
+	t.BytesOut += of.bytesOut.Load()
+}
+
+// Traffic returns what went over all connections since the server was made.
+func (s *Server) Traffic() Traffic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := s.past
+	for c := range s.conns {
+		sum.add(&c.traffic)
+	}
+	return sum
+}
+
 // Link is an open connection, for those who look at it. Any goroutine may use it, also when it has ended.
 type Link struct {
 	*session.Facts
@@ -51,8 +69,9 @@ func (l Link) Session() *session.Conn { return l.conn.session }
 
 // Traffic returns what went over the connection so far.
 func (l Link) Traffic() Traffic {
-	t := &l.conn.traffic
-	return Traffic{Reads: t.reads.Load(), BytesIn: t.bytesIn.Load(), Writes: t.writes.Load(), BytesOut: t.bytesOut.Load()}
+	var t Traffic
+	t.add(&l.conn.traffic)
+	return t
 }
 
 // TLS returns what was negotiated; ok is false if the connection is not encrypted.

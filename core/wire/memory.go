@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/curfewmq/curfew/core/telemetry"
 )
 
 // memory is the alarm that goes off when messages and unsent output take more than the limit. It is looked at when somebody
@@ -16,6 +18,9 @@ type memory struct {
 	mu      sync.Mutex                    // guards changes of cleared
 	cleared atomic.Pointer[chan struct{}] // closed when the alarm ends; nil while there is none
 }
+
+// memoryAlarm is the name of the alarm.
+const memoryAlarm = "memory"
 
 // lookAgain is how often a raised alarm is looked at.
 const lookAgain = 50 * time.Millisecond
@@ -49,8 +54,14 @@ func (m *memory) raise(used int64) <-chan struct{} {
 	c := make(chan struct{})
 	m.cleared.Store(&c)
 	m.server.log.Warn("memory alarm: publishers wait", "used_bytes", used, "limit_bytes", m.limit)
+	m.tell(telemetry.AlarmRaised)
 	m.server.running.Go(m.watch)
 	return c
+}
+
+// tell tells of the alarm.
+func (m *memory) tell(kind telemetry.Kind) {
+	m.server.options.Session.Telemetry.Notice(telemetry.Notice{Kind: kind, Name: memoryAlarm})
 }
 
 // watch waits until there is memory again, or the server ends.
@@ -61,5 +72,6 @@ func (m *memory) watch() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.server.log.Info("memory alarm is over", "used_bytes", m.used())
+	m.tell(telemetry.AlarmCleared)
 	close(*m.cleared.Swap(nil))
 }

@@ -5,12 +5,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/curfewmq/curfew/core/telemetry"
 )
 
 func TestMemoryAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var used atomic.Int64
-		s := newServer(t, func(o *Options) { o.MemoryLimit = 1600 })
+		told := telemetry.New(telemetry.Options{Events: 1})
+		s := newServer(t, func(o *Options) { o.MemoryLimit, o.Session.Telemetry = 1600, told })
 		s.memory.used = used.Load
 
 		if s.memory.check() != nil || s.Alarms() != nil {
@@ -34,6 +37,11 @@ func TestMemoryAlarm(t *testing.T) {
 		wantElapsed(t, lookAgain/2, func() { <-cleared })
 		if s.memory.check() != nil || s.Alarms() != nil {
 			t.Error("the alarm did not end")
+		}
+		var events [3]telemetry.Event
+		if n := told.Events().Read(0, events[:]); n != 2 || events[0].Kind != telemetry.AlarmRaised || events[1].Kind != telemetry.AlarmCleared ||
+			events[0].Notice.Name != "memory" {
+			t.Errorf("%d events: %+v", n, events)
 		}
 	})
 }

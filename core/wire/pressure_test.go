@@ -45,6 +45,9 @@ func TestPublisherIsBlocked(t *testing.T) {
 		}
 		go publisher.write(amqp.AppendMethod(nil, 1, &amqp.QueueDeclare{Queue: "q"}))
 		other.declare("r")
+		if b := s.Blocked(); b != (Blocked{Alarm: 1}) {
+			t.Errorf("blocked are %+v, want the publisher", b)
+		}
 
 		// It cannot be heard now: its silence is not held against it, but it gets heartbeats.
 		time.Sleep(time.Minute + time.Second)
@@ -62,6 +65,9 @@ func TestPublisherIsBlocked(t *testing.T) {
 		if m := expectMethod[*amqp.QueueDeclareOK](publisher); m.MessageCount != 1 {
 			t.Errorf("got %d messages, want 1", m.MessageCount)
 		}
+		if b := s.Blocked(); b != (Blocked{}) {
+			t.Errorf("blocked are %+v, want none", b)
+		}
 		publisher.close()
 		other.close()
 	})
@@ -75,6 +81,10 @@ func TestBlockedPublisherAtShutdown(t *testing.T) {
 		c.declare("q")
 		c.write(publication("q", nil))
 		expectMethod[*amqp.ConnectionBlocked](c)
+		synctest.Wait()
+		if b := s.Blocked(); b.Alarm != 1 {
+			t.Errorf("blocked are %+v, want one by the alarm", b)
+		}
 		ended := make(chan error)
 		go func() { ended <- s.Shutdown(t.Context()) }()
 		expectMethod[*amqp.ConnectionClose](c)
@@ -82,6 +92,9 @@ func TestBlockedPublisherAtShutdown(t *testing.T) {
 		c.ended()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+		if b := s.Blocked(); b != (Blocked{}) {
+			t.Errorf("blocked are %+v, want none", b)
 		}
 	})
 }
@@ -143,6 +156,9 @@ func TestClientThatNeverReadsAnswers(t *testing.T) {
 		if pending := s.sessions.PendingBytes(); pending < 1<<20 || pending > 3<<20 {
 			t.Errorf("%d bytes wait for a client that does not read, want 1 to 3 MiB", pending)
 		}
+		if b := s.Blocked(); b != (Blocked{Client: 1}) {
+			t.Errorf("blocked are %+v, want the one that does not read", b)
+		}
 		c.resume()
 		for range requests {
 			expectMethod[*amqp.BasicGetOK](c)
@@ -153,5 +169,8 @@ func TestClientThatNeverReadsAnswers(t *testing.T) {
 			}
 		}
 		c.close()
+		if b := s.Blocked(); b != (Blocked{}) {
+			t.Errorf("blocked are %+v, want none", b)
+		}
 	})
 }

@@ -39,15 +39,17 @@ type Server struct {
 	log      *slog.Logger
 	sessions *session.Server
 	memory   memory
+	waiting  waiting
 	tls      *Certificates
 
 	listeners []net.Listener
 	running   sync.WaitGroup // every goroutine of the server
 	quit      chan struct{}  // closed when the server ends
 
-	mu       sync.Mutex // guards conns and draining
+	mu       sync.Mutex // guards what follows
 	conns    map[*conn]struct{}
-	draining bool // new connections are turned away
+	past     Traffic // of connections that are gone
+	draining bool    // new connections are turned away
 }
 
 // New returns a server that does not listen yet. Its error is about the TLS files.
@@ -109,7 +111,7 @@ func (s *Server) Addresses() []net.Addr {
 // Alarms names the resources that publishers are stopped for, as far as the server watches them itself.
 func (s *Server) Alarms() []string {
 	if s.memory.raised() {
-		return []string{"memory"}
+		return []string{memoryAlarm}
 	}
 	return nil
 }
@@ -222,4 +224,5 @@ func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.past.add(&c.traffic)
 }

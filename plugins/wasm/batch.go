@@ -32,15 +32,21 @@ type call struct {
 	now hook.Instant
 	ms  []hook.Message
 	vs  []hook.Verdict
+
+	unheard bool   // it is a shadow that is asked
+	digest  uint64 // of the module that is asked: see [hook.Verdict]
 }
 
 // part is the question about some of the messages.
 func (c *call) part(from, to int) call {
-	return call{binding: c.binding, at: c.at, now: c.now, ms: c.ms[from:to], vs: c.vs[from:to]}
+	p := *c
+	p.ms, p.vs = c.ms[from:to], c.vs[from:to]
+	return p
 }
 
 // ask has a version answer, in as many calls of the guest as it takes.
 func (v *version) ask(c *call) {
+	c.digest = v.digest
 	switch h := hooksOf[c.at]; {
 	case v.hooks.has(h):
 		v.askBatches(h, c)
@@ -104,7 +110,7 @@ func (v *version) borrow(now hook.Instant) *instance {
 
 // unanswered ends a question that no instance was there for: the version that is in
 // force by now is asked, if it is another.
-func (v *version) unanswered(c *call) {
+func (v *version) unanswered(h abi.Hook, c *call) {
 	if next := v.successor(); next != nil {
 		again := *c // or c, and the calls of everybody, would be on the heap
 		next.ask(&again)
@@ -112,6 +118,7 @@ func (v *version) unanswered(c *call) {
 	}
 	v.stats.failures[unavailable].Add(uint64(len(c.ms)))
 	c.failed(v)
+	c.watch(v, h).tell(c, v, "it is not asked: it fails too often, or every instance is at work or broken")
 }
 
 // successor is the version that has taken v's place, nil if none has.
@@ -126,18 +133,21 @@ func (v *version) successor() *version {
 func (v *version) askBatch(h abi.Hook, c *call, r *ration) {
 	in := v.borrow(c.now)
 	if in == nil {
-		v.unanswered(c)
+		v.unanswered(h, c)
 		return
 	}
-	in.begin(c)
+	w := c.watch(v, h)
+	in.begin(c, w)
 	f := in.batchCall(h, c, r)
 	in.end()
 	if f != nil {
 		v.giveUp(in, c.now, f)
 		c.failed(v)
+		w.tell(c, v, f.brief())
 		return
 	}
-	bad := in.conclude(c)
+	bad := in.conclude(c, w)
+	w.tell(c, v, "")
 	v.giveBack(in)
 	if bad.count > 0 {
 		v.misjudged(c, bad)
@@ -162,12 +172,12 @@ func (v *version) giveUp(in *instance, now hook.Instant, f *failure) {
 }
 
 // begin lets host functions see what the call is about; end takes it away.
-func (in *instance) begin(c *call) {
-	in.batch, in.queue, in.complaint = c.ms, c.queue, ""
+func (in *instance) begin(c *call, w *watch) {
+	in.batch, in.queue, in.watch, in.complaint = c.ms, c.queue, w, ""
 	in.tally.messages += uint64(len(c.ms))
 }
 
-func (in *instance) end() { in.batch, in.queue = nil, nil }
+func (in *instance) end() { in.batch, in.queue, in.watch = nil, nil, nil }
 
 // batchCall writes the records, has the guest run, and finds out whether it
 // answered.
@@ -271,7 +281,7 @@ func (in *instance) complainedOf(r int32) string {
 }
 
 // conclude carries the verdicts over.
-func (in *instance) conclude(c *call) (bad mistakes) {
+func (in *instance) conclude(c *call, w *watch) (bad mistakes) {
 	n := len(c.ms)
 	b, ok := in.memory.Read(in.buffer+uint32(n*abi.RecordSize), uint32(n*abi.VerdictSize))
 	if !ok { // memory does not shrink
@@ -284,6 +294,7 @@ func (in *instance) conclude(c *call) (bad mistakes) {
 		a := readAnswer(b[i*abi.VerdictSize:])
 		if what := c.apply(i, &a, in); what != fine {
 			bad.add(what, &a, i)
+			w.failed(i, what, &a)
 			c.failedOne(in.version, i)
 		}
 	}
@@ -299,7 +310,7 @@ func (c *call) admit(i int, b []byte) bool {
 	if le.Uint64(b[abi.VerdictAction:]) != abi.Keep || until < abi.Earliest || until > math.MaxInt64/1_000_000-1 || c.vs[i].Deadline != 0 {
 		return false
 	}
-	c.vs[i].Deadline = hook.Instant(until)*1_000_000 + c.now%1_000_000
+	c.vs[i].Deadline, c.vs[i].Digest = hook.Instant(until)*1_000_000+c.now%1_000_000, c.digest
 	return true
 }
 
@@ -307,26 +318,36 @@ func (c *call) admit(i int, b []byte) bool {
 func (v *version) askEach(c *call) {
 	in := v.borrow(c.now)
 	if in == nil {
-		v.unanswered(c)
+		v.unanswered(abi.Deadline, c)
 		return
 	}
 	var bad mistakes
 	var r ration
-	in.begin(c)
+	w := c.watch(v, abi.Deadline)
+	in.begin(c, w)
 	for i := range c.ms {
 		in.batch = c.ms[i : i+1]
+		if w != nil {
+			w.next(v)
+		}
 		in.scalarParams(c, &c.ms[i])
 		if f := in.run(abi.Deadline, c.now, &r, 1); f != nil {
 			in.end()
 			v.giveUp(in, c.now, f)
 			rest := c.part(i, len(c.ms))
 			rest.failed(v)
+			w.tell(&rest, v, f.brief())
 			return
 		}
 		a := verdict{action: abi.Keep, until: int64(in.stack[0])}
 		if what := c.apply(i, &a, in); what != fine {
 			bad.add(what, &a, i)
+			w.failed(0, what, &a)
 			c.failedOne(v, i)
+		}
+		if w != nil {
+			one := c.part(i, i+1)
+			w.tell(&one, v, "")
 		}
 	}
 	in.end()

@@ -72,18 +72,18 @@ func TestRecords(t *testing.T) {
 // A hook that is called for each message fails for the rest of them.
 func TestSingleFails(t *testing.T) {
 	h := open(t, 1, Env{})
-	load(t, h, "x", assemble(func(b *wt.Builder) { // traps for priority 5
+	whose := short(load(t, h, "x", assemble(func(b *wt.Builder) { // traps for priority 5
 		b.Single()
 		b.Has(abi.Deadline.String(), wt.LocalGet(3), wt.I32(5), wt.I32Eq, wt.If(wt.Unreachable),
 			wt.LocalGet(1), wt.LocalGet(2), wt.I64Add, wt.LocalGet(0), wt.I64Add, wt.LocalGet(4), wt.I64Extend, wt.I64Add, wt.LocalGet(5), wt.I64Extend, wt.I64Add)
-	}), Options{})
+	}), Options{}))
 	ms, vs := make([]hook.Message, 3), make([]hook.Verdict, 3)
 	for i := range ms {
 		ms[i] = hook.Message{Enqueued: now, Expiration: hook.LimitOf(10), Priority: uint8(4 + i), Deliveries: 1000, Size: 100_000}
 	}
 	hooktest.Bind(ms)
 	h.Attach(queue("x", map[string]any{"message-ttl": int32(20)})).OnEnqueue(now, ms, vs)
-	want := []hook.Verdict{{Deadline: now.AddMillis(101_030)}, {Deadline: now.AddMillis(10)}, {Deadline: now.AddMillis(10)}}
+	want := []hook.Verdict{{Deadline: now.AddMillis(101_030), Digest: whose}, {Deadline: now.AddMillis(10)}, {Deadline: now.AddMillis(10)}}
 	if !slices.Equal(vs, want) {
 		t.Errorf("got %+v, want %+v", vs, want)
 	}

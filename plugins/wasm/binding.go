@@ -59,7 +59,9 @@ func answer(c call) {
 	if v := c.policy.active.Load(); v != nil {
 		v.ask(&c)
 	} else {
-		c.failed(c.policy.absent())
+		absent := c.policy.absent()
+		c.failed(absent)
+		c.watch(absent, hooksOf[c.at]).tell(&c, absent, "it could not be loaded")
 	}
 	if c.shadow != nil {
 		c.shadow.compare(c)
@@ -136,7 +138,7 @@ func (b *binding) requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 
 func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	for i := range vs {
-		vs[i].Deadline, vs[i].State = ms[i].Deadline, ms[i].State
+		vs[i].Deadline, vs[i].State, vs[i].Digest = ms[i].Deadline, ms[i].State, ms[i].Digest
 	}
 	c := call{binding: b, at: atChange, now: now, ms: ms, vs: vs}
 	if v := b.policy.active.Load(); v != nil {
@@ -157,7 +159,7 @@ func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
 		c.failedIdle(v, d)
 		return
 	}
-	in.begin(&c)
+	in.begin(&c, nil)
 	in.stack[0], in.stack[1] = uint64(millis(now)), uint64(idle.Milliseconds())
 	in.stack[2], in.stack[3], in.stack[4] = uint64(b.queue.Ready()), uint64(b.queue.Unacked()), uint64(b.queue.Consumers())
 	var r ration

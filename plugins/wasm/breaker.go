@@ -38,10 +38,20 @@ func (b *breaker) success(v *version) {
 	if b.until.Load() == 0 {
 		return
 	}
+	if !b.closes() {
+		return
+	}
+	v.policy.report.recovered()
+	v.policy.tell(Notice{Change: BreakerClosed, Digest: v.module.Digest})
+}
+
+// closes reports whether it did: another call may have been first.
+func (b *breaker) closes() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	was := b.until.Load() != 0
 	b.close()
-	v.policy.report.recovered()
+	return was
 }
 
 // close forgets all failures. The caller holds mu.
@@ -64,7 +74,9 @@ func (b *breaker) failure(now hook.Instant, v *version) {
 	if !b.opens(now) {
 		return
 	}
-	v.policy.report.opened(v.module.Digest, hook.Instant(b.until.Load()))
+	until := hook.Instant(b.until.Load())
+	v.policy.report.opened(v.module.Digest, until)
+	v.policy.tell(Notice{Change: BreakerOpened, Digest: v.module.Digest, Until: until})
 	v.policy.rollBack(now, v)
 }
 

@@ -189,14 +189,16 @@ func (m *Manifest) checkMemory() error {
 
 // checkGrants refuses a module that imports what it was not granted.
 func (m *Manifest) checkGrants(granted []string) error {
-	var errs []error
+	var missing []string
 	for _, f := range abi.Imports() {
-		if f.Grant == abi.Always || !slices.Contains(m.Imports, f.Name) || slices.Contains(granted, string(f.Grant)) {
-			continue
+		if f.Grant != abi.Always && slices.Contains(m.Imports, f.Name) && !slices.Contains(granted, string(f.Grant)) {
+			missing = append(missing, fmt.Sprintf("%s.%s, which needs the grant %s", abi.Name, f.Name, f.Grant))
 		}
-		errs = append(errs, fmt.Errorf("the module imports %s.%s, which needs the grant %s; granted: %s", abi.Name, f.Name, f.Grant, list(granted)))
 	}
-	return errors.Join(errs...)
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the module imports %s; granted: %s", strings.Join(missing, ", and "), list(granted))
 }
 
 func list(items []string) string {
@@ -209,6 +211,9 @@ func list(items []string) string {
 // checkDigest refuses a module that is not the one that was meant.
 func (m *Manifest) checkDigest(want string) error {
 	want = strings.ToLower(strings.TrimPrefix(want, "sha256:"))
+	if raw, err := hex.DecodeString(want); want != "" && (err != nil || len(raw) != sha256.Size) {
+		return fmt.Errorf("the digest %.80q is none: accepted are 64 hexadecimal digits, with sha256: before them or without", want)
+	}
 	if want != "" && want != m.Digest {
 		return fmt.Errorf("the module's SHA-256 is %s, not %s: it was changed or cut on its way", m.Digest, want)
 	}

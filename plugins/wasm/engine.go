@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -27,6 +28,15 @@ type compiled struct {
 	Manifest
 	code wazero.CompiledModule
 	uses int
+}
+
+// short is the start of the digest as a number: see [hook.Verdict].
+func (c *compiled) short() uint64 {
+	n, err := strconv.ParseUint(c.Digest[:16], 16, 64)
+	if err != nil {
+		panic(fmt.Errorf("a digest of our own: %w", err))
+	}
+	return n
 }
 
 var errInterpreter = errors.New("modules cannot be compiled for " + runtime.GOOS + "/" + runtime.GOARCH +

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/tetratelabs/wazero/api"
@@ -154,13 +155,21 @@ func (in *instance) hostConfigInt(stack []uint64) {
 	if v, ok := in.version.settings[name]; ok {
 		whole, ok := hook.WholeText([]byte(v))
 		if !ok && in.configMistake == "" {
-			in.configMistake = fmt.Sprintf("config: %s: %q is not a whole number", name, v)
+			in.configMistake = fmt.Sprintf("config: %s: %q is not a whole number%s", name, v, tooLarge(v))
 		}
 		if ok {
 			n = whole
 		}
 	}
 	stack[0] = uint64(n)
+}
+
+// tooLarge is what is wrong with a whole number that is not taken for one.
+func tooLarge(s string) string {
+	if strings.Trim(s, "-0123456789") == "" {
+		return " of 64 bits"
+	}
+	return ""
 }
 
 func (in *instance) hostConfigText(stack []uint64) {
@@ -273,6 +282,9 @@ func (in *instance) hostCount(stack []uint64) {
 func (in *instance) hostTrace(stack []uint64) {
 	m := in.message("trace_attr", stack[0])
 	key, value := in.text("trace_attr", stack[1], uint64(min(uint32(stack[2]), abi.MaxName))), in.text("trace_attr", stack[3], stack[4])
+	if in.watch.attribute(int(uint32(stack[0])), m, key, value) {
+		return
+	}
 	p := in.version.policy
 	if p.host.env.Trace != nil {
 		p.host.env.Trace(p.name, m, key, value)

@@ -44,10 +44,17 @@ type Env struct {
 	Go func(func())
 	// Queues says how many queues have chosen a strategy.
 	Queues func(strategy string) int
-	// Trace is told of attributes that a policy adds to the trace of a message. It
-	// is called on the queue's turn and must not keep the message. Without it they
-	// are logged, at level debug.
+	// Clock says how long decisions take, for the traces of messages. It is not
+	// asked for messages that are not traced.
+	Clock func() hook.Instant
+	// Trace is told of attributes that a policy adds to the trace of a message that
+	// nobody traces. It is called on the queue's turn and must not keep the message.
+	// Without it they are logged, at level debug.
 	Trace func(policy string, m *hook.Message, key, value string)
+	// Notice is told what happens to policies. It is called from any goroutine, on
+	// queues' turns and with the host's lock held, too: it must neither wait nor call
+	// the host.
+	Notice func(Notice)
 }
 
 // table is which policies there are. It does not change; changes make another.
@@ -73,7 +80,7 @@ func (*Host) Arguments() []hook.Argument { return nil }
 func (h *Host) Strategies() []string {
 	var names []string
 	for name, p := range h.table.Load().policies {
-		if p.origin != Shadow {
+		if p.isStrategy() {
 			names = append(names, prefix+name)
 		}
 	}
@@ -102,7 +109,7 @@ func (h *Host) Attach(q hook.Queue) hook.Hooks {
 	if len(strategy) > len(prefix) && strategy[:len(prefix)] == prefix {
 		p = t.policies[strategy[len(prefix):]]
 	}
-	if p != nil && p.origin == Shadow {
+	if p != nil && !p.isStrategy() {
 		p = nil
 	}
 	shadow := t.shadows[strategy]

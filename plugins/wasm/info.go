@@ -101,6 +101,9 @@ func (p *policy) info() Info {
 	p.mu.Lock()
 	i.RolledBack = p.rolledBack
 	p.mu.Unlock()
+	if _, err := p.lacks(); err != nil {
+		i.LastError = err.Error()
+	}
 	if v := p.active.Load(); v != nil {
 		v.describe(&i)
 	}

@@ -38,6 +38,7 @@ type instance struct {
 	slept     int64 // nanoseconds
 	batch     []hook.Message
 	queue     hook.Queue
+	watch     *watch // nil: nobody follows any of them
 	complaint string // what fail was told
 	printed   []byte
 	lost      int // bytes that were printed and not kept
@@ -250,10 +251,13 @@ func (in *instance) run(h abi.Hook, now hook.Instant, r *ration, n int) *failure
 	fuel := r.next(in.version, n)
 	in.fuel.Set(uint64(fuel))
 	err := in.calls[h].CallWithStack(in.ctx, in.stack[:])
+	left := int64(in.fuel.Get())
+	if in.watch != nil {
+		in.watch.fuel = fuel - max(left, 0)
+	}
 	if err != nil {
 		return in.failure(h.String(), err)
 	}
-	left := int64(in.fuel.Get())
 	r.spend(left, n)
 	in.tally.add(fuel - left)
 	if len(in.printed) > 0 {

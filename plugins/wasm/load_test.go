@@ -153,6 +153,15 @@ func TestRefusedModules(t *testing.T) {
 		{name: "trap", module: assemble(func(b *wt.Builder) { refuse(b, wt.Unreachable) }), want: "policy_configure: unreachable in ."},
 		{name: "endless", module: assemble(func(b *wt.Builder) { refuse(b, wt.Loop(wt.Br(0)), wt.I32(0)) }), want: "policy_configure: it used up its fuel"},
 		{
+			name: "configuration with a number that is too large", want: `config: base-ms: "9223372036854775808" is not a whole number of 64 bits`, options: Options{Config: []byte(`{"base-ms":9223372036854775808}`)},
+			module: assemble(func(b *wt.Builder) {
+				get := b.Host("config_i64")
+				refuse(b, b.Text(16, "base-ms"), wt.I64(0), wt.Call(get), wt.Drop, wt.I32(0))
+			}),
+		},
+		{name: "trap", module: assemble(func(b *wt.Builder) { refuse(b, wt.Unreachable) }), want: "policy_configure: unreachable in ."},
+		{name: "endless", module: assemble(func(b *wt.Builder) { refuse(b, wt.Loop(wt.Br(0)), wt.I32(0)) }), want: "policy_configure: it used up its fuel"},
+		{
 			name: "hooks that are not there", want: "policy_hooks: the module wants none of the hooks that it exports",
 			module: assemble(func(b *wt.Builder) { handshake(b); b.Has(abi.ExportHooks, wt.I64(1<<abi.OnIdle)) }),
 		},
@@ -169,7 +178,8 @@ func TestRefusedModules(t *testing.T) {
 		},
 		{name: "data outside", module: assemble(func(b *wt.Builder) { handshake(b); b.Data(65536, "x") }), want: "cannot be instantiated: start: "},
 		{name: "large memory", module: assemble(func(b *wt.Builder) { handshake(b); b.Memory(300, 300) }), want: "memory"},
-		{name: "digest", module: ttl(1), options: Options{Digest: "sha256:00"}, want: "not 00: it was changed or cut on its way"},
+		{name: "digest", module: ttl(1), options: Options{Digest: "sha256:" + strings.Repeat("0", 64)}, want: "not " + strings.Repeat("0", 64) + ": it was changed or cut on its way"},
+		{name: "digest that is none", module: ttl(1), options: Options{Digest: "sha256:00"}, want: `the digest "00" is none: accepted are 64 hexadecimal digits`},
 		{name: "grant", module: ttl(1), options: Options{Grants: []string{"root"}}, want: `grants: "root" is not a grant`},
 		{name: "fuel", module: ttl(1), options: Options{Fuel: 1}, want: "fuel: 1 is out of range; accepted are default, large, and 10000 to 1000000000"},
 		{name: "configuration", module: ttl(1), options: Options{Config: []byte("[]")}, want: "config: is not a JSON object"},

@@ -75,6 +75,9 @@ func load(tb testing.TB, h *Host, name string, module []byte, o Options) Info {
 	return i
 }
 
+// short is a module's digest as it is stored with messages.
+func short(i Info) uint64 { return (&compiled{Manifest: Manifest{Digest: i.Digest}}).short() }
+
 // queue is a queue that has chosen a policy.
 func queue(policy string, settings map[string]any) *hooktest.Queue {
 	return hooktest.NewQueue(hooktest.Spec{Strategy: prefix + policy, Settings: settings})
@@ -90,7 +93,7 @@ func enqueue1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
 
 // head1 asks about one message that is there.
 func head1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
-	vs := []hook.Verdict{{Deadline: m.Deadline, State: m.State}}
+	vs := []hook.Verdict{{Deadline: m.Deadline, State: m.State, Digest: m.Digest}}
 	hs.OnHead(at, hooktest.Messages(m), vs)
 	return vs[0]
 }

@@ -14,7 +14,8 @@ import (
 // Open loads the modules of the configuration and those of the store. It is called
 // once, before there are queues. A module of the configuration that cannot be
 // loaded is an error. One of the store is not: its strategy is there, its messages
-// get what they would without a policy, and there is an alarm.
+// get what they would without a policy, and there is an alarm. One of which the
+// store has nothing but the name is an alarm, and no strategy.
 func (h *Host) Open(env Env) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,7 +57,7 @@ func (h *Host) restore() {
 		newReport(h.env.Log, "").lost(err)
 	}
 	for _, k := range kept {
-		if err := errors.Join(checkName(k.Name), k.Options.check()); err != nil {
+		if err := checkName(k.Name); err != nil {
 			newReport(h.env.Log, k.Name).lost(err)
 			continue
 		}
@@ -66,8 +67,10 @@ func (h *Host) restore() {
 		}
 		p := &policy{name: k.Name, origin: Loaded, source: source{k.Module, k.Options}}
 		h.add(p)
-		if err := h.bring(p, p.source); err != nil {
-			p.report.lost(err)
+		if err := errors.Join(k.Damage, k.Options.check()); err != nil {
+			p.lack(err, true)
+		} else if err := h.bring(p, p.source); err != nil {
+			p.lack(err, false)
 		}
 	}
 }
@@ -137,7 +140,12 @@ func (h *Host) notOpen() error {
 // enforce puts a version in force. The caller holds mu.
 func (h *Host) enforce(p *policy, v *version) {
 	p.source = v.source
+	n := Notice{Change: PolicyReloaded, Digest: v.module.Digest, Previous: p.digest()}
 	h.drop(p.put(v))
+	if n.Previous == "" {
+		n.Change = PolicyLoaded
+	}
+	p.tell(n)
 }
 
 // drop gives up a version that nobody will ask any more. The caller holds mu.
@@ -255,6 +263,9 @@ func (h *Host) reload(name string) (*policy, error) {
 	if p == nil {
 		return nil, ErrUnknown
 	}
+	if damaged, why := p.lacks(); damaged {
+		return nil, why
+	}
 	return p, h.bring(p, p.source)
 }
 
@@ -286,6 +297,7 @@ func (h *Host) unload(name string, force bool) (*policy, error) {
 		}
 	}
 	h.remove(p)
+	p.tell(Notice{Change: PolicyUnloaded, Digest: p.digest()})
 	h.empty(p)
 	return p, nil
 }
@@ -294,7 +306,7 @@ func (h *Host) unload(name string, force bool) (*policy, error) {
 func (h *Host) forget(p *policy, force bool) error {
 	if !force && h.env.Queues != nil {
 		if n := h.env.Queues(prefix + p.name); n > 0 {
-			return fmt.Errorf("%w: %d of them", ErrInUse, n)
+			return fmt.Errorf("%w: %d of them; force takes it from them", ErrInUse, n)
 		}
 	}
 	if h.env.Store == nil {
@@ -344,7 +356,7 @@ func (t *table) mayShadow(name, strategy string) error {
 	case other != nil && other.name != name:
 		return fmt.Errorf("%s has the shadow %s already: unload that first", strategy, other.name)
 	case p != nil && (p.origin != Shadow || p.beside != strategy):
-		return errors.New("the name is taken")
+		return errors.New("there is a policy of that name already: give the shadow another one")
 	}
 	return nil
 }

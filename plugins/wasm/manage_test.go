@@ -134,7 +134,7 @@ func TestConfigured(t *testing.T) {
 }
 
 // What was loaded while the broker ran is there after a restart, with its settings,
-// unless the file was damaged: then its strategy is there, and says nothing.
+// unless the module does not load any more, or the file was damaged, which one is told.
 func TestRestart(t *testing.T) {
 	dir := Dir(filepath.Join(t.TempDir(), "policies"))
 	o := Options{Config: json.RawMessage(`{"a":1}`), Grants: []string{"headers"}, Fuel: 20_000, OnError: Keep}
@@ -177,12 +177,28 @@ func TestRestart(t *testing.T) {
 	if i, _ := second.Info("configured"); i.Origin != Configured {
 		t.Errorf("configured: got %+v", i)
 	}
-	if got := second.Alarms(); len(got) != 1 || got[0] != "wasm/outdated" {
-		t.Errorf("alarms: got %v", got)
+	if got := strings.Join(second.Alarms(), " "); got != "wasm/damaged wasm/outdated" {
+		t.Errorf("alarms: got %s", got)
+	}
+	if i, _ := second.Info("damaged"); i.Loaded || !strings.Contains(i.LastError, "its digest differs") {
+		t.Errorf("damaged: got %+v", i)
 	}
 	got := enqueue1(second.Attach(queue("outdated", map[string]any{"message-ttl": int32(7)})), now, hook.Message{})
 	if want := (hook.Verdict{Deadline: now.AddMillis(7)}); got != want {
 		t.Errorf("outdated: got %+v, want %+v", got, want)
+	}
+	if _, err := second.Reload("damaged", false); err == nil || !strings.Contains(err.Error(), "its digest differs") {
+		t.Errorf("reload: got %v", err)
+	}
+	load(t, second, "damaged", ttl(1000), o)
+	if err := second.Unload("outdated", false); err != nil {
+		t.Fatal(err)
+	}
+	if got := second.Alarms(); len(got) > 0 {
+		t.Errorf("one is loaded again and one unloaded: alarms %v", got)
+	}
+	if all, err := dir.LoadAll(); err != nil || len(all) != 3 || all[0].Damage != nil || all[1].Damage != nil || all[2].Damage != nil {
+		t.Errorf("got %+v, %v", all, err)
 	}
 	for _, want := range []string{"its digest differs", "not a WebAssembly module", "has the name of one of the configuration"} {
 		if !strings.Contains(log.String(), want) {

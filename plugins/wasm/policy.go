@@ -38,6 +38,8 @@ type policy struct {
 	mu         sync.Mutex // guards what follows
 	previous   *version   // what was in force before; nil: there was nothing, or it was given up
 	rolledBack string     // digest of the version that failed too often
+	lost       error      // why there is no version since the start
+	damaged    bool       // nothing is left of it but its name: then it is no strategy, either
 }
 
 // source is a module as it came, with its settings.
@@ -59,11 +61,34 @@ func (p *policy) put(v *version) (old *version) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old, p.previous, p.rolledBack = p.previous, p.active.Load(), ""
+	p.lost, p.damaged = nil, false
 	p.active.Store(v)
 	if p.previous != nil {
 		p.previous.pool.retire()
 	}
 	return old
+}
+
+// lack notes why what the store has of the policy is of no use.
+func (p *policy) lack(err error, damaged bool) {
+	p.report.lost(err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lost, p.damaged = err, damaged
+}
+
+// lacks returns what was noted.
+func (p *policy) lacks() (damaged bool, why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.damaged, p.lost
+}
+
+// isStrategy reports whether queues can choose the policy. Messages of one that is
+// damaged keep the deadlines they have, as if it had been unloaded.
+func (p *policy) isStrategy() bool {
+	damaged, _ := p.lacks()
+	return p.origin != Shadow && !damaged
 }
 
 // rollBack puts the version before in force again if v is new and fails too often.
@@ -73,7 +98,9 @@ func (p *policy) rollBack(now hook.Instant, v *version) {
 	if since == 0 || now.Sub(since) > probation || !p.swapBack(v) {
 		return
 	}
-	p.report.rolledBack(v.module.Digest, p.active.Load().module.Digest)
+	back := p.digest()
+	p.report.rolledBack(v.module.Digest, back)
+	p.tell(Notice{Change: PolicyRolledBack, Digest: back, Previous: v.module.Digest})
 	if p.host.env.Go != nil {
 		p.host.env.Go(func() { p.host.settleBack(p, v) })
 	}

@@ -49,6 +49,9 @@ func (f *failure) Error() string {
 	return s
 }
 
+// brief is what went wrong, for the trace of a message.
+func (f *failure) brief() string { return f.kind.String() + ": " + f.reason }
+
 // asFailure is the failure behind an error about an instance.
 func asFailure(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {

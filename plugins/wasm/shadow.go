@@ -18,6 +18,7 @@ func (b *binding) watchHead(now hook.Instant, ms []hook.Message, vs []hook.Verdi
 // compare has a shadow answer as well, and counts where it says something else
 // than the strategy in force.
 func (p *policy) compare(c call) {
+	c.unheard = true
 	v := p.active.Load()
 	if v == nil {
 		return

@@ -20,6 +20,8 @@ type Kept struct {
 	Name    string
 	Module  []byte
 	Options Options
+	// Damage is why it cannot be read; then there is no more than the name.
+	Damage error
 }
 
 // Store keeps policies from one start of the broker to the next. What Save and
@@ -29,7 +31,7 @@ type Store interface {
 	Save(k Kept) error
 	// Delete forgets a policy. There need not be one.
 	Delete(name string) error
-	// LoadAll returns all policies. With an error it returns those it could read.
+	// LoadAll returns all policies, also those that cannot be read.
 	LoadAll() ([]Kept, error)
 }
 
@@ -114,7 +116,6 @@ func (d Dir) LoadAll() ([]Kept, error) {
 		return nil, err
 	}
 	var all []Kept
-	var errs []error
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), suffix)
 		if !ok {
@@ -122,12 +123,11 @@ func (d Dir) LoadAll() ([]Kept, error) {
 		}
 		k, err := d.load(name)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", d.path(name), err))
-			continue
+			k = Kept{Name: name, Damage: fmt.Errorf("%s: %w", d.path(name), err)}
 		}
 		all = append(all, k)
 	}
-	return all, errors.Join(errs...)
+	return all, nil
 }
 
 func (d Dir) load(name string) (Kept, error) {

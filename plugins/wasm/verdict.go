@@ -114,7 +114,7 @@ func (c *call) apply(i int, a *verdict, in *instance) mistake {
 		if !soon(a.until) && !plausible(a.until) {
 			return absurdUntil
 		}
-		c.settle(v, max(c.instant(m, a.until), c.now.AddMillis(retryMillis)))
+		c.postpone(v, max(c.instant(m, a.until), c.now.AddMillis(retryMillis)))
 	case abi.Expire:
 		c.leave(v, hook.Drop, false, nil)
 	case abi.Drop:
@@ -166,21 +166,40 @@ func (c *call) keep(i int, a *verdict) {
 	if c.at == atEnqueue && v.Deadline != 0 && (t == 0 || t > v.Deadline) {
 		return // a plugin before has set an earlier one
 	}
+	c.set(v, t)
+}
+
+// set has a message wait until t, as the guest says, for ever if that is 0. The
+// deadline is the module's then, unless it only leaves the one in force.
+func (c *call) set(v *hook.Verdict, t hook.Instant) {
+	switch {
+	case t == 0:
+		v.Digest = 0
+	case t != v.Deadline || c.at == atEnqueue || c.at == atChange:
+		v.Digest = c.digest
+	}
 	v.Deadline = t
 }
 
-// settle has a message wait until t.
-func (c *call) settle(v *hook.Verdict, t hook.Instant) {
-	if c.at != atEnqueue || v.Deadline == 0 || t < v.Deadline {
-		v.Deadline = t
+// postpone has a message wait until t, as the guest says, or for less if a plugin
+// before has said so.
+func (c *call) postpone(v *hook.Verdict, t hook.Instant) {
+	if c.sooner(v, t) {
+		c.set(v, t)
 	}
+}
+
+// sooner reports whether t may be the deadline of a message for which a plugin
+// before may have set one.
+func (c *call) sooner(v *hook.Verdict, t hook.Instant) bool {
+	return c.at != atEnqueue || v.Deadline == 0 || t < v.Deadline
 }
 
 // leave has a message go. Where it cannot go at once its time is up at once, and
 // the policy asked again.
 func (c *call) leave(v *hook.Verdict, action hook.Action, final bool, to *hook.Target) {
 	if c.at == atRequeue || c.at == atChange {
-		v.Deadline = c.now
+		c.set(v, c.now)
 		return
 	}
 	v.Action, v.Reason, v.Final, v.Target = action, hook.ReasonExpired, final, to
@@ -191,11 +210,11 @@ func (c *call) noOpinion(i int) {
 	m, v := &c.ms[i], &c.vs[i]
 	switch c.at {
 	case atEnqueue:
-		if t := c.builtin(m); t != 0 {
-			c.settle(v, t)
+		if t := c.builtin(m); t != 0 && c.sooner(v, t) {
+			v.Deadline = t
 		}
 	case atChange:
-		v.Deadline, v.State = c.builtin(m), m.State
+		v.Deadline, v.State, v.Digest = c.builtin(m), m.State, 0
 	case atDue:
 		c.leave(v, hook.Drop, false, nil)
 	}
@@ -224,7 +243,7 @@ func (c *call) failedOne(ver *version, i int) {
 	case atEnqueue:
 		c.failedToEnter(ver, i)
 	case atChange:
-		v.Deadline, v.State = m.Deadline, m.State
+		v.Deadline, v.State, v.Digest = m.Deadline, m.State, m.Digest
 	case atDue:
 		c.failedWhenDue(ver, i)
 	}
@@ -281,7 +300,7 @@ func (c *call) deadLetter(i int, a *verdict, in *instance) mistake {
 		if !in.version.hooks.has(abi.OnDeadline) {
 			return noLater
 		}
-		c.settle(v, t)
+		c.postpone(v, t)
 		return fine
 	}
 	c.leave(v, hook.Route, false, to)

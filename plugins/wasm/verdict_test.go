@@ -153,7 +153,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := open(t, 1, Env{})
-			load(t, h, "x", says(tc.says, true), Options{Grants: []string{"route"}})
+			whose := short(load(t, h, "x", says(tc.says, true), Options{Grants: []string{"route"}}))
 			hs := h.Attach(queue("x", map[string]any{"message-ttl": int32(2000)}))
 			back := []hook.Verdict{{Deadline: inForce}}
 			hs.OnRequeue(now, hooktest.Messages(hook.Message{Enqueued: now, Deadline: inForce, Why: hook.WhyRequeue}), back)
@@ -171,6 +171,9 @@ func TestVerdicts(t *testing.T) {
 				}
 				if got.what == "on_head" && got.want.Action != hook.Keep {
 					got.want.Deadline = inForce
+				}
+				if at := got.want.Deadline; got.want.Action == hook.Keep && at != 0 && at != inForce && tc.says.action != abi.NoOpinion {
+					got.want.Digest = whose
 				}
 				if !same(got.got, got.want) {
 					t.Errorf("%s: got %+v, want %+v", got.what, got.got, got.want)
@@ -236,10 +239,10 @@ func TestBadVerdicts(t *testing.T) {
 // One bad verdict in a batch leaves the others alone.
 func TestOneBadVerdict(t *testing.T) {
 	h := open(t, 1, Env{})
-	load(t, h, "x", assemble(func(b *wt.Builder) {
+	whose := short(load(t, h, "x", assemble(func(b *wt.Builder) {
 		b.Batch(8)
 		b.Each(abi.OnEnqueue, wt.LocalGet(wt.Verdict), wt.LocalGet(wt.Record), wt.I32Load8U(abi.RecordPriority), wt.I32Store(abi.VerdictAction))
-	}), Options{})
+	}), Options{}))
 	ms, vs := make([]hook.Message, 20), make([]hook.Verdict, 20)
 	for i := range ms {
 		ms[i] = hook.Message{Enqueued: now, Priority: uint8(i % 10), Expiration: hook.LimitOf(7)}
@@ -254,7 +257,7 @@ func TestOneBadVerdict(t *testing.T) {
 		case abi.Expire:
 			want = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired}
 		case abi.Requeue:
-			want = hook.Verdict{Deadline: now.AddMillis(1000)}
+			want = hook.Verdict{Deadline: now.AddMillis(1000), Digest: whose}
 		case abi.Drop:
 			want = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired, Final: true}
 		}
@@ -270,7 +273,7 @@ func TestOneBadVerdict(t *testing.T) {
 // What a plugin before has decided stays, and its earlier deadline counts.
 func TestPredecessors(t *testing.T) {
 	h := open(t, 1, Env{})
-	load(t, h, "x", ttl(1000), Options{})
+	whose := short(load(t, h, "x", ttl(1000), Options{}))
 	hs := h.Attach(queue("x", nil))
 	before := []hook.Verdict{
 		{Action: hook.Drop, Reason: hook.ReasonMaxLen},
@@ -280,7 +283,8 @@ func TestPredecessors(t *testing.T) {
 		{Action: hook.Route, Reason: hook.ReasonMaxLen, Target: &hook.Target{}},
 	}
 	after := slices.Clone(before)
-	after[1].Deadline, after[3].Deadline = now.AddMillis(1000), now.AddMillis(1000)
+	after[1] = hook.Verdict{Deadline: now.AddMillis(1000), Digest: whose}
+	after[3] = after[1]
 	ms := make([]hook.Message, len(before))
 	for i := range ms {
 		ms[i].Enqueued = now
@@ -295,22 +299,26 @@ func TestPredecessors(t *testing.T) {
 // Messages that are asked about anew get what they would get if they entered, and
 // keep what they have if the policy fails.
 func TestRestamp(t *testing.T) {
-	was := hook.Message{Enqueued: now - 5, Deadline: now.Add(time.Hour), State: 4, Why: hook.WhyChange, Expiration: hook.LimitOf(30)}
+	was := hook.Message{Enqueued: now - 5, Deadline: now.Add(time.Hour), State: 4, Digest: 77, Why: hook.WhyChange, Expiration: hook.LimitOf(30)}
 	for _, tc := range []struct {
 		name   string
 		module []byte
 		want   hook.Verdict
+		its    bool // the deadline is the module's
 	}{
-		{"keep", says(answers{action: abi.Keep, until: new(nowMillis + 1)}, true), hook.Verdict{Deadline: now.AddMillis(1), State: 4}},
-		{"state", says(answers{action: abi.Keep, flags: abi.SetState, state: new(int64(5))}, true), hook.Verdict{State: 5}},
-		{"nothing", says(answers{action: abi.NoOpinion}, true), hook.Verdict{Deadline: was.Enqueued.AddMillis(30), State: 4}},
-		{"drop", says(answers{action: abi.Drop}, true), hook.Verdict{Deadline: now, State: 4}},
-		{"nonsense", says(answers{action: 9}, true), hook.Verdict{Deadline: was.Deadline, State: 4}},
-		{"trap", assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) }), hook.Verdict{Deadline: was.Deadline, State: 4}},
-		{"single", singleTTL(10), hook.Verdict{Deadline: now.AddMillis(10), State: 4}},
+		{"keep", says(answers{action: abi.Keep, until: new(nowMillis + 1)}, true), hook.Verdict{Deadline: now.AddMillis(1), State: 4}, true},
+		{"the same", says(answers{action: abi.Keep, until: new(millis(was.Deadline))}, true), hook.Verdict{Deadline: was.Deadline, State: 4}, true},
+		{"state", says(answers{action: abi.Keep, flags: abi.SetState, state: new(int64(5))}, true), hook.Verdict{State: 5}, false},
+		{"nothing", says(answers{action: abi.NoOpinion}, true), hook.Verdict{Deadline: was.Enqueued.AddMillis(30), State: 4}, false},
+		{"drop", says(answers{action: abi.Drop}, true), hook.Verdict{Deadline: now, State: 4}, true},
+		{"nonsense", says(answers{action: 9}, true), hook.Verdict{Deadline: was.Deadline, State: 4, Digest: was.Digest}, false},
+		{"trap", assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) }), hook.Verdict{Deadline: was.Deadline, State: 4, Digest: was.Digest}, false},
+		{"single", singleTTL(10), hook.Verdict{Deadline: now.AddMillis(10), State: 4}, true},
 	} {
 		h := open(t, 1, Env{})
-		load(t, h, "x", tc.module, Options{})
+		if i := load(t, h, "x", tc.module, Options{}); tc.its {
+			tc.want.Digest = short(i)
+		}
 		hs := h.Attach(queue("x", nil))
 		vs := make([]hook.Verdict, 1)
 		hs.OnRestamp(now, hooktest.Messages(was), vs)

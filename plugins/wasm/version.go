@@ -28,6 +28,7 @@ type version struct {
 	configJSON []byte
 	settings   map[string]string // the configuration, flat
 	seed       [sha256.Size]byte // of what guests take for random
+	digest     uint64            // of the module: see [hook.Verdict]
 
 	// What the first instance said; the others must not say otherwise.
 	hooks    hookSet
@@ -76,7 +77,7 @@ func (v *version) account(t *tally) {
 // newVersion makes a version with one instance, which shows that it works. The
 // caller holds the host's lock, and releases the module if it does not.
 func newVersion(p *policy, c *compiled, o Options) (*version, error) {
-	v := &version{policy: p, engine: p.host.engine, module: c, options: o, settings: map[string]string{}}
+	v := &version{policy: p, engine: p.host.engine, module: c, options: o, settings: map[string]string{}, digest: c.short()}
 	if err := v.readConfig(); err != nil {
 		return nil, err
 	}

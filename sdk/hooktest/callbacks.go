@@ -236,6 +236,8 @@ func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 		return fmt.Errorf("there is no deadline %d", v.Deadline)
 	case v.State != in.verdict.State && !a.hooks.Strategy:
 		return errors.New("sets a state, which only the queue's strategy may")
+	case v.Digest != in.verdict.Digest && v.Action == hook.Keep && !a.hooks.Strategy:
+		return errors.New("sets a digest, which only the queue's strategy may")
 	}
 	return a.lateComplaint(p, m, v)
 }

@@ -197,6 +197,11 @@ func TestBadCallbacks(t *testing.T) {
 			want:   "sets a state",
 		},
 		{
+			name:   "sets a digest",
+			attach: always(hook.Hooks{OnEnqueue: each(func(_ *hook.Message, v *hook.Verdict) { v.Digest = 77 })}),
+			want:   "sets a digest",
+		},
+		{
 			name: "reads counts too early",
 			attach: func(q hook.Queue) hook.Hooks {
 				q.Ready()

@@ -72,8 +72,8 @@ func Messages(ms ...hook.Message) []hook.Message {
 func Scribble(ms []hook.Message) {
 	for i := range ms {
 		ms[i] = hook.Message{
-			Enqueued: -1, Deadline: -1, State: -1, Expiration: -1, Size: -1,
-			Deliveries: 1<<32 - 1, Priority: 255, Why: 255, Redelivered: true, Persistent: true,
+			Enqueued: -1, Deadline: -1, State: -1, Digest: 1<<64 - 1, Expiration: -1, Size: -1,
+			Deliveries: 1<<32 - 1, Priority: 255, Why: 255, Redelivered: true, Persistent: true, Traced: true,
 		}
 		ms[i].Bind(returned{}, -1)
 	}

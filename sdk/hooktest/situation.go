@@ -54,7 +54,7 @@ func situate(p point, r *rand.Rand) situation {
 	case onRequeue:
 		m.Why, m.Deadline, m.Redelivered = hook.WhyRequeue, pick(r, 0, now-1, now.Add(time.Hour)), true
 	}
-	v.Deadline, v.State = m.Deadline, m.State
+	v.Deadline, v.State, v.Digest = m.Deadline, m.State, m.Digest
 	return s
 }
 
@@ -62,12 +62,14 @@ func message(r *rand.Rand) hook.Message {
 	return hook.Message{
 		Enqueued:    now.Add(-time.Duration(r.Int64N(int64(time.Hour)))),
 		State:       pick(r, 0, 1, -1, math.MaxInt64, math.MinInt64, r.Int64()),
+		Digest:      pick(r, 0, 0, r.Uint64()),
 		Expiration:  pick(r, 0, 0, hook.LimitOf(0), hook.LimitOf(1), hook.LimitOf(r.Int64N(1e6)), hook.LimitOf(math.MaxInt64)),
 		Size:        pick(r, 0, 1, 100, 1<<20, math.MaxInt32),
 		Deliveries:  pick[uint32](r, 0, 0, 1, 20, math.MaxUint32),
 		Priority:    uint8(r.Uint32()),
 		Redelivered: r.Uint32()%2 == 0,
 		Persistent:  r.Uint32()%2 == 0,
+		Traced:      r.Uint32()%2 == 0,
 	}
 }
 

@@ -38,8 +38,12 @@ type label struct{ types []ValueType }
 
 var valueTypes = []ValueType{I32, I64, F32, F64, V128}
 
-func program(seed uint64, counting bool) assembly {
-	g := &generator{r: rand.New(rand.NewPCG(seed, 7)), counting: counting, samples: make(map[ValueType][]sample)}
+// program makes the program that a seed stands for.
+func program(seed uint64, counting bool) assembly { return drawn(rand.NewPCG(seed, 7), counting) }
+
+// drawn makes a program by choices from a source.
+func drawn(choices rand.Source, counting bool) assembly {
+	g := &generator{r: rand.New(choices), counting: counting, samples: make(map[ValueType][]sample)}
 	for _, s := range slices.Concat(numericSamples(), vectorSamples()) {
 		if showsNaN(s) {
 			continue

@@ -1,6 +1,10 @@
 package meter
 
-import "slices"
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
 
 // Limits of what a module may contain. Real ones, a Go program of 8 MiB
 // included, stay far below; an engine allocates many times the bytes of each
@@ -79,12 +83,29 @@ type signature struct{ params, results []ValueType }
 
 func (s signature) arity() int { return len(s.params) + len(s.results) }
 
+// instead says what something is that is no module, as far as that is plain.
+func instead(b []byte) string {
+	switch head := bytes.TrimSpace(b[:min(len(b), 256)]); {
+	case len(b) == 0:
+		return "it is empty"
+	case bytes.HasPrefix(b, []byte("\x00asm\x0d")):
+		return "it is a component"
+	case bytes.HasPrefix(b, []byte("\x00asm")) && len(b) < 8:
+		return "it is cut off"
+	case bytes.HasPrefix(b, []byte("\x00asm")):
+		return fmt.Sprintf("its version is % x", b[4:8])
+	case bytes.HasPrefix(head, []byte("(")), bytes.HasPrefix(head, []byte(";;")):
+		return "it is in the text format, which wat2wasm translates"
+	}
+	return fmt.Sprintf("it begins with %q", b[:min(len(b), 8)])
+}
+
 // parse checks everything but the code, which it leaves to meterCode.
 func parse(b []byte, o Options) (*module, error) {
 	m := &module{b: b, options: o, segments: -1}
 	r := &reader{b: b, end: len(b), function: -1}
 	if len(b) < 8 || string(b[:8]) != "\x00asm\x01\x00\x00\x00" {
-		r.failf(0, "not a WebAssembly module of version 1 in the binary format")
+		r.failf(0, "not a WebAssembly module of version 1 in the binary format: %s", instead(b))
 		return nil, r.err
 	}
 	r.pos = 8

@@ -28,8 +28,12 @@ func header(sections ...[]byte) []byte {
 
 func refusals() []refusal {
 	return []refusal{
-		{"nothing", nil, -1, "not a WebAssembly module"},
-		{"a component", []byte("\x00asm\x0d\x00\x01\x00"), -1, "not a WebAssembly module"},
+		{"nothing", nil, -1, "not a WebAssembly module of version 1 in the binary format: it is empty"},
+		{"a component", []byte("\x00asm\x0d\x00\x01\x00"), -1, "it is a component"},
+		{"of another version", []byte("\x00asm\x02\x00\x00\x00"), -1, "its version is 02 00 00 00"},
+		{"half a header", []byte("\x00asm"), -1, "it is cut off"},
+		{"text", []byte("\n;; a comment\n(module)"), -1, "it is in the text format, which wat2wasm translates"},
+		{"something else", []byte("\x7fELF\x02\x01\x01\x00\x00"), -1, `it begins with "\x7fELF`},
 		{"cut off", header([]byte{1}), -1, "ends in the middle"},
 		{"section longer than the module", header([]byte{1, 100, 0}), -1, "100 bytes are announced where there are 1"},
 		{"section size of six bytes", header([]byte("\x01\x80\x80\x80\x80\x80\x00")), -1, "does not fit in 32 bits"},

@@ -43,6 +43,10 @@ func Hostiles() []Hostile {
 			b.Memory(pages, pages)
 			return Loop(I32(0), I32(0), I32(pages*page), MemoryFill, Br(0))
 		}),
+		hostile("memory.fill bomb in pieces", "fuel", func(b *Builder) []byte { // each of which there is fuel for
+			b.Memory(pages, pages)
+			return Loop(I32(0), I32(0), I32(page), MemoryFill, Br(0))
+		}),
 		hostile("memory.copy bomb", "fuel", func(b *Builder) []byte {
 			b.Memory(pages, pages)
 			return Loop(I32(1), I32(0), I32(pages*page-1), MemoryCopy, Br(0))

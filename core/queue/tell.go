@@ -1,0 +1,65 @@
+package queue
+
+import (
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Whoever follows what becomes of messages is told by the host, in batches: of
+// those that leave for a reason, always, and of decisions about those that are
+// traced.
+
+// leaver describes a message of the queue that leaves. Its record must be there
+// still.
+func (q *Queue) leaver(now hook.Instant, p pick, r *record, v *hook.Verdict) telemetry.Left {
+	f := &q.levels[p.level]
+	return telemetry.Left{
+		Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body),
+		Enqueued: min(r.enqueued, now), Deadline: f.deadline(p.seq),
+		Reason: v.Reason, Target: targetOf(v), Digest: r.digest,
+		Traced: f.at(p.seq).flags&traced != 0,
+	}
+}
+
+// turnedAway describes a message that leaves as it comes.
+func turnedAway(now hook.Instant, m *Publish, v *hook.Verdict) telemetry.Left {
+	return telemetry.Left{
+		Exchange: bytesOf(m.Origin.Exchange), Key: bytesOf(m.Origin.Key), Props: m.Props, Size: len(m.Body),
+		Enqueued: now, Deadline: v.Deadline, Reason: v.Reason, Target: targetOf(v), Digest: v.Digest,
+		Traced: m.Flags&Traced != 0,
+	}
+}
+
+// targetOf is where a message goes, nil for one that is dropped.
+func targetOf(v *hook.Verdict) *hook.Target {
+	if v.Action != hook.Route {
+		return nil
+	}
+	return v.Target
+}
+
+// conclude fills in what became of those with a target, which are dead, in order.
+func conclude(left []telemetry.Left, dead []Dead) {
+	for i := range left {
+		if left[i].Target != nil {
+			left[i].Outcome = dead[0].Outcome
+			dead = dead[1:]
+		}
+	}
+}
+
+// tell tells of messages that leave and forgets the slice, which is the one to
+// work in.
+func (q *Queue) tell(now hook.Instant, left []telemetry.Left) {
+	if len(left) > 0 {
+		q.host.Left(q.cfg, now, left)
+	}
+	clear(left)
+	q.work.left = left[:0]
+}
+
+// decided tells what was decided about a message that is traced.
+func (q *Queue) decided(now hook.Instant, d *hook.Decision, m *telemetry.Message) {
+	m.VHost = q.cfg.VHost
+	q.host.Decided(q.cfg, now, m, d)
+}

@@ -1,0 +1,82 @@
+package session
+
+import (
+	"strings"
+	"unsafe"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
+)
+
+// Whether a message is traced is decided once, when it is published, by what its publisher says in its headers or, where
+// that is nothing, by chance. From then on a bit says so: nobody looks at the headers of messages that are not traced.
+
+// follow decides about the message at hand. One that is traced has a context in its headers afterwards.
+func (ch *channel) follow(m *queue.Publish) {
+	spans := ch.conn.srv.spans
+	switch ch.facts.standing {
+	case telemetry.Untraced:
+		return
+	case telemetry.Orphan:
+		if ch.gap > 0 {
+			ch.gap--
+			return
+		}
+		ch.gap = spans.Gap()
+		m.Props = spans.Adopt(m.Props)
+		m.Flags |= queue.HasHeaders
+	}
+	m.Flags |= queue.Traced
+}
+
+// adopted reports whether the message at hand, if it is traced, was given its context by the broker.
+func (ch *channel) adopted() bool { return ch.facts.standing == telemetry.Orphan }
+
+// tellPublished tells of a message that is traced. adopted is whether it was given its context.
+func (ch *channel) tellPublished(m *queue.Publish, queues int, adopted bool) {
+	c := ch.conn
+	exchange := bytesOf(m.Origin.Exchange)
+	c.srv.spans.Published(&telemetry.Message{
+		VHost: c.vhost.Name(), Exchange: exchange, Key: shownKey(exchange, bytesOf(m.Origin.Key)), Props: m.Props, Size: len(m.Body),
+		Adopted: adopted,
+	}, c.title, queues)
+}
+
+// tellCommitted tells of the messages of a transaction.
+func (ch *channel) tellCommitted(ms []pendingPublish) {
+	for i := range ms {
+		if m := &ms[i]; m.Flags&queue.Traced != 0 {
+			ch.tellPublished(&m.Publish, len(m.shells), m.adopted)
+		}
+	}
+}
+
+// tellDelivered tells of a message that is traced. The caller holds out's lock.
+func (ch *channel) tellDelivered(s *consumer, d *queue.Delivery) {
+	c := ch.conn
+	if c.srv.spans == nil {
+		return // it comes from a time when traces were on
+	}
+	c.srv.spans.Delivered(&telemetry.Message{
+		VHost: c.vhost.Name(), Exchange: d.Exchange, Key: shownKey(d.Exchange, d.Key), Props: d.Props, Size: len(d.Body),
+	}, shownQueue(s.Queue.Config().Name), d.Enqueued, c.title, s.Tag, d.Redelivered)
+}
+
+// shownKey is a routing key as others may see it: who knows the name of a reply queue may send replies.
+func shownKey(exchange, key []byte) []byte {
+	if len(exchange) == 0 && len(key) > len(replyTo) && string(key[:len(replyTo)+1]) == replyTo+"." {
+		return key[:len(replyTo)]
+	}
+	return key
+}
+
+// shownQueue is the same for a queue's name.
+func shownQueue(name string) string {
+	if strings.HasPrefix(name, replyTo+".") {
+		return replyTo
+	}
+	return name
+}
+
+// bytesOf is s as bytes, which must not be written to.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

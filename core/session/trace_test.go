@@ -1,0 +1,237 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/embedded"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
+)
+
+// tape is a tracer that writes down the spans it is asked for.
+type tape struct {
+	embedded.Tracer
+
+	mu    sync.Mutex // guards lines
+	lines []string
+}
+
+// noted are the attributes that are written down.
+var noted = []string{"messaging.rabbitmq.destination.routing_key", "curfew.publish.queues", "curfew.delivery.redelivered", "curfew.delivery.consumer_tag"}
+
+func (t *tape) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := trace.SpanContextFromContext(ctx).TraceID()
+	if own, _, ok := telemetry.IDs(ctx); ok {
+		id = own
+	}
+	var b strings.Builder
+	b.WriteString(name)
+	o := trace.NewSpanStartConfig(opts...)
+	for _, a := range o.Attributes() {
+		if slices.Contains(noted, string(a.Key)) {
+			fmt.Fprintf(&b, " %v", a.Value.AsInterface())
+		}
+	}
+	t.lines = append(t.lines, b.String()+" in "+id.String())
+	return ctx, noop.Span{}
+}
+
+// tracing is a server that traces, and what becomes of that.
+type tracing struct {
+	t     *testing.T
+	tape  tape
+	spans *telemetry.Spans
+}
+
+func newTracing(t *testing.T, ratio float64) *tracing {
+	t.Helper()
+	tr := &tracing{t: t}
+	tr.spans = telemetry.NewSpans(telemetry.SpanOptions{Tracer: &tr.tape, Buffer: 100, Sampling: telemetry.Sampling{Ratio: ratio}})
+	t.Cleanup(func() { tr.close() })
+	return tr
+}
+
+func (tr *tracing) close() {
+	if err := tr.spans.Close(context.WithoutCancel(tr.t.Context())); err != nil {
+		tr.t.Error(err)
+	}
+}
+
+func (tr *tracing) options(o *Options) {
+	o.Telemetry = telemetry.New(telemetry.Options{Events: 1, Spans: tr.spans})
+}
+
+// want ends the tracing and compares what was told.
+func (tr *tracing) want(lines ...string) {
+	tr.t.Helper()
+	tr.close()
+	if !slices.Equal(tr.tape.lines, lines) {
+		tr.t.Errorf("got the spans\n%s\nwant\n%s", strings.Join(tr.tape.lines, "\n"), strings.Join(lines, "\n"))
+	}
+}
+
+// parentOf returns the context in headers and its trace.
+func parentOf(tb testing.TB, p *amqp.Properties) (parent, id string) {
+	tb.Helper()
+	v, _ := p.Headers.Lookup("traceparent")
+	parent, _ = v.(string)
+	fields := strings.Split(parent, "-")
+	if len(fields) != 4 {
+		tb.Fatalf("got the headers %v, want a traceparent", p.Headers)
+	}
+	return parent, fields[1]
+}
+
+const (
+	theirTrace = "0af7651916cd43dd8448eb211c80319c"
+	sampled    = "00-" + theirTrace + "-b7ad6b7169203331-01"
+	unsampled  = "00-" + theirTrace + "-b7ad6b7169203331-00"
+)
+
+// A message that comes without a context gets one, and is followed from then on.
+func TestOrphansAreAdopted(t *testing.T) {
+	tr := newTracing(t, 1)
+	p := newProbe(t, tr.options).open().channel(1)
+	p.queue(1, "q")
+	var ids []string
+	for _, props := range []amqp.Properties{{}, withHeaders("k", "v"), withHeaders("k", "v"), withHeaders("BCC", amqp.Array{"other"}, "k", "v")} {
+		p.publish(1, published{key: "q", body: "m", props: props})
+		_, got, body := p.got(1, "q")
+		_, id := parentOf(t, &got)
+		if v, _ := got.Headers.Lookup("k"); body != "m" || props.Headers != nil && v != "v" || len(got.Headers) > 2 {
+			t.Errorf("got %q with the headers %v", body, got.Headers)
+		}
+		ids = append(ids, id)
+	}
+	if all := slices.Compact(slices.Sorted(slices.Values(ids))); len(all) != len(ids) {
+		t.Errorf("got the traces %v, want each message in one of its own", ids)
+	}
+	var want []string
+	for _, id := range ids {
+		want = append(want, "publish amq.default q 1 in "+id, "deliver q q false in "+id)
+	}
+	tr.want(want...)
+}
+
+// What a publisher says of its messages being traced counts, and stays as it is.
+func TestParentsDecide(t *testing.T) {
+	for _, tc := range []struct {
+		parent string
+		spans  []string
+	}{
+		{sampled, []string{"publish amq.default q 1 in " + theirTrace, "deliver q q false c in " + theirTrace}},
+		{unsampled, nil},
+	} {
+		tr := newTracing(t, 1)
+		p := newProbe(t, tr.options).open().channel(1)
+		p.queue(1, "q")
+		p.consume(1, "q", "c")
+		props := withHeaders("traceparent", tc.parent, "tracestate", "a=1", "baggage", "b=2")
+		p.publish(1, published{key: "q", body: "m", props: props})
+		expect[*amqp.BasicDeliver](p, 1)
+		if got, _ := p.content(1); string(got.Append(nil)) != string(props.Append(nil)) {
+			t.Errorf("%s: got the properties %+v", tc.parent, got)
+		}
+		tr.want(tc.spans...)
+	}
+}
+
+// With nobody to be told, messages stay as they are, and so they do where chance says no.
+func TestNobodyFollows(t *testing.T) {
+	tr := newTracing(t, 0)
+	for _, change := range [][]func(*Options){nil, {tr.options}} {
+		p := newProbe(t, change...).open().channel(1)
+		p.queue(1, "q")
+		p.publish(1, published{key: "q", body: "m", props: withHeaders("k", "v")})
+		if _, got, _ := p.got(1, "q"); len(got.Headers) != 1 {
+			t.Errorf("got the headers %v", got.Headers)
+		}
+	}
+	tr.want()
+}
+
+// A message that was traced before a restart may find nobody who wants to know.
+func TestTracedFromBefore(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	p.consume(1, "q", "c")
+	v, _ := p.conn.srv.VHosts("/")
+	b := queue.NewBatch()
+	b.Messages = append(b.Messages, queue.Publish{Origin: &queue.Origin{Key: "q"}, Props: []byte{0, 0}, Body: []byte("m"), Flags: queue.Traced})
+	v.Shell("q").Publish(b)
+	p.feed(nil)
+	p.delivers(1, "c1:m")
+}
+
+// A message that leads nowhere is published nevertheless, and returned with its context.
+func TestTracesOfUnroutableMessages(t *testing.T) {
+	tr := newTracing(t, 1)
+	p := newProbe(t, tr.options).open().channel(1)
+	p.publish(1, published{key: "nowhere", mandatory: true, body: "back"})
+	expect[*amqp.BasicReturn](p, 1)
+	props, _ := p.content(1)
+	_, id := parentOf(t, &props)
+	tr.want("publish amq.default nowhere 0 in " + id)
+}
+
+// What is published in a transaction is published when that is committed.
+func TestTracesOfTransactions(t *testing.T) {
+	tr := newTracing(t, 0)
+	p := newProbe(t, tr.options).open().channel(1)
+	p.queue(1, "q")
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	props := withHeaders("traceparent", sampled)
+	p.publish(1, published{key: "q", body: "never", props: props})
+	p.rollback(1)
+	p.publish(1, published{key: "nowhere", body: "lost", props: props}, published{key: "q", body: "m", props: props}, published{key: "q", body: "untraced"})
+	p.commit(1)
+	p.holds(1, "q", 2)
+	tr.want("publish amq.default nowhere 0 in "+theirTrace, "publish amq.default q 1 in "+theirTrace)
+}
+
+// Who reads traces must not learn where replies go: whoever knows may send some.
+func TestTracesDoNotTellWhereRepliesGo(t *testing.T) {
+	tr := newTracing(t, 0)
+	s := testServer(t, tr.options)
+	p, server := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
+	p.queue(1, "requests")
+	p.consumeReplies(1, "r")
+	address := p.request(1)
+	server.publish(1, published{key: address, body: "one", props: withHeaders("traceparent", sampled)})
+	p.feed(nil)
+	p.delivered(1, "one")
+	tr.want(
+		"publish amq.default "+replyTo+" 1 in "+theirTrace,
+		"deliver "+replyTo+" "+replyTo+" false r in "+theirTrace,
+	)
+}
+
+// What comes over the management API is followed as what comes over AMQP.
+func TestTracesOfDirect(t *testing.T) {
+	tr := newTracing(t, 1)
+	s := testServer(t, tr.options)
+	v, _ := s.VHosts("/")
+	d := s.Direct(auth.User{Name: auth.Guest}, v, queue.NewClock())
+	t.Cleanup(d.Close)
+	call[*amqp.QueueDeclareOK](t, d, &amqp.QueueDeclare{Queue: "q"})
+	d.Publish(&amqp.BasicPublish{RoutingKey: "q"}, []byte{0, 0}, []byte("m"))
+	_, r := call[*amqp.BasicGetOK](t, d, &amqp.BasicGet{Queue: "q", NoAck: true})
+	props, err := amqp.ParseProperties(r.Props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, id := parentOf(t, &props)
+	tr.want("publish amq.default q 1 in "+id, "deliver q q false in "+id)
+}

@@ -1,0 +1,34 @@
+package vhost
+
+import (
+	"testing"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func TestBuriedByCare(t *testing.T) {
+	v := &VHost{}
+	safe := &hook.Target{AtLeastOnce: true}
+	left := []telemetry.Left{
+		{Reason: hook.ReasonExpired},
+		{Reason: hook.ReasonExpired, Target: &hook.Target{}, Outcome: telemetry.NoExchange},
+		{Reason: hook.ReasonExpired, Target: &hook.Target{}, Outcome: telemetry.Cycle},
+		{Reason: hook.ReasonExpired, Target: &hook.Target{}, Outcome: telemetry.DeadLettered},
+		{Reason: hook.ReasonMaxLen, Target: &hook.Target{}, Outcome: telemetry.Unroutable},
+		{Reason: hook.ReasonMaxLen, Target: safe, Outcome: telemetry.DeadLettered},
+		{Reason: hook.ReasonMaxLen, Target: safe, Outcome: telemetry.Unroutable},
+	}
+	v.buried.add(queue.Quorum, left)
+	v.buried.add(queue.Classic, left[:1])
+	var want Buried
+	want[0][Disabled][hook.ReasonExpired] = 1
+	want[1][Disabled][hook.ReasonExpired] = 2
+	want[1][AtMostOnce][hook.ReasonExpired] = 2
+	want[1][AtMostOnce][hook.ReasonMaxLen] = 1
+	want[1][AtLeastOnce][hook.ReasonMaxLen] = 2
+	if got, arrived := v.Buried(); got != want || arrived != 1 {
+		t.Errorf("got %v with %d arrived, want %v with 1", got, arrived, want)
+	}
+}

@@ -1,0 +1,44 @@
+package vhost
+
+import (
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func placeOf(q *queue.Config) telemetry.Place {
+	return telemetry.Place{VHost: q.VHost, Queue: q.Name, Strategy: q.Strategy}
+}
+
+// Left counts messages that left a queue, and tells of them. It is part of [queue.Host].
+func (v *VHost) Left(from *queue.Config, now hook.Instant, ls []telemetry.Left) {
+	v.exits.add(from.Strategy, ls)
+	v.buried.add(from.Kind, ls)
+	p := placeOf(from)
+	v.telemetry.Left(&p, now, ls)
+}
+
+// Refused counts messages that a queue did not take. It is part of [queue.Host].
+func (v *VHost) Refused(_ *queue.Config, messages int) { v.refused.Add(uint64(messages)) }
+
+// Decided tells what a policy decided about a message that is traced. It is part of [queue.Host].
+func (v *VHost) Decided(from *queue.Config, now hook.Instant, m *telemetry.Message, d *hook.Decision) {
+	if s := v.telemetry.Spans(); s != nil {
+		p := placeOf(from)
+		s.Decided(&p, now, m, d)
+	}
+}
+
+// Gone takes a queue that deleted itself out of the table. It is part of [queue.Host].
+func (v *VHost) Gone(s *queue.Shell, why queue.Departure) {
+	v.forget(s)
+	if why.Reason != queue.GoneExpired {
+		return
+	}
+	v.expired.Add(1)
+	v.expiry.expired(why.At, s.Config(), &why)
+	p := placeOf(s.Config())
+	v.telemetry.QueueExpired(&p, why.At, &telemetry.QueueEnd{
+		LastUse: why.LastUse, Lease: why.Lease, Messages: why.Messages, DeadLettered: why.DeadLettered,
+	})
+}
