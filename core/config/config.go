@@ -48,6 +48,7 @@ type Config struct {
 	Auth       Auth
 	Limits     Limits
 	Log        Log
+	Telemetry  Telemetry
 	Compat     Compat
 	// Plugins is the chain, configured, in its order.
 	Plugins []Plugin
@@ -57,7 +58,7 @@ type Config struct {
 }
 
 // Listen holds the addresses to listen on, "host:port"; "" is off.
-type Listen struct{ AMQP, AMQPS, Management, ManagementTLS string }
+type Listen struct{ AMQP, AMQPS, Management, ManagementTLS, Metrics string }
 
 // Management is about the management HTTP API.
 type Management struct {
@@ -175,7 +176,13 @@ func defaults(version string) *Config {
 			MemoryWatermark:  Watermark{Fraction: 0.6},
 			ConsumerTimeout:  30 * time.Minute,
 		},
-		Log:    Log{Format: "auto"},
+		Log: Log{Format: "auto"},
+		Telemetry: Telemetry{
+			Events:  4096,
+			OTLP:    OTLP{Protocol: ProtocolAuto},
+			Traces:  Traces{Exporter: ExportAuto, Expiries: ExpiriesSampled, Buffer: 8192},
+			Metrics: Metrics{Exporter: ExportAuto, Queues: 500},
+		},
 		Compat: Compat{Product: "Curfew", Version: version},
 		chain:  []string{"ttl", "wasm", "maxlength", "deadletter", "expires"},
 	}

@@ -110,6 +110,14 @@ func TestDefaults(t *testing.T) {
 	if c.Durability != Fsync || c.Memory.Bodies != (Watermark{Fraction: 0.25}) {
 		t.Errorf("Durability, Memory = %v, %+v", c.Durability, c.Memory)
 	}
+	wantTelemetry := Telemetry{
+		Events: 4096, OTLP: OTLP{Protocol: ProtocolAuto},
+		Traces:  Traces{Exporter: ExportAuto, Expiries: ExpiriesSampled, Buffer: 8192},
+		Metrics: Metrics{Exporter: ExportAuto, Queues: 500},
+	}
+	if c.Telemetry != wantTelemetry {
+		t.Errorf("Telemetry = %+v, want %+v", c.Telemetry, wantTelemetry)
+	}
 	var chain []string
 	for _, p := range c.Plugins {
 		chain = append(chain, p.Name)
@@ -200,6 +208,13 @@ func TestFileForms(t *testing.T) {
 		{"percentage", "limits:\n  memory-watermark: 40%\n", "limits.memory-watermark", "0.4"},
 		{"absolute watermark", "limits:\n  memory-watermark: 2GiB\n", "limits.memory-watermark", "2GiB"},
 		{"long duration", "limits:\n  consumer-timeout: 90m\n", "limits.consumer-timeout", "1h30m"},
+		{"share in percent", "telemetry:\n  traces:\n    sample: 1%\n", "telemetry.traces.sample", "0.01"},
+		{"share left open", "telemetry:\n  traces:\n    sample: auto\n", "telemetry.traces.sample", "auto"},
+		{"share of nothing", "telemetry:\n  traces:\n    sample: 0\n", "telemetry.traces.sample", "0"},
+		{"interval", "telemetry:\n  metrics:\n    interval: 90s\n", "telemetry.metrics.interval", "1m30s"},
+		{"no collector", "telemetry:\n  otlp:\n    endpoint: \"\"\n", "telemetry.otlp.endpoint", ""},
+		{"collector", "telemetry:\n  otlp:\n    endpoint: collector:4317\n", "telemetry.otlp.endpoint", "collector:4317"},
+		{"collector's URL", "telemetry:\n  otlp:\n    endpoint: http://[::1]:4318/v1\n", "telemetry.otlp.endpoint", "http://[::1]:4318/v1"},
 		{"no timeout", "limits:\n  consumer-timeout: 0\n", "limits.consumer-timeout", "0s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -211,13 +226,15 @@ func TestFileForms(t *testing.T) {
 	}
 }
 
-// Kubernetes' service variables are not ours, whatever the service is called.
+// Kubernetes' service variables are not ours, whatever the service is called, and those of curfew ctl are not the broker's:
+// with CURFEW_CTL_URL set, curfew serve refused to start.
 func TestForeignVariables(t *testing.T) {
 	load(t, input(t, "", []string{
 		"CURFEW_SERVICE_HOST=10.0.0.1", "CURFEW_SERVICE_PORT=5672", "CURFEW_SERVICE_PORT_AMQP=5672",
 		"CURFEW_PORT=tcp://10.0.0.1:5672", "CURFEW_PORT_5672_TCP=tcp://10.0.0.1:5672",
 		"CURFEW_PORT_5672_TCP_PROTO=tcp", "CURFEW_PORT_5672_TCP_PORT=5672", "CURFEW_PORT_5672_TCP_ADDR=10.0.0.1",
 		"CURFEW_AMQP_SERVICE_HOST=10.0.0.2", "CURFEW_CONFIG=x.yaml", "CURFEWX=1",
+		"CURFEW_CTL_URL=http://localhost:15672", "CURFEW_CTL_PASSWORD=secret",
 	}))
 }
 
@@ -240,12 +257,17 @@ func TestChanges(t *testing.T) {
 // What Print writes loads back as the same configuration, explained or not.
 func TestPrintRoundTrip(t *testing.T) {
 	file := `
-listen: {amqp: "127.0.0.1:0", amqps: ":5671", management: off}
+listen: {amqp: "127.0.0.1:0", amqps: ":5671", management: off, metrics: ":15692"}
 data: {dir: "/var/lib/curfew: the \"second\"", shards: 8}
 durability: flush
 memory: {bodies: 20%}
 tls: {cert: a b.pem, key: "no", verify-peer: true, ca: ca.pem, min-version: 1.3}
 limits: {memory-watermark: 3GB, heartbeat: 0s, message-size: 1000001}
+telemetry:
+  service-name: orders
+  otlp: {endpoint: "https://collector:4318/x", protocol: http, insecure: true}
+  traces: {exporter: otlp, sample: 1%, expiries: always, buffer: 100}
+  metrics: {exporter: stdout, interval: 90s, queues: 0}
 compat: {product: RabbitMQ, version: 4.10}
 plugins: {chain: [ttl, audit-log], ttl: {names: [x, "yes", "a: b"], ratio: 1e-3, strategy: rabbitmq}, audit-log: {idle: {check: 1m}}}
 `
@@ -261,7 +283,7 @@ plugins: {chain: [ttl, audit-log], ttl: {names: [x, "yes", "a: b"], ratio: 1e-3,
 				t.Errorf("changed: %+v\n%s", changes, b.String())
 			}
 			if again.Compat != c.Compat || again.TLS != c.TLS || again.Limits != c.Limits || again.Data != c.Data ||
-				again.Durability != Flush || again.Memory != c.Memory {
+				again.Durability != Flush || again.Memory != c.Memory || again.Telemetry != c.Telemetry {
 				t.Errorf("got %+v\nwant %+v", again, c)
 			}
 		})

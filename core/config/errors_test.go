@@ -90,6 +90,32 @@ func TestErrors(t *testing.T) {
 			},
 		},
 		{
+			name: "telemetry", file: "telemetry:\n  traces:\n    sample: 101%\n    expiries: never\n    buffer: 1\n  metrics:\n    interval: 10ms\n    exporter: prometheus\n",
+			want: []string{
+				`telemetry.traces.sample: "101%" is out of range; accepted: auto, or 0 to 1 (file curfew.yaml:3)`,
+				`telemetry.traces.expiries: "never" is not a choice; accepted: sampled, always (file curfew.yaml:4)`,
+				`telemetry.traces.buffer: "1" is out of range; accepted: 64 to 1048576 (file curfew.yaml:5)`,
+				`telemetry.metrics.interval: "10ms" is out of range; accepted: auto, or 1s to 1h (file curfew.yaml:7)`,
+				`telemetry.metrics.exporter: "prometheus" is not a choice; accepted: auto, off, otlp, stdout (file curfew.yaml:8)`,
+			},
+		},
+		{
+			name: "not a share", file: "telemetry: {traces: {sample: NaN}}",
+			want: []string{`telemetry.traces.sample: "NaN" is not a share such as 0.01 or 1%; accepted: auto, or 0 to 1 (file curfew.yaml:1)`},
+		},
+		{
+			name: "collector", environ: []string{"CURFEW_TELEMETRY__OTLP__ENDPOINT=:4317"},
+			want: []string{`telemetry.otlp.endpoint: ":4317" has no host; accepted: host:port, or a URL such as http://collector:4318 (env CURFEW_TELEMETRY__OTLP__ENDPOINT)`},
+		},
+		{
+			name: "collector's URL", environ: []string{"CURFEW_TELEMETRY__OTLP__ENDPOINT=grpc://collector:4317"},
+			want: []string{`telemetry.otlp.endpoint: "grpc://collector:4317" is a URL of scheme "grpc", not http or https; accepted: host:port, or a URL such as http://collector:4318 (env CURFEW_TELEMETRY__OTLP__ENDPOINT)`},
+		},
+		{
+			name: "secret in a URL", environ: []string{"CURFEW_TELEMETRY__OTLP__ENDPOINT=https://me:secret@collector"},
+			want: []string{`telemetry.otlp.endpoint: "https://me:secret@collector" has more than host, port and path; credentials go into OTEL_EXPORTER_OTLP_HEADERS; accepted: host:port, or a URL such as http://collector:4318 (env CURFEW_TELEMETRY__OTLP__ENDPOINT)`},
+		},
+		{
 			name: "port", file: "listen:\n  amqp: localhost:70000\n",
 			want: []string{`listen.amqp: "localhost:70000" has the port "70000", which is not 0 to 65535; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:2)`},
 		},

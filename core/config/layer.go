@@ -75,7 +75,7 @@ func readEnv(environ []string) (*layer, error) {
 	m := map[string]any{}
 	for _, entry := range environ {
 		name, v, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, envPrefix) && name != FileVariable && !fromKubernetes(name, v) {
+		if strings.HasPrefix(name, envPrefix) && name != FileVariable && !ofClient(name) && !fromKubernetes(name, v) {
 			m[name] = v
 		}
 	}
@@ -86,6 +86,13 @@ func readEnv(environ []string) (*layer, error) {
 
 // FileVariable names the configuration file when no flag does.
 const FileVariable = envPrefix + "CONFIG"
+
+// ofClient reports whether a variable is of curfew ctl, which may be set in the
+// broker's environment as well. Sections have two underscores behind them.
+func ofClient(name string) bool {
+	rest, ok := strings.CutPrefix(name, envPrefix+"CTL_")
+	return ok && !strings.HasPrefix(rest, "_")
+}
 
 // Kubernetes gives every container variables for every service in its
 // namespace; a service called "curfew" must not keep the broker from starting.

@@ -16,6 +16,8 @@ type loader struct {
 	// spoiled are plugin sections that were refused as a whole: nothing more is
 	// said of their keys.
 	spoiled map[string]bool
+	// openEnded are sections whose keys are the user's choice.
+	openEnded []string
 }
 
 func (l *loader) refuse(e *Error) { l.problems = append(l.problems, e) }
@@ -134,6 +136,10 @@ func (l *loader) refuseName(y *layer, name string, known []string) {
 	}
 	if y.sep == "." && slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(name, k+".") }) {
 		return // the key above was told that it is not a section
+	}
+	if slices.ContainsFunc(l.openEnded, func(section string) bool { return y.name(section) == name }) {
+		l.refuse(&Error{Key: name, Problem: "is a section: it has " + y.term + "s of your choice, and no value", Source: from})
+		return
 	}
 	l.refuse(&Error{Key: name, Problem: unknown(y.term, name, known), Source: from})
 }

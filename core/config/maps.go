@@ -152,6 +152,7 @@ func typed(s string) any {
 
 // entries implements the type of that name for what the layers say.
 func (l *loader) entries(section string) []string {
+	l.openEnded = append(l.openEnded, section)
 	found := map[string]bool{}
 	for _, y := range l.layers {
 		prefix := y.name(section) + y.sep

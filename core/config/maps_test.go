@@ -101,7 +101,9 @@ func TestMapErrors(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
 		{"unknown key in an entry", "{books: {a: {path: p, pth: q}}}", "plugins.shelf.books.a.pth: unknown key; did you mean plugins.shelf.books.a.path?"},
 		{"an entry that is no section", "{books: {a: p}}", "plugins.shelf.books.a: is a section; it has the keys plugins.shelf.books.a.path"},
-		{"an open section that is none", "{books: {a: {path: p, notes: 5}}}", "plugins.shelf.books.a.notes: unknown key"},
+		{"an open section that is none", "{books: {a: {path: p, notes: 5}}}", "plugins.shelf.books.a.notes: is a section: it has keys of your choice, and no value"},
+		{"a map that is none", "{books: 5}", "plugins.shelf.books: is a section: it has keys of your choice, and no value"},
+		{"an open section that is empty", "{books: {a: {path: p, notes: }}}", "plugins.shelf.books.a.notes: is a section"},
 		{"an open value that is empty", "{books: {a: {path: p, notes: {n: }}}}", "plugins.shelf.books.a.notes.n: has no value"},
 		{"the plugin's own", "{books: {a: {tags: [x]}}}", "plugins.shelf.books.a.path: is missing"},
 	} {

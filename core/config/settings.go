@@ -17,12 +17,13 @@ type setting struct {
 // coreSettings lists every key but the plugins' own, in the order they are
 // printed. The values point into c.
 func coreSettings(c *Config) []*setting {
-	l := &c.Limits
+	l, t := &c.Limits, &c.Telemetry
 	return []*setting{
 		{key: "listen.amqp", value: address(&c.Listen.AMQP), doc: "Where to listen for AMQP 0-9-1; off = do not."},
 		{key: "listen.amqps", value: address(&c.Listen.AMQPS), doc: "Where to listen for AMQP 0-9-1 over TLS, usually :5671; needs tls.cert and tls.key."},
 		{key: "listen.management", value: address(&c.Listen.Management), doc: "Where to listen for the management HTTP API; off = do not."},
 		{key: "listen.management-tls", value: address(&c.Listen.ManagementTLS), doc: "Where to listen for the management HTTP API over TLS, usually :15671; needs tls.cert and tls.key."},
+		{key: "listen.metrics", value: address(&c.Listen.Metrics), doc: "Where to listen for Prometheus, usually :15692; serves /metrics, /healthz and /readyz, and asks nobody for a login."},
 
 		{key: "management.operator-policy-changes", value: boolean(&c.Management.OperatorPolicyChanges), doc: "Let administrators set and clear operator policies over the management API; false = they can only be read."},
 		{key: "management.rates-interval", value: duration(&c.Management.RatesInterval, time.Second, 10*time.Minute), doc: "The shortest time that the rates in the management API are of."},
@@ -55,6 +56,19 @@ func coreSettings(c *Config) []*setting {
 
 		{key: "log.level", value: level(&c.Log.Level), live: true, doc: "Least severe level that is logged."},
 		{key: "log.format", value: oneOf(&c.Log.Format, "auto", "text", "json"), doc: "Log format; auto = text on a terminal, JSON otherwise."},
+
+		{key: "telemetry.service-name", value: optionalText(&t.ServiceName, 255), doc: "What traces and metrics call the broker (service.name); empty = what OTEL_SERVICE_NAME says, or curfew."},
+		{key: "telemetry.events", value: whole(&t.Events, 0, 1<<20), doc: "How many of the latest events are remembered, in 400 bytes each; 0 = there is no event stream."},
+		{key: "telemetry.otlp.endpoint", value: endpoint(&t.OTLP.Endpoint), doc: "The collector; empty = what OTEL_EXPORTER_OTLP_ENDPOINT says, or this machine."},
+		{key: "telemetry.otlp.protocol", value: oneOf(&t.OTLP.Protocol, ProtocolAuto, ProtocolGRPC, ProtocolHTTP), doc: "How the collector is spoken to; auto = what OTEL_EXPORTER_OTLP_PROTOCOL says, or grpc."},
+		{key: "telemetry.otlp.insecure", value: boolean(&t.OTLP.Insecure), doc: "Speak to the collector without TLS; for an endpoint without http:// or https:// before it."},
+		{key: "telemetry.traces.exporter", value: oneOf(&t.Traces.Exporter, ExportAuto, ExportOff, ExportOTLP, ExportStdout), doc: "Where spans go; auto = what OTEL_TRACES_EXPORTER says, otlp if a collector is named, off otherwise."},
+		{key: "telemetry.traces.sample", value: share(&t.Traces.Sample), doc: "Share of the messages without a trace context that are given one; those with one are traced if it says so. auto = what OTEL_TRACES_SAMPLER says, or all."},
+		{key: "telemetry.traces.expiries", value: oneOf(&t.Traces.Expiries, ExpiriesSampled, ExpiriesAlways), doc: "Which expiries have spans: sampled = those of messages that are traced, always = all."},
+		{key: "telemetry.traces.buffer", value: whole(&t.Traces.Buffer, 64, 1<<20), doc: "Spans that may wait for a slow exporter; what is beyond is dropped and counted."},
+		{key: "telemetry.metrics.exporter", value: oneOf(&t.Metrics.Exporter, ExportAuto, ExportOff, ExportOTLP, ExportStdout), doc: "Where metrics are sent, besides /metrics; auto = what OTEL_METRICS_EXPORTER says, otlp if a collector is named, off otherwise."},
+		{key: "telemetry.metrics.interval", value: interval(&t.Metrics.Interval, time.Second, time.Hour), doc: "How often metrics are sent; auto = what OTEL_METRIC_EXPORT_INTERVAL says, or every minute."},
+		{key: "telemetry.metrics.queues", value: whole(&t.Metrics.Queues, 0, 100_000), doc: "How many queues have series of their own, the busiest ones; 0 = none."},
 
 		{key: "compat.product", value: text(&c.Compat.Product, 255), doc: "Product name announced to clients; some look for RabbitMQ."},
 		{key: "compat.version", value: text(&c.Compat.Version, 255), doc: "Version announced to clients."},

@@ -178,12 +178,22 @@ func text(p *string, most int) value {
 		if s == "" {
 			return errors.New("is empty")
 		}
-		if len(s) > most {
-			return fmt.Errorf("has %d bytes", len(s))
-		}
-		return nil
+		return notLonger(s, most)
 	}
 	return &chars{p: p, check: check, accepted: fmt.Sprintf("1 to %d bytes", most)}
+}
+
+// optionalText is a string of at most most bytes.
+func optionalText(p *string, most int) value {
+	check := func(s string) error { return notLonger(s, most) }
+	return &chars{p: p, check: check, accepted: fmt.Sprintf("up to %d bytes", most)}
+}
+
+func notLonger(s string, most int) error {
+	if len(s) > most {
+		return fmt.Errorf("has %d bytes", len(s))
+	}
+	return nil
 }
 
 // path is a file name; "" is none.

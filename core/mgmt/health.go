@@ -34,7 +34,7 @@ func (a *API) checkAlarms(c *call) error {
 	return c.failed("alarms raised", member{"alarms", all})
 }
 
-// checkVHosts passes: a vhost that could not be brought back keeps the broker from starting.
+// checkVHosts passes: a vhost, or a definition, that could not be brought back keeps the broker from starting.
 func (*API) checkVHosts(c *call) error { return c.reply(object{{"status", "ok"}}) }
 
 // checkSingle passes: no other broker depends on this one.

@@ -1,9 +1,17 @@
 // Package mgmt is the management HTTP API: RabbitMQ's paths, JSON shapes, status codes and error bodies, so that the tools
 // and libraries people have work with it.
 //
-// Without a login it answers GET /health, for load balancers, and GET /version, nothing else. Below /api everybody logs in
-// with HTTP Basic authentication; what a user may do there follows from the user's tags, and from the user's permissions in
-// vhosts as over AMQP.
+// Without a login it answers GET /health, /healthz, /readyz and /version, and metrics to those on this machine, nothing else.
+// Below /api everybody logs in with HTTP Basic authentication; what a user may do there follows from the user's tags, and from
+// the user's permissions in vhosts as over AMQP.
+//
+// # Health
+//
+// /healthz is 200 as long as the process does its work: it is 503 once a log of the data directory has failed, and a new start
+// would help. /readyz is 200 while clients may be sent here: 503 while the data directory is read at the start (the status in
+// the body is then starting), while the broker drains, and when /healthz is. Memory and disk alarms stop publishers, not
+// consumers, who alone can end them: they leave both at 200, and are in the member alarms of the bodies. /health is 503 for
+// any alarm.
 //
 // # Lists
 //
@@ -26,8 +34,46 @@
 //
 // # Paths RabbitMQ does not have
 //
+// events: see below.
+//
 // wasm/policies, wasm/policies/{name} and wasm/policies/{name}/reload: expiry policies in WebAssembly, see [Modules].
 // health/checks/wasm-policies fails while one of them cannot be asked.
+//
+// # Events
+//
+// GET /api/events is what happens, as it happens, for as long as the reader likes: server-sent events whose id is a number,
+// whose event is the kind and whose data is a JSON object, or with format=ndjson (or the header Accept:
+// application/x-ndjson) a JSON object a line. A comment, with ndjson an empty line, comes after 15 s without anything else.
+// Users with the tag monitoring see everything; others see what happens in vhosts they may enter, and alarms.
+//
+// The parameters vhost and queue, or queue_regex, an RE2 expression, choose by name; kind, reason and outcome are lists with
+// commas between, of names below. What they choose between has a member of that name: an alarm, which has no vhost, passes
+// no vhost. history=N begins with the last N events that pass, as far as they are remembered; columns picks members. The
+// header Last-Event-ID goes on after an event, history or not. A reader that is too slow, or comes back too late, gets an
+// event of kind missed with how many it missed, of whatever kind, in count; restarted in it is true after a restart of the
+// broker, and what happened before that is forgotten. At most 64 streams are open at a time.
+//
+// All events have id, kind and time.
+//
+// message_expired, message_dead_lettered, message_dropped, message_cycle: a message left its queue for a reason. It expired, or
+// it was dead-lettered or dropped for another reason, or it was dropped for whatever reason because it would have gone round
+// for ever. They have vhost, queue, strategy (of expiry), reason (expired, rejected, maxlen, delivery_limit, queue_expired),
+// outcome (dropped, dead_lettered, unroutable, no_exchange, cycle), exchange and routing_key that it was published with,
+// message_id, body_bytes, enqueued, deadline, lateness_ms (how long after its deadline it expired, with a fraction),
+// dead_letter_exchange, dead_letter_routing_key (null: its own), policy_digest (the first 16 digits of that of the WebAssembly
+// policy that set the deadline). Long exchanges, keys and ids are cut off; the member cut, if it is there, names which.
+//
+// queue_expired: nobody used a queue for as long as its lease says. vhost, queue, strategy, reason, last_use, deadline,
+// lateness_ms, messages_dropped and messages_dead_lettered.
+//
+// policy_applied: a policy was set or cleared, and the queues it matters to have taken that on. vhost, policy, operator (whether
+// it is an operator policy), action (set, cleared), queues (how many).
+//
+// module_loaded, module_reloaded, module_rolled_back, module_unloaded: an expiry policy in WebAssembly. module, digest,
+// previous_digest, beside (the strategy that it is a shadow of). breaker_opened, breaker_closed: it fails too often and is not
+// asked until until; it answers again. module, digest, beside.
+//
+// alarm_raised, alarm_cleared: alarm, which is memory, disk, or shard and a number.
 package mgmt
 
 import (
@@ -41,6 +87,7 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wire"
 	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -57,6 +104,11 @@ type Options struct {
 	Log              *slog.Logger
 	// Modules are the policies in WebAssembly; nil = there are none, and cannot be.
 	Modules Modules
+	// Events are what has happened; nil = nobody remembers.
+	Events *telemetry.Ring
+	// Metrics answers requests for metrics, at /metrics, /metrics/per-object and /metrics/detailed, of whoever is let in to them;
+	// nil = there are none.
+	Metrics http.Handler
 	// Alarms returns what keeps the broker from taking messages, an empty slice when all is well. It is called from many
 	// goroutines.
 	Alarms func() []string
@@ -67,13 +119,14 @@ type Options struct {
 
 	GuestLoopbackOnly bool // let the user guest in from this machine only
 	FixedOperators    bool // operator policies can be read only
+	ConnectionLimit   int  // most clients there may be; 0 = any number
 	RatesInterval     time.Duration
 	BodyMax           int64 // largest body of a request, bytes
 }
 
 // Listener is an address that the broker listens on.
 type Listener struct {
-	Protocol string // "amqp", "amqp/ssl", "http" or "https", as RabbitMQ calls them
+	Protocol string // "amqp", "amqp/ssl", "http", "https" or "http/prometheus", as RabbitMQ calls them
 	Address  net.Addr
 	Expires  time.Time // of its certificate; zero without TLS
 }
@@ -93,6 +146,7 @@ type API struct {
 	started hook.Instant
 	router  *router
 	meters  *meters
+	streams streams
 
 	importing sync.Mutex // held by an import
 }
@@ -100,6 +154,7 @@ type API struct {
 // New returns the API of a broker.
 func New(o Options) *API {
 	a := &API{Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval)}
+	a.streams.ended = make(chan struct{})
 	a.router = newRouter(a.routes())
 	return a
 }
@@ -115,8 +170,14 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case path == "/health":
 		a.open(w, r, a.health)
+	case path == "/healthz":
+		a.open(w, r, a.healthz)
+	case path == "/readyz":
+		a.open(w, r, a.readyz)
 	case path == "/version":
 		a.open(w, r, a.version)
+	case isMetrics(path):
+		a.metrics(w, r)
 	case path == "/api" || path == root:
 		w.Header().Set("Location", root+"index.html")
 		w.WriteHeader(http.StatusMovedPermanently)

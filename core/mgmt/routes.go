@@ -28,6 +28,11 @@ func (a *API) routes() []route {
 		{"health/checks/port-listener/{port}", []endpoint{get(anyone, a.checkPort)}},
 		{"health/checks/protocol-listener/{protocol}", []endpoint{get(anyone, a.checkProtocol)}},
 		{"health/checks/certificate-expiration/{within}/{unit}", []endpoint{get(anyone, a.checkCertificates)}},
+		{"health/checks/is-in-service", []endpoint{get(anyone, a.checkService)}},
+		{"health/checks/below-node-connection-limit", []endpoint{get(anyone, a.checkConnectionLimit)}},
+		{"health/checks/ready-to-serve-clients", []endpoint{get(anyone, a.checkServing)}},
+		{"health/checks/metadata-store/initialized", []endpoint{get(anyone, a.checkVHosts)}},
+		{"health/checks/metadata-store/initialized/with-data", []endpoint{get(anyone, a.checkVHosts)}},
 		{"health/checks/wasm-policies", []endpoint{get(anyone, a.withModules(checkModules))}},
 		{"health/checks/node-is-mirror-sync-critical", []endpoint{get(anyone, a.checkSingle)}},
 		{"health/checks/node-is-quorum-critical", []endpoint{get(anyone, a.checkSingle)}},
@@ -107,6 +112,7 @@ func (a *API) routes() []route {
 		{"global-parameters/{parameter}", []endpoint{
 			get(policymaker, a.globalParameter), put(policymaker, a.putGlobalParameter), remove(policymaker, a.deleteGlobalParameter),
 		}},
+		{"events", []endpoint{get(anyone, a.events)}},
 		{"wasm/policies", []endpoint{get(monitor, a.withModules(listModules))}},
 		{"wasm/policies/{name}", []endpoint{
 			get(monitor, a.withModules(oneModule)), put(administrator, a.withModules(putModule)), remove(administrator, a.withModules(deleteModule)),

@@ -53,7 +53,7 @@ func TestSecurityHeaders(t *testing.T) {
 	}
 }
 
-// Nothing but /health and /version answers without a login.
+// Nothing below /api answers without a login.
 func TestNoLogin(t *testing.T) {
 	r := newRig(t)
 	for _, rt := range r.api.routes() {

@@ -1,0 +1,185 @@
+package metrics
+
+import (
+	"slices"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// publish publishes so many messages, confirmed, and waits for the broker to have them.
+func publish(t *testing.T, ch *amqp.Channel, key string, n int) {
+	t.Helper()
+	must(t, ch.Confirm(false))
+	for range n {
+		c, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "", key, false, false, amqp.Publishing{Body: []byte("four")})
+		must(t, err)
+		if !c.Wait() {
+			t.Fatal("a message was refused")
+		}
+	}
+}
+
+func declare(t *testing.T, ch *amqp.Channel, name string, args amqp.Table) {
+	t.Helper()
+	_, err := ch.QueueDeclare(name, false, false, false, false, args)
+	must(t, err)
+}
+
+func TestTraffic(t *testing.T) {
+	r := newRig(t, 10)
+	ch, done := r.dial("/")
+	declare(t, ch, "q", nil)
+	publish(t, ch, "q", 3)
+	publish(t, ch, "nowhere", 2)
+	if _, ok, err := ch.Get("q", false); !ok || err != nil {
+		t.Fatal("nothing to get", err)
+	}
+	c := r.collect()
+	for series, n := range map[string]float64{
+		"rabbitmq_connections":                                                         1,
+		"rabbitmq_channels":                                                            1,
+		"rabbitmq_queues":                                                              1,
+		"rabbitmq_queues_created_total":                                                1,
+		"rabbitmq_channel_messages_published_total":                                    5,
+		"rabbitmq_channel_messages_unacked":                                            1,
+		`rabbitmq_global_publishers{protocol="amqp091"}`:                               1,
+		`rabbitmq_global_messages_received_total{protocol="amqp091"}`:                  5,
+		`rabbitmq_global_messages_received_confirm_total{protocol="amqp091"}`:          5,
+		`rabbitmq_global_messages_confirmed_total{protocol="amqp091"}`:                 5,
+		`rabbitmq_global_messages_routed_total{protocol="amqp091"}`:                    3,
+		`rabbitmq_global_messages_unroutable_dropped_total{protocol="amqp091"}`:        2,
+		`rabbitmq_global_messages_delivered_get_manual_ack_total{protocol="amqp091"}`:  1,
+		`rabbitmq_queue_messages_ready{vhost="/",queue="q"}`:                           2,
+		`rabbitmq_queue_messages_ready_bytes{vhost="/",queue="q"}`:                     8,
+		`rabbitmq_queue_messages_unacked{vhost="/",queue="q"}`:                         1,
+		`rabbitmq_queue_messages{vhost="/",queue="q"}`:                                 3,
+		`rabbitmq_queue_messages_published_total{vhost="/",queue="q"}`:                 3,
+		`rabbitmq_queue_messages_delivered_ack_total{vhost="/",queue="q"}`:             1,
+		`rabbitmq_identity_info{rabbitmq_node="curfew@test",rabbitmq_cluster="tests"}`: 1,
+	} {
+		want(t, c, series, n)
+	}
+	done()
+	c = r.collect()
+	want(t, c, "rabbitmq_connections", 0)
+	want(t, c, "rabbitmq_channels_closed_total", 1)
+	want(t, c, `rabbitmq_global_messages_received_total{protocol="amqp091"}`, 5)
+}
+
+// counters are the counters without the label queue, which go with their queue, and vhost, which go with their vhost.
+func counters(c *Collection) map[string]float64 {
+	all := map[string]float64{}
+	for _, f := range c.Families {
+		for i := range f.Points {
+			l := f.Points[i].Labels
+			if l == nil {
+				l = &Labels{}
+			}
+			if f.Kind == Counter && !slices.Contains(l.Names, "queue") && !slices.Contains(l.Names, "vhost") {
+				all[f.Name+string(appendLabels(nil, l.Names, l.Values))] = f.Points[i].Value
+			}
+		}
+	}
+	return all
+}
+
+func TestCountersStayWhenAllElseGoes(t *testing.T) {
+	r := newRig(t, 10)
+	r.policies = []Policy{{Name: "p", Digest: "d", Calls: 10, Failures: map[string]uint64{"trap": 2}}}
+	r.vhost("v")
+	ch, done := r.dial("v")
+	declare(t, ch, "q", nil)
+	publish(t, ch, "q", 7)
+	before := counters(r.collect())
+
+	if before[`rabbitmq_global_messages_received_total{protocol="amqp091"}`] != 7 || before["rabbitmq_connection_incoming_bytes_total"] == 0 {
+		t.Fatalf("nothing to compare: %v", before)
+	}
+	_, err := ch.QueueDelete("q", false, false, false)
+	must(t, err)
+	done()
+	_, err = r.store.DeleteVHost("v")
+	must(t, err)
+	r.server.Sessions().ForgetVHost("v")
+	r.policies = []Policy{{Name: "p", Digest: "d", Calls: 1}}
+	r.collect()
+	r.vhost("v") // another one
+	after := counters(r.collect())
+	for name, n := range before {
+		if after[name] < n {
+			t.Errorf("%s went from %v to %v", name, n, after[name])
+		}
+	}
+	if n := after[`curfew_wasm_calls_total{policy="p",digest="d"}`]; n != 11 {
+		t.Errorf("%v calls of a policy that was loaded twice, want 11", n)
+	}
+}
+
+func TestOneCollectionForAllWhoLookAtOnce(t *testing.T) {
+	r := newRig(t, 10)
+	first := r.collector.Collect()
+	if r.now.Add(int64(freshness) - 1); r.collector.Collect() != first {
+		t.Error("a collection that is fresh was made again")
+	}
+	if r.now.Add(1); r.collector.Collect() == first {
+		t.Error("a collection that is old was not made again")
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	r := newRig(t, 10)
+	v := r.vhost("v")
+	left := []telemetry.Left{
+		{Reason: hook.ReasonExpired, Outcome: telemetry.DeadLettered, Target: &hook.Target{}, Deadline: hook.Instant(r.now.Load()) - 3e6},
+		{Reason: hook.ReasonExpired},
+		{Reason: hook.ReasonRejected, Outcome: telemetry.Cycle, Target: &hook.Target{}},
+	}
+	cfg := r.declare(v, "q").Config()
+	v.Left(cfg, hook.Instant(r.now.Load()), left)
+	v.Refused(cfg, 5)
+	c := r.collect()
+	for series, n := range map[string]float64{
+		`curfew_messages_expired_total{vhost="v",strategy="` + cfg.Strategy + `"}`:                                                     2,
+		`curfew_messages_dead_lettered_total{vhost="v",strategy="` + cfg.Strategy + `",reason="expired"}`:                              1,
+		`curfew_messages_dropped_total{vhost="v",strategy="` + cfg.Strategy + `",reason="expired",outcome="dropped"}`:                  1,
+		`curfew_messages_dropped_total{vhost="v",strategy="` + cfg.Strategy + `",reason="rejected",outcome="cycle"}`:                   1,
+		`curfew_messages_refused_total{vhost="v"}`:                                                                                     5,
+		`rabbitmq_global_messages_dead_lettered_expired_total{queue_type="rabbit_classic_queue",dead_letter_strategy="at_most_once"}`:  1,
+		`rabbitmq_global_messages_dead_lettered_expired_total{queue_type="rabbit_classic_queue",dead_letter_strategy="disabled"}`:      1,
+		`rabbitmq_global_messages_dead_lettered_rejected_total{queue_type="rabbit_classic_queue",dead_letter_strategy="at_most_once"}`: 1,
+		`rabbitmq_global_messages_dead_lettered_rejected_total{queue_type="rabbit_quorum_queue",dead_letter_strategy="at_least_once"}`: 0,
+		"curfew_events_total": 3,
+	} {
+		want(t, c, series, n)
+	}
+	late := c.Families[slices.IndexFunc(c.Families, func(f *Family) bool { return f.Name == "curfew_expiry_lateness_seconds" })]
+	if len(late.Points) != 1 || late.Points[0].Distribution.Count != 1 || late.Points[0].Distribution.Sum != 0.003 {
+		t.Errorf("lateness is %+v, want that of one message, 3 ms", late.Points)
+	}
+}
+
+func TestVHostsBeyondTheLimitAreCountedTogether(t *testing.T) {
+	r := newRig(t, 1)
+	e, a := newExits(), r.vhost("a")
+	for range maxVHosts {
+		e.named[new(vhost.VHost)] = struct{}{}
+	}
+	cfg := r.declare(a, "q").Config()
+	left := []telemetry.Left{{Reason: hook.ReasonExpired}}
+	a.Left(cfg, 1, left)
+	if _, named := e.read(a); named {
+		t.Fatal("a vhost beyond the limit has series of its own")
+	}
+	a.Left(cfg, 1, left)
+	e.read(a)
+	clear(e.named)
+	e.keep(nil)
+	if n := e.rest.Left[cfg.Strategy][hook.ReasonExpired][telemetry.Dropped]; n != 2 || len(e.last) > 0 {
+		t.Errorf("%d messages, want 2; %d vhosts are remembered", n, len(e.last))
+	}
+}

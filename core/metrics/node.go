@@ -1,0 +1,43 @@
+package metrics
+
+import (
+	"runtime"
+	"slices"
+	"time"
+)
+
+// identity says who this is.
+func (b *builder) identity(o *Options) {
+	b.family(Gauge, "rabbitmq_build_info", "Version of the broker, and of the RabbitMQ that it is like").add(label(
+		"rabbitmq_version", o.Speaks, "prometheus_plugin_version", o.Speaks, "product_name", "Curfew", "product_version", o.Version,
+	), 1)
+	b.family(Gauge, "rabbitmq_identity_info", "Name of the broker, and of the cluster that it would be in").add(label(
+		"rabbitmq_node", o.Node, "rabbitmq_cluster", o.Cluster(),
+	), 1)
+	b.family(Gauge, "curfew_build_info", "Version of the broker and of Go").add(label("version", o.Version, "goversion", runtime.Version()), 1)
+}
+
+// machine tells of the process, of what it has and may have, and of what keeps it from taking messages.
+func (b *builder) machine(o *Options, up time.Duration) {
+	alarms := o.Alarms()
+	b.gauge("rabbitmq_alarms_memory_used_watermark", "is 1 if VM memory watermark alarm is in effect", truth(slices.Contains(alarms, "memory")))
+	b.gauge("rabbitmq_alarms_free_disk_space_watermark", "is 1 if free disk space watermark alarm is in effect", truth(slices.Contains(alarms, "disk")))
+	b.gauge("rabbitmq_alarms_file_descriptor_limit", "is 1 if file descriptor limit alarm is in effect", 0)
+	all := b.family(Gauge, "curfew_alarms", "What keeps the broker from taking messages, by its name")
+	for _, name := range alarms {
+		all.add(label("alarm", name), 1)
+	}
+	b.gauge("rabbitmq_erlang_uptime_seconds", "Node uptime", up.Seconds())
+	if o.Machine == nil {
+		return
+	}
+	m := o.Machine()
+	b.gauge("rabbitmq_process_open_fds", "Open file descriptors", float64(m.Files))
+	b.gauge("rabbitmq_process_max_fds", "Open file descriptors limit", float64(m.FilesLimit))
+	b.gauge("rabbitmq_process_open_tcp_sockets", "Open TCP sockets", float64(o.AMQP.Connections()))
+	b.gauge("rabbitmq_process_max_tcp_sockets", "Open TCP sockets limit", float64(m.FilesLimit))
+	b.gauge("rabbitmq_process_resident_memory_bytes", "Memory used in bytes", float64(m.Memory))
+	b.gauge("rabbitmq_resident_memory_limit_bytes", "Memory high watermark in bytes", float64(m.MemoryLimit))
+	b.gauge("rabbitmq_disk_space_available_bytes", "Disk space available in bytes", float64(m.DiskFree))
+	b.gauge("rabbitmq_disk_space_available_limit_bytes", "Free disk space low watermark in bytes", 0)
+}

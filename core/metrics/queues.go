@@ -1,0 +1,242 @@
+package metrics
+
+import (
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// looked is a queue at one moment.
+type looked struct {
+	queue.Stats
+	config *queue.Config
+	head   queue.Head
+	census queue.Census
+}
+
+// watcher looks at queues, one after another, and remembers the last.
+type watcher struct {
+	looked
+	closely bool               // the message that is next is wanted, too
+	look    func(*queue.Queue) // bound once: a closure for each of a hundred thousand queues would cost more than the looking
+}
+
+func newWatcher(survey *queue.Survey) *watcher {
+	w := &watcher{}
+	w.look = func(q *queue.Queue) {
+		w.Stats = q.Stats()
+		w.config = q.Config()
+		if w.closely {
+			w.head, _ = q.Head()
+		}
+		if survey != nil {
+			w.census = survey.Of(q)
+		}
+	}
+	return w
+}
+
+// at looks at a queue and reports whether it is there.
+func (w *watcher) at(s *queue.Shell) bool {
+	w.looked = looked{}
+	return s.Look(w.look) == nil
+}
+
+// queueGauges are what each queue has at the moment. Their sums mean something.
+var queueGauges = [...]struct {
+	name, help string
+	value      func(*looked) float64
+}{
+	{"rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", func(q *looked) float64 { return float64(q.Ready + q.Discarded) }},
+	{"rabbitmq_queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", func(q *looked) float64 { return float64(q.Unacked) }},
+	{"rabbitmq_queue_messages", "Sum of ready and unacknowledged messages - total queue depth", func(q *looked) float64 {
+		return float64(q.Ready + q.Discarded + q.Unacked)
+	}},
+	{"rabbitmq_queue_messages_ready_bytes", "Size in bytes of ready messages", func(q *looked) float64 { return float64(q.ReadyBytes) }},
+	{"rabbitmq_queue_consumers", "Consumers on a queue", func(q *looked) float64 { return float64(q.Consumers) }},
+}
+
+// queueCounters are what each queue has counted since it is there. The first is there for queues that are not shown, too.
+var queueCounters = [...]struct {
+	name, help string
+	value      func(*looked) uint64
+}{
+	{"rabbitmq_queue_messages_published_total", "Total number of messages published to queues", func(q *looked) uint64 { return q.Published }},
+	{
+		"rabbitmq_queue_messages_delivered_ack_total", "Total number of messages delivered from queues to be acknowledged",
+		func(q *looked) uint64 { return q.Delivered },
+	},
+	{
+		"rabbitmq_queue_messages_delivered_total", "Total number of messages delivered from queues and not to be acknowledged",
+		func(q *looked) uint64 { return q.DeliveredNoAck },
+	},
+	{"rabbitmq_queue_messages_redelivered_total", "Total number of messages delivered from queues again", func(q *looked) uint64 { return q.Redelivered }},
+	{"rabbitmq_queue_messages_acked_total", "Total number of messages of queues that were acknowledged", func(q *looked) uint64 { return q.Acked }},
+}
+
+// nobody is the labels of what queues have together that are not shown: as no labels for Prometheus, but of the same names.
+var nobody = label("vhost", "", "queue", "")
+
+// queueFamilies are the families of queues while they are filled.
+type queueFamilies struct {
+	gauges   [len(queueGauges)]*Family
+	counters [len(queueCounters)]*Family
+	next     *Family
+	head     *Family
+	reasons  reasonFamilies
+
+	rest     [len(queueGauges)]float64
+	resting  int           // queues that rest is of
+	due      queue.Horizon // deadlines of messages
+	leases   queue.Horizon
+	earliest hook.Instant // deadline
+}
+
+func newQueueFamilies() *queueFamilies {
+	f := &queueFamilies{}
+	for i, g := range queueGauges {
+		f.gauges[i] = &Family{Name: g.name, Help: g.help}
+	}
+	for i, c := range queueCounters {
+		f.counters[i] = &Family{Name: c.name, Help: c.help, Kind: Counter}
+	}
+	f.next = &Family{Name: "curfew_queue_next_deadline_timestamp_seconds", Help: "When the queue acts on its next deadline"}
+	f.head = &Family{Name: "rabbitmq_queue_head_message_timestamp", Help: "Timestamp of the first message in the queue, if any"}
+	f.reasons = newReasonFamilies()
+	return f
+}
+
+// show adds the series of a queue.
+func (f *queueFamilies) show(l *Labels, q *looked) {
+	for i := range queueGauges {
+		f.gauges[i].add(l, queueGauges[i].value(q))
+	}
+	for i := range queueCounters {
+		f.counters[i].add(l, float64(queueCounters[i].value(q)))
+	}
+	if q.NextDeadline != 0 {
+		f.next.add(l, seconds(q.NextDeadline))
+	}
+	if q.head.Timestamp != 0 {
+		f.head.add(l, float64(q.head.Timestamp))
+	}
+	f.reasons.show(q)
+}
+
+// hide adds a queue to those that have no series of their own.
+func (f *queueFamilies) hide(q *looked) {
+	f.resting++
+	for i := range queueGauges {
+		f.rest[i] += queueGauges[i].value(q)
+	}
+}
+
+// survey adds what is known of deadlines and leases of a queue.
+func (f *queueFamilies) survey(now hook.Instant, q *looked) {
+	f.due.Merge(&q.census.Horizon)
+	f.leases.Add(now, q.LeaseExpires, 1)
+	if q.NextDeadline != 0 && (f.earliest == 0 || q.NextDeadline < f.earliest) {
+		f.earliest = q.NextDeadline
+	}
+}
+
+// gatherQueues tells of queues.
+func (c *Collector) gatherQueues(b *builder, now hook.Instant) {
+	shells := c.shells()
+	many := c.choose(shells)
+	f, w, there := newQueueFamilies(), newWatcher(c.survey), 0
+	for _, s := range shells {
+		l := c.queues.labels(s) // before see, which is about the next look
+		w.closely = l != nil
+		if !w.at(s) {
+			continue
+		}
+		there++
+		f.survey(now, &w.looked)
+		if l != nil {
+			f.show(l, &w.looked)
+		} else {
+			f.hide(&w.looked)
+		}
+		if many {
+			c.queues.see(s, &w.Stats)
+		}
+	}
+	if many {
+		c.queues.choose()
+	}
+	clear(shells)
+	b.gauge("rabbitmq_queues", "Queues available", float64(there))
+	f.into(b, &c.queues)
+}
+
+// choose sees to it that it is known which queues are shown. It reports whether others may be next time.
+func (c *Collector) choose(shells []*queue.Shell) (many bool) {
+	p := &c.queues
+	switch {
+	case p.limit == 0:
+	case !p.many(len(shells)):
+		p.showAll(shells)
+	case len(p.shown) == 0:
+		w := newWatcher(nil)
+		for _, s := range shells {
+			if w.at(s) {
+				p.see(s, &w.Stats)
+			}
+		}
+		p.choose()
+	}
+	return p.many(len(shells))
+}
+
+// shells lists all queues, in memory that is used again.
+func (c *Collector) shells() []*queue.Shell {
+	all := c.queues.shells[:0]
+	for _, v := range c.Store.VHosts() {
+		all = append(all, v.Snapshot()...)
+	}
+	c.queues.shells = all
+	return all
+}
+
+// into hands the families over.
+func (f *queueFamilies) into(b *builder, p *population) {
+	own := p.limit > 0
+	for i, g := range f.gauges {
+		switch {
+		case !own || len(g.Points) == 0:
+			g.add(nil, f.rest[i])
+		case f.resting > 0:
+			g.add(nobody, f.rest[i])
+		}
+		b.families = append(b.families, g)
+	}
+	if own {
+		if f.resting > 0 {
+			f.counters[0].add(nobody, float64(p.rest))
+		}
+		b.families = append(b.families, f.counters[:]...)
+		b.families = append(b.families, f.next, f.head)
+		b.families = append(b.families, f.reasons.all()...)
+	}
+	b.horizon("curfew_messages_due", "Ready messages by the time to their deadlines, each in the first it fits", &f.due)
+	b.horizon("curfew_queue_leases", "Unused queues by the time to their expiry, each in the first it fits", &f.leases)
+	next := b.family(Gauge, "curfew_next_deadline_timestamp_seconds", "When the next deadline of any queue is acted on")
+	if f.earliest != 0 {
+		next.add(nil, seconds(f.earliest))
+	}
+}
+
+// withins are the labels of horizons.
+var withins = [...]*Labels{
+	label("within", "1s"), label("within", "10s"), label("within", "1m"), label("within", "10m"), label("within", "1h"), label("within", "later"),
+}
+
+func (b *builder) horizon(name, help string, h *queue.Horizon) {
+	f := b.family(Gauge, name, help)
+	for i, n := range h.Due {
+		f.add(withins[i], float64(n))
+	}
+}
+
+// A horizon has as many parts as there are labels for them.
+var _ = [1]struct{}{}[len(withins)-len(queue.HorizonBounds)-1]

@@ -1,0 +1,27 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+)
+
+// gatherTelemetry tells of what only the recorder knows, and of the recorder.
+func (c *Collector) gatherTelemetry(b *builder) {
+	late := c.Recorder.Lateness().Read()
+	f := b.family(Histogram, "curfew_expiry_lateness_seconds", "Time between the deadlines of messages and their expiry")
+	for _, strategy := range slices.Sorted(maps.Keys(late)) {
+		f.distribution(label("strategy", strategy), late[strategy])
+	}
+	if ring := c.Recorder.Events(); ring != nil {
+		b.counter("curfew_events_total", "Events that the event stream had", ring.Last()-ring.First())
+	}
+	if spans := c.Recorder.Spans(); spans != nil {
+		b.counter("curfew_trace_records_total", "Records that spans were made of", spans.Made())
+		b.counter("curfew_trace_records_dropped_total", "Records that no spans were made of, because the collector of spans did not keep up", spans.Dropped())
+	}
+	if c.Exported != nil {
+		taken, lost := c.Exported()
+		b.counter("curfew_trace_spans_exported_total", "Spans that the collector of spans has taken", taken)
+		b.counter("curfew_trace_spans_lost_total", "Spans that the collector of spans has not taken", lost)
+	}
+}

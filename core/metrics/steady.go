@@ -1,0 +1,97 @@
+package metrics
+
+import (
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/vhost"
+)
+
+// count is one of the things that are counted in each vhost.
+type count uint8
+
+const (
+	published count = iota
+	routed
+	returned
+	dropped
+	confirmable
+	confirmed
+	delivered
+	deliveredNoAck
+	got
+	gotNoAck
+	getEmpty
+	redelivered
+	acked
+	queuesDeclared
+	queuesCreated
+	queuesDeleted
+	counts
+)
+
+// tallied is what was counted in a vhost, or in several.
+type tallied struct {
+	n       [counts]uint64
+	left    vhost.Buried
+	arrived uint64 // of what left
+}
+
+func tally(v *vhost.VHost, t *session.Tally) tallied {
+	churn := v.Churn()
+	var all tallied
+	all.left, all.arrived = v.Buried()
+	all.n = [counts]uint64{
+		published: t.Published, routed: t.Routed, returned: t.Returned, dropped: t.Dropped,
+		confirmable: t.Confirmable, confirmed: t.Confirmed,
+		delivered: t.Delivered, deliveredNoAck: t.DeliveredNoAck, got: t.Got, gotNoAck: t.GotNoAck, getEmpty: t.GetEmpty,
+		redelivered: t.Redelivered, acked: t.Acked,
+		queuesDeclared: churn.QueuesDeclared.Load(), queuesCreated: churn.QueuesCreated.Load(), queuesDeleted: churn.QueuesDeleted.Load(),
+	}
+	return all
+}
+
+// raise makes the counts of what clients did at least those of another.
+func (t *tallied) raise(to *tallied) {
+	for i := range t.n {
+		t.n[i] = max(t.n[i], to.n[i])
+	}
+}
+
+func (t *tallied) add(o *tallied) {
+	for i := range t.n {
+		t.n[i] += o.n[i]
+	}
+	for kind := range t.left {
+		for care := range t.left[kind] {
+			for reason := range t.left[kind][care] {
+				t.left[kind][care][reason] += o.left[kind][care][reason]
+			}
+		}
+	}
+	t.arrived += o.arrived
+}
+
+// steady sums up what vhosts count so that no sum goes down: neither when a vhost goes, nor because a channel that is about to
+// be closed is seen neither among those that are open nor among those that were.
+type steady struct {
+	of   map[*vhost.VHost]tallied
+	past tallied // of vhosts that are gone
+}
+
+// sum takes the present counts in and returns the sums. It keeps now.
+func (s *steady) sum(now map[*vhost.VHost]tallied) tallied {
+	for v, was := range s.of {
+		is, there := now[v]
+		if !there {
+			s.past.add(&was)
+			continue
+		}
+		is.raise(&was)
+		now[v] = is
+	}
+	s.of = now
+	all := s.past
+	for _, t := range now {
+		all.add(&t)
+	}
+	return all
+}

@@ -1,0 +1,175 @@
+package metrics
+
+import (
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wire"
+)
+
+// clients is what is connected at one moment.
+type clients struct {
+	connections, channels             int
+	publishers, consumers             int
+	unacked, unconfirmed              int
+	consumerPrefetch, channelPrefetch uint64
+	open                              map[string]session.Tally // of the channels that are open, by vhost
+}
+
+func (c *clients) add(l wire.Link) {
+	s := l.Session()
+	c.connections++
+	sum := c.open[l.VHost]
+	for _, ch := range s.Channels() {
+		c.channels++
+		c.consumers += ch.Consumers
+		c.unacked += ch.Unacked
+		c.unconfirmed += ch.Unconfirmed
+		c.consumerPrefetch += uint64(ch.Prefetch)
+		c.channelPrefetch += uint64(ch.GlobalPrefetch)
+		if ch.Published > 0 {
+			c.publishers++
+		}
+		sum.Add(&ch.Tally)
+	}
+	c.open[l.VHost] = sum
+}
+
+// gatherTraffic tells of clients and of what they did.
+func (c *Collector) gatherTraffic(b *builder) {
+	closed := c.AMQP.Sessions().Retired() // before the open ones: what is in neither is seen later, what is in both would be too much
+	now := clients{open: map[string]session.Tally{}}
+	for _, l := range c.AMQP.Links() {
+		now.add(l)
+	}
+	by := map[*vhost.VHost]tallied{}
+	for _, v := range c.Store.VHosts() {
+		sum, open := closed[v.Name()], now.open[v.Name()]
+		sum.Add(&open)
+		by[v] = tally(v, &sum)
+	}
+	sum := c.counted.sum(by)
+	b.present(&now)
+	b.logins(c.Store.Users().Attempts())
+	b.blocked(c.AMQP.Blocked())
+	b.churn(c.AMQP.Sessions().Churn(), &sum)
+	b.global(&now, &sum)
+	b.channels(&now, &sum)
+	if c.Queues == 0 {
+		b.counter(queueCounters[0].name, queueCounters[0].help, sum.n[routed])
+	}
+	b.deadLetters(&sum)
+	b.connections(&now, c.AMQP.Traffic())
+}
+
+// present tells of who is there.
+func (b *builder) present(c *clients) {
+	b.gauge("rabbitmq_connections", "Connections currently open", float64(c.connections))
+	b.gauge("rabbitmq_channels", "Channels currently open", float64(c.channels))
+	b.gauge("rabbitmq_consumers", "Consumers currently connected", float64(c.consumers))
+}
+
+// logins tells of who came in, and who did not.
+func (b *builder) logins(sasl, basic auth.Attempts) {
+	all := b.family(Counter, "rabbitmq_auth_attempts_total", "Total number of authentication attempts")
+	succeeded := b.family(Counter, "rabbitmq_auth_attempts_succeeded_total", "Total number of successful authentication attempts")
+	failed := b.family(Counter, "rabbitmq_auth_attempts_failed_total", "Total number of failed authentication attempts")
+	for _, way := range [...]struct {
+		labels *Labels
+		auth.Attempts
+	}{{protocol, sasl}, {overHTTP, basic}} {
+		all.add(way.labels, float64(way.Succeeded+way.Failed))
+		succeeded.add(way.labels, float64(way.Succeeded))
+		failed.add(way.labels, float64(way.Failed))
+	}
+}
+
+// blocked tells of who has to wait.
+func (b *builder) blocked(n wire.Blocked) {
+	f := b.family(Gauge, "curfew_publishers_blocked", "Connections that are not read from, by what they wait for")
+	f.add(label("reason", "alarm"), float64(n.Alarm))
+	f.add(label("reason", "log"), float64(n.Log))
+	f.add(label("reason", "queue"), float64(n.Queue))
+	f.add(label("reason", "consumers"), float64(n.Consumers))
+	f.add(label("reason", "client"), float64(n.Client))
+}
+
+func (b *builder) churn(n *session.Churn, t *tallied) {
+	b.counter("rabbitmq_connections_opened_total", "Total number of connections opened", n.ConnectionsOpened.Load())
+	b.counter("rabbitmq_connections_closed_total", "Total number of connections closed or terminated", n.ConnectionsClosed.Load())
+	b.counter("rabbitmq_channels_opened_total", "Total number of channels opened", n.ChannelsOpened.Load())
+	b.counter("rabbitmq_channels_closed_total", "Total number of channels closed", n.ChannelsClosed.Load())
+	b.counter("rabbitmq_queues_declared_total", "Total number of queues declared", t.n[queuesDeclared])
+	b.counter("rabbitmq_queues_created_total", "Total number of queues created", t.n[queuesCreated])
+	b.counter("rabbitmq_queues_deleted_total", "Total number of queues deleted", t.n[queuesDeleted])
+}
+
+// The labels of what clients do.
+var (
+	protocol = label("protocol", "amqp091")
+	overHTTP = label("protocol", "http")
+)
+
+// global tells what clients did, those that are gone included.
+func (b *builder) global(c *clients, t *tallied) {
+	b.family(Gauge, "rabbitmq_global_publishers", "Current number of publishers").add(protocol, float64(c.publishers))
+	b.family(Gauge, "rabbitmq_global_consumers", "Current number of consumers").add(protocol, float64(c.consumers))
+	for _, f := range [...]struct {
+		name, help string
+		value      uint64
+	}{
+		{"received", "received from publishers", t.n[published]},
+		{"received_confirm", "received from publishers expecting confirmations", t.n[confirmable]},
+		{"routed", "routed to queues", t.n[routed]},
+		{"confirmed", "confirmed to publishers", t.n[confirmed]},
+		{"unroutable_dropped", "published as non-mandatory into an exchange and dropped as unroutable", t.n[dropped]},
+		{"unroutable_returned", "published as mandatory into an exchange and returned to the publisher as unroutable", t.n[returned]},
+		{"delivered_consume_manual_ack", "delivered to consumers using basic.consume with manual acknowledgment", t.n[delivered]},
+		{"delivered_consume_auto_ack", "delivered to consumers using basic.consume with automatic acknowledgment", t.n[deliveredNoAck]},
+		{"delivered_get_manual_ack", "delivered to consumers using basic.get with manual acknowledgment", t.n[got]},
+		{"delivered_get_auto_ack", "delivered to consumers using basic.get with automatic acknowledgment", t.n[gotNoAck]},
+		{"delivered", "delivered to consumers", t.n[delivered] + t.n[deliveredNoAck] + t.n[got] + t.n[gotNoAck]},
+		{"redelivered", "redelivered to consumers", t.n[redelivered]},
+		{"acknowledged", "acknowledged by consumers", t.n[acked]},
+	} {
+		b.family(Counter, "rabbitmq_global_messages_"+f.name+"_total", "Total number of messages "+f.help).add(protocol, float64(f.value))
+	}
+	b.family(Counter, "rabbitmq_global_messages_get_empty_total", "Total number of times basic.get operations fetched no message").
+		add(protocol, float64(t.n[getEmpty]))
+}
+
+// channels tells the same by the names that RabbitMQ has for the sums of what channels count.
+func (b *builder) channels(c *clients, t *tallied) {
+	b.gauge("rabbitmq_channel_consumers", "Consumers on a channel", float64(c.consumers))
+	b.gauge("rabbitmq_channel_messages_unacked", "Delivered but not yet acknowledged messages", float64(c.unacked))
+	b.gauge("rabbitmq_channel_messages_unconfirmed", "Published but not yet confirmed messages", float64(c.unconfirmed))
+	b.gauge("rabbitmq_consumer_prefetch", "Limit of unacknowledged messages for each consumer", float64(c.consumerPrefetch))
+	b.gauge("rabbitmq_channel_prefetch", "Total limit of unacknowledged messages for all consumers on a channel", float64(c.channelPrefetch))
+	for _, f := range [...]struct {
+		name, help string
+		value      uint64
+	}{
+		{"messages_published", "messages published into an exchange on a channel", t.n[published]},
+		{"messages_confirmed", "messages published into an exchange and confirmed on the channel", t.n[confirmed]},
+		{"messages_unroutable_returned", "messages published as mandatory into an exchange and returned to the publisher as unroutable", t.n[returned]},
+		{"messages_unroutable_dropped", "messages published as non-mandatory into an exchange and dropped as unroutable", t.n[dropped]},
+		{"get_ack", "messages fetched with basic.get in manual acknowledgement mode", t.n[got]},
+		{"get", "messages fetched with basic.get in automatic acknowledgement mode", t.n[gotNoAck]},
+		{"messages_delivered_ack", "messages delivered to consumers in manual acknowledgement mode", t.n[delivered]},
+		{"messages_delivered", "messages delivered to consumers in automatic acknowledgement mode", t.n[deliveredNoAck]},
+		{"messages_redelivered", "messages redelivered to consumers", t.n[redelivered]},
+		{"messages_acked", "messages acknowledged by consumers", t.n[acked]},
+		{"get_empty", "times basic.get operations fetched no message", t.n[getEmpty]},
+	} {
+		b.counter("rabbitmq_channel_"+f.name+"_total", "Total number of "+f.help, f.value)
+	}
+}
+
+// connections tells what went over sockets.
+func (b *builder) connections(c *clients, t wire.Traffic) {
+	b.gauge("rabbitmq_connection_channels", "Channels on a connection", float64(c.channels))
+	b.counter("rabbitmq_connection_incoming_bytes_total", "Total number of bytes received on a connection", t.BytesIn)
+	b.counter("rabbitmq_connection_outgoing_bytes_total", "Total number of bytes sent on a connection", t.BytesOut)
+	b.counter("rabbitmq_connection_incoming_packets_total", "Total number of packets received on a connection", t.Reads)
+	b.counter("rabbitmq_connection_outgoing_packets_total", "Total number of packets sent on a connection", t.Writes)
+}

@@ -1,0 +1,93 @@
+package mgmt
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// What the probes and the health checks say while something is wrong.
+func TestProbes(t *testing.T) {
+	const service, serving, connections = "/api/health/checks/is-in-service", "/api/health/checks/ready-to-serve-clients", "/api/health/checks/alarms"
+	for _, tt := range []struct {
+		alarms string
+		path   string
+		status int
+		want   string
+	}{
+		{"", "/healthz", 200, `{"status":"ok","alarms":[]}`},
+		{"", "/readyz", 200, `{"status":"ok","alarms":[]}`},
+		{"memory,disk", "/healthz", 200, `{"status":"ok","alarms":["memory","disk"]}`},
+		{"memory,disk", "/readyz", 200, `{"status":"ok","alarms":["memory","disk"]}`},
+		{"memory,disk", "/health", 503, `{"status":"alarm","alarms":["memory","disk"]}`},
+		{"memory", connections, 503, `{"status":"failed","reason":"alarms raised","alarms":[{"node":"curfew@test","resource":"memory"}]}`},
+		{"memory", serving, 200, `{"status":"ok"}`},
+		{"draining", "/healthz", 200, `{"status":"ok","alarms":[]}`},
+		{"draining", "/readyz", 503, `{"status":"failed","reasons":["draining"],"alarms":[]}`},
+		{"draining", service, 503, `{"status":"failed","reason":"this rabbit node is not currently available to serve"}`},
+		{"draining", serving, 503, `{"status":"failed","reason":"this rabbit node is not currently available to serve"}`},
+		{"disk,shard 2,draining", "/healthz", 503, `{"status":"failed","reasons":["shard 2"],"alarms":["disk","shard 2"]}`},
+		{"disk,shard 2,draining", "/readyz", 503, `{"status":"failed","reasons":["shard 2","draining"],"alarms":["disk","shard 2"]}`},
+		{"shard 0", service, 503, `{"status":"failed","reason":"this rabbit node is not currently available to serve"}`},
+	} {
+		r := newRig(t)
+		if tt.alarms != "" {
+			r.alarms = strings.Split(tt.alarms, ",")
+		}
+		if got := r.do(tt.status, "GET", tt.path, ""); got != tt.want {
+			t.Errorf("%s with %q: got %s, want %s", tt.path, tt.alarms, got, tt.want)
+		}
+	}
+}
+
+func TestConnectionLimit(t *testing.T) {
+	const full = `{"status":"failed","reason":"node connection limit is reached"`
+	for _, tt := range []struct {
+		limit, status int
+		want, serving string
+	}{
+		{0, 200, `{"status":"ok","limit":"infinity","connections":1}`, `{"status":"ok"}`},
+		{2, 200, `{"status":"ok","limit":2,"connections":1}`, `{"status":"ok"}`},
+		{1, 503, full + `,"limit":1,"connections":1}`, full + `,"connections":1}`},
+	} {
+		r := newRig(t, func(o *Options) { o.ConnectionLimit = tt.limit })
+		r.client(t, guest)
+		for path, want := range map[string]string{"below-node-connection-limit": tt.want, "ready-to-serve-clients": tt.serving} {
+			if got := r.do(tt.status, "GET", "/api/health/checks/"+path, ""); got != want {
+				t.Errorf("%s at most %d: got %s, want %s", path, tt.limit, got, want)
+			}
+		}
+	}
+	r := newRig(t, func(o *Options) { o.Listeners = func() []Listener { return nil } })
+	if got := r.do(503, "GET", "/api/health/checks/ready-to-serve-clients", ""); got != `{"status":"failed","reason":"no active listeners for AMQP/AMQPS"}` {
+		t.Errorf("without AMQP: got %s", got)
+	}
+}
+
+// Before there is an API, those who watch over the broker get an answer.
+func TestStarting(t *testing.T) {
+	const refused = `{"error":"starting","reason":"the broker is being started: it reads its data directory"}`
+	for _, tt := range []struct {
+		method, path string
+		status       int
+		want         string
+	}{
+		{"GET", "/healthz", 200, `{"status":"starting"}`},
+		{"GET", "/readyz", 503, `{"status":"starting"}`},
+		{"GET", "/health", 503, `{"status":"starting"}`},
+		{"POST", "/healthz", 405, ""},
+		{"GET", "/api/overview", 503, refused},
+		{"PUT", "/api/queues/%2F/q", 503, refused},
+		{"GET", "/metrics", 503, refused},
+	} {
+		w := httptest.NewRecorder()
+		Starting().ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
+		if got := fmt.Sprint(w.Code, " ", w.Body); got != fmt.Sprint(tt.status, " ", tt.want) {
+			t.Errorf("%s %s: got %s, want %d %s", tt.method, tt.path, got, tt.status, tt.want)
+		}
+		if w.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: headers %v", tt.path, w.Header())
+		}
+	}
+}
