@@ -34,7 +34,6 @@ var _ broker = (*node)(nil)
 // newBroker opens the data directory of a configuration, which may take a while, and makes the AMQP server of it. It does not
 // listen yet.
 func newBroker(ctx context.Context, s setup) (broker, error) {
-	clock := queue.NewClock()
 	rules, err := policies.NewRules(policies.Options{Strategies: s.chain.Strategies})
 	if err != nil {
 		return nil, err
@@ -43,7 +42,7 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept, err := openStore(ctx, s, rules, clock)
+	kept, err := openStore(ctx, s, rules)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("data.dir %s: %w", s.Data.Dir, err), host.close()) //nolint:contextcheck // see above
 	}
@@ -53,14 +52,14 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 			v.StrategyChanged(strategy, recompute)
 		}
 	})
-	server, err := wire.New(wireOptions(s, kept, clock))
+	server, err := wire.New(wireOptions(s, kept))
 	if err != nil {
 		return nil, errors.Join(err, kept.Close(ctx), host.close()) //nolint:contextcheck // see above
 	}
-	return &node{server, kept, host, rules, clock}, nil
+	return &node{server, kept, host, rules, s.clock}, nil
 }
 
-func openStore(ctx context.Context, s setup, rules *policies.Rules, clock queue.Clock) (*store.Store, error) {
+func openStore(ctx context.Context, s setup, rules *policies.Rules) (*store.Store, error) {
 	dir, err := vfs.Make(s.Data.Dir)
 	if err != nil {
 		return nil, err
@@ -71,8 +70,8 @@ func openStore(ctx context.Context, s setup, rules *policies.Rules, clock queue.
 		}
 	}
 	return store.Open(ctx, store.Options{
-		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Chain: s.chain, Rules: rules, Clock: clock, Log: s.log,
-		Hashing: hashing(s.Auth.PasswordHashing),
+		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Chain: s.chain, Rules: rules, Clock: s.clock, Log: s.log,
+		Hashing: hashing(s.Auth.PasswordHashing), Telemetry: s.telemetry,
 	})
 }
 
@@ -114,7 +113,7 @@ func after(ctx context.Context, d time.Duration) <-chan struct{} {
 	return c
 }
 
-func wireOptions(s setup, kept *store.Store, clock queue.Clock) wire.Options {
+func wireOptions(s setup, kept *store.Store) wire.Options {
 	c := s.Config
 	return wire.Options{
 		AMQP: c.Listen.AMQP, AMQPS: c.Listen.AMQPS,
@@ -130,9 +129,9 @@ func wireOptions(s setup, kept *store.Store, clock queue.Clock) wire.Options {
 			ChannelMax: uint16(c.Limits.Channels), FrameMax: int(c.Limits.FrameMax), MessageMax: int(c.Limits.MessageSize),
 			Heartbeat: uint16(c.Limits.Heartbeat / time.Second), Connections: c.Limits.Connections,
 			ConsumerTimeout: c.Limits.ConsumerTimeout, GuestLoopbackOnly: c.Auth.GuestLoopbackOnly,
-			Log: s.log,
+			Log: s.log, Telemetry: s.telemetry,
 		},
-		Clock:            clock,
+		Clock:            s.clock,
 		HandshakeTimeout: c.Limits.HandshakeTimeout,
 		MemoryLimit:      int64(min(s.watermark, 1<<62)),
 		DiskFull:         kept.Full,

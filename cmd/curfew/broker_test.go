@@ -30,7 +30,7 @@ func newNode(t *testing.T, disk *crashfs.FS) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := wire.New(wireOptions(setup{configuration: c, log: log}, kept, clock))
+	server, err := wire.New(wireOptions(setup{configuration: c, log: log, clock: clock}, kept))
 	if err != nil {
 		t.Fatal(err)
 	}

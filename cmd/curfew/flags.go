@@ -5,9 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strings"
 
-	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
 // flags are the flags of a command, and the texts of its help page.
@@ -34,7 +33,7 @@ func (a *app) parse(f *flags, args []string) (code int, done bool) {
 		f.writeHelp(a.stdout)
 		return exitOK, true
 	case err != nil:
-		return a.misuse(f.Name(), f.problem(err)), true
+		return a.misuse(f.Name(), usage.Problem(f.FlagSet, err)), true
 	case f.NArg() > len(f.operands):
 		return a.misuse(f.Name(), fmt.Sprintf("unexpected argument %q", f.Arg(len(f.operands)))), true
 	case f.NArg() < len(f.operands):
@@ -43,47 +42,18 @@ func (a *app) parse(f *flags, args []string) (code int, done bool) {
 	return exitOK, false
 }
 
-// problem words an error of the flag package as we write flags.
-func (f *flags) problem(err error) string {
-	text := err.Error()
-	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		return "unknown flag --" + strings.TrimPrefix(name, "-") + config.Suggest(name, f.names(), "--%s")
-	}
-	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
-		return "the flag --" + name + " needs a value"
-	}
-	if name, ok := strings.CutPrefix(text, "invalid boolean value "); ok { // `"maybe" for -explain: parse error`
-		_, name, _ = strings.Cut(name, " for -")
-		name, _, _ = strings.Cut(name, ":")
-		return "the flag --" + name + " takes no value, or true or false"
-	}
-	return text
-}
-
-func (f *flags) names() []string {
-	var names []string
-	f.VisitAll(func(d *flag.Flag) { names = append(names, d.Name) })
-	return names
-}
-
 func (f *flags) writeHelp(w io.Writer) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  curfew %s", f.about, f.Name())
 	flags := ""
-	if len(f.names()) > 0 {
+	f.VisitAll(func(*flag.Flag) { flags = "\n\nFlags:" })
+	if flags != "" {
 		fmt.Fprint(w, " [FLAGS]")
-		flags = "\n\nFlags:"
 	}
 	for _, o := range f.operands {
 		fmt.Fprint(w, " ", o)
 	}
 	fmt.Fprintln(w, flags)
-	f.VisitAll(func(d *flag.Flag) {
-		placeholder, usage := flag.UnquoteUsage(d)
-		if b, ok := d.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
-			placeholder = ""
-		}
-		fmt.Fprintf(w, "  %-18s %s\n", strings.TrimSpace("--"+d.Name+" "+placeholder), usage)
-	})
+	usage.List(w, f.FlagSet, 18)
 	if f.more != "" {
 		fmt.Fprint(w, "\n"+f.more)
 	}

@@ -5,17 +5,22 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/wire"
 )
 
-// management is the management API and what it listens on. Nothing of it is there while it is off.
+// management is the management API, and metrics for whoever comes, and what they listen on. Nothing of it is there while it is
+// off.
 type management struct {
-	server       *http.Server
+	api          door
+	unguarded    door // on the listener for metrics: what needs no login there
+	servers      []*http.Server
 	listeners    []managementListener
 	certificates *wire.Certificates // nil without TLS
 	ended        chan error         // what each listener's Serve returned
@@ -27,9 +32,12 @@ type managementListener struct {
 	protocol string // as RabbitMQ calls it
 }
 
+// metricsProtocol is what RabbitMQ calls metrics on a listener of their own.
+const metricsProtocol = "http/prometheus"
+
 // listenManagement opens the listeners of the management API, all or none.
 func listenManagement(c configuration) (*management, error) {
-	m := &management{ended: make(chan error, 2)}
+	m := &management{ended: make(chan error, 3)}
 	var errs []error
 	if addr := c.Listen.Management; addr != "" {
 		errs = append(errs, m.listen("listen.management", "http", addr, nil))
@@ -43,6 +51,9 @@ func listenManagement(c configuration) (*management, error) {
 			err = m.listen("listen.management-tls", "https", addr, m.certificates.Config())
 		}
 		errs = append(errs, err)
+	}
+	if addr := c.Listen.Metrics; addr != "" {
+		errs = append(errs, m.listen("listen.metrics", metricsProtocol, addr, nil))
 	}
 	if err := errors.Join(errs...); err != nil {
 		m.closeListeners()
@@ -69,12 +80,35 @@ func (m *management) closeListeners() {
 	}
 }
 
-// serve begins to answer.
-func (m *management) serve(s *http.Server) {
-	m.server = s
+// door is what a server's requests go through to whoever is behind it by now. Any goroutine may use it.
+type door struct{ behind atomic.Pointer[http.Handler] }
+
+func (d *door) lead(to http.Handler) { d.behind.Store(&to) }
+
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.behind.Load()).ServeHTTP(w, r) }
+
+// serve begins to answer, so far that the broker is being started.
+func (m *management) serve(log *slog.Logger) {
+	m.api.lead(mgmt.Starting())
+	m.unguarded.lead(mgmt.Starting())
+	api, unguarded := mgmt.Server(&m.api, log), mgmt.Server(&m.unguarded, log)
+	m.servers = []*http.Server{api, unguarded}
 	for _, l := range m.listeners {
+		s := api
+		if l.protocol == metricsProtocol {
+			s = unguarded
+		}
 		go func() { m.ended <- s.Serve(l) }()
 	}
+}
+
+// open has the API answer.
+func (m *management) open(a *mgmt.API) {
+	for _, s := range m.servers {
+		s.RegisterOnShutdown(a.EndStreams)
+	}
+	m.api.lead(a)
+	m.unguarded.lead(a.Unguarded())
 }
 
 // describe tells what the API listens on.
@@ -99,23 +133,35 @@ func (m *management) reloadTLS() error {
 
 // shutdown waits for requests to be answered, as long as ctx lasts, and ends.
 func (m *management) shutdown(ctx context.Context) error {
-	err := m.server.Shutdown(ctx)
-	_ = m.server.Close() // cuts off what Shutdown left because ctx was over
+	var errs []error
+	for _, s := range m.servers {
+		errs = append(errs, s.Shutdown(ctx))
+		_ = s.Close() // cuts off what Shutdown left because ctx was over
+	}
 	for range m.listeners {
 		<-m.ended
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // manage makes the API of a broker that runs.
-func (s *service) manage() *http.Server {
+func (s *service) manage(ctx context.Context) (*mgmt.API, error) {
 	o := s.broker.Management()
 	c := s.running.Config
 	o.Product, o.Version, o.Node, o.Log = c.Compat.Product, c.Compat.Version, clusterName(), s.log
 	o.Alarms, o.Listeners, o.Machine = s.alarms, s.listeners, s.machine
 	o.GuestLoopbackOnly, o.FixedOperators = c.Auth.GuestLoopbackOnly, !c.Management.OperatorPolicyChanges
 	o.RatesInterval, o.BodyMax = c.Management.RatesInterval, int64(c.Management.BodySize)
-	return mgmt.Server(mgmt.New(o), s.log)
+	o.Events, o.ConnectionLimit = s.telemetry.Recorder.Events(), c.Limits.Connections
+	var a *mgmt.API
+	if o.Store != nil {
+		var err error
+		if o.Metrics, err = s.measure(ctx, &o, func() string { return a.Cluster() }); err != nil {
+			return nil, err
+		}
+	}
+	a = mgmt.New(o)
+	return a, nil
 }
 
 // listeners tells what the broker listens on.

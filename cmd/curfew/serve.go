@@ -11,6 +11,8 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 )
 
 // broker is the AMQP server as serve runs it.
@@ -38,6 +40,8 @@ type setup struct {
 	watermark uint64 // bytes of memory above which publishers are blocked; 0 = never
 	bodies    uint64 // bytes of memory above which message bodies go to disk; 0 = never
 	log       *slog.Logger
+	clock     queue.Clock
+	telemetry *telemetry.Recorder
 }
 
 func (a *app) serve(args []string) int {
@@ -63,7 +67,8 @@ func (a *app) serve(args []string) int {
 	signal.Notify(a.signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(a.signals)
 
-	s := &service{running: c, load: load, level: level, log: log}
+	s := &service{running: c, load: load, level: level, log: log, stdout: a.stdout}
+	defer s.closeTelemetry()
 	sig, err := s.startUnless(a.signals, a.newBroker)
 	switch {
 	case err != nil && sig != nil:

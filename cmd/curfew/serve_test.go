@@ -21,11 +21,12 @@ import (
 
 // fake is a broker that listens and lets connections wait.
 type fake struct {
-	setup    setup
-	alarms   []string
-	tls      error         // what ReloadTLS returns
-	shutdown chan struct{} // closed when Shutdown is called
-	release  chan struct{} // Shutdown waits for it to be closed
+	setup     setup
+	alarms    []string
+	recovered chan struct{} // there is no broker until it is closed; nil: at once
+	tls       error         // what ReloadTLS returns
+	shutdown  chan struct{} // closed when Shutdown is called
+	release   chan struct{} // Shutdown waits for it to be closed
 
 	listeners []net.Listener
 }
@@ -36,6 +37,9 @@ func newFake() *fake { return &fake{shutdown: make(chan struct{}), release: make
 
 func (f *fake) open(_ context.Context, s setup) (broker, error) {
 	f.setup = s
+	if f.recovered != nil {
+		<-f.recovered
+	}
 	return f, nil
 }
 
@@ -161,7 +165,13 @@ var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 // get returns the status and body of a management path.
 func (p *process) get(path string) (int, string) {
 	p.t.Helper()
-	r, err := client.Get("http://" + p.addr["listen.management"] + path)
+	return p.getFrom("listen.management", path)
+}
+
+// getFrom is get from another listener.
+func (p *process) getFrom(key, path string) (int, string) {
+	p.t.Helper()
+	r, err := client.Get("http://" + p.addr[key] + path)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -241,7 +251,7 @@ func TestAPIFails(t *testing.T) {
 	f := newFake()
 	close(f.release)
 	lines := make(chan record, 100)
-	m := &management{server: &http.Server{}, ended: make(chan error, 1)}
+	m := &management{servers: []*http.Server{{}}, ended: make(chan error, 1)}
 	s := &service{broker: f, log: newLogger(&process{lines: lines}, "json", nil), management: m}
 	m.ended <- errors.New("accept: too many open files")
 	if code := s.run(nil); code != exitFailure {
@@ -362,7 +372,7 @@ func TestPanicLog(t *testing.T) {
 
 // A signal while the broker recovers breaks that off, which is no failure.
 func TestSignalWhileStarting(t *testing.T) {
-	p := &process{t: t, lines: make(chan record, 100), dir: t.TempDir()}
+	p := &process{t: t, lines: make(chan record, 100), dir: t.TempDir(), addr: map[string]string{}}
 	writeFile(t, p.file(), local)
 	starting := make(chan struct{})
 	a := &app{stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 4), newBroker: func(ctx context.Context, _ setup) (broker, error) {

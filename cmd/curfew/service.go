@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -10,6 +11,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/curfewmq/curfew/cmd/curfew/telemetry"
+	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/queue"
 )
 
 // drainTime is how long connections get to close; orchestrators kill after 30 s.
@@ -22,7 +27,10 @@ type service struct {
 	load    func() (configuration, error)
 	level   *slog.LevelVar
 	log     *slog.Logger
+	stdout  io.Writer // for spans and metrics that somebody wants to see there
 
+	clock      queue.Clock
+	telemetry  *telemetry.Telemetry // nil until start has begun
 	broker     broker
 	management *management
 	limit      uint64 // bytes of memory above which publishers wait; 0 = none
@@ -49,22 +57,39 @@ func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.C
 	}
 }
 
-// start opens every listener, or none. The error joins what is wrong with each.
+// start opens every listener, or none. The error joins what is wrong with each. The management API comes first: as long as
+// there is no broker, it says so.
 func (s *service) start(ctx context.Context, newBroker func(context.Context, setup) (broker, error)) error {
 	var err error
-	total := machineMemory(os.DirFS("/"))
-	s.limit = s.watermark(total)
-	s.broker, err = newBroker(ctx, setup{
-		configuration: s.running, watermark: s.limit, bodies: s.running.Memory.Bodies.Of(total), log: s.log,
+	s.clock = queue.NewClock()
+	s.telemetry, err = telemetry.Open(ctx, telemetry.Options{
+		Config: s.running.Telemetry, Clock: s.clock, Stdout: s.stdout, Log: s.log, Version: version, Node: clusterName(),
 	})
 	if err != nil {
 		return err
 	}
-	s.management, err = listenManagement(s.running)
-	if err := errors.Join(s.broker.Start(ctx), err); err != nil {
+	var unheard error // what there is about the listeners of the API
+	if s.management, unheard = listenManagement(s.running); unheard == nil {
+		s.management.serve(s.log)
+		s.logManagement()
+	}
+	total := machineMemory(os.DirFS("/"))
+	s.limit = s.watermark(total)
+	s.broker, err = newBroker(ctx, setup{
+		configuration: s.running, watermark: s.limit, bodies: s.running.Memory.Bodies.Of(total), log: s.log,
+		clock: s.clock, telemetry: s.telemetry.Recorder,
+	})
+	if err == nil {
+		err = s.broker.Start(ctx)
+	}
+	if err := errors.Join(err, unheard); err != nil {
 		return errors.Join(hinted(err), s.undo(ctx))
 	}
-	s.management.serve(s.manage())
+	api, err := s.manage(ctx)
+	if err != nil {
+		return errors.Join(err, s.undo(ctx))
+	}
+	s.management.open(api)
 	s.logAddresses()
 	s.log.Info("ready", "version", version)
 	return nil
@@ -72,12 +97,16 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 
 // undo closes what start opened before something went wrong.
 func (s *service) undo(ctx context.Context) error {
-	if s.management != nil {
-		s.management.closeListeners()
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	return s.broker.Shutdown(ctx)
+	var errs []error
+	if s.broker != nil {
+		errs = append(errs, s.broker.Shutdown(ctx))
+	}
+	if s.management != nil {
+		errs = append(errs, s.management.shutdown(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // hinted adds what usually helps.
@@ -99,6 +128,9 @@ func (s *service) logAddresses() {
 	for i, addr := range s.broker.Addresses() {
 		s.log.Info("listening", "key", keys[i], "address", addr.String())
 	}
+}
+
+func (s *service) logManagement() {
 	for _, l := range s.management.listeners {
 		s.log.Info("listening", "key", l.key, "address", l.Addr().String())
 	}
@@ -116,7 +148,7 @@ func (s *service) watermark(total uint64) uint64 {
 func (s *service) alarms() []string {
 	alarms := s.broker.Management().Alarms()
 	if s.draining.Load() {
-		alarms = append(slices.Clip(alarms), "draining")
+		alarms = append(slices.Clip(alarms), mgmt.Draining)
 	}
 	return alarms
 }
@@ -174,6 +206,21 @@ func (s *service) drain(signals <-chan os.Signal, code int) int {
 
 func (s *service) shutdown(ctx context.Context) error {
 	return errors.Join(s.broker.Shutdown(ctx), s.management.shutdown(ctx))
+}
+
+// telemetryTime is how long spans and metrics get to be sent when everything else has ended.
+const telemetryTime = 2 * time.Second
+
+// closeTelemetry sends what there is to be sent yet.
+func (s *service) closeTelemetry() {
+	if s.telemetry == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), telemetryTime)
+	defer cancel()
+	if err := s.telemetry.Close(ctx); err != nil {
+		s.log.Warn("not all spans and metrics were sent", "error", err)
+	}
 }
 
 // reload reads the configuration again and takes over what a running broker

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
@@ -18,14 +22,15 @@ import (
 // is no host.
 type policyHost struct {
 	*wasm.Host
-	store atomic.Pointer[store.Store] // nil: it is not open yet
-	work  sync.WaitGroup
+	strategies func() []string             // all there are at the moment
+	store      atomic.Pointer[store.Store] // nil: it is not open yet
+	work       sync.WaitGroup
 }
 
 // openPolicies loads the policies of the configuration and those that were loaded before. It comes before the data directory is
 // opened, so that queues find the strategies they chose.
 func openPolicies(s setup) (*policyHost, error) {
-	p := &policyHost{}
+	p := &policyHost{strategies: s.chain.Strategies}
 	for _, plugin := range s.Plugins {
 		if h, ok := plugin.Plugin.(*wasm.Host); ok {
 			p.Host = h
@@ -40,7 +45,24 @@ func openPolicies(s setup) (*policyHost, error) {
 		CacheDir: filepath.Join(s.Data.Dir, "policies", "compiled"),
 		Go:       p.work.Go,
 		Queues:   p.queues,
+		Clock:    queue.NewClock(),
+		Notice:   noticeTo(s.telemetry),
 	})
+}
+
+// changes are what can happen to a policy, as events have it.
+var changes = map[wasm.Change]telemetry.Kind{
+	wasm.PolicyLoaded: telemetry.ModuleLoaded, wasm.PolicyReloaded: telemetry.ModuleReloaded, wasm.PolicyRolledBack: telemetry.ModuleRolledBack,
+	wasm.PolicyUnloaded: telemetry.ModuleUnloaded, wasm.BreakerOpened: telemetry.BreakerOpened, wasm.BreakerClosed: telemetry.BreakerClosed,
+}
+
+// noticeTo makes events of what happens to policies.
+func noticeTo(r *telemetry.Recorder) func(wasm.Notice) {
+	return func(n wasm.Notice) {
+		r.Notice(telemetry.Notice{
+			Kind: changes[n.Change], Name: n.Policy, Digest: n.Digest, Previous: n.Previous, Beside: n.Beside, Until: n.Until,
+		})
+	}
 }
 
 // queues counts the queues whose strategy is the one of that name.
@@ -77,11 +99,14 @@ func (p *policyHost) modules() mgmt.Modules {
 	if p == nil || p.Host == nil {
 		return nil
 	}
-	return moduleAdmin{p.Host}
+	return moduleAdmin{p.Host, p.strategies}
 }
 
 // moduleAdmin is a host as the management API wants it.
-type moduleAdmin struct{ *wasm.Host }
+type moduleAdmin struct {
+	*wasm.Host
+	strategies func() []string
+}
 
 var _ mgmt.Modules = moduleAdmin{}
 
@@ -106,6 +131,10 @@ func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, err error) {
 	}
 	if err := o.OnError.UnmarshalText([]byte(m.OnError)); err != nil {
 		return false, &mgmt.ModuleError{Text: "on_error: " + err.Error()}
+	}
+	if all := a.strategies(); m.Shadow != "" && !slices.Contains(all, m.Shadow) {
+		const enough = 64 // of a name
+		return false, &mgmt.ModuleError{Text: fmt.Sprintf("shadow: unknown expiry strategy '%.*s', expected one of %s", enough, m.Shadow, strings.Join(all, ", "))}
 	}
 	_, known := a.Info(m.Name)
 	if m.Shadow != "" {

@@ -47,6 +47,7 @@ func sections() []section {
 		{"Queues", queueCommands()},
 		{"Exchanges, bindings, consumers", topologyCommands()},
 		{"Connections", connectionCommands()},
+		{"Events", eventCommands()},
 		{"Broker", brokerCommands()},
 	}
 }

@@ -35,6 +35,9 @@ func (r *Remote) Call(ctx context.Context, method, path string, body, into any) 
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		return &Refusal{Status: refused.status, Reason: strings.TrimPrefix(refused.failure(r.api).Error(), "Error:\n")}
 	}
+	if f, ok := errors.AsType[*failure](err); ok {
+		return &failure{f.status, strings.TrimPrefix(f.text, "Error: ")} // the caller says in its own way that it is one
+	}
 	return err
 }
 

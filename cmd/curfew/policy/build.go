@@ -171,17 +171,29 @@ func (b *building) golang() error {
 		"build", "-trimpath", "-buildmode=c-shared", "-ldflags=-s -w", "-o", b.out, ".")
 }
 
+// c compiles and links in two steps: clang, when it links, has whatever wasm-opt
+// there is go over the module, which an old one may not understand, and looks for
+// the linker of its own version.
 func (b *building) c() error {
 	const missing = "apt install clang lld"
-	program, err := b.find("CC", missing, numbered("clang")...)
+	compiler, err := b.find("CC", missing, numbered("clang")...)
 	if err != nil {
 		return err
 	}
-	if _, err := b.linker(); err != nil {
+	linker, err := b.linker()
+	if err != nil {
 		return err
 	}
-	return b.run(nil, program, "--target=wasm32", "-O2", "-nostdlib",
-		"-Wl,--no-entry", "-Wl,--strip-all", "-Wl,-z,stack-size=4096", "-o", b.out, b.source)
+	dir, err := os.MkdirTemp("", "curfew-policy-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // it is in the folder for temporary files
+	object := filepath.Join(dir, "policy.o")
+	if err := b.run(nil, compiler, "--target=wasm32", "-O2", "-c", "-o", object, b.source); err != nil {
+		return err
+	}
+	return b.run(nil, linker, "--no-entry", "--strip-all", "-z", "stack-size=4096", "-o", b.out, object)
 }
 
 func (b *building) assemblyScript() error {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/abi"
 )
@@ -38,7 +38,7 @@ func (f *flags) parse(args []string) error {
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 			return err
 		} else if err != nil {
-			return misused("%s", f.problem(err))
+			return misused("%s", usage.Problem(f.FlagSet, err))
 		}
 		if f.NArg() == 0 {
 			break
@@ -73,40 +73,13 @@ func (f *flags) given(name string) (found bool) {
 	return found
 }
 
-// problem words an error of the flag package as flags are written here.
-func (f *flags) problem(err error) string {
-	text := err.Error()
-	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		return "unknown flag --" + strings.TrimPrefix(name, "-") + config.Suggest(name, f.names(), "--%s")
-	}
-	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
-		return "the flag --" + name + " needs a value"
-	}
-	return strings.Replace(text, " for flag -", " for flag --", 1)
-}
-
-func (f *flags) names() []string {
-	var names []string
-	f.VisitAll(func(g *flag.Flag) { names = append(names, g.Name) })
-	return names
-}
-
 func (f *flags) help(w io.Writer) {
 	fmt.Fprintf(w, "%s %s: %s\n\nUsage:\n  %s", f.Name(), strings.Join(f.command.operands, " "), f.command.about, f.Name())
 	for _, o := range f.command.operands {
 		fmt.Fprint(w, " ", o)
 	}
 	fmt.Fprint(w, " [FLAGS]\n\nFlags:\n")
-	f.VisitAll(func(g *flag.Flag) {
-		if g.Usage == "" {
-			return // the short form of another one
-		}
-		placeholder, usage := flag.UnquoteUsage(g)
-		if b, ok := g.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
-			placeholder = ""
-		}
-		fmt.Fprintf(w, "  %-22s %s\n", strings.TrimSpace("--"+g.Name+" "+placeholder), usage)
-	})
+	usage.List(w, f.FlagSet, 22)
 	if f.command.more != "" {
 		fmt.Fprint(w, "\n"+f.command.more)
 	}

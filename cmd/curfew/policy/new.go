@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/curfewmq/curfew/sdk"
@@ -23,6 +24,7 @@ type language struct {
 	name  string
 	build string            // the command that makes NAME.wasm, as a README shows it
 	tools string            // what it takes, as a README says it
+	first string            // a command to run in the folder before the first build, if there is one
 	fuel  string            // what the broker is to be told about fuel, if anything
 	files map[string]string // what a project has: templates by their places in it
 	sdk   map[string]string // folders and files of the SDK, likewise
@@ -58,7 +60,7 @@ func languages() []language {
 		},
 		{
 			name:  "c",
-			build: "clang --target=wasm32 -O2 -nostdlib -Wl,--no-entry -Wl,--strip-all -Wl,-z,stack-size=4096 -o NAME.wasm NAME.c",
+			build: "clang --target=wasm32 -O2 -c NAME.c\n    wasm-ld --no-entry --strip-all -z stack-size=4096 -o NAME.wasm NAME.o",
 			tools: "which takes clang and its linker for WebAssembly: `apt install clang lld`. The SDK is `policy.h`.",
 			files: map[string]string{"NAME.c": "c/policy.c.txt"},
 			sdk:   map[string]string{"policy.h": "c/policy.h"},
@@ -68,6 +70,7 @@ func languages() []language {
 		{
 			name:  "assemblyscript",
 			build: "npx asc assembly/index.ts -O3 --use abort= -o NAME.wasm",
+			first: "npm install",
 			tools: "which takes Node.js and the compiler: `apt install nodejs npm`, then `npm install` in this folder. The SDK is `assembly/policy.ts`.",
 			files: map[string]string{
 				"assembly/index.ts": "assemblyscript/index.ts", "package.json": "assemblyscript/package.json.txt", "tsconfig.json": "assemblyscript/tsconfig.json",
@@ -132,8 +135,22 @@ func runNew(p *Program, f *flags) error {
 	if err := l.project(dir, name); err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Stdout, "%s is made. What comes next:\n\n  cd %s\n  curfew policy build\n  curfew policy test %s.wasm --trace trace.ndjson%s\n", dir, dir, name, l.fuel)
+	p.nextSteps(l, dir, name)
 	return nil
+}
+
+// nextSteps says how to go on with a project.
+func (p *Program) nextSteps(l *language, dir, name string) {
+	steps := []string{
+		"cd " + dir,
+		"curfew policy build",
+		"curfew policy test " + name + ".wasm --trace trace.ndjson" + l.fuel,
+		"curfew policy load " + name + " " + name + ".wasm" + l.fuel,
+	}
+	if l.first != "" {
+		steps = slices.Insert(steps, 1, l.first)
+	}
+	fmt.Fprintf(p.Stdout, "%s is made. What comes next:\n\n  %s\n\nREADME.md there says the rest.\n", dir, strings.Join(steps, "\n  "))
 }
 
 // project writes the files of a project into a folder, which is made, or is empty.

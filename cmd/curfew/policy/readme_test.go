@@ -95,7 +95,7 @@ func TestMisuse(t *testing.T) {
 		{"test a --fuzz --expect b", "curfew policy test: --expect and --compare need a --trace"},
 		{"test a --trace b --update", "curfew policy test: --update needs --expect, the file to write"},
 		{"test a --fuzz --messages 0", "curfew policy test: --messages 0: must be from 1 to 10000000"},
-		{"test a --after soon", `curfew policy test: invalid value "soon" for flag --after: parse error`},
+		{"test a --after soon", `curfew policy test: the flag --after takes a duration such as 500ms, 30s or 24h, not "soon"`},
 		{"bench a --duration 1h", "curfew policy bench: --duration 1h0m0s: must be from 1ms to 1m"},
 		{"new tempo", "curfew policy new: --lang is missing: name one of go, rust, c, assemblyscript, wat"},
 		{"new tempo --lang cobol", "curfew policy new: --lang cobol: there are go, rust, c, assemblyscript, wat"},

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -126,4 +127,18 @@ func TestList(t *testing.T) {
 	if r := over(t, api, asMe(t, "list")...); r.status != 1 || !strings.HasPrefix(r.stderr, "curfew policy list: the answer is not understood: ") {
 		t.Errorf("got %+v", r)
 	}
+}
+
+// What the API's client says it says as errors of this command.
+func TestUnreachable(t *testing.T) {
+	r := over(t, unreachable{}, asMe(t, "list")...)
+	if want := "curfew policy list: unable to reach the management API at http://broker:15672: connection refused\n"; r.status != 1 || !strings.HasPrefix(r.stderr, want) {
+		t.Errorf("got %+v, want %q", r, want)
+	}
+}
+
+type unreachable struct{}
+
+func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("connection refused")
 }

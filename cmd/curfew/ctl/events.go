@@ -1,0 +1,226 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+func eventCommands() []command {
+	return []command{{
+		name: "events", scoped: true, check: checkEvents, run: followEvents, options: eventOptions(),
+		about: "prints what happens in the broker, as it happens",
+		more: "A line an event: messages that expire, are dead-lettered or dropped, queues that expire, policies, modules and\n" +
+			"alarms. Without --vhost, of all virtual hosts that the user may see. It goes on until Ctrl-C, --count or --timeout.\n" +
+			"Lists are names with commas between; a wrong one is answered with those there are.",
+	}}
+}
+
+// eventFilters are the options that the API has as parameters, too, by the names they have there.
+var eventFilters = []struct{ option, parameter string }{
+	{"vhost", "vhost"},
+	{"queue", "queue"},
+	{"queue-regex", "queue_regex"},
+	{"kind", "kind"},
+	{"reason", "reason"},
+	{"outcome", "outcome"},
+	{"history", "history"},
+}
+
+func eventOptions() []option {
+	return []option{
+		{long: "queue", value: "name", about: "of this queue only"},
+		{long: "queue-regex", value: "expression", about: "of queues whose name matches"},
+		{long: "kind", value: "list", about: "of these kinds only, such as message_expired,alarm_raised"},
+		{long: "reason", value: "list", about: "of messages that left for these reasons, such as expired"},
+		{long: "outcome", value: "list", about: "of messages of which this became, such as dead_lettered"},
+		{long: "history", value: "n", numeric: true, about: "begin with the last n that are remembered"},
+		{long: "count", value: "n", numeric: true, about: "end after n events"},
+	}
+}
+
+func checkEvents(c *call) error {
+	if f := c.value("formatter"); f != "" && f != "json" && f != "table" {
+		return misused("--formatter %s: events are printed as lines of text, or of JSON with --formatter json", f)
+	}
+	if c.has("count") && c.number("count") < 1 {
+		return misused("--count %s: accepted are 1 and more", c.value("count"))
+	}
+	return nil
+}
+
+// number is the value of a numeric option, 0 without it.
+func (c *call) number(name string) int {
+	n, _ := strconv.Atoi(c.value(name)) // parse has checked it
+	return n
+}
+
+// followEvents prints events until somebody has seen enough, which is no failure, or the broker ends.
+func followEvents(ctx context.Context, c *call) error {
+	query := url.Values{}
+	for _, f := range eventFilters {
+		if c.has(f.option) {
+			query.Set(f.parameter, c.value(f.option))
+		}
+	}
+	address := path("events")
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	c.say("Following events ...")
+	answer, err := c.api.send(ctx, http.MethodGet, address, nil, http.Header{"Accept": {"application/x-ndjson"}})
+	if err != nil {
+		return ended(ctx, c.eventsRefused(err))
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, maxEvent)
+	left := c.number("count")
+	for lines.Scan() {
+		if len(lines.Bytes()) == 0 {
+			continue // the broker is still there
+		}
+		if err := c.printEvent(lines.Bytes()); err != nil {
+			return err
+		}
+		if left--; left == 0 {
+			return nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return ended(ctx, c.api.unreachable(err))
+	}
+	return ended(ctx, failed(unavailable, "the broker ended the stream of events"))
+}
+
+// eventsRefused names the virtual host that there is not, which the API does not.
+func (c *call) eventsRefused(err error) error {
+	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusNotFound && r.reason == "Not Found" && c.has("vhost") {
+		return noVHost(c.vhost())
+	}
+	return err
+}
+
+// maxEvent is more than a line of the stream has, in bytes.
+const maxEvent = 1 << 20
+
+// ended is how following events ends: an error is none if it comes from Ctrl-C or --timeout.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // that is what was asked for
+	}
+	return err
+}
+
+func (c *call) printEvent(line []byte) error {
+	if !c.out.banners() {
+		_, err := fmt.Fprintf(c.program.Stdout, "%s\n", line)
+		return err
+	}
+	text, err := eventLine(line)
+	if err != nil {
+		return fmt.Errorf("%s sends what is not an event: %w", c.api.base, err)
+	}
+	_, err = fmt.Fprintln(c.program.Stdout, text)
+	return err
+}
+
+// eventLine is an event as people read it: when, what, and whatever else is known of it.
+func eventLine(line []byte) (string, error) {
+	var when, kind string
+	var rest strings.Builder
+	for name, value := range members(line) {
+		switch name {
+		case "id":
+		case "time":
+			when = eventTime(value)
+		case "kind":
+			kind = eventValue(value)
+		default:
+			if text := eventMember(name, value); text != "" {
+				rest.WriteString(" " + name + "=" + text)
+			}
+		}
+	}
+	if kind == "" {
+		return "", fmt.Errorf("%.100q", line)
+	}
+	return when + " " + kind + rest.String(), nil
+}
+
+// members walks the members of a JSON object in their order, as far as it is one.
+func members(object []byte) iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		d := json.NewDecoder(bytes.NewReader(object))
+		if start, err := d.Token(); err != nil || start != json.Delim('{') {
+			return
+		}
+		for d.More() {
+			name, err := d.Token()
+			if err != nil {
+				return
+			}
+			var value json.RawMessage
+			if d.Decode(&value) != nil {
+				return
+			}
+			if text, ok := name.(string); !ok || !yield(text, value) {
+				return
+			}
+		}
+	}
+}
+
+// eventMember is a member's value, "" if there is nothing to be said.
+func eventMember(name string, value json.RawMessage) string {
+	if string(value) == "null" {
+		return ""
+	}
+	switch name {
+	case "deadline", "enqueued", "last_use", "until":
+		return eventTime(value)
+	}
+	return eventValue(value)
+}
+
+func eventTime(value json.RawMessage) string {
+	var ms int64
+	if json.Unmarshal(value, &ms) != nil {
+		return eventValue(value)
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// eventValue is a value on one line and without anything that a terminal takes for a command: names come from anybody.
+func eventValue(value json.RawMessage) string {
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return shown(text)
+	}
+	var list []string
+	if json.Unmarshal(value, &list) == nil {
+		return shown(strings.Join(list, ","))
+	}
+	return shown(string(value))
+}
+
+// shown quotes what has blanks, quotes or what cannot be seen in it.
+func shown(text string) string {
+	strange := func(r rune) bool {
+		return r == '"' || r == '=' || r == '\\' || unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}
+	if text == "" || strings.ContainsFunc(text, strange) {
+		return strconv.Quote(text)
+	}
+	return text
+}

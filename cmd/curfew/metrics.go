@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/curfewmq/curfew/core/metrics"
+	"github.com/curfewmq/curfew/core/mgmt"
+)
+
+// measure gathers metrics of the broker and returns what answers requests for them. cluster is what the broker is called
+// together with others.
+func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() string) (http.Handler, error) {
+	c := metrics.New(metrics.Options{
+		Version: o.Version, Speaks: mgmt.Speaks, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
+		Recorder: s.telemetry.Recorder, Exported: s.telemetry.Exported, Alarms: o.Alarms, Machine: s.measureMachine,
+		Policies: s.policies(), Queues: s.running.Telemetry.Metrics.Queues,
+	})
+	h, err := s.telemetry.Serve(ctx, c)
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return h, nil
+}
+
+func (s *service) measureMachine() metrics.Machine {
+	m := s.machine()
+	return metrics.Machine{Memory: m.Memory, MemoryLimit: m.MemoryLimit, DiskFree: m.DiskFree, Files: m.Files, FilesLimit: m.FilesLimit}
+}
+
+// policies describes the policies in WebAssembly; nil where there can be none.
+func (s *service) policies() func() []metrics.Policy {
+	b, ok := s.broker.(interface{ Policies() []metrics.Policy })
+	if !ok {
+		return nil
+	}
+	return b.Policies
+}
+
+// Policies describes the policies in WebAssembly.
+func (n *node) Policies() []metrics.Policy {
+	if n.wasm == nil || n.wasm.Host == nil {
+		return nil
+	}
+	var all []metrics.Policy
+	for _, i := range n.wasm.List() {
+		p := metrics.Policy{
+			Name: i.Name, Digest: i.Digest, Loaded: i.Loaded, Calls: i.Calls, Messages: i.Messages, Fuel: i.FuelUsed, FuelLimit: i.MaxFuel,
+			Failures: i.Errors, Open: i.Breaker == "open", Instances: i.Instances, Slots: i.Slots, Memory: i.Memory,
+		}
+		if i.Shadow != nil {
+			p.Shadow, p.Compared, p.Differing = true, i.Shadow.Compared, i.Shadow.Differing
+		}
+		all = append(all, p)
+	}
+	return all
+}

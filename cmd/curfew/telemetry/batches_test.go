@@ -1,0 +1,245 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// upstream is a collector's client that keeps what it is to send.
+type upstream struct {
+	got  []*tracepb.Span
+	last *tracepb.ResourceSpans
+	err  error
+	hold chan struct{} // nil, or what each upload waits for, as long as it may
+}
+
+func (u *upstream) Start(context.Context) error { return nil }
+func (u *upstream) Stop(context.Context) error  { return nil }
+
+func (u *upstream) UploadTraces(ctx context.Context, rs []*tracepb.ResourceSpans) error {
+	if u.hold != nil {
+		select {
+		case <-u.hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if u.err != nil {
+		return u.err
+	}
+	raw, err := proto.Marshal(rs[0])
+	if err != nil {
+		return err
+	}
+	u.last = new(tracepb.ResourceSpans)
+	if err := proto.Unmarshal(raw, u.last); err != nil {
+		return err
+	}
+	for _, by := range u.last.GetScopeSpans() {
+		u.got = append(u.got, by.GetSpans()...)
+	}
+	return nil
+}
+
+func newTestBatches(t *testing.T, u *upstream, l batchLimits, log *slog.Logger) (*batches, trace.Tracer) {
+	t.Helper()
+	of, by := envelope([]attribute.KeyValue{attribute.String("service.name", "orders")}, "1.2")
+	b, err := newBatches(t.Context(), u, l, of, by, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, &tracer{to: b}
+}
+
+var noLog = slog.New(slog.DiscardHandler)
+
+// What is encoded by hand is what protobuf reads.
+func TestEncodedSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		b, tr := newTestBatches(t, u, batchLimits{spans: 512, waiting: 1024, delay: time.Second, timeout: time.Second}, noLog)
+		state, err := trace.ParseTraceState("a=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		publisher := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceState: state, Remote: true})
+		long := strings.Repeat("long ", 5000)
+		ctx, outer := tr.Start(trace.ContextWithRemoteSpanContext(t.Context(), publisher), "outer",
+			trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(time.Unix(0, 5)), trace.WithLinks(trace.Link{SpanContext: publisher}),
+			trace.WithAttributes(attribute.String("text", "x"), attribute.Int("number", -7), attribute.Bool("truth", true), attribute.Float64("part", 0.5), attribute.String("long", long)))
+		outer.AddEvent("due", trace.WithTimestamp(time.Unix(0, 6)), trace.WithAttributes(attribute.String("why", "so")))
+		_, inner := tr.Start(ctx, "inner", trace.WithSpanKind(trace.SpanKindInternal), trace.WithTimestamp(time.Unix(0, 6)))
+		inner.SetStatus(codes.Error, "lost")
+		inner.End(trace.WithTimestamp(time.Unix(0, 7)))
+		outer.End(trace.WithTimestamp(time.Unix(0, 8)))
+		if err := b.close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(u.got) != 2 {
+			t.Fatalf("%d spans", len(u.got))
+		}
+		checkInner(t, u.got[0], u.got[1])
+		checkOuter(t, u.got[1], long)
+		checkEnvelope(t, u.last)
+	})
+}
+
+func checkInner(t *testing.T, s, parent *tracepb.Span) {
+	t.Helper()
+	if s.GetName() != "inner" || !bytes.Equal(s.GetParentSpanId(), parent.GetSpanId()) || !bytes.Equal(s.GetTraceId(), parent.GetTraceId()) {
+		t.Errorf("inner: %v", s)
+	}
+	if s.GetStatus().GetCode() != tracepb.Status_STATUS_CODE_ERROR || s.GetStatus().GetMessage() != "lost" {
+		t.Errorf("inner: %v", s.GetStatus())
+	}
+	if s.GetKind() != tracepb.Span_SPAN_KIND_INTERNAL || s.GetFlags() != 0x101 || s.GetTraceState() != "a=1" {
+		t.Errorf("inner: %v, flags %x, state %q", s.GetKind(), s.GetFlags(), s.GetTraceState())
+	}
+}
+
+func checkOuter(t *testing.T, s *tracepb.Span, long string) {
+	t.Helper()
+	if s.GetName() != "outer" || hex.EncodeToString(s.GetTraceId()) != "01"+strings.Repeat("0", 30) || hex.EncodeToString(s.GetParentSpanId()) != "02"+strings.Repeat("0", 14) {
+		t.Errorf("outer: %v", s)
+	}
+	if s.GetStartTimeUnixNano() != 5 || s.GetEndTimeUnixNano() != 8 || s.GetKind() != tracepb.Span_SPAN_KIND_SERVER || s.GetFlags() != 0x301 || s.GetStatus() != nil {
+		t.Errorf("outer: %d to %d, %v, flags %x, %v", s.GetStartTimeUnixNano(), s.GetEndTimeUnixNano(), s.GetKind(), s.GetFlags(), s.GetStatus())
+	}
+	as := s.GetAttributes()
+	if len(as) != 5 || as[0].GetKey() != "text" || as[0].GetValue().GetStringValue() != "x" || as[1].GetValue().GetIntValue() != -7 ||
+		!as[2].GetValue().GetBoolValue() || as[3].GetValue().GetDoubleValue() != 0.5 || as[4].GetValue().GetStringValue() != long {
+		t.Errorf("outer: %d attributes, %.200v", len(as), as)
+	}
+	es := s.GetEvents()
+	if len(es) != 1 || es[0].GetName() != "due" || es[0].GetTimeUnixNano() != 6 || es[0].GetAttributes()[0].GetValue().GetStringValue() != "so" {
+		t.Errorf("outer: events %v", es)
+	}
+	ls := s.GetLinks()
+	if len(ls) != 1 || !bytes.Equal(ls[0].GetSpanId(), s.GetParentSpanId()) || ls[0].GetTraceState() != "a=1" || ls[0].GetFlags() != 0x300 {
+		t.Errorf("outer: links %v", ls)
+	}
+}
+
+func checkEnvelope(t *testing.T, r *tracepb.ResourceSpans) {
+	t.Helper()
+	a := r.GetResource().GetAttributes()
+	if len(a) != 1 || a[0].GetKey() != "service.name" || a[0].GetValue().GetStringValue() != "orders" {
+		t.Errorf("resource %v", a)
+	}
+	if s := r.GetScopeSpans(); len(s) != 1 || s[0].GetScope().GetName() != scope || s[0].GetScope().GetVersion() != "1.2" {
+		t.Errorf("scope %v", s[0].GetScope())
+	}
+	if unknown := r.ProtoReflect().GetUnknown(); len(unknown) != 0 {
+		t.Errorf("%d bytes are of no field", len(unknown))
+	}
+}
+
+func endSpans(tr trace.Tracer, times int) {
+	for range times {
+		_, s := tr.Start(context.Background(), "x", trace.WithTimestamp(time.Unix(0, 1)))
+		s.End(trace.WithTimestamp(time.Unix(0, 2)))
+	}
+}
+
+func TestBatchesGoWhenFullOrAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		b, tr := newTestBatches(t, u, batchLimits{spans: 10, waiting: 20, delay: 5 * time.Second, timeout: time.Second}, noLog)
+		endSpans(tr, 9)
+		synctest.Wait()
+		if len(u.got) != 0 {
+			t.Errorf("%d were sent before the batch was full", len(u.got))
+		}
+		endSpans(tr, 1)
+		synctest.Wait()
+		if len(u.got) != 10 {
+			t.Errorf("%d of a full batch were sent", len(u.got))
+		}
+		endSpans(tr, 1)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if taken, lost := b.exported(); len(u.got) != 11 || taken != 11 || lost != 0 {
+			t.Errorf("%d were sent, %d taken, %d lost; want 11", len(u.got), taken, lost)
+		}
+		if err := b.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A collector that never answers holds up who makes spans, which is the core's goroutine, until its time is over or the end.
+func TestSlowCollector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{hold: make(chan struct{})}
+		b, tr := newTestBatches(t, u, batchLimits{spans: 10, waiting: 20, delay: time.Second, timeout: 30 * time.Second}, noLog)
+		made := make(chan struct{})
+		go func() { defer close(made); endSpans(tr, 100) }()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		select {
+		case <-made:
+			t.Error("it did not wait")
+		default:
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := b.close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("close: %v", err)
+		}
+		<-made
+		<-b.ended
+		if taken, lost := b.exported(); taken != 0 || lost != 100 {
+			t.Errorf("%d taken, %d lost; want 100 lost", taken, lost)
+		}
+	})
+}
+
+func TestChangesAreLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		u := &upstream{}
+		b, tr := newTestBatches(t, u, batchLimits{spans: 2, waiting: 20, delay: time.Second, timeout: time.Second}, slog.New(slog.NewTextHandler(&log, nil)))
+		for _, err := range []error{nil, errors.New("gone"), errors.New("gone"), nil, nil} {
+			u.err = err
+			endSpans(tr, 2)
+			synctest.Wait()
+		}
+		if err := b.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if taken, lost := b.exported(); taken != 6 || lost != 4 {
+			t.Errorf("%d taken, %d lost", taken, lost)
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != 2 || !strings.Contains(log.String(), "error=gone") || !strings.Contains(log.String(), "lost=4") {
+			t.Errorf("logged:\n%s", &log)
+		}
+	})
+}
+
+func BenchmarkSpan(b *testing.B) {
+	u := &upstream{}
+	of, by := envelope(nil, "1")
+	to, err := newBatches(b.Context(), u, batchLimits{spans: 512, waiting: 2048, delay: time.Second, timeout: time.Second}, of, by, noLog)
+	if err != nil {
+		b.Fatal(err)
+	}
+	u.err = errors.New("thrown away")
+	b.ReportAllocs()
+	for b.Loop() {
+		endSpans(&tracer{to: to}, 1)
+	}
+	_ = to.close(b.Context())
+}

@@ -1,0 +1,283 @@
+package telemetry
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/curfewmq/curfew/core/config"
+	core "github.com/curfewmq/curfew/core/telemetry"
+)
+
+// The variables that say what the configuration leaves open, and those that the exporters read by themselves and that are
+// looked at beforehand, because they would take what is wrong for what is not there.
+const (
+	envDisabled       = "OTEL_SDK_DISABLED"
+	envServiceName    = "OTEL_SERVICE_NAME"
+	envSampler        = "OTEL_TRACES_SAMPLER"
+	envSamplerArg     = "OTEL_TRACES_SAMPLER_ARG"
+	envMetricInterval = "OTEL_METRIC_EXPORT_INTERVAL"
+
+	// These have a form for traces and one for metrics, which say more: see signal.
+	envEndpoint    = "ENDPOINT"
+	envProtocol    = "PROTOCOL"
+	envInsecure    = "INSECURE"
+	envHeaders     = "HEADERS"
+	envTimeout     = "TIMEOUT"
+	envCompression = "COMPRESSION"
+)
+
+// settings are what the configuration and the environment say together.
+type settings struct {
+	service  string // "" = what OTEL_RESOURCE_ATTRIBUTES says, or curfew
+	traces   export
+	metrics  export
+	sampling core.Sampling
+	batches  batchLimits
+	interval time.Duration // of metrics
+}
+
+// export is where spans or metrics go.
+type export struct {
+	to       config.Exporter // not auto
+	protocol config.OTLPProtocol
+	endpoint string // of the collector, as config.OTLP has it; "" = as variables have it
+	insecure bool   // without TLS, where the endpoint does not say
+}
+
+// settle makes settings of the configuration and the environment.
+func settle(c *config.Telemetry) (settings, error) {
+	s := settings{service: c.ServiceName}
+	disabled, err := truth(envDisabled)
+	if err != nil {
+		return settings{}, err
+	}
+	var wrong [5]error
+	s.traces, wrong[0] = signal("TRACES").export(c, c.Traces.Exporter, disabled)
+	s.metrics, wrong[1] = signal("METRICS").export(c, c.Metrics.Exporter, disabled)
+	if s.traces.to != config.ExportOff {
+		s.sampling, wrong[2] = sampling(c.Traces.Sample)
+		s.batches, wrong[3] = limits()
+	}
+	if s.metrics.to != config.ExportOff {
+		s.interval, wrong[4] = interval(c.Metrics.Interval)
+	}
+	if s.service == "" {
+		s.service = os.Getenv(envServiceName)
+	}
+	return s, errors.Join(wrong[:]...)
+}
+
+// badVariable says what is wrong with a variable.
+func badVariable(name, problem, accepted string) error {
+	return fmt.Errorf("%s: %q %s; accepted: %s", name, os.Getenv(name), problem, accepted)
+}
+
+// truth reads a variable that is true or false; one that is not there is false.
+func truth(name string) (bool, error) {
+	switch strings.ToLower(os.Getenv(name)) {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	}
+	return false, badVariable(name, "is not a truth value", "true or false")
+}
+
+// number reads a variable that is a whole number, at least least; 0 if it is not there.
+func number(name string, least int64) (int64, error) {
+	v := os.Getenv(name)
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < least {
+		return 0, badVariable(name, "is not such a number", fmt.Sprintf("a whole number from %d", least))
+	}
+	return n, nil
+}
+
+// interval is how often metrics are sent.
+func interval(given config.Optional[time.Duration]) (time.Duration, error) {
+	if given.Given {
+		return given.Value, nil
+	}
+	ms, err := number(envMetricInterval, 1)
+	if ms == 0 {
+		return time.Minute, err
+	}
+	return time.Duration(min(ms, int64(time.Hour/time.Millisecond))) * time.Millisecond, nil
+}
+
+// sampling is which messages are traced.
+func sampling(given config.Optional[float64]) (core.Sampling, error) {
+	if given.Given {
+		return core.Sampling{Ratio: given.Value}, nil
+	}
+	switch name, byRatio := strings.CutPrefix(os.Getenv(envSampler), "parentbased_"); name {
+	case "", "always_on":
+		return core.Sampling{Ratio: 1, ByRatio: !byRatio && name != ""}, nil
+	case "always_off":
+		return core.Sampling{ByRatio: !byRatio}, nil
+	case "traceidratio":
+		ratio, err := samplerRatio()
+		return core.Sampling{Ratio: ratio, ByRatio: !byRatio}, err
+	}
+	return core.Sampling{}, badVariable(envSampler, "is not a sampler that Curfew has",
+		"always_on, always_off, traceidratio, and these with parentbased_ before them")
+}
+
+func samplerRatio() (float64, error) {
+	v := os.Getenv(envSamplerArg)
+	if v == "" {
+		return 1, nil
+	}
+	ratio, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(ratio >= 0 && ratio <= 1) {
+		return 0, badVariable(envSamplerArg, "is not a share", "0 to 1")
+	}
+	return ratio, nil
+}
+
+// limits are those of batches of spans.
+func limits() (batchLimits, error) {
+	var errs []error
+	read := func(name string, most, standard int64) int64 {
+		n, err := number("OTEL_BSP_"+name, 1)
+		errs = append(errs, err)
+		return min(cmp.Or(n, standard), most)
+	}
+	l := batchLimits{
+		delay:   time.Duration(read("SCHEDULE_DELAY", int64(time.Hour/time.Millisecond), 5000)) * time.Millisecond,
+		timeout: time.Duration(read("EXPORT_TIMEOUT", int64(time.Hour/time.Millisecond), 30_000)) * time.Millisecond,
+		waiting: int(read("MAX_QUEUE_SIZE", 1<<20, 2048)),
+		spans:   int(read("MAX_EXPORT_BATCH_SIZE", 1<<20, 512)),
+	}
+	l.spans = min(l.spans, l.waiting)
+	return l, errors.Join(errs...)
+}
+
+// signal is TRACES or METRICS, as variables call them.
+type signal string
+
+// variable returns the name of the variable that says something about the export of the signal, the special one if it is
+// there.
+func (s signal) variable(what string) string {
+	if special := "OTEL_EXPORTER_OTLP_" + string(s) + "_" + what; os.Getenv(special) != "" {
+		return special
+	}
+	return "OTEL_EXPORTER_OTLP_" + what
+}
+
+// export is where the signal goes.
+func (s signal) export(c *config.Telemetry, to config.Exporter, disabled bool) (export, error) {
+	e := export{to: to, endpoint: c.OTLP.Endpoint, insecure: c.OTLP.Insecure, protocol: c.OTLP.Protocol}
+	var err error
+	switch {
+	case disabled:
+		e.to = config.ExportOff
+	case to == config.ExportAuto:
+		e.to, err = s.exporter(e.endpoint)
+	}
+	if err != nil || e.to != config.ExportOTLP {
+		return e, err
+	}
+	if e.protocol == config.ProtocolAuto {
+		e.protocol, err = s.protocol()
+	}
+	return e, errors.Join(err, s.check(e.endpoint == ""))
+}
+
+// exporter is what the environment says where the signal goes. Whoever names a collector, in the configuration or in a
+// variable, wants it to be sent there.
+func (s signal) exporter(endpoint string) (config.Exporter, error) {
+	name := "OTEL_" + string(s) + "_EXPORTER"
+	switch v := os.Getenv(name); {
+	case v == "none":
+		return config.ExportOff, nil
+	case v == "otlp":
+		return config.ExportOTLP, nil
+	case v == "console":
+		return config.ExportStdout, nil
+	case v == "prometheus" && s == "METRICS":
+		return config.ExportOff, nil // which /metrics is for
+	case v != "":
+		return "", badVariable(name, "is not an exporter that Curfew has", "otlp, console, none")
+	case endpoint != "" || os.Getenv(s.variable(envEndpoint)) != "":
+		return config.ExportOTLP, nil
+	}
+	return config.ExportOff, nil
+}
+
+func (s signal) protocol() (config.OTLPProtocol, error) {
+	name := s.variable(envProtocol)
+	switch os.Getenv(name) {
+	case "", "grpc":
+		return config.ProtocolGRPC, nil
+	case "http/protobuf":
+		return config.ProtocolHTTP, nil
+	}
+	return "", badVariable(name, "is not a protocol that Curfew has", "grpc, http/protobuf")
+}
+
+// check checks what the exporters read by themselves.
+func (s signal) check(endpointToo bool) error {
+	var errs []error
+	if endpointToo {
+		errs = append(errs, checkURL(s.variable(envEndpoint)))
+	}
+	_, err := truth(s.variable(envInsecure))
+	errs = append(errs, err)
+	_, err = number(s.variable(envTimeout), 1)
+	errs = append(errs, err, checkHeaders(s.variable(envHeaders)))
+	if name := s.variable(envCompression); !slices.Contains([]string{"", "gzip", "none"}, os.Getenv(name)) {
+		errs = append(errs, badVariable(name, "is not a compression", "gzip, none"))
+	}
+	for _, what := range []string{"CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"} {
+		errs = append(errs, checkFile(s.variable(what)))
+	}
+	return errors.Join(errs...)
+}
+
+func checkURL(name string) error {
+	v := os.Getenv(name)
+	if v == "" {
+		return nil
+	}
+	if u, err := url.Parse(v); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return badVariable(name, "is not the URL of a collector", "http://host:port or https://host:port")
+	}
+	return nil
+}
+
+// checkHeaders does not repeat what it finds: it is secret.
+func checkHeaders(name string) error {
+	v := os.Getenv(name)
+	if v == "" {
+		return nil
+	}
+	for item := range strings.SplitSeq(v, ",") {
+		key, value, ok := strings.Cut(item, "=")
+		if _, err := url.PathUnescape(value); !ok || err != nil || strings.TrimSpace(key) == "" {
+			return fmt.Errorf("%s: is not a list of headers; accepted: name=value, with commas between them, values percent-encoded", name)
+		}
+	}
+	return nil
+}
+
+func checkFile(name string) error {
+	v := os.Getenv(name)
+	if v == "" {
+		return nil
+	}
+	if _, err := os.ReadFile(v); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}

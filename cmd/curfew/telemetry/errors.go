@@ -1,0 +1,67 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+)
+
+// handleErrors has the SDK tell of its troubles in the broker's log.
+func handleErrors(log *slog.Logger) {
+	quiet := &seldom{Handler: log.Handler(), limit: new(limit)}
+	sparing := slog.New(quiet)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { sparing.Warn("telemetry", "error", err) }))
+	otel.SetLogger(logr.FromSlogHandler(quiet))
+}
+
+// seldom is a handler that lets a message through from time to time.
+type seldom struct {
+	slog.Handler
+	limit *limit
+}
+
+// pause is the time between two messages of the SDK.
+const pause = 10 * time.Second
+
+// limit says when the next message may be logged. mu guards it.
+type limit struct {
+	mu   sync.Mutex
+	next time.Time
+}
+
+func (l *limit) allow(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.next) {
+		return false
+	}
+	l.next = now.Add(pause)
+	return true
+}
+
+// Enabled implements [slog.Handler]. The SDK's idea of what is worth knowing is not an operator's.
+func (s *seldom) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && s.Handler.Enabled(ctx, level)
+}
+
+// Handle implements [slog.Handler].
+func (s *seldom) Handle(ctx context.Context, r slog.Record) error {
+	if !s.limit.allow(r.Time) {
+		return nil
+	}
+	return s.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements [slog.Handler].
+func (s *seldom) WithAttrs(as []slog.Attr) slog.Handler {
+	return &seldom{s.Handler.WithAttrs(as), s.limit}
+}
+
+// WithGroup implements [slog.Handler].
+func (s *seldom) WithGroup(name string) slog.Handler {
+	return &seldom{s.Handler.WithGroup(name), s.limit}
+}

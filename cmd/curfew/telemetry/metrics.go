@@ -1,0 +1,85 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	exposition "go.opentelemetry.io/otel/exporters/prometheus"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/curfewmq/curfew/core/config"
+	core "github.com/curfewmq/curfew/core/metrics"
+)
+
+// metrics are the ways of metrics out of the process. nil is none.
+type metrics struct {
+	collector *core.Collector
+	provider  *sdkmetric.MeterProvider
+}
+
+// Serve gathers metrics of a broker that runs, sends them where they are to go, and returns the handler for whoever comes for
+// them, at paths that begin with /metrics. It is called once. From then on the collector is Telemetry's to close.
+func (t *Telemetry) Serve(ctx context.Context, c *core.Collector) (http.Handler, error) {
+	p := &producer{collector: c}
+	registry := prometheus.NewRegistry()
+	pulled, err := exposition.New(
+		exposition.WithRegisterer(registry), exposition.WithProducer(p),
+		exposition.WithTranslationStrategy("NoTranslation"), exposition.WithoutScopeInfo(), exposition.WithoutTargetInfo())
+	if err != nil {
+		return nil, err
+	}
+	readers := []sdkmetric.Option{sdkmetric.WithResource(t.resource), sdkmetric.WithReader(pulled)}
+	if t.settings.metrics.to != config.ExportOff {
+		to, err := newMetricExporter(ctx, t.settings.metrics, t.options)
+		if err != nil {
+			return nil, fmt.Errorf("telemetry.metrics: %w", err)
+		}
+		sent := &metricExporter{Exporter: to, log: t.options.Log}
+		readers = append(readers, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(sent,
+			sdkmetric.WithProducer(p), sdkmetric.WithInterval(t.settings.interval))))
+	}
+	err = errors.Join(registry.Register(collectors.NewGoCollector()),
+		registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})))
+	if err != nil {
+		return nil, err
+	}
+	t.metrics = &metrics{collector: c, provider: sdkmetric.NewMeterProvider(readers...)}
+	return newExposition(registry, core.NewObjects(c), t.options.Log), nil
+}
+
+func (m *metrics) close(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	err := m.provider.Shutdown(ctx)
+	m.collector.Close()
+	return err
+}
+
+// newExposition answers requests for metrics: of the busiest queues at /metrics, of all below.
+func newExposition(registry *prometheus.Registry, objects http.Handler, log *slog.Logger) http.Handler {
+	const atOnce = 8 // requests that may be answered at the same time
+	busiest := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog:          slog.NewLogLogger(&seldom{Handler: log.Handler(), limit: new(limit)}, slog.LevelWarn),
+		ErrorHandling:     promhttp.ContinueOnError, // what is wrong with one series must not hide the others
+		EnableOpenMetrics: true, MaxRequestsInFlight: atOnce,
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !strings.HasSuffix(r.URL.Path, "/metrics"):
+			objects.ServeHTTP(w, r)
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			w.Header().Set("Allow", "HEAD, GET")
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		default:
+			busiest.ServeHTTP(w, r)
+		}
+	})
+}
