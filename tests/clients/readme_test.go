@@ -35,6 +35,9 @@ var varying = []struct {
 	{regexp.MustCompile(`amq\.gen-[\w…-]+`), "amq.gen-…"},
 	{regexp.MustCompile(`sha256:[0-9a-f…]+`), "sha256:…"}, // of what a compiler made
 	{regexp.MustCompile(`\d+ bytes`), "some bytes"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`), "some time"},
+	{regexp.MustCompile(`lateness_ms=\S+`), "lateness_ms=…"},
+	{regexp.MustCompile(`policy_digest=\S+`), "policy_digest=…"},
 }
 
 func settled(s string) string {
@@ -70,6 +73,10 @@ func TestREADME(t *testing.T) {
 	}
 	if shown < 4 {
 		t.Errorf("%d programs and commands were found with what they print, want at least 4", shown)
+	}
+	expiry := regexp.MustCompile(`(?m)^\S+ message_expired .* strategy=wasm/tempo reason=expired .* policy_digest=`)
+	if !expiry.Match(page) {
+		t.Error("the section about strategies of one's own does not end with the event of an expiry")
 	}
 }
 

@@ -26,6 +26,7 @@ type Process struct {
 	AMQP, AMQPS   string // addresses; "" where it does not listen
 	Management    string
 	ManagementTLS string
+	Metrics       string
 	Dir           string // its working directory
 
 	t      *testing.T
@@ -48,6 +49,7 @@ func Start(t *testing.T, yaml string, args ...string) *Process {
 	p.Await("ready")
 	p.AMQP, p.AMQPS = p.address("listen.amqp"), p.address("listen.amqps")
 	p.Management, p.ManagementTLS = p.address("listen.management"), p.address("listen.management-tls")
+	p.Metrics = p.address("listen.metrics")
 	return p
 }
 

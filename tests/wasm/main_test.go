@@ -90,6 +90,7 @@ type info struct {
 	RolledBack string `json:"rolled_back"`
 	Origin     string
 	Loaded     bool
+	LastError  string `json:"last_error"`
 	Shadow     struct{ Compared, Differing uint64 }
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,11 +67,12 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{fields{"module": []byte("\x00asm")}, "not a WebAssembly module"},
-		{fields{"module": ttl(), "digest": "00"}, "it was changed or cut on its way"},
+		{fields{"module": ttl(), "digest": strings.Repeat("0", 64)}, "it was changed or cut on its way"},
 		{fields{"module": ttl(), "config": fields{"ttl-ms": "soon"}}, `ttl-ms: \"soon\" is not a whole number`},
 		{fields{"module": ttl(), "fuel": 5}, "fuel: accepted are default, large, and 10000 to 1000000000"},
 		{fields{"module": ttl(), "on_error": "expire"}, "on_error: accepted are builtin, keep, reject"},
 		{fields{"module": ttl(), "grants": []string{"root"}}, "is not a grant"},
+		{fields{"module": ttl(), "shadow": "deadlin"}, "shadow: unknown expiry strategy 'deadlin', expected one of deadline, rabbitmq,"},
 	} {
 		if got := b.ask(400, "PUT", "wasm/policies/x", tc.body); !strings.Contains(string(got), tc.want) {
 			t.Errorf("got %s, want %q", got, tc.want)
@@ -95,6 +97,12 @@ func TestRestart(t *testing.T) {
 	}
 	first.Stop()
 	must(t, os.WriteFile(filepath.Join(dir, "policies", "gone.policy"), []byte("{}\n"), 0o600))
+	kept, err := exec.CommandContext(t.Context(), process.Binary(t), "log", "dump", dir).Output()
+	must(t, err)
+	digest := sha256.Sum256(ttl())
+	if whose := fmt.Sprintf("returns 0, policy %x\n", digest[:8]); strings.Count(string(kept), whose) != 20 {
+		t.Errorf("20 messages are not kept with %q:\n%s", whose, kept)
+	}
 
 	p := process.Start(t, "", "--data", dir)
 	p.Excuse("a policy that was loaded before could not be loaded or kept")
@@ -103,7 +111,10 @@ func TestRestart(t *testing.T) {
 	second.publish("stays", 20, 30)
 	second.publish("gone", 30, 40) // for ever, until somebody loads the policy again
 	second.checkLetters(second.expired(10), 20, 30, life)
-	second.ask(201, "PUT", "wasm/policies/gone", fields{"module": ttl(), "config": fields{"ttl-ms": 1}, "recompute": true})
+	if got := second.info("gone"); got.Loaded || !strings.Contains(got.LastError, "gone.policy: the module is not the one that was kept") {
+		t.Errorf("got %+v", got)
+	}
+	second.ask(204, "PUT", "wasm/policies/gone", fields{"module": ttl(), "config": fields{"ttl-ms": 1}, "recompute": true})
 	second.checkLetters(second.expired(10), 30, 40, time.Millisecond)
 }
 

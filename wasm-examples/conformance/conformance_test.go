@@ -40,7 +40,7 @@ func TestAssemblyScriptIsBuiltFromSource(t *testing.T) {
 
 func run(t *testing.T, file string) {
 	t.Helper()
-	module, p := read(t, file), open(t)
+	module, p := read(t, build.Path(file)), open(t)
 	if _, err := p.Load("x", module, options(t, conformance.Config())); err != nil {
 		t.Fatal(err)
 	}

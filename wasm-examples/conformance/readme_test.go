@@ -15,19 +15,19 @@ import (
 const sdks = "../../sdk"
 
 func TestREADMEOfC(t *testing.T) {
-	decidesByPriority(t, build.C(t, fromREADME(t, "c", "c", "tempo.c")))
+	decidesByPriority(t, build.C(t, fromREADME(t, "c", "c", "tempo.c")).Bytes)
 }
 
 func TestREADMEOfRust(t *testing.T) {
 	file := fromREADME(t, "rust", "rust", "tempo.rs")
 	beside(t, file, "rust/policy.rs")
-	decidesByPriority(t, build.Rust(t, file))
+	decidesByPriority(t, build.Rust(t, file).Bytes)
 }
 
 func TestREADMEOfAssemblyScript(t *testing.T) {
 	file := fromREADME(t, "assemblyscript", "ts", "tempo.ts")
 	beside(t, file, "assemblyscript/policy.ts")
-	decidesByPriority(t, build.AssemblyScript(t, file))
+	decidesByPriority(t, build.AssemblyScript(t, file).Bytes)
 }
 
 func TestREADMEOfGo(t *testing.T) {
@@ -36,7 +36,7 @@ func TestREADMEOfGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "go.mod"), "module example.com/tempo\n\ngo 1.26\n\n"+
+	write(t, filepath.Join(dir, "go.mod"), "module example.com/tempo\n\ngo 1.26.0\n\n"+
 		"require github.com/curfewmq/curfew v0.0.0\n\nreplace github.com/curfewmq/curfew => "+root+"\n")
 	decidesByPriority(t, read(t, build.Go(t, dir)))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/hook"
 	"github.com/curfewmq/curfew/sdk/hooktest"
+	"github.com/curfewmq/curfew/wasm-examples/internal/build"
 )
 
 // Start is when tests begin: a Tuesday, 2023-11-14 22:13:20 UTC.
@@ -28,8 +29,9 @@ type Policy struct {
 	file string
 }
 
-// Load loads a module from a file, with settings of plugins.wasm.modules.NAME
-// such as config and grants. It has to be accepted.
+// Load loads a module from a file, or what [build.Same] has tests load in its place,
+// with settings of plugins.wasm.modules.NAME such as config and grants. It has to
+// be accepted.
 func Load(tb testing.TB, file string, s Settings) *Policy {
 	tb.Helper()
 	p, err := load(tb, file, s)
@@ -55,6 +57,7 @@ func load(tb testing.TB, file string, s Settings) (*Policy, error) {
 	if s == nil {
 		s = Settings{}
 	}
+	file = build.Path(file)
 	s["path"] = file
 	h, _ := hooktest.New(tb, wasm.Factory, Settings{"modules": Settings{"x": s}}).(*wasm.Host)
 	tb.Cleanup(func() {
