@@ -116,13 +116,14 @@ func moduleEvent(e *telemetry.Event) object {
 	return append(o, member{"beside", orNull(n.Beside)})
 }
 
-// lateness is how much later than its deadline something expired, in milliseconds and a fraction; null if it did not expire.
+// lateness is how much later than its deadline something expired, in milliseconds and a fraction; null if it did not expire, or
+// that was decided before the broker was started.
 func lateness(e *telemetry.Event) any {
-	if e.Deadline == 0 || e.Reason != hook.ReasonExpired && e.Kind != telemetry.QueueExpired {
+	if e.Deadline == 0 || e.Underway < 0 || e.Reason != hook.ReasonExpired && e.Kind != telemetry.QueueExpired {
 		return nil
 	}
 	const thousand = 1000
-	return math.Round(float64(max(0, e.At-e.Deadline))/thousand) / thousand
+	return math.Round(float64(max(0, e.At.Sub(e.Deadline)-e.Underway))/thousand) / thousand
 }
 
 // orNull is null in place of an empty string.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -20,7 +21,8 @@ const retryMillis = 180_000
 type discards struct {
 	count   int // all of them
 	reasons map[Ref]hook.Reason
-	again   []discard // those that did not arrive, in the order of their times
+	since   map[Ref]hook.Instant // when that was decided; 0 = before a restart
+	again   []discard            // those that did not arrive, in the order of their times
 }
 
 // discard is a message that is to be sent again.
@@ -38,27 +40,56 @@ func (d *discards) why(r Ref) hook.Reason {
 	return d.reasons[r]
 }
 
+// underway returns how long a message has been a discard, 0 if it never was one
+// and less if that was before a restart.
+func (d *discards) underway(now hook.Instant, r Ref) time.Duration {
+	if d == nil {
+		return 0
+	}
+	began, ok := d.since[r]
+	switch {
+	case !ok:
+		return 0
+	case began == 0:
+		return -1
+	}
+	return now.Sub(began)
+}
+
 // restoreDiscard makes a taken message a discard that is to be sent at once.
 func (q *Queue) restoreDiscard(r Ref, why hook.Reason) {
-	q.addDiscard(r, why)
+	q.addDiscard(0, r, why)
 	d := q.discarded
 	d.again = append(d.again, discard{r, why, atOnce})
 }
 
-func (q *Queue) addDiscard(r Ref, why hook.Reason) {
+// addDiscard makes a taken message a discard, for the first time or again.
+func (q *Queue) addDiscard(now hook.Instant, r Ref, why hook.Reason) {
 	if q.discarded == nil {
-		q.discarded = &discards{reasons: map[Ref]hook.Reason{}}
+		q.discarded = &discards{reasons: map[Ref]hook.Reason{}, since: map[Ref]hook.Instant{}}
 	}
-	q.discarded.count++
-	q.discarded.reasons[r] = why
+	d := q.discarded
+	d.count++
+	d.reasons[r] = why
+	if _, again := d.since[r]; !again {
+		d.since[r] = now
+	}
 	q.unacked--
 }
 
-// removeDiscard makes a discard a taken message.
+// removeDiscard makes a discard a taken message. It may become a discard again,
+// unless it is forgotten.
 func (q *Queue) removeDiscard(r Ref) {
 	q.discarded.count--
 	delete(q.discarded.reasons, r)
 	q.unacked++
+}
+
+// forget forgets messages that were discards and are not any more.
+func (d *discards) forget(r Ref) {
+	if d.reasons[r] == hook.ReasonNone {
+		delete(d.since, r)
+	}
 }
 
 // forwarding follows messages to their queues. It is their batches' source.
@@ -150,6 +181,7 @@ func (q *Queue) arrived(p pick, why hook.Reason) {
 	l := &q.levels[p.level]
 	q.count.DeadLettered[why]++
 	q.drop(int(p.level), l, p.seq, l.at(p.seq))
+	q.discarded.forget(p.ref())
 }
 
 // waiting returns how many messages wait for their arrival elsewhere.
@@ -178,6 +210,7 @@ func (q *Queue) purgeDiscards() (n int) {
 		q.removeDiscard(a.ref)
 		f, seq, s := q.find(a.ref)
 		q.drop(a.ref.level(), f, seq, s)
+		d.forget(a.ref)
 	}
 	n = len(d.again)
 	d.again = nil
@@ -196,7 +229,7 @@ func (q *Queue) hold(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	}
 	for i, p := range picks {
 		q.noteDiscarded(p.ref(), q.levels[p.level].at(p.seq), vs[i].Reason)
-		q.addDiscard(p.ref(), vs[i].Reason)
+		q.addDiscard(now, p.ref(), vs[i].Reason)
 	}
 	q.forward(now, picks, vs)
 }
@@ -217,6 +250,7 @@ func (q *Queue) retry(now hook.Instant) (more bool) {
 	if d.again = d.again[n:]; len(d.again) == 0 {
 		d.again = nil
 	}
+	all := due
 	for len(due) > 0 {
 		why, picks := due[0].why, q.work.due[:0]
 		for len(due) > 0 && due[0].why == why {
@@ -226,6 +260,9 @@ func (q *Queue) retry(now hook.Instant) (more bool) {
 		}
 		q.work.due = picks
 		q.leave(now, picks, hook.Verdict{Action: hook.Drop, Reason: why})
+	}
+	for _, a := range all {
+		d.forget(a.ref)
 	}
 	return len(d.again) > 0 && now >= d.again[0].at
 }

@@ -121,6 +121,7 @@ type leftMessage struct {
 	enqueued, deadline hook.Instant
 	size               int
 	digest             uint64
+	underway           time.Duration
 	target, traced     bool
 }
 
@@ -143,7 +144,7 @@ func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
 func (h *told) Left(_ *Config, _ hook.Instant, ls []telemetry.Left) {
 	for _, l := range ls {
 		h.left = append(h.left, leftMessage{
-			string(l.Key), l.Reason, l.Outcome, l.Enqueued, l.Deadline, l.Size, l.Digest, l.Target != nil, l.Traced,
+			string(l.Key), l.Reason, l.Outcome, l.Enqueued, l.Deadline, l.Size, l.Digest, l.Underway, l.Target != nil, l.Traced,
 		})
 	}
 }

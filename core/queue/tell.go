@@ -17,7 +17,7 @@ func (q *Queue) leaver(now hook.Instant, p pick, r *record, v *hook.Verdict) tel
 		Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body),
 		Enqueued: min(r.enqueued, now), Deadline: f.deadline(p.seq),
 		Reason: v.Reason, Target: targetOf(v), Digest: r.digest,
-		Traced: f.at(p.seq).flags&traced != 0,
+		Underway: q.discarded.underway(now, p.ref()), Traced: f.at(p.seq).flags&traced != 0,
 	}
 }
 

@@ -282,12 +282,37 @@ func TestAtLeastOnceIsToldOnArrival(t *testing.T) {
 	f.lost[0].Store(true)
 	q.forwarded(3*second, f, []int{0, 1})
 	want := []leftMessage{{
-		key: "key", reason: hook.ReasonExpired, outcome: telemetry.DeadLettered, enqueued: second, deadline: second, size: 8, target: true,
+		key: "key", reason: hook.ReasonExpired, outcome: telemetry.DeadLettered, enqueued: second, deadline: second, size: 8,
+		underway: 2 * time.Second, target: true,
 	}}
 	if !slices.Equal(r.left, want) {
 		t.Errorf("got %+v, want %+v", r.left, want)
 	}
 	checkSums(t, q)
+	q.close()
+}
+
+// The way to the dead-letter queue, with all the attempts it takes, is not counted as lateness of the expiry.
+func TestAttemptsAreNotLateness(t *testing.T) {
+	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true}))
+	r := &relay{targets: 1}
+	q.host = r
+	q.Enqueue(second, batchOf(expiring(1, 0)))
+	answer := func(now hook.Instant, lost bool) {
+		f, _ := r.receipt.source.(*forwarding)
+		f.lost[0].Store(lost)
+		q.forwarded(now, f, []int{0})
+	}
+	answer(2*second, true)
+	again := (2 * second).AddMillis(retryMillis)
+	q.Tick(again)
+	answer(again+second, false)
+	if len(r.left) != 1 || r.left[0].underway != again.Sub(0) {
+		t.Errorf("got %+v, want one under way for %v", r.left, again.Sub(0))
+	}
+	if n := len(q.discarded.since); n != 0 {
+		t.Errorf("%d are remembered that have left", n)
+	}
 	q.close()
 }
 

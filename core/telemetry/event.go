@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"time"
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -58,6 +59,8 @@ type Event struct {
 	Target *hook.Target // where it was to go; nil: nowhere
 	Digest uint64       // see [Left]
 	Size   int          // of the body, bytes
+	// Underway is as in [Left].
+	Underway time.Duration
 
 	// Of a queue.
 	Messages     int // that went with it
@@ -161,7 +164,7 @@ func kindOf(l *Left) Kind {
 func (e *Event) message(p *Place, now hook.Instant, l *Left) {
 	e.At, e.Kind, e.Place = now, kindOf(l), *p
 	e.Reason, e.Outcome, e.Deadline, e.Since = l.Reason, l.Outcome, l.Deadline, l.Enqueued
-	e.Target, e.Digest, e.Size = l.Target, l.Digest, l.Size
+	e.Target, e.Digest, e.Size, e.Underway = l.Target, l.Digest, l.Size, l.Underway
 	e.cut = 0
 	id, _ := amqp.MessageID(l.Props)
 	e.keep(partID, maxID, id)

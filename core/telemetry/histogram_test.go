@@ -41,8 +41,9 @@ func TestLatenessIsOfTheExpiredAlone(t *testing.T) {
 	now := hook.Instant(10 * time.Second)
 	r.Left(&Place{Strategy: "deadline"}, now, []Left{
 		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(3*time.Millisecond)},
-		{Reason: hook.ReasonExpired, Deadline: now},
+		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(time.Second), Underway: time.Second},
 		{Reason: hook.ReasonRejected, Deadline: now + hook.Instant(time.Second)},
+		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(time.Minute), Underway: -1}, // nobody knows
 	})
 	d := r.Lateness().Read()["deadline"]
 	if d.Count != 2 || d.Sum != 0.003 {

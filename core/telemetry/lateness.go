@@ -31,10 +31,10 @@ func (l *Lateness) add(strategy string, now hook.Instant, ls []Left) {
 	var counts [len(lateLimits) + 1]uint64
 	sum, expired, at := 0., false, 0
 	for i := range ls {
-		if ls[i].Reason != hook.ReasonExpired || ls[i].Deadline == 0 {
+		late, known := ls[i].Late(now)
+		if !known || ls[i].Reason != hook.ReasonExpired {
 			continue
 		}
-		late := max(0, now.Sub(ls[i].Deadline))
 		for at > 0 && late <= lateLimits[at-1] { // most are about as late as the one before
 			at--
 		}

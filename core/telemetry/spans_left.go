@@ -29,14 +29,22 @@ type departure struct {
 	outcome                 Outcome
 	target                  *hook.Target
 	digest                  uint64
+	late                    time.Duration
+	lateKnown               bool
+	decided                 hook.Instant // 0: before the broker was started
 }
 
 func newDeparture(p *Place, now hook.Instant, l *Left) *departure {
-	return &departure{
+	r := &departure{
 		subject: newSubject(p.VHost, l.Exchange, l.Key, l.Props, l.Size), place: *p,
 		enqueued: l.Enqueued, deadline: l.Deadline, now: now,
 		reason: l.Reason, outcome: l.Outcome, target: copied(l.Target), digest: l.Digest,
 	}
+	r.late, r.lateKnown = l.Late(now)
+	if l.Underway >= 0 {
+		r.decided = now - hook.Instant(l.Underway)
+	}
+	return r
 }
 
 // make makes a span of what happened to the message, and one inside it where it both expired and was to go elsewhere.
@@ -60,7 +68,9 @@ func (r *departure) expire(ctx context.Context, s *Spans, links []trace.Link) {
 		span.AddEvent("deadline_set", at(began), trace.WithAttributes(text(strategyKey, r.place.Strategy), deadlineKey.String(instant(r.deadline))))
 		span.AddEvent("due", at(r.deadline))
 	}
-	span.AddEvent("decided", at(r.now), trace.WithAttributes(outcomeKey.String(r.outcome.String())))
+	if r.decided != 0 {
+		span.AddEvent("decided", at(r.decided), trace.WithAttributes(outcomeKey.String(r.outcome.String())))
+	}
 	if r.target != nil {
 		r.deadLetter(ctx, s, links)
 	}
@@ -84,7 +94,10 @@ func reasonName(r hook.Reason) string {
 func (r *departure) expiry(as []attribute.KeyValue) []attribute.KeyValue {
 	as = appendText(as, strategyKey, r.place.Strategy)
 	if r.deadline != 0 {
-		as = append(as, deadlineKey.String(instant(r.deadline)), latenessKey.Float64(milliseconds(max(0, r.now.Sub(r.deadline)))))
+		as = append(as, deadlineKey.String(instant(r.deadline)))
+	}
+	if r.lateKnown {
+		as = append(as, latenessKey.Float64(milliseconds(r.late)))
 	}
 	if r.digest != 0 {
 		as = append(as, digestKey.String(fmt.Sprintf("sha256:%016x", r.digest)))

@@ -54,8 +54,7 @@ func (t *tape) Start(ctx context.Context, name string, opts ...trace.SpanStartOp
 	defer t.mu.Unlock()
 	o := trace.NewSpanStartConfig(opts...)
 	s := &taped{
-		name: name, kind: o.SpanKind(), parent: trace.SpanContextFromContext(ctx), links: o.Links(), began: o.Timestamp(),
-		attributes: readable(o.Attributes()),
+		name: name, kind: o.SpanKind(), parent: trace.SpanContextFromContext(ctx), began: o.Timestamp(),
 	}
 	made := newContext()
 	c := trace.SpanContextConfig{TraceID: made.trace, SpanID: made.span, TraceFlags: trace.FlagsSampled}
@@ -70,6 +69,10 @@ func (t *tape) Start(ctx context.Context, name string, opts ...trace.SpanStartOp
 }
 
 func (s *taped) SpanContext() trace.SpanContext { return s.ctx }
+
+func (s *taped) SetAttributes(as ...attribute.KeyValue) { s.attributes = readable(as) }
+
+func (s *taped) AddLink(l trace.Link) { s.links = append(s.links, l) }
 
 func (s *taped) AddEvent(name string, opts ...trace.EventOption) {
 	o := trace.NewEventConfig(opts...)
@@ -377,6 +380,41 @@ func TestBlockedTracer(t *testing.T) {
 			t.Errorf("%d made, %d arrived; want 11", s.Made(), len(to.spans))
 		}
 		r.Left(&Place{Queue: "q"}, noon, left) // nobody is there any more
+	})
+}
+
+// Who rests between spans gets them together, and is woken when there are many.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSpans(SpanOptions{Tracer: &tape{}, Buffer: 10, Rest: func(many <-chan struct{}) {
+			select {
+			case <-many:
+			case <-time.After(time.Second):
+			}
+		}})
+		for _, step := range []struct {
+			records int
+			pause   time.Duration
+			made    uint64
+		}{
+			{1, 0, 1},
+			{4, 0, 1},
+			{1, 0, 6}, // half of what there is room for
+			{2, 0, 6},
+			{0, time.Second, 8},
+			{0, time.Second, 8},
+			{1, 0, 9},
+		} {
+			for range step.records {
+				s.Published(message(traced), "", 1)
+			}
+			time.Sleep(step.pause)
+			synctest.Wait()
+			if s.Made() != step.made {
+				t.Errorf("%+v: %d were made", step, s.Made())
+			}
+		}
+		closeSpans(t, s)
 	})
 }
 

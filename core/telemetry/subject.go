@@ -108,11 +108,16 @@ func exchangeName(name string) string {
 // at returns the option for the time of a span or of an event.
 func at(t hook.Instant) trace.SpanEventOption { return trace.WithTimestamp(t.Time()) }
 
-// begin begins a span.
+// begin begins a span. What it tells of is set afterwards: options would have copies of it made.
 func (s *Spans) begin(ctx context.Context, name string, kind trace.SpanKind, t hook.Instant, links []trace.Link, as []attribute.KeyValue) (context.Context, trace.Span) {
 	s.made.Add(1)
 	s.scratch = as
-	return s.tracer.Start(ctx, valid(name), trace.WithSpanKind(kind), at(t), trace.WithLinks(links...), trace.WithAttributes(as...))
+	ctx, span := s.tracer.Start(ctx, valid(name), trace.WithSpanKind(kind), at(t))
+	span.SetAttributes(as...)
+	for _, l := range links {
+		span.AddLink(l)
+	}
+	return ctx, span
 }
 
 // milliseconds is a duration as attributes have it.

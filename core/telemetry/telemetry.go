@@ -63,6 +63,15 @@ func (r *Recorder) Lateness() *Lateness {
 // Place is a queue.
 type Place struct{ VHost, Queue, Strategy string }
 
+// Late returns how long after its deadline it was decided that the message leaves. It reports false if that is not known,
+// or there was no deadline.
+func (l *Left) Late(now hook.Instant) (time.Duration, bool) {
+	if l.Deadline == 0 || l.Underway < 0 {
+		return 0, false
+	}
+	return max(0, now.Sub(l.Deadline)-l.Underway), true
+}
+
 // Outcome is what became of a message that left its queue for a reason.
 type Outcome uint8
 
@@ -90,7 +99,10 @@ type Left struct {
 	Outcome              Outcome
 	Target               *hook.Target // where it was to go; nil: nowhere
 	Digest               uint64       // of the policy that gave it its deadline, the first 8 bytes; 0 = none
-	Traced               bool         // its context says so, or chance did when it was published
+	// Underway is how long it has been since that was decided, for a message that stayed until it had arrived elsewhere;
+	// negative: since an earlier life of the broker.
+	Underway time.Duration
+	Traced   bool // its context says so, or chance did when it was published
 }
 
 // Left tells of messages that left a queue in one go.
