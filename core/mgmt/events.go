@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -19,6 +20,8 @@ const (
 	heartbeat = 15 * time.Second
 	// gather is how long a stream waits for more once something has happened: events come in thousands.
 	gather = 20 * time.Millisecond
+	// lastTime is how long a stream may take to its end when all of them end: a reader that is stuck must not hold up the broker.
+	lastTime = time.Second
 	// atOnce is how many events are copied from the ring at a time.
 	atOnce = 64
 )
@@ -26,8 +29,19 @@ const (
 // streams are the event streams that are open. Any goroutine may use them.
 type streams struct {
 	open  atomic.Int32
-	ended chan struct{}
-	end   sync.Once
+	ended context.Context // over when they end
+	end   func()          // ends them; once is enough
+	until time.Time       // when the last byte of a stream must be gone; set before ended is over
+}
+
+// begin makes it possible to end them.
+func (s *streams) begin() {
+	ended, cancel := context.WithCancel(context.Background())
+	s.ended = ended
+	s.end = sync.OnceFunc(func() {
+		s.until = time.Now().Add(lastTime)
+		cancel()
+	})
 }
 
 // enter reports whether there may be one more stream. The one that is leaves.
@@ -42,7 +56,7 @@ func (s *streams) enter() bool {
 func (s *streams) leave() { s.open.Add(-1) }
 
 // EndStreams ends all event streams, which would go on for ever, and those that are asked for later.
-func (a *API) EndStreams() { a.streams.end.Do(func() { close(a.streams.ended) }) }
+func (a *API) EndStreams() { a.streams.end() }
 
 var (
 	errNoEvents       = &failure{http.StatusNotFound, "not_found", "telemetry.events is 0: no events are remembered"}
@@ -85,8 +99,9 @@ type eventStream struct {
 	restored bool   // the reader saw events of an earlier life of the broker, and has to be told
 	visible  map[string]bool
 
-	out *http.ResponseController
-	b   []byte
+	out      *http.ResponseController
+	deadline sync.Mutex // held while that of writing is set
+	b        []byte
 }
 
 // prepare understands what is asked for.
@@ -218,6 +233,7 @@ func (s *eventStream) run() {
 	s.begin()
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
+	defer context.AfterFunc(s.api.streams.ended, s.limit)() // also for what is being written
 	events := make([]telemetry.Event, atOnce)
 	for s.renew() {
 		n := s.ring.Read(s.after, events)
@@ -244,7 +260,7 @@ func (s *eventStream) pause(beat <-chan time.Time) bool {
 		}
 		return true
 	case <-s.r.Context().Done():
-	case <-s.api.streams.ended:
+	case <-s.api.streams.ended.Done():
 	}
 	return false
 }
@@ -256,7 +272,7 @@ func (s *eventStream) sleep(d time.Duration) bool {
 	case <-t.C:
 		return true
 	case <-s.r.Context().Done():
-	case <-s.api.streams.ended:
+	case <-s.api.streams.ended.Done():
 	}
 	return false
 }
@@ -300,7 +316,7 @@ func (s *eventStream) write(id uint64, kind string, o object) {
 
 // flush sends what was written. A reader that does not take it in time is given up.
 func (s *eventStream) flush() error {
-	_ = s.out.SetWriteDeadline(time.Now().Add(chunkTime)) // a writer that cannot be given up has other limits
+	s.limit()
 	if len(s.b) > 0 {
 		if _, err := s.w.Write(s.b); err != nil {
 			return err
@@ -308,4 +324,17 @@ func (s *eventStream) flush() error {
 		s.b = s.b[:0]
 	}
 	return s.out.Flush()
+}
+
+// limit sets how long the reader may take from now on. Any goroutine may call it.
+func (s *eventStream) limit() {
+	s.deadline.Lock()
+	defer s.deadline.Unlock()
+	until := time.Now().Add(chunkTime)
+	select {
+	case <-s.api.streams.ended.Done():
+		until = s.api.streams.until
+	default:
+	}
+	_ = s.out.SetWriteDeadline(until) // a writer that cannot be given up has other limits
 }

@@ -368,13 +368,21 @@ func TestStreamsEndWithTheirUser(t *testing.T) {
 // bubble is an API in a synctest bubble, behind a pipe.
 func bubble(t *testing.T, recorder *telemetry.Recorder) (client net.Conn) {
 	t.Helper()
+	client, _ = bubbleOf(t, recorder)
+	return client
+}
+
+// bubbleOf returns the server, too.
+func bubbleOf(t *testing.T, recorder *telemetry.Recorder) (client net.Conn, server *http.Server) {
+	t.Helper()
 	c, err := chain.New(nil, chain.Options{})
 	must(t, err)
 	log := slog.New(slog.DiscardHandler)
 	kept, err := store.Open(t.Context(), store.Options{Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Chain: c, Clock: queue.NewClock(), Log: log})
 	must(t, err)
 	api := New(Options{Store: kept, Clock: queue.NewClock(), Log: log, Events: recorder.Events(), Alarms: func() []string { return nil }})
-	server := Server(api, log)
+	server = Server(api, log)
+	server.RegisterOnShutdown(api.EndStreams)
 	client, far := net.Pipe()
 	l := &single{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	l.conn <- far
@@ -387,7 +395,7 @@ func bubble(t *testing.T, recorder *telemetry.Recorder) (client net.Conn) {
 		synctest.Wait() // until the request is over
 		must(t, kept.Close(context.WithoutCancel(t.Context())))
 	})
-	return client
+	return client, server
 }
 
 // single is a listener with one connection.
@@ -461,6 +469,24 @@ func TestDeadReader(t *testing.T) {
 		}
 		if rest > 64<<10 {
 			t.Errorf("%d bytes were kept for it", rest)
+		}
+	})
+}
+
+// Nor does it hold up the end of the broker.
+func TestDeadReaderAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorder := told(100)
+		client, server := bubbleOf(t, recorder)
+		_, err := client.Write([]byte(asksForEvents))
+		must(t, err)
+		_, err = http.ReadResponse(bufio.NewReaderSize(client, 16), nil) //nolint:bodyclose // nobody reads it, which is the point
+		must(t, err)
+		recorder.Left(&telemetry.Place{VHost: "/", Queue: "q"}, 1, make([]telemetry.Left, 100))
+		time.Sleep(2 * gather) // now it is being written
+		began := time.Now()
+		if err := server.Shutdown(t.Context()); err != nil || time.Since(began) > 2*lastTime {
+			t.Errorf("got %v after %v", err, time.Since(began))
 		}
 	})
 }

@@ -47,12 +47,17 @@ func (c *call) fromHere() bool {
 	if err != nil || !addr.Unmap().IsLoopback() {
 		return false
 	}
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
-		if c.r.Header.Get(name) != "" {
+	for name := range c.r.Header {
+		if ofProxies(name) {
 			return false
 		}
 	}
 	return namesMachine(c.r.Host)
+}
+
+// ofProxies reports whether a header is one that proxies add, whatever it says.
+func ofProxies(name string) bool {
+	return name == "Forwarded" || name == "X-Real-Ip" || name == "Via" || strings.HasPrefix(name, "X-Forwarded-")
 }
 
 // namesMachine reports whether a host as requests have it cannot be one of the internet's domains.

@@ -12,13 +12,14 @@ func TestMetricsAreForThisMachineAndWhoMayMonitor(t *testing.T) {
 	r.do(http.StatusCreated, http.MethodPut, "/api/users/clerk", `{"password": "clerk", "tags": "management"}`)
 	must(t, r.api.users().SetTags("guest", []string{tagMonitoring}))
 	for _, tc := range []struct {
-		name, user, from, host, header string
-		want                           int
+		name, user, from, host, header, value string
+		want                                  int
 	}{
 		{name: "this machine", from: "127.0.0.1:9", host: "localhost:15672", want: 200},
 		{name: "this machine by its name", from: "127.0.1.1:9", host: "broker:15672", want: 200},
 		{name: "this machine over IPv6", from: "[::1]:9", host: "[::1]:15672", want: 200},
-		{name: "a proxy on this machine", from: "127.0.0.1:9", host: "localhost", header: "X-Forwarded-For", want: 401},
+		{name: "a proxy on this machine", from: "127.0.0.1:9", host: "localhost", header: "X-Forwarded-For", value: "192.0.2.1", want: 401},
+		{name: "a proxy that says little", from: "127.0.0.1:9", host: "localhost", header: "X-Forwarded-Host", want: 401},
 		{name: "a page whose site claims to be here", from: "127.0.0.1:9", host: "site.example.com", want: 401},
 		{name: "another machine", from: "192.0.2.1:9", host: "localhost", want: 401},
 		{name: "who may monitor", user: guest, from: "192.0.2.1:9", host: "broker.example.com", want: 200},
@@ -29,7 +30,7 @@ func TestMetricsAreForThisMachineAndWhoMayMonitor(t *testing.T) {
 			q := r.request(tc.user, http.MethodGet, path, "")
 			q.RemoteAddr, q.Host = tc.from, tc.host
 			if tc.header != "" {
-				q.Header.Set(tc.header, "192.0.2.1")
+				q.Header.Set(tc.header, tc.value)
 			}
 			if w := r.serve(q); w.Code != tc.want || (w.Body.String() == "metrics") != (tc.want == 200) {
 				t.Errorf("%s, %s: got %d %s, want %d", tc.name, path, w.Code, w.Body, tc.want)

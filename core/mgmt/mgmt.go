@@ -154,7 +154,7 @@ type API struct {
 // New returns the API of a broker.
 func New(o Options) *API {
 	a := &API{Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval)}
-	a.streams.ended = make(chan struct{})
+	a.streams.begin()
 	a.router = newRouter(a.routes())
 	return a
 }

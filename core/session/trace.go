@@ -4,6 +4,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
@@ -11,7 +12,11 @@ import (
 // Whether a message is traced is decided once, when it is published, by what its publisher says in its headers or, where
 // that is nothing, by chance. From then on a bit says so: nobody looks at the headers of messages that are not traced.
 
-// follow decides about the message at hand. One that is traced has a context in its headers afterwards.
+// contentHead is what stands in a content header before the properties, bytes.
+const contentHead = 12
+
+// follow decides about the message at hand. One that is traced has a context in its headers afterwards; where there is no room
+// for one in a frame it is not traced, so that it does not come to be more than its consumers take.
 func (ch *channel) follow(m *queue.Publish) {
 	spans := ch.conn.srv.spans
 	switch ch.facts.standing {
@@ -23,7 +28,11 @@ func (ch *channel) follow(m *queue.Publish) {
 			return
 		}
 		ch.gap = spans.Gap()
-		m.Props = spans.Adopt(m.Props)
+		props := spans.Adopt(m.Props)
+		if len(props) > ch.conn.frameMax-amqp.FrameOverhead-contentHead {
+			return
+		}
+		m.Props = props
 		m.Flags |= queue.HasHeaders
 	}
 	m.Flags |= queue.Traced

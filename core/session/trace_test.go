@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/embedded"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -29,23 +30,33 @@ type tape struct {
 // noted are the attributes that are written down.
 var noted = []string{"messaging.rabbitmq.destination.routing_key", "curfew.publish.queues", "curfew.delivery.redelivered", "curfew.delivery.consumer_tag"}
 
-func (t *tape) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (t *tape) Start(ctx context.Context, name string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
 	id := trace.SpanContextFromContext(ctx).TraceID()
 	if own, _, ok := telemetry.IDs(ctx); ok {
 		id = own
 	}
+	return ctx, taped{tape: t, name: name, id: id}
+}
+
+// taped is a span that is written down when what it tells of is known.
+type taped struct {
+	noop.Span
+	tape *tape
+	name string
+	id   trace.TraceID
+}
+
+func (s taped) SetAttributes(as ...attribute.KeyValue) {
 	var b strings.Builder
-	b.WriteString(name)
-	o := trace.NewSpanStartConfig(opts...)
-	for _, a := range o.Attributes() {
+	b.WriteString(s.name)
+	for _, a := range as {
 		if slices.Contains(noted, string(a.Key)) {
 			fmt.Fprintf(&b, " %v", a.Value.AsInterface())
 		}
 	}
-	t.lines = append(t.lines, b.String()+" in "+id.String())
-	return ctx, noop.Span{}
+	s.tape.mu.Lock()
+	defer s.tape.mu.Unlock()
+	s.tape.lines = append(s.tape.lines, b.String()+" in "+s.id.String())
 }
 
 // tracing is a server that traces, and what becomes of that.
@@ -123,6 +134,26 @@ func TestOrphansAreAdopted(t *testing.T) {
 		want = append(want, "publish amq.default q 1 in "+id, "deliver q q false in "+id)
 	}
 	tr.want(want...)
+}
+
+// A message whose headers fill a frame is left as it is: with more in it, its consumers would not take it.
+func TestNoRoomForAContext(t *testing.T) {
+	tr := newTracing(t, 1)
+	p := newProbe(t, tr.options).login()
+	p.send(0, &amqp.ConnectionTuneOK{ChannelMax: 1, FrameMax: amqp.FrameMinSize}, &amqp.ConnectionOpen{VirtualHost: "/"})
+	expect[*amqp.ConnectionOpenOK](p, 0)
+	p.channel(1).queue(1, "q")
+	none := len(withHeaders("k", "").Append(nil))
+	for _, tc := range []struct {
+		spare int // bytes that are left in the frame
+		grows bool
+	}{{spare: 72, grows: true}, {spare: 71}, {spare: 0}} {
+		props := withHeaders("k", strings.Repeat("v", amqp.FrameMinSize-amqp.FrameOverhead-contentHead-none-tc.spare))
+		p.publish(1, published{key: "q", body: "m", props: props})
+		if _, got, _ := p.got(1, "q"); (len(got.Headers) == 2) != tc.grows {
+			t.Errorf("%d bytes are left: got %d headers", tc.spare, len(got.Headers))
+		}
+	}
 }
 
 // What a publisher says of its messages being traced counts, and stays as it is.

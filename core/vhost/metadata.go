@@ -2,6 +2,7 @@ package vhost
 
 import (
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -30,6 +31,8 @@ func CheckName(name string) error {
 		return refuse(Precondition, "vhost name of %d bytes: at most %d are allowed", len(name), maxName)
 	case !utf8.ValidString(name):
 		return refuse(Precondition, "vhost name %q is not UTF-8", name)
+	case strings.Contains(name, "\x00"): // nobody could be given permissions for it
+		return refuse(Precondition, "vhost name %q has NUL in it", name)
 	}
 	return nil
 }

@@ -52,6 +52,7 @@ func TestWrongMetadata(t *testing.T) {
 	want(t, CheckName(""), Precondition, "vhost name is empty")
 	want(t, CheckName(long), Precondition, "vhost name of 256 bytes: at most 255 are allowed")
 	want(t, CheckName("\xff"), Precondition, `vhost name "\xff" is not UTF-8`)
+	want(t, CheckName("a\x00"), Precondition, `vhost name "a\x00" has NUL in it`)
 	must(t, CheckName("/"))
 }
 
