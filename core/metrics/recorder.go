@@ -16,7 +16,7 @@ func (c *Collector) gatherTelemetry(b *builder) {
 		b.counter("curfew_events_total", "Events that the event stream had", ring.Last()-ring.First())
 	}
 	if spans := c.Recorder.Spans(); spans != nil {
-		b.counter("curfew_trace_records_total", "Records that spans were made of", spans.Made())
+		b.counter("curfew_trace_spans_total", "Spans that were made", spans.Made())
 		b.counter("curfew_trace_records_dropped_total", "Records that no spans were made of, because the collector of spans did not keep up", spans.Dropped())
 	}
 	if c.Exported != nil {

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -9,6 +10,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rabbitmq/amqp091-go"
@@ -159,6 +162,25 @@ func (b *broker) ask(status int, method, path string, body any) {
 	if answer.StatusCode != status {
 		b.t.Fatalf("%s %s: got %d %s, want %d", method, path, answer.StatusCode, got, status)
 	}
+}
+
+// counter reads a counter without labels from /metrics, 0 if it is not there.
+func (b *broker) counter(name string) float64 {
+	b.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: process.Patience}
+	answer, err := client.Get("http://" + b.Management + "/metrics")
+	must(b.t, err)
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			n, err := strconv.ParseFloat(text, 64)
+			must(b.t, err)
+			return n
+		}
+	}
+	must(b.t, lines.Err())
+	return 0
 }
 
 // unchanged checks that a delivery carries exactly what its publisher wrote.

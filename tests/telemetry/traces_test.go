@@ -3,6 +3,7 @@ package telemetry
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,9 @@ func TestTraces(t *testing.T) {
 		{"letter", testDeadLettered},
 		{"ttl-0", testExpiredAtOnce},
 		{"rejected", testRejected},
+		{"at-least-once", testAtLeastOnce},
+		{"limit", testDeliveryLimit},
+		{"lost", testLost},
 		{"overflow", testOverflow},
 		{"cycle", testCycle},
 		{"queue", testQueueExpired},
@@ -178,6 +182,55 @@ func testRejected(s scene) {
 	letter.follows(t, lettered)
 	letter.has(t, "curfew.dead_letter.reason=rejected", "curfew.dead_letter.outcome=dead_lettered", "curfew.dead_letter.routing_key=letters")
 	must(t, b.consume("letters").Ack(false))
+}
+
+func testAtLeastOnce(s scene) {
+	t, c, b := s.t, s.c, s.b
+	m := sent(t)
+	b.declare("at-least-once", letters("letters", amqp091.Table{
+		"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+	}))
+	b.publish("at-least-once", m.headers, "20")
+	d := b.consume("letters")
+	unchanged(t, d, m)
+	must(t, d.Ack(false))
+	spans := c.await(t, m.trace, "expire at-least-once", "dead_letter at-least-once", "deliver letters")
+	spans[0].follows(t, m)
+	spans[0].has(t, "curfew.dead_letter.outcome=dead_lettered")
+	if names := c.names(m.trace); strings.Count(names, "dead_letter ") != 1 {
+		t.Errorf("there are %s", names)
+	}
+}
+
+// A consumer that goes without saying anything counts.
+func testDeliveryLimit(s scene) {
+	t, c, b := s.t, s.c, s.b
+	m := sent(t)
+	b.declare("limit", amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": 0})
+	b.publish("limit", m.headers, "")
+	b.open()
+	b.consume("limit")
+	must(t, b.ch.Close())
+	spans := c.await(t, m.trace, "deliver limit", "drop limit")
+	spans[1].follows(t, m)
+	spans[1].has(t, "curfew.dead_letter.reason=delivery_limit", "curfew.dead_letter.outcome=dropped")
+}
+
+// A dead letter that nobody is there for is lost, and its span is an error.
+func testLost(s scene) {
+	t, c, b := s.t, s.c, s.b
+	for outcome, exchange := range map[string]string{"no_exchange": "nowhere", "unroutable": "amq.direct"} {
+		m := sent(t)
+		name := "lost-" + outcome
+		b.declare(name, amqp091.Table{"x-dead-letter-exchange": exchange, "x-message-ttl": 10})
+		b.publish(name, m.headers, "")
+		spans := c.await(t, m.trace, "expire "+name, "dead_letter "+name)
+		spans[0].has(t, "curfew.dead_letter.outcome="+outcome)
+		spans[1].has(t, "curfew.dead_letter.outcome="+outcome, "curfew.dead_letter.exchange="+exchange)
+		if spans[1].parent != spans[0].id || spans[1].GetStatus().GetCode() != tracepb.Status_STATUS_CODE_ERROR {
+			t.Errorf("child of %s, status %v", spans[1].parent, spans[1].GetStatus())
+		}
+	}
 }
 
 func testOverflow(s scene) {

@@ -148,7 +148,7 @@ func eventLine(line []byte) (string, error) {
 			kind = eventValue(value)
 		default:
 			if text := eventMember(name, value); text != "" {
-				rest.WriteString(" " + name + "=" + text)
+				rest.WriteString(" " + shown(name) + "=" + text)
 			}
 		}
 	}

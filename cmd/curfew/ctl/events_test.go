@@ -60,6 +60,7 @@ func TestEventsEnd(t *testing.T) {
 
 func TestEventLine(t *testing.T) {
 	for in, want := range map[string]string{
+		`{"kind": "k\u001b[2J", "n\u001b[2J": "\u202ev\u001b[2J"}`:                                                     ` "k\x1b[2J" "n\x1b[2J"="\u202ev\x1b[2J"`,
 		`{"kind":"x","time":0,"a":"","b":"b c","c":1.5,"d":true,"e":null,"f":["g","h"],"i":{"j":1},"deadline":"soon"}`: `1970-01-01T00:00:00.000Z x a="" b="b c" c=1.5 d=true f=g,h i="{\"j\":1}" deadline=soon`,
 		`{"kind":"x","time":1,"a":"\u202e=","b":"é"}`:                                                                  `1970-01-01T00:00:00.001Z x a="\u202e=" b=é`,
 		`{"kind":"x"}`: " x",

@@ -184,7 +184,15 @@ func runList(ctx context.Context, p *Program, f *flags) error {
 	if err := json.Unmarshal(all, &list); err != nil {
 		return fmt.Errorf("the answer is not understood: %w", err)
 	}
-	return table(p.Stdout, list)
+	if err := table(p.Stdout, list); err != nil {
+		return err
+	}
+	for _, i := range list {
+		if i.LastError != "" {
+			fmt.Fprintf(p.Stdout, "%s: %s\n", i.Name, i.LastError)
+		}
+	}
+	return nil
 }
 
 func table(to io.Writer, list []wasm.Info) error {

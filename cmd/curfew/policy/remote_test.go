@@ -111,16 +111,17 @@ func TestReloadAndUnload(t *testing.T) {
 func TestList(t *testing.T) {
 	const answer = `[
 {"name":"a","origin":"loaded","loaded":true,"hooks":["on_enqueue","on_idle"],"messages":12,"errors":{"trap":1,"fuel":2},"fuel":"large","memory":65536,"digest":"0123456789abcdef","breaker":"closed"},
-{"name":"b","origin":"configuration","loaded":false},
+{"name":"b","origin":"loaded","loaded":false,"last_error":"b.policy: its digest differs"},
 {"name":"c","origin":"loaded","loaded":true,"breaker":"open","open_until":"2026-01-05T09:00:00Z"},
 {"name":"d","origin":"shadow","loaded":true,"breaker":"closed","shadow":{"strategy":"deadline","compared":7,"differing":3}}]`
 	api := &fakeAPI{t: t, answer: always(http.StatusOK, answer)}
 	over(t, api, asMe(t, "list")...).want(t, 0, strings.Join([]string{
 		"name  origin              state                                hooks               messages  errors  fuel     memory  digest",
 		"a     loaded              works                                on_enqueue,on_idle  12        3       large    64KiB   0123456789ab",
-		"b     configuration       not loaded                                               0         0       default  0       ",
+		"b     loaded              not loaded                                               0         0       default  0       ",
 		"c     loaded              not asked until 2026-01-05 09:00:00                      0         0       default  0       ",
-		"d     shadow of deadline  differs in 3 of 7                                        0         0       default  0       ", "",
+		"d     shadow of deadline  differs in 3 of 7                                        0         0       default  0       ",
+		"b: b.policy: its digest differs", "",
 	}, "\n"), "")
 	over(t, api, asMe(t, "list", "--json")...).want(t, 0, answer+"\n", "")
 	api.answer = always(http.StatusOK, `{}`)

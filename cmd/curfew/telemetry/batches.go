@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,16 +23,31 @@ type batches struct {
 
 	mu      sync.Mutex // guards what follows
 	room    sync.Cond  // there is room again, or nobody will ever send anything
-	spans   []byte     // encoded
-	count   int        // of spans
+	filled  []batch    // in their order; the last one is being filled
+	count   int        // of spans in them
+	spare   []byte     // memory of a batch that was sent
 	closing bool
 
 	wake  chan struct{} // a batch is full, or the end is near
 	ended chan struct{} // closed when the goroutine has ended
 	stop  context.CancelFunc
 
-	failing     bool // the last batch was not taken; belongs to the goroutine
+	request     []byte // the batch that is sent, encoded; belongs to the goroutine
+	failing     bool   // the last batch was not taken; so does this
 	taken, lost atomic.Uint64
+}
+
+// batch is what is sent at a time.
+type batch struct {
+	spans []byte // encoded
+	count int
+}
+
+// add adds a span, and returns how many there are.
+func (b *batch) add(s *span) int {
+	b.spans = appendSpan(b.spans, s)
+	b.count++
+	return b.count
 }
 
 // batchLimits are what variables say about batches.
@@ -67,11 +83,19 @@ func (b *batches) take(s *span) {
 		b.lost.Add(1)
 		return
 	}
-	b.spans = appendSpan(b.spans, s)
 	b.count++
-	if b.count == b.limits.spans {
+	if last := b.last(); last.add(s) == b.limits.spans {
 		b.kick()
 	}
+}
+
+// last returns the batch that is being filled. The caller holds mu.
+func (b *batches) last() *batch {
+	if n := len(b.filled); n == 0 || b.filled[n-1].count == b.limits.spans {
+		b.filled = append(b.filled, batch{spans: b.spare})
+		b.spare = nil
+	}
+	return &b.filled[len(b.filled)-1]
 }
 
 func (b *batches) kick() {
@@ -84,45 +108,59 @@ func (b *batches) kick() {
 // run sends batches until the end, and then what is left.
 func (b *batches) run(ctx context.Context) {
 	defer close(b.ended)
-	var spare []byte
 	for last := false; !last; {
 		select {
 		case <-b.wake:
 		case <-time.After(b.limits.delay):
 		}
-		var spans []byte
-		var count int
-		spans, count, last = b.swap(spare)
-		if count > 0 {
-			b.send(ctx, spans, count)
-		}
-		spare = spans[:0]
+		last = b.sendAll(ctx)
 	}
 }
 
-// swap takes the spans that wait, and puts memory in their place. last is whether there will be no more.
-func (b *batches) swap(spare []byte) (spans []byte, count int, last bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	spans, count = b.spans, b.count
-	b.spans, b.count = spare, 0
-	b.room.Broadcast()
-	return spans, count, b.closing
+// sendAll sends what waits, and reports whether there will be no more.
+func (b *batches) sendAll(ctx context.Context) (last bool) {
+	waiting, last := b.waiting()
+	for range waiting {
+		b.send(ctx, b.next())
+	}
+	return last
 }
 
-func (b *batches) send(ctx context.Context, spans []byte, count int) {
+// waiting returns how many batches there are to be sent, and whether there will be no more.
+func (b *batches) waiting() (n int, last bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.filled), b.closing
+}
+
+// next takes the batch that waits longest.
+func (b *batches) next() batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next := b.filled[0]
+	b.filled = slices.Delete(b.filled, 0, 1)
+	b.count -= next.count
+	b.room.Broadcast()
+	return next
+}
+
+func (b *batches) send(ctx context.Context, sent batch) {
 	ctx, cancel := context.WithTimeout(ctx, b.limits.timeout)
 	defer cancel()
 	var r tracepb.ResourceSpans
 	// Fields that protobuf does not know are sent as they are; it is not told that it knows these.
-	r.ProtoReflect().SetUnknown(appendRequest(nil, b.of, b.by, spans))
+	b.request = appendRequest(b.request[:0], b.of, b.by, sent.spans)
+	r.ProtoReflect().SetUnknown(b.request)
 	err := b.client.UploadTraces(ctx, []*tracepb.ResourceSpans{&r})
 	if err != nil {
-		b.lost.Add(uint64(count))
+		b.lost.Add(uint64(sent.count))
 	} else {
-		b.taken.Add(uint64(count))
+		b.taken.Add(uint64(sent.count))
 	}
 	b.report(err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spare = sent.spans[:0]
 }
 
 // report says when a collector begins to take nothing, and when it does again.

@@ -24,6 +24,8 @@ type upstream struct {
 	last *tracepb.ResourceSpans
 	err  error
 	hold chan struct{} // nil, or what each upload waits for, as long as it may
+
+	largest int // batch
 }
 
 func (u *upstream) Start(context.Context) error { return nil }
@@ -50,6 +52,7 @@ func (u *upstream) UploadTraces(ctx context.Context, rs []*tracepb.ResourceSpans
 	}
 	for _, by := range u.last.GetScopeSpans() {
 		u.got = append(u.got, by.GetSpans()...)
+		u.largest = max(u.largest, len(by.GetSpans()))
 	}
 	return nil
 }
@@ -176,6 +179,31 @@ func TestBatchesGoWhenFullOrAfterAWhile(t *testing.T) {
 		}
 		if err := b.close(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// No batch is larger than it may be, and spans keep their order.
+func TestBatchesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{hold: make(chan struct{})}
+		b, tr := newTestBatches(t, u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: time.Hour}, noLog)
+		for i := range 75 {
+			_, s := tr.Start(t.Context(), "x", trace.WithTimestamp(time.Unix(0, int64(i))))
+			s.End(trace.WithTimestamp(time.Unix(0, int64(i))))
+			synctest.Wait()
+		}
+		close(u.hold)
+		if err := b.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if u.largest != 10 || len(u.got) != 75 {
+			t.Errorf("%d spans, in batches of up to %d; want 75, 10", len(u.got), u.largest)
+		}
+		for i, s := range u.got {
+			if s.GetStartTimeUnixNano() != uint64(i) {
+				t.Fatalf("span %d is where span %d should be", s.GetStartTimeUnixNano(), i)
+			}
 		}
 	})
 }

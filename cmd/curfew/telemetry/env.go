@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +21,8 @@ const (
 	envSampler        = "OTEL_TRACES_SAMPLER"
 	envSamplerArg     = "OTEL_TRACES_SAMPLER_ARG"
 	envMetricInterval = "OTEL_METRIC_EXPORT_INTERVAL"
+	envMetricTimeout  = "OTEL_METRIC_EXPORT_TIMEOUT"
+	envAttributes     = "OTEL_RESOURCE_ATTRIBUTES"
 
 	// These have a form for traces and one for metrics, which say more: see signal.
 	envEndpoint    = "ENDPOINT"
@@ -31,6 +31,9 @@ const (
 	envHeaders     = "HEADERS"
 	envTimeout     = "TIMEOUT"
 	envCompression = "COMPRESSION"
+	envCertificate = "CERTIFICATE"
+	envClientCert  = "CLIENT_CERTIFICATE"
+	envClientKey   = "CLIENT_KEY"
 )
 
 // settings are what the configuration and the environment say together.
@@ -58,7 +61,7 @@ func settle(c *config.Telemetry) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	var wrong [5]error
+	var wrong [7]error
 	s.traces, wrong[0] = signal("TRACES").export(c, c.Traces.Exporter, disabled)
 	s.metrics, wrong[1] = signal("METRICS").export(c, c.Metrics.Exporter, disabled)
 	if s.traces.to != config.ExportOff {
@@ -67,11 +70,15 @@ func settle(c *config.Telemetry) (settings, error) {
 	}
 	if s.metrics.to != config.ExportOff {
 		s.interval, wrong[4] = interval(c.Metrics.Interval)
+		_, wrong[5] = number(envMetricTimeout, 1)
+	}
+	if s.traces.to != config.ExportOff || s.metrics.to != config.ExportOff {
+		wrong[6] = checkResource(c.ServiceName)
 	}
 	if s.service == "" {
 		s.service = os.Getenv(envServiceName)
 	}
-	return s, errors.Join(wrong[:]...)
+	return s, once(wrong[:]...)
 }
 
 // badVariable says what is wrong with a variable.
@@ -224,60 +231,4 @@ func (s signal) protocol() (config.OTLPProtocol, error) {
 		return config.ProtocolHTTP, nil
 	}
 	return "", badVariable(name, "is not a protocol that Curfew has", "grpc, http/protobuf")
-}
-
-// check checks what the exporters read by themselves.
-func (s signal) check(endpointToo bool) error {
-	var errs []error
-	if endpointToo {
-		errs = append(errs, checkURL(s.variable(envEndpoint)))
-	}
-	_, err := truth(s.variable(envInsecure))
-	errs = append(errs, err)
-	_, err = number(s.variable(envTimeout), 1)
-	errs = append(errs, err, checkHeaders(s.variable(envHeaders)))
-	if name := s.variable(envCompression); !slices.Contains([]string{"", "gzip", "none"}, os.Getenv(name)) {
-		errs = append(errs, badVariable(name, "is not a compression", "gzip, none"))
-	}
-	for _, what := range []string{"CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"} {
-		errs = append(errs, checkFile(s.variable(what)))
-	}
-	return errors.Join(errs...)
-}
-
-func checkURL(name string) error {
-	v := os.Getenv(name)
-	if v == "" {
-		return nil
-	}
-	if u, err := url.Parse(v); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return badVariable(name, "is not the URL of a collector", "http://host:port or https://host:port")
-	}
-	return nil
-}
-
-// checkHeaders does not repeat what it finds: it is secret.
-func checkHeaders(name string) error {
-	v := os.Getenv(name)
-	if v == "" {
-		return nil
-	}
-	for item := range strings.SplitSeq(v, ",") {
-		key, value, ok := strings.Cut(item, "=")
-		if _, err := url.PathUnescape(value); !ok || err != nil || strings.TrimSpace(key) == "" {
-			return fmt.Errorf("%s: is not a list of headers; accepted: name=value, with commas between them, values percent-encoded", name)
-		}
-	}
-	return nil
-}
-
-func checkFile(name string) error {
-	v := os.Getenv(name)
-	if v == "" {
-		return nil
-	}
-	if _, err := os.ReadFile(v); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
 }

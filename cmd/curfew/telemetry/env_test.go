@@ -158,7 +158,11 @@ func TestSampling(t *testing.T) {
 
 // Each wrong variable is named, with what is accepted.
 func TestWrongVariables(t *testing.T) {
-	missing := filepath.Join(t.TempDir(), "ca.pem")
+	missing, empty := filepath.Join(t.TempDir(), "ca.pem"), filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const headers = `OTEL_EXPORTER_OTLP_HEADERS: is not a list of headers; accepted: name=value, with commas between them, values percent-encoded`
 	for _, tc := range []struct {
 		environ string
 		want    string
@@ -172,25 +176,46 @@ func TestWrongVariables(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_TRACES_INSECURE=1", `OTEL_EXPORTER_OTLP_TRACES_INSECURE: "1" is not a truth value; accepted: true or false`},
 		{"OTEL_EXPORTER_OTLP_TIMEOUT=10s", `OTEL_EXPORTER_OTLP_TIMEOUT: "10s" is not such a number; accepted: a whole number from 1`},
 		{"OTEL_EXPORTER_OTLP_COMPRESSION=zstd", `OTEL_EXPORTER_OTLP_COMPRESSION: "zstd" is not a compression; accepted: gzip, none`},
-		{"OTEL_EXPORTER_OTLP_HEADERS=secret", `OTEL_EXPORTER_OTLP_HEADERS: is not a list of headers; accepted: name=value, with commas between them, values percent-encoded`},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:65536", `OTEL_EXPORTER_OTLP_ENDPOINT: "http://collector:65536" is not the URL of a collector; accepted: http://host:port or https://host:port`},
+		{"OTEL_EXPORTER_OTLP_TIMEOUT=99999999999999", `OTEL_EXPORTER_OTLP_TIMEOUT: "99999999999999" is too long; accepted: milliseconds up to 86400000`},
+		{"OTEL_EXPORTER_OTLP_HEADERS=secret", headers},
+		{"OTEL_EXPORTER_OTLP_HEADERS=a=secret,b c=secret", headers},
+		{"OTEL_EXPORTER_OTLP_HEADERS=a=secret%0ab", headers},
+		{"OTEL_EXPORTER_OTLP_HEADERS=a=secr\u00e9t", headers},
 		{"OTEL_EXPORTER_OTLP_CERTIFICATE=" + missing, "OTEL_EXPORTER_OTLP_CERTIFICATE: open " + missing + ": no such file or directory"},
+		{"OTEL_EXPORTER_OTLP_CERTIFICATE=" + empty, `OTEL_EXPORTER_OTLP_CERTIFICATE: "` + empty + `" has no certificate in it; accepted: a PEM file`},
+		{"OTEL_EXPORTER_OTLP_CLIENT_KEY=" + empty, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: is empty, and OTEL_EXPORTER_OTLP_CLIENT_KEY is not"},
 		{"OTEL_TRACES_SAMPLER=jaeger_remote", `OTEL_TRACES_SAMPLER: "jaeger_remote" is not a sampler that Curfew has; accepted: always_on, always_off, traceidratio, and these with parentbased_ before them`},
 		{"OTEL_TRACES_SAMPLER_ARG=1.5", `OTEL_TRACES_SAMPLER_ARG: "1.5" is not a share; accepted: 0 to 1`},
 		{"OTEL_TRACES_SAMPLER_ARG=NaN", `OTEL_TRACES_SAMPLER_ARG: "NaN" is not a share; accepted: 0 to 1`},
 		{"OTEL_BSP_MAX_QUEUE_SIZE=0", `OTEL_BSP_MAX_QUEUE_SIZE: "0" is not such a number; accepted: a whole number from 1`},
 		{"OTEL_METRIC_EXPORT_INTERVAL=-1", `OTEL_METRIC_EXPORT_INTERVAL: "-1" is not such a number; accepted: a whole number from 1`},
+		{"OTEL_METRIC_EXPORT_TIMEOUT=1s", `OTEL_METRIC_EXPORT_TIMEOUT: "1s" is not such a number; accepted: a whole number from 1`},
+		{"OTEL_SERVICE_NAME=\xff", `OTEL_SERVICE_NAME: "\xff" is not a text; accepted: UTF-8`},
+		{"OTEL_RESOURCE_ATTRIBUTES=a=b,c", `OTEL_RESOURCE_ATTRIBUTES: "a=b,c" is not a list of attributes; accepted: name=value, with commas between them, values percent-encoded`},
+		{"OTEL_RESOURCE_ATTRIBUTES=a=%ff", `OTEL_RESOURCE_ATTRIBUTES: "a=%ff" is not a list of attributes; accepted: name=value, with commas between them, values percent-encoded`},
 	} {
 		t.Run(tc.environ, func(t *testing.T) {
 			environment(t, "OTEL_TRACES_EXPORTER=otlp", "OTEL_METRICS_EXPORTER=otlp", "OTEL_TRACES_SAMPLER=traceidratio", tc.environ)
 			c := standard()
 			_, err := settle(&c)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err == nil || err.Error() != tc.want { // once, though both signals look at it
 				t.Errorf("got  %v\nwant %s", err, tc.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
 				t.Errorf("a header, which is secret, is repeated: %v", err)
 			}
 		})
+	}
+}
+
+func TestWrongServiceName(t *testing.T) {
+	environment(t, "OTEL_TRACES_EXPORTER=otlp")
+	c := standard()
+	c.ServiceName = "\xff"
+	const want = `telemetry.service-name: "\xff" is not a text; accepted: UTF-8`
+	if _, err := settle(&c); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 

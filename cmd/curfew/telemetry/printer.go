@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"go.opentelemetry.io/otel/attribute"
 )
@@ -81,10 +82,10 @@ func (e *event) line() string {
 
 func value(a attribute.KeyValue) string { return printable(a.Value.String()) }
 
-// printable keeps what a client chose from moving a terminal's cursor.
+// printable keeps what a client chose from moving a terminal's cursor, or turning the direction of its text.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
+		if !unicode.IsPrint(r) {
 			return '.'
 		}
 		return r

@@ -65,7 +65,7 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- t.metrics.close(ctx) }() // neither waits for the other's collector
 	err := t.traces.close(ctx)
-	return errors.Join(err, <-ended)
+	return once(err, <-ended)
 }
 
 // Exported returns how many spans a collector has taken, and how many it has not.

@@ -19,13 +19,15 @@ import (
 // from one goroutine. It does what the SDK's does of that: the SDK takes several times as long.
 type tracer struct {
 	embedded.Tracer
-	to sink
+	to   sink
+	free []*span // have ended, and are used again
 }
 
 var _ trace.Tracer = (*tracer)(nil)
 
-// sink is where spans go that have ended. It may wait.
+// sink is where spans go that have ended.
 type sink interface {
+	// take may wait, and keeps nothing of the span.
 	take(s *span)
 	// close passes on what was taken, as long as ctx lasts.
 	close(ctx context.Context) error
@@ -33,10 +35,10 @@ type sink interface {
 	exported() (taken, lost uint64)
 }
 
-// span is one that is being made. It belongs to one goroutine.
+// span is one that is being made. It belongs to one goroutine, and nobody may touch it after its end.
 type span struct {
 	noop.Span // answers what nobody asks
-	to        sink
+	by        *tracer
 
 	name       string
 	kind       trace.SpanKind
@@ -60,12 +62,23 @@ type event struct {
 // Start implements [trace.Tracer].
 func (t *tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	o := trace.NewSpanStartConfig(opts...)
-	s := &span{
-		to: t.to, name: name, kind: o.SpanKind(), parent: trace.SpanContextFromContext(ctx),
-		began: o.Timestamp(), attributes: o.Attributes(), links: o.Links(),
-	}
+	s := t.blank()
+	s.name, s.kind, s.parent, s.began = name, o.SpanKind(), trace.SpanContextFromContext(ctx), o.Timestamp()
+	s.attributes, s.links = append(s.attributes, o.Attributes()...), append(s.links, o.Links()...)
 	s.context = identify(ctx, s.parent)
 	return trace.ContextWithSpan(ctx, s), s
+}
+
+// blank returns a span of which nothing is known.
+func (t *tracer) blank() *span {
+	n := len(t.free)
+	if n == 0 {
+		return &span{by: t}
+	}
+	s := t.free[n-1]
+	t.free = t.free[:n-1]
+	*s = span{by: t, attributes: s.attributes[:0], links: s.links[:0], events: s.events[:0]}
+	return s
 }
 
 // identify makes up the identity of a span: that which a message carries already, or a random one in its parent's trace or a
@@ -93,6 +106,12 @@ func (s *span) SpanContext() trace.SpanContext { return s.context }
 // IsRecording implements [trace.Span].
 func (s *span) IsRecording() bool { return true }
 
+// SetAttributes implements [trace.Span]. Each is set once.
+func (s *span) SetAttributes(as ...attribute.KeyValue) { s.attributes = append(s.attributes, as...) }
+
+// AddLink implements [trace.Span].
+func (s *span) AddLink(l trace.Link) { s.links = append(s.links, l) }
+
 // AddEvent implements [trace.Span].
 func (s *span) AddEvent(name string, opts ...trace.EventOption) {
 	o := trace.NewEventConfig(opts...)
@@ -110,5 +129,6 @@ func (s *span) SetStatus(code codes.Code, description string) {
 func (s *span) End(opts ...trace.SpanEndOption) {
 	o := trace.NewSpanEndConfig(opts...)
 	s.ended = o.Timestamp()
-	s.to.take(s)
+	s.by.to.take(s)
+	s.by.free = append(s.by.free, s)
 }

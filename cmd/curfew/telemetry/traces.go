@@ -43,7 +43,7 @@ func rest(many <-chan struct{}) {
 }
 
 // restTime is how much later spans are made so that there are several to make.
-const restTime = 20 * time.Millisecond
+const restTime = 100 * time.Millisecond
 
 func newSink(ctx context.Context, s settings, r *resource.Resource, o Options) (sink, error) {
 	if s.traces.to == config.ExportStdout {

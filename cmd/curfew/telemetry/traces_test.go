@@ -35,6 +35,14 @@ func printed(t *testing.T, tell func(r *core.Recorder)) string {
 	return out.String()
 }
 
+// Names come from anybody: a terminal gets nothing of them that it does not show.
+func TestPrintable(t *testing.T) {
+	const in, want = "é 世 \x1b[2J\r\n\t\u009b1m\u202etxt.exe\u2028\u200d", "é 世 .[2J....1m.txt.exe.."
+	if got := printable(in); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // An orphan's trace from its publishing to its end as a dead letter, as somebody at a terminal sees it.
 func TestPrintedTrace(t *testing.T) {
 	got := printed(t, func(r *core.Recorder) {
