@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/embedded"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -22,15 +23,24 @@ type spanNames struct {
 	names chan string
 }
 
-func (s *spanNames) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (s *spanNames) Start(ctx context.Context, name string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
+	return ctx, namedSpan{name: name, to: s}
+}
+
+// namedSpan hands on its name when its attributes are known.
+type namedSpan struct {
+	noop.Span
+	name string
+	to   *spanNames
+}
+
+func (s namedSpan) SetAttributes(as ...attribute.KeyValue) {
 	var b strings.Builder
-	b.WriteString(name)
-	c := trace.NewSpanStartConfig(opts...)
-	for _, a := range c.Attributes() {
+	b.WriteString(s.name)
+	for _, a := range as {
 		fmt.Fprintf(&b, " %s=%s", a.Key, a.Value.String())
 	}
-	s.names <- b.String()
-	return ctx, noop.Span{}
+	s.to.names <- b.String()
 }
 
 // A restart that finds something says so, and whether a message is traced is known after it.
