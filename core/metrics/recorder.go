@@ -17,7 +17,7 @@ func (c *Collector) gatherTelemetry(b *builder) {
 	}
 	if spans := c.Recorder.Spans(); spans != nil {
 		b.counter("curfew_trace_spans_total", "Spans that were made", spans.Made())
-		b.counter("curfew_trace_records_dropped_total", "Records that no spans were made of, because the collector of spans did not keep up", spans.Dropped())
+		b.counter("curfew_trace_spans_dropped_total", "Spans that were dropped, because the collector of spans did not keep up", spans.Dropped())
 	}
 	if c.Exported != nil {
 		taken, lost := c.Exported()

@@ -1,17 +1,11 @@
 package session
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/embedded"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
@@ -19,10 +13,8 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// tape is a tracer that writes down the spans it is asked for.
+// tape is a sink that writes down the spans that it is handed.
 type tape struct {
-	embedded.Tracer
-
 	mu    sync.Mutex // guards lines
 	lines []string
 }
@@ -30,33 +22,18 @@ type tape struct {
 // noted are the attributes that are written down.
 var noted = []string{"messaging.rabbitmq.destination.routing_key", "curfew.publish.queues", "curfew.delivery.redelivered", "curfew.delivery.consumer_tag"}
 
-func (t *tape) Start(ctx context.Context, name string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
-	id := trace.SpanContextFromContext(ctx).TraceID()
-	if own, _, ok := telemetry.IDs(ctx); ok {
-		id = own
-	}
-	return ctx, taped{tape: t, name: name, id: id}
-}
-
-// taped is a span that is written down when what it tells of is known.
-type taped struct {
-	noop.Span
-	tape *tape
-	name string
-	id   trace.TraceID
-}
-
-func (s taped) SetAttributes(as ...attribute.KeyValue) {
+func (t *tape) Take(s *telemetry.Span) bool {
 	var b strings.Builder
-	b.WriteString(s.name)
-	for _, a := range as {
+	b.WriteString(s.Name)
+	for _, a := range s.Attributes {
 		if slices.Contains(noted, string(a.Key)) {
 			fmt.Fprintf(&b, " %v", a.Value.AsInterface())
 		}
 	}
-	s.tape.mu.Lock()
-	defer s.tape.mu.Unlock()
-	s.tape.lines = append(s.tape.lines, b.String()+" in "+s.id.String())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, b.String()+" in "+s.Trace.String())
+	return true
 }
 
 // tracing is a server that traces, and what becomes of that.
@@ -69,25 +46,17 @@ type tracing struct {
 func newTracing(t *testing.T, ratio float64) *tracing {
 	t.Helper()
 	tr := &tracing{t: t}
-	tr.spans = telemetry.NewSpans(telemetry.SpanOptions{Tracer: &tr.tape, Buffer: 100, Sampling: telemetry.Sampling{Ratio: ratio}})
-	t.Cleanup(func() { tr.close() })
+	tr.spans = telemetry.NewSpans(telemetry.SpanOptions{Sink: &tr.tape, Sampling: telemetry.Sampling{Ratio: ratio}})
 	return tr
-}
-
-func (tr *tracing) close() {
-	if err := tr.spans.Close(context.WithoutCancel(tr.t.Context())); err != nil {
-		tr.t.Error(err)
-	}
 }
 
 func (tr *tracing) options(o *Options) {
 	o.Telemetry = telemetry.New(telemetry.Options{Events: 1, Spans: tr.spans})
 }
 
-// want ends the tracing and compares what was told.
+// want compares what was told.
 func (tr *tracing) want(lines ...string) {
 	tr.t.Helper()
-	tr.close()
 	if !slices.Equal(tr.tape.lines, lines) {
 		tr.t.Errorf("got the spans\n%s\nwant\n%s", strings.Join(tr.tape.lines, "\n"), strings.Join(lines, "\n"))
 	}

@@ -1,15 +1,9 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
-
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/embedded"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -17,36 +11,23 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// spanNames is a tracer that hands on what the spans that it is asked for are called, and their attributes.
-type spanNames struct {
-	embedded.Tracer
-	names chan string
-}
+// spanNames is a sink that writes down what spans are called, and their attributes.
+type spanNames []string
 
-func (s *spanNames) Start(ctx context.Context, name string, _ ...trace.SpanStartOption) (context.Context, trace.Span) {
-	return ctx, namedSpan{name: name, to: s}
-}
-
-// namedSpan hands on its name when its attributes are known.
-type namedSpan struct {
-	noop.Span
-	name string
-	to   *spanNames
-}
-
-func (s namedSpan) SetAttributes(as ...attribute.KeyValue) {
+func (n *spanNames) Take(s *telemetry.Span) bool {
 	var b strings.Builder
-	b.WriteString(s.name)
-	for _, a := range as {
+	b.WriteString(s.Name)
+	for _, a := range s.Attributes {
 		fmt.Fprintf(&b, " %s=%s", a.Key, a.Value.String())
 	}
-	s.to.names <- b.String()
+	*n = append(*n, b.String())
+	return true
 }
 
 // A restart that finds something says so, and whether a message is traced is known after it.
 func TestRecoveryIsTold(t *testing.T) {
-	tracer := &spanNames{names: make(chan string, 10)}
-	spans := telemetry.NewSpans(telemetry.SpanOptions{Tracer: tracer, Buffer: 10})
+	var names spanNames
+	spans := telemetry.NewSpans(telemetry.SpanOptions{Sink: &names})
 	told := func(o *Options) { o.Telemetry = telemetry.New(telemetry.Options{Clock: o.Clock, Spans: spans}) }
 	dir := vfs.Dir(t.TempDir())
 	k := open(t, dir, told)
@@ -72,15 +53,7 @@ func TestRecoveryIsTold(t *testing.T) {
 		t.Errorf("messages are traced %v", traced)
 	}
 	k.close()
-	must(t, spans.Close(t.Context()))
-	close(tracer.names)
-	n := 0
-	for name := range tracer.names {
-		if n++; !strings.HasPrefix(name, "recovery ") || !strings.Contains(name, "messages=2 curfew.recovery.queues=1") {
-			t.Errorf("told of %q", name)
-		}
-	}
-	if n != 1 {
-		t.Errorf("told of %d recoveries, want that of the second start", n)
+	if len(names) != 1 || !strings.HasPrefix(names[0], "recovery ") || !strings.Contains(names[0], "messages=2 curfew.recovery.queues=1") {
+		t.Errorf("told of %q, want the recovery of the second start", names)
 	}
 }

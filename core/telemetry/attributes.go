@@ -60,11 +60,3 @@ const (
 func valid(s string) string { return strings.ToValidUTF8(s, "�") }
 
 func text(k attribute.Key, s string) attribute.KeyValue { return k.String(valid(s)) }
-
-// appendText appends an attribute, unless it is empty.
-func appendText(as []attribute.KeyValue, k attribute.Key, s string) []attribute.KeyValue {
-	if s == "" {
-		return as
-	}
-	return append(as, text(k, s))
-}

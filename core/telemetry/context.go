@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
@@ -100,13 +99,20 @@ var digits = [256]byte{
 
 // newContext makes up the context of a trace that begins.
 func newContext() spanContext {
-	c := spanContext{flags: trace.FlagsSampled}
-	for !c.valid() {
+	c := spanContext{flags: trace.FlagsSampled, span: newSpanID()}
+	for !c.trace.IsValid() {
 		binary.BigEndian.PutUint64(c.trace[:8], rand.Uint64())
 		binary.BigEndian.PutUint64(c.trace[8:], rand.Uint64())
-		binary.BigEndian.PutUint64(c.span[:], rand.Uint64())
 	}
 	return c
+}
+
+// newSpanID makes up the identity of a span.
+func newSpanID() (id trace.SpanID) {
+	for !id.IsValid() {
+		binary.BigEndian.PutUint64(id[:], rand.Uint64())
+	}
+	return id
 }
 
 // parent appends the context as traceparent has it.
@@ -141,31 +147,4 @@ func stateOf(headers amqp.RawTable) []byte {
 		return nil
 	}
 	return text
-}
-
-// remote returns a context as the parent of spans. A state that is not one is left out.
-func (c *spanContext) remote(state string) trace.SpanContext {
-	s, err := trace.ParseTraceState(state)
-	if err != nil {
-		s = trace.TraceState{}
-	}
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: c.trace, SpanID: c.span, TraceFlags: c.flags, TraceState: s, Remote: true})
-}
-
-// idsKey is the key of the identity that a span is to have.
-type idsKey struct{}
-
-// withIDs returns a context for a span that is to be this one.
-func withIDs(ctx context.Context, c *spanContext) context.Context {
-	return context.WithValue(ctx, idsKey{}, c)
-}
-
-// IDs returns the identity that the span which is begun with ctx must have, because a message already carries it. It is
-// for the tracer.
-func IDs(ctx context.Context) (t trace.TraceID, s trace.SpanID, ok bool) {
-	c, ok := ctx.Value(idsKey{}).(*spanContext)
-	if !ok {
-		return trace.TraceID{}, trace.SpanID{}, false
-	}
-	return c.trace, c.span, true
 }

@@ -1,14 +1,9 @@
 package telemetry
 
 import (
-	"context"
 	"encoding/binary"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
-
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -16,37 +11,32 @@ import (
 
 // Spans makes spans of what the broker does with messages that are traced. Any goroutine may use it.
 //
-// Whoever tells of something waits for nobody: what is told is copied and offered to a channel, and dropped if that is full.
-// One goroutine makes spans of it, and may be held up by the tracer for as long as that likes. The zero value drops all.
+// What leaves a queue, and decisions, become spans where that happens, on the turn of a queue, and are handed to a [Sink] that
+// waits for nobody. What is published and delivered is noted, if somebody flushes the notes, and becomes spans then: there is
+// much more of it, and many in a row cost less. The zero value has no sink.
 type Spans struct {
-	tracer   trace.Tracer
+	sink     Sink
 	clock    func() hook.Instant
 	sampling Sampling
 	bound    uint64 // of numbers of 63 bits that are chosen
 	always   bool   // expiries of messages that are not traced have spans, too
 
-	records       chan record
-	many          chan struct{} // half of the channel is full
-	rest          func(many <-chan struct{})
+	notes *notes // nil: spans of messages that are published and delivered are made at once
+
 	made, dropped atomic.Uint64
-
-	scratch []attribute.KeyValue // of the span that is being made; belongs to the goroutine
-
-	closing   chan struct{} // closed by Close
-	closeOnce sync.Once
-	ended     chan struct{} // closed when the goroutine has ended
 }
 
 // SpanOptions are what Spans are made with.
 type SpanOptions struct {
-	Tracer         trace.Tracer // it must heed [IDs], and record every span that it is asked for
-	Clock          func() hook.Instant
-	Buffer         int // how much may wait to be made into spans
+	Sink           Sink
+	Clock          func() hook.Instant // nil: spans have no time of their own
 	Sampling       Sampling
 	AlwaysExpiries bool // expiries of messages that are not traced have spans, too
-	// Rest is called when nothing waits to be made into spans. It may return a little later, or when it receives from many:
-	// to be woken for each span costs more than to make it. nil returns at once.
-	Rest func(many <-chan struct{})
+
+	// Many, if there is one, is called whenever Enough publishes and deliveries more are noted, for [Spans.Flush] to make spans of
+	// them. It must not wait. Up to Notes of them wait; what is beyond is dropped.
+	Many          func()
+	Notes, Enough int
 }
 
 // Sampling says which messages are traced.
@@ -56,91 +46,22 @@ type Sampling struct {
 	ByRatio bool
 }
 
-// NewSpans returns Spans, which are to be closed.
+// NewSpans returns Spans.
 func NewSpans(o SpanOptions) *Spans {
 	s := &Spans{
-		tracer: o.Tracer, clock: o.Clock, sampling: o.Sampling, always: o.AlwaysExpiries,
-		bound:   uint64(o.Sampling.Ratio * (1 << 63)),
-		records: make(chan record, o.Buffer), many: make(chan struct{}, 1), rest: o.Rest,
-		closing: make(chan struct{}), ended: make(chan struct{}),
+		sink: o.Sink, clock: o.Clock, sampling: o.Sampling, always: o.AlwaysExpiries,
+		bound: uint64(o.Sampling.Ratio * (1 << 63)),
 	}
-	if s.rest == nil {
-		s.rest = func(<-chan struct{}) {}
+	if o.Many != nil {
+		s.notes = &notes{most: o.Notes, many: o.Enough, tell: o.Many}
 	}
-	go s.run()
 	return s
-}
-
-// record is what spans are made of, copied from where it happened.
-type record interface{ make(s *Spans) }
-
-// crowded reports whether a record would be dropped, and then counts it as such: copying it can be spared.
-func (s *Spans) crowded() bool {
-	if len(s.records) < cap(s.records) {
-		return false
-	}
-	s.dropped.Add(1)
-	return true
-}
-
-// offer hands a record over, or drops it.
-func (s *Spans) offer(r record) {
-	select {
-	case s.records <- r:
-	default:
-		s.dropped.Add(1)
-		return
-	}
-	if len(s.records) >= cap(s.records)/2 {
-		select {
-		case s.many <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (s *Spans) run() {
-	defer close(s.ended)
-	for {
-		select {
-		case r := <-s.records:
-			r.make(s)
-			s.drain()
-			s.rest(s.many)
-		case <-s.closing:
-			s.drain()
-			return
-		}
-	}
-}
-
-// drain makes spans of what is there.
-func (s *Spans) drain() {
-	for {
-		select {
-		case r := <-s.records:
-			r.make(s)
-		default:
-			return
-		}
-	}
-}
-
-// Close waits until everything that was told before is made into spans, or ctx is over. What is told later is dropped.
-func (s *Spans) Close(ctx context.Context) error {
-	s.closeOnce.Do(func() { close(s.closing) })
-	select {
-	case <-s.ended:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Made returns how many spans were made.
 func (s *Spans) Made() uint64 { return s.made.Load() }
 
-// Dropped returns how many records were dropped because the tracer did not keep up. Most are of one span.
+// Dropped returns how many of them the sink had no room for.
 func (s *Spans) Dropped() uint64 { return s.dropped.Load() }
 
 // Standing is what a message's headers say about its being traced.

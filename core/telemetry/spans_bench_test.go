@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"go.opentelemetry.io/otel/trace/noop"
-
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -17,12 +15,9 @@ func benchSpans(b *testing.B, share int) *Spans {
 	if share < 0 {
 		return nil
 	}
-	s := NewSpans(SpanOptions{
-		Tracer: noop.NewTracerProvider().Tracer(""), Clock: func() hook.Instant { return noon }, Buffer: 8192,
-		Sampling: Sampling{Ratio: float64(share) / 100},
+	return NewSpans(SpanOptions{
+		Sink: nowhere{}, Clock: func() hook.Instant { return noon }, Sampling: Sampling{Ratio: float64(share) / 100},
 	})
-	b.Cleanup(func() { closeSpans(b, s) })
-	return s
 }
 
 // What a publish of an orphan costs on the connection's goroutine.

@@ -1,12 +1,9 @@
 package telemetry
 
 import (
-	"context"
 	"fmt"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -14,72 +11,58 @@ import (
 
 func (s *Spans) left(p *Place, now hook.Instant, ls []Left) {
 	for i := range ls {
-		if (ls[i].Traced || s.always && ls[i].Reason == hook.ReasonExpired) && !s.crowded() {
-			s.offer(newDeparture(p, now, &ls[i]))
+		if ls[i].Traced || s.always && ls[i].Reason == hook.ReasonExpired {
+			d := departure{Left: &ls[i], place: p, now: now}
+			d.subject = newSubject(p.VHost, d.Exchange, d.Key, d.Props, d.Size)
+			d.make(s)
 		}
 	}
 }
 
 // departure is a message that left its queue for a reason.
 type departure struct {
+	*Left
 	subject
-	place                   Place
-	enqueued, deadline, now hook.Instant
-	reason                  hook.Reason
-	outcome                 Outcome
-	target                  *hook.Target
-	digest                  uint64
-	late                    time.Duration
-	lateKnown               bool
-	decided                 hook.Instant // 0: before the broker was started
-}
-
-func newDeparture(p *Place, now hook.Instant, l *Left) *departure {
-	r := &departure{
-		subject: newSubject(p.VHost, l.Exchange, l.Key, l.Props, l.Size), place: *p,
-		enqueued: l.Enqueued, deadline: l.Deadline, now: now,
-		reason: l.Reason, outcome: l.Outcome, target: copied(l.Target), digest: l.Digest,
-	}
-	r.late, r.lateKnown = l.Late(now)
-	if l.Underway >= 0 {
-		r.decided = now - hook.Instant(l.Underway)
-	}
-	return r
+	place *Place
+	now   hook.Instant
 }
 
 // make makes a span of what happened to the message, and one inside it where it both expired and was to go elsewhere.
-func (r *departure) make(s *Spans) {
-	ctx, links := r.parent()
+func (d *departure) make(s *Spans) {
 	switch {
-	case r.reason == hook.ReasonExpired:
-		r.expire(ctx, s, links)
-	case r.target != nil:
-		r.deadLetter(ctx, s, links)
+	case d.Reason == hook.ReasonExpired:
+		d.expire(s)
+	case d.Target != nil:
+		d.deadLetter(s, nil)
 	default:
-		r.drop(ctx, s, links)
+		d.drop(s)
 	}
 }
 
-func (r *departure) expire(ctx context.Context, s *Spans, links []trace.Link) {
-	began := since(r.enqueued, r.now)
-	ctx, span := s.begin(ctx, "expire "+r.place.Queue, trace.SpanKindInternal, began, links, r.expiry(r.departing(s, "expire")))
-	span.AddEvent("enqueue", at(began))
-	if r.deadline != 0 {
-		span.AddEvent("deadline_set", at(began), trace.WithAttributes(text(strategyKey, r.place.Strategy), deadlineKey.String(instant(r.deadline))))
-		span.AddEvent("due", at(r.deadline))
+func (d *departure) expire(s *Spans) {
+	began := since(d.Enqueued, d.now)
+	p := s.begin(&d.subject, "expire", d.place.Queue, trace.SpanKindInternal)
+	d.departing(p, "expire")
+	d.expiry(p)
+	p.happened("enqueue", began)
+	if d.Deadline != 0 {
+		p.happened("deadline_set", began, text(strategyKey, d.place.Strategy), deadlineKey.String(instant(d.Deadline)))
+		p.happened("due", d.Deadline)
 	}
-	if r.decided != 0 {
-		span.AddEvent("decided", at(r.decided), trace.WithAttributes(outcomeKey.String(r.outcome.String())))
+	if d.Underway >= 0 {
+		p.happened("decided", d.now-hook.Instant(d.Underway), outcomeKey.String(d.Outcome.String()))
 	}
-	if r.target != nil {
-		r.deadLetter(ctx, s, links)
+	if d.Target != nil {
+		d.deadLetter(s, p)
 	}
-	span.End(at(r.now))
+	s.end(p, began, d.now)
 }
 
-// departing are the attributes of every span about it.
-func (r *departure) departing(s *Spans, operation string) []attribute.KeyValue {
-	return append(s.attributes(&r.subject, operation, r.place.Queue), reasonKey.String(reasonName(r.reason)), outcomeKey.String(r.outcome.String()))
+// departing adds what every span about it tells.
+func (d *departure) departing(p *Span, operation string) {
+	p.about(&d.subject, operation, d.place.Queue)
+	p.tell(reasonKey.String(reasonName(d.Reason)))
+	p.tell(outcomeKey.String(d.Outcome.String()))
 }
 
 // reasonName is a reason's name, also if there is no such reason.
@@ -90,85 +73,69 @@ func reasonName(r hook.Reason) string {
 	return r.String()
 }
 
-// expiry appends what there is to know of the deadline.
-func (r *departure) expiry(as []attribute.KeyValue) []attribute.KeyValue {
-	as = appendText(as, strategyKey, r.place.Strategy)
-	if r.deadline != 0 {
-		as = append(as, deadlineKey.String(instant(r.deadline)))
+// expiry adds what there is to know of the deadline.
+func (d *departure) expiry(p *Span) {
+	p.tellText(strategyKey, d.place.Strategy)
+	if d.Deadline != 0 {
+		p.tell(deadlineKey.String(instant(d.Deadline)))
 	}
-	if r.lateKnown {
-		as = append(as, latenessKey.Float64(milliseconds(r.late)))
+	if late, known := d.Late(d.now); known {
+		p.tell(latenessKey.Float64(milliseconds(late)))
 	}
-	if r.digest != 0 {
-		as = append(as, digestKey.String(fmt.Sprintf("sha256:%016x", r.digest)))
+	if d.Digest != 0 {
+		p.tell(digestKey.String(fmt.Sprintf("sha256:%016x", d.Digest)))
 	}
-	return as
 }
 
-func (r *departure) deadLetter(ctx context.Context, s *Spans, links []trace.Link) {
-	as := appendTarget(append(r.departing(s, "dead_letter"), operationTypeKey.String("send")), r.target)
-	_, span := s.begin(ctx, "dead_letter "+r.place.Queue, trace.SpanKindInternal, r.now, links, as)
-	if r.outcome != DeadLettered {
-		span.SetStatus(codes.Error, "the message is lost: "+r.outcome.String())
+// deadLetter makes the span of the message's going elsewhere, inside another one if there is one.
+func (d *departure) deadLetter(s *Spans, within *Span) {
+	p := s.begin(&d.subject, "dead_letter", d.place.Queue, trace.SpanKindInternal)
+	if within != nil {
+		p.Trace, p.Parent, p.Remote = within.Trace, within.ID, false
 	}
-	span.End(at(r.now))
+	d.departing(p, "dead_letter")
+	p.tell(operationTypeKey.String("send"))
+	p.tellTarget(d.Target)
+	if d.Outcome != DeadLettered {
+		p.Failure = "the message is lost: " + d.Outcome.String()
+	}
+	s.end(p, d.now, d.now)
 }
 
-// copied returns a target of our own: a policy may use the same one again for something else.
-func copied(t *hook.Target) *hook.Target {
-	if t == nil {
-		return nil
-	}
-	c := *t
-	return &c
-}
-
-// appendTarget appends where a message is to go, if anywhere.
-func appendTarget(as []attribute.KeyValue, to *hook.Target) []attribute.KeyValue {
+// tellTarget adds where a message is to go, if anywhere.
+func (p *Span) tellTarget(to *hook.Target) {
 	if to == nil {
-		return as
+		return
 	}
-	as = append(as, text(exchangeKey, exchangeName(to.Exchange)))
+	p.tell(text(exchangeKey, exchangeName(to.Exchange)))
 	if to.HasKey {
-		as = append(as, text(newKeyKey, to.Key))
+		p.tell(text(newKeyKey, to.Key))
 	}
-	return as
 }
 
-func (r *departure) drop(ctx context.Context, s *Spans, links []trace.Link) {
-	_, span := s.begin(ctx, "drop "+r.place.Queue, trace.SpanKindInternal, r.now, links, r.departing(s, "drop"))
-	span.End(at(r.now))
+func (d *departure) drop(s *Spans) {
+	p := s.begin(&d.subject, "drop", d.place.Queue, trace.SpanKindInternal)
+	d.departing(p, "drop")
+	s.end(p, d.now, d.now)
 }
 
 // queueExpired tells of a queue: nothing brings a context, so that it is treated as messages without one are.
-func (s *Spans) queueExpired(p *Place, now hook.Instant, e *QueueEnd) {
-	if s.always || s.Draw() {
-		s.offer(&queueEnd{*p, *e, now})
+func (s *Spans) queueExpired(at *Place, now hook.Instant, e *QueueEnd) {
+	if !s.always && !s.Draw() {
+		return
 	}
-}
-
-type queueEnd struct {
-	place Place
-	QueueEnd
-	now hook.Instant
-}
-
-func (r *queueEnd) make(s *Spans) {
-	began := since(r.LastUse, r.now)
-	as := []attribute.KeyValue{
-		systemKey.String("rabbitmq"), operationKey.String("queue_expire"), text(destinationKey, r.place.Queue),
-		text(vhostKey, r.place.VHost), text(queueKey, r.place.Queue),
-		idleKey.Int64(int64(r.now.Sub(began) / time.Millisecond)), messagesKey.Int(r.Messages), deadLetteredKey.Int(r.DeadLettered),
+	began := since(e.LastUse, now)
+	p := s.begin(nil, "queue_expire", at.Queue, trace.SpanKindInternal)
+	p.Attributes = append(p.Attributes,
+		systemKey.String("rabbitmq"), operationKey.String("queue_expire"), text(destinationKey, at.Queue),
+		text(vhostKey, at.VHost), text(queueKey, at.Queue), text(strategyKey, at.Strategy),
+		idleKey.Int64(int64(now.Sub(began)/time.Millisecond)), messagesKey.Int(e.Messages), deadLetteredKey.Int(e.DeadLettered))
+	p.happened("last_use", began)
+	if e.Lease != 0 {
+		p.tell(deadlineKey.String(instant(e.Lease)))
+		p.tell(latenessKey.Float64(milliseconds(max(0, now.Sub(e.Lease)))))
+		p.happened("due", e.Lease)
 	}
-	as = appendText(as, strategyKey, r.place.Strategy)
-	if r.Lease != 0 {
-		as = append(as, deadlineKey.String(instant(r.Lease)), latenessKey.Float64(milliseconds(max(0, r.now.Sub(r.Lease)))))
-	}
-	_, span := s.begin(context.Background(), "queue_expire "+r.place.Queue, trace.SpanKindInternal, began, nil, as)
-	span.AddEvent("last_use", at(began))
-	if r.Lease != 0 {
-		span.AddEvent("due", at(r.Lease))
-	}
-	span.AddEvent("decided", at(r.now))
-	span.End(at(r.now))
+	p.happened("decided", now)
+	s.end(p, began, now)
 }

@@ -29,7 +29,7 @@ func TestExpired(t *testing.T) {
 	l := expired(traced)
 	l.Digest = 0xfe
 	spans := tapeOfLeft(t, l)
-	if len(spans) != 1 || spans[0].name != "expire q" {
+	if len(spans) != 1 || spans[0].Name != "expire q" {
 		t.Fatalf("%d spans", len(spans))
 	}
 	s := spans[0]
@@ -54,19 +54,19 @@ func TestExpiredAndDeadLettered(t *testing.T) {
 	l := expired(traced)
 	l.Target, l.Outcome = &hook.Target{Exchange: "dlx", Key: "late", HasKey: true}, DeadLettered
 	spans := tapeOfLeft(t, l)
-	if len(spans) != 2 || spans[0].name != "expire q" || spans[1].name != "dead_letter q" {
+	if len(spans) != 2 || spans[0].Name != "dead_letter q" || spans[1].Name != "expire q" {
 		t.Fatalf("%d spans", len(spans))
 	}
-	expire, letter := spans[0], spans[1]
+	letter, expire := spans[0], spans[1]
 	belongs(t, expire)
-	if !letter.parent.Equal(expire.ctx) || len(letter.links) != 1 || letter.links[0].SpanContext.SpanID().String() != spanHex {
-		t.Errorf("the dead letter's parent is %+v, its links %+v", letter.parent, letter.links)
+	if letter.Trace != expire.Trace || letter.Parent != expire.ID || letter.Remote || letter.Link.String() != spanHex {
+		t.Errorf("the dead letter is in %v, a child of %v, linked to %v", letter.Trace, letter.Parent, letter.Link)
 	}
 	lasts(t, letter, noon, noon)
 	has(t, letter, "curfew.dead_letter.reason=expired", "curfew.dead_letter.outcome=dead_lettered",
 		"curfew.dead_letter.exchange=dlx", "curfew.dead_letter.routing_key=late", "messaging.operation.type=send")
-	if letter.failure != "" {
-		t.Error(letter.failure)
+	if letter.Failure != "" {
+		t.Error(letter.Failure)
 	}
 }
 
@@ -102,8 +102,8 @@ func TestLeftForOtherReasons(t *testing.T) {
 			l := expired(traced)
 			l.Reason, l.Target, l.Outcome = tc.reason, tc.target, tc.outcome
 			spans := tapeOfLeft(t, l)
-			if len(spans) != 1 || spans[0].name != tc.span || spans[0].failure != tc.failure {
-				t.Fatalf("%d spans, the first is %s (%q)", len(spans), spans[0].name, spans[0].failure)
+			if len(spans) != 1 || spans[0].Name != tc.span || spans[0].Failure != tc.failure {
+				t.Fatalf("%d spans, the first is %s (%q)", len(spans), spans[0].Name, spans[0].Failure)
 			}
 			belongs(t, spans[0])
 			has(t, spans[0], tc.has...)
@@ -118,11 +118,11 @@ func TestOnlyWhatIsTracedHasSpans(t *testing.T) {
 		t.Errorf("%d spans of messages that are not traced", n)
 	}
 	spans := tapeOf(t, SpanOptions{AlwaysExpiries: true}, func(s *Spans) { s.left(place, noon, []Left{untraced, rejected}) })
-	if len(spans) != 1 || spans[0].name != "expire q" {
+	if len(spans) != 1 || spans[0].Name != "expire q" {
 		t.Fatalf("%d spans, want that of the expiry", len(spans))
 	}
-	if spans[0].parent.IsValid() || len(spans[0].links) != 0 {
-		t.Errorf("parent %+v, links %+v", spans[0].parent, spans[0].links)
+	if s := spans[0]; s.Parent.IsValid() || s.Link.IsValid() || !s.Trace.IsValid() {
+		t.Errorf("trace %v, parent %v, link %v", s.Trace, s.Parent, s.Link)
 	}
 }
 
@@ -142,8 +142,8 @@ func TestExpiredWithoutDeadline(t *testing.T) {
 			l := expired(traced)
 			l.Enqueued, l.Deadline = tc.enqueued, tc.deadline
 			s := tapeOfLeft(t, l)[0]
-			if len(s.events) != tc.events || s.ended.Before(s.began) {
-				t.Errorf("events %q, from %v to %v", s.events, s.began, s.ended)
+			if len(s.events) != tc.events || s.Ended < s.Began {
+				t.Errorf("events %q, from %v to %v", s.events, s.Began, s.Ended)
 			}
 		})
 	}
@@ -154,8 +154,8 @@ func TestQueueExpired(t *testing.T) {
 	tell := func(s *Spans) { s.queueExpired(place, noon, &end) }
 	s := one(t, tell)
 	lasts(t, s, end.LastUse, noon)
-	if s.name != "queue_expire q" || s.parent.IsValid() {
-		t.Errorf("%s, parent %+v", s.name, s.parent)
+	if s.Name != "queue_expire q" || s.Parent.IsValid() {
+		t.Errorf("%s, parent %v", s.Name, s.Parent)
 	}
 	has(t, s, "curfew.queue=q", "curfew.vhost=/", "curfew.queue.idle_ms=60000", "curfew.queue.messages=3", "curfew.queue.dead_lettered=2",
 		"curfew.expiry.strategy=deadline", "curfew.expiry.lateness_ms=1")

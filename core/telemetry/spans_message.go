@@ -1,11 +1,7 @@
 package telemetry
 
 import (
-	"context"
-	"slices"
-
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -13,10 +9,23 @@ import (
 
 // Published tells that a client published a message that is traced, which was routed to so many queues.
 func (s *Spans) Published(m *Message, connection string, queues int) {
-	if s.crowded() {
-		return
+	now := s.now()
+	if !s.note(&note{kind: ofPublish, now: now, connection: bytesOf(connection), queues: uint32(queues)}, m) {
+		s.published(m, now, connection, queues)
 	}
-	s.offer(&publish{subject: m.subject(), now: s.now(), connection: connection, queues: queues, adopted: m.Adopted})
+}
+
+func (s *Spans) published(m *Message, now hook.Instant, connection string, queues int) {
+	about := m.subject()
+	p := s.begin(&about, "publish", exchangeName(about.exchange), trace.SpanKindServer)
+	if m.Adopted { // the message's context is of this very span
+		p.Kind, p.ID, p.Parent, p.Remote, p.Link, p.LinkFlags = trace.SpanKindProducer, about.context.span, trace.SpanID{}, false, trace.SpanID{}, 0
+	}
+	p.about(&about, "publish", "")
+	p.tell(operationTypeKey.String("send"))
+	p.tell(routedKey.Int(queues))
+	p.tellText(clientKey, connection)
+	s.end(p, now, now)
 }
 
 func (s *Spans) now() hook.Instant {
@@ -26,56 +35,29 @@ func (s *Spans) now() hook.Instant {
 	return s.clock()
 }
 
-type publish struct {
-	subject
-	now        hook.Instant
-	connection string
-	queues     int
-	adopted    bool // the message's context is of this very span
-}
-
-func (r *publish) make(s *Spans) {
-	ctx, links, kind := context.Background(), []trace.Link(nil), trace.SpanKindProducer
-	if r.adopted {
-		ctx = withIDs(ctx, &r.context)
-	} else {
-		ctx, links = r.parent()
-		kind = trace.SpanKindServer
-	}
-	as := append(s.attributes(&r.subject, "publish", ""), operationTypeKey.String("send"), routedKey.Int(r.queues))
-	_, span := s.begin(ctx, "publish "+exchangeName(r.exchange), kind, r.now, links, appendText(as, clientKey, r.connection))
-	span.End(at(r.now))
-}
-
 // Delivered tells that a message that is traced was handed to a client. enqueued is when it entered the queue, tag the
 // consumer's ("" for basic.get).
 func (s *Spans) Delivered(m *Message, queue string, enqueued hook.Instant, connection, tag string, redelivered bool) {
-	if s.crowded() {
-		return
+	now := s.now()
+	e := note{
+		kind: ofDelivery, now: now, enqueued: enqueued, queue: bytesOf(queue), connection: bytesOf(connection), tag: bytesOf(tag), redelivered: redelivered,
 	}
-	s.offer(&delivery{
-		subject: m.subject(), queue: queue, enqueued: enqueued, now: s.now(),
-		connection: connection, tag: tag, redelivered: redelivered,
-	})
+	if !s.note(&e, m) {
+		s.delivered(m, queue, enqueued, now, connection, tag, redelivered)
+	}
 }
 
-type delivery struct {
-	subject
-	queue           string
-	enqueued, now   hook.Instant
-	connection, tag string
-	redelivered     bool
-}
-
-func (r *delivery) make(s *Spans) {
-	ctx, links := r.parent()
-	as := append(s.attributes(&r.subject, "deliver", r.queue), redeliveredKey.Bool(r.redelivered))
-	if r.tag == "" {
-		as = append(as, operationTypeKey.String("receive"))
+func (s *Spans) delivered(m *Message, queue string, enqueued, now hook.Instant, connection, tag string, redelivered bool) {
+	about := m.subject()
+	p := s.begin(&about, "deliver", queue, trace.SpanKindProducer)
+	p.about(&about, "deliver", queue)
+	p.tell(redeliveredKey.Bool(redelivered))
+	if tag == "" {
+		p.tell(operationTypeKey.String("receive"))
 	}
-	as = appendText(appendText(as, consumerKey, r.tag), clientKey, r.connection)
-	_, span := s.begin(ctx, "deliver "+r.queue, trace.SpanKindProducer, since(r.enqueued, r.now), links, as)
-	span.End(at(r.now))
+	p.tellText(consumerKey, tag)
+	p.tellText(clientKey, connection)
+	s.end(p, since(enqueued, now), now)
 }
 
 // since is when something began that is over now, as far as that is known and makes sense.
@@ -87,49 +69,32 @@ func since(began, now hook.Instant) hook.Instant {
 }
 
 // Decided tells what a policy decided about a message that is traced.
-func (s *Spans) Decided(p *Place, now hook.Instant, m *Message, d *hook.Decision) {
-	if s.crowded() {
-		return
-	}
-	r := &decision{subject: m.subject(), place: *p, now: now, Decision: *d}
-	r.Verdict.Target = copied(d.Verdict.Target)
-	r.Attributes = slices.Clone(d.Attributes[:min(len(d.Attributes), maxPolicyAttributes)])
-	s.offer(r)
+func (s *Spans) Decided(at *Place, now hook.Instant, m *Message, d *hook.Decision) {
+	about := m.subject()
+	p := s.begin(&about, "policy", d.Policy, trace.SpanKindInternal)
+	p.about(&about, "policy", at.Queue)
+	p.Attributes = append(p.Attributes,
+		text(policyKey, d.Policy), text(digestKey, d.Digest), text(hookKey, d.Hook),
+		fuelKey.Int64(d.Fuel), batchKey.Int(d.Batch), verdictKey.String(verdict(d.Verdict.Action)))
+	p.follows(d)
+	p.Failure = valid(d.Failure)
+	s.end(p, now, now.Add(max(0, d.Took)))
 }
 
 // maxPolicyAttributes bounds what a policy may say about a message: names and values.
 const maxPolicyAttributes = 2 * 32
 
-type decision struct {
-	subject
-	place Place
-	now   hook.Instant
-	hook.Decision
-}
-
-func (r *decision) make(s *Spans) {
-	ctx, links := r.parent()
-	as := append(s.attributes(&r.subject, "policy", r.place.Queue),
-		text(policyKey, r.Policy), text(digestKey, r.Digest), text(hookKey, r.Hook),
-		fuelKey.Int64(r.Fuel), batchKey.Int(r.Batch), verdictKey.String(verdict(r.Verdict.Action)))
-	_, span := s.begin(ctx, "policy "+r.Policy, trace.SpanKindInternal, r.now, links, r.consequences(as))
-	if r.Failure != "" {
-		span.SetStatus(codes.Error, valid(r.Failure))
+// follows adds what follows from a verdict, and what the policy says itself.
+func (p *Span) follows(d *hook.Decision) {
+	p.tellText(reasonKey, reasonName(d.Verdict.Reason))
+	if d.Verdict.Deadline != 0 && d.Verdict.Action == hook.Keep {
+		p.tell(deadlineKey.String(instant(d.Verdict.Deadline)))
 	}
-	span.End(at(r.now.Add(max(0, r.Took))))
-}
-
-// consequences appends what follows from the verdict, and what the policy says itself.
-func (r *decision) consequences(as []attribute.KeyValue) []attribute.KeyValue {
-	as = appendText(as, reasonKey, reasonName(r.Verdict.Reason))
-	if r.Verdict.Deadline != 0 && r.Verdict.Action == hook.Keep {
-		as = append(as, deadlineKey.String(instant(r.Verdict.Deadline)))
+	p.tellTarget(d.Verdict.Target)
+	said := d.Attributes[:min(len(d.Attributes), maxPolicyAttributes)]
+	for i := 0; i+1 < len(said); i += 2 {
+		p.tell(text(attribute.Key(ofPolicy+valid(said[i])), said[i+1]))
 	}
-	as = appendTarget(as, r.Verdict.Target)
-	for i := 0; i+1 < len(r.Attributes); i += 2 {
-		as = append(as, text(attribute.Key(ofPolicy+valid(r.Attributes[i])), r.Attributes[i+1]))
-	}
-	return as
 }
 
 // verdict is an action as attributes have it.
@@ -147,9 +112,6 @@ func verdict(a hook.Action) string {
 	return ""
 }
 
-// Recovered tells of a recovery that is over.
-func (s *Spans) Recovered(r *Recovery) { s.offer(*r) }
-
 // Recovery is what was brought back when the broker was started.
 type Recovery struct {
 	Began, Ended     hook.Instant
@@ -158,9 +120,10 @@ type Recovery struct {
 	Messages, Queues int
 }
 
-func (r Recovery) make(s *Spans) {
-	_, span := s.begin(context.Background(), "recovery", trace.SpanKindInternal, r.Began, nil, []attribute.KeyValue{
-		bytesKey.Int64(r.Bytes), entriesKey.Int(r.Entries), recoveredMessagesKey.Int(r.Messages), recoveredQueuesKey.Int(r.Queues),
-	})
-	span.End(at(r.Ended))
+// Recovered tells of a recovery that is over.
+func (s *Spans) Recovered(r *Recovery) {
+	p := s.begin(nil, "recovery", "", trace.SpanKindInternal)
+	p.Attributes = append(p.Attributes,
+		bytesKey.Int64(r.Bytes), entriesKey.Int(r.Entries), recoveredMessagesKey.Int(r.Messages), recoveredQueuesKey.Int(r.Queues))
+	s.end(p, r.Began, r.Ended)
 }

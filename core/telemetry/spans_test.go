@@ -2,95 +2,50 @@ package telemetry
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/embedded"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// tape is a tracer that remembers.
+// tape is a sink that remembers.
 type tape struct {
-	embedded.Tracer
-
-	mu    sync.Mutex // guards spans
 	spans []*taped
-
-	hold chan struct{} // nil, or what each span waits for
+	full  bool // it takes none
 }
+
+var _ Sink = (*tape)(nil)
 
 type taped struct {
-	noop.Span
-
-	name       string
-	kind       trace.SpanKind
-	ctx        trace.SpanContext // its own
-	parent     trace.SpanContext
-	links      []trace.Link
+	Span
 	attributes map[string]string
 	events     []string
-	began      time.Time
-	ended      time.Time
-	failure    string
 }
 
-func (t *tape) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
-	if t.hold != nil {
-		<-t.hold
+func (t *tape) Take(p *Span) bool {
+	if t.full {
+		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o := trace.NewSpanStartConfig(opts...)
-	s := &taped{
-		name: name, kind: o.SpanKind(), parent: trace.SpanContextFromContext(ctx), began: o.Timestamp(),
+	s := &taped{Span: *p, attributes: readable(p.Attributes)}
+	s.Name, s.Attributes, s.Happenings = strings.Clone(p.Name), nil, nil
+	for _, h := range p.Happenings {
+		s.events = append(s.events, fmt.Sprintf("%s +%v%s", h.Name, h.At.Sub(p.Began), attributesOf(h.Attributes)))
 	}
-	made := newContext()
-	c := trace.SpanContextConfig{TraceID: made.trace, SpanID: made.span, TraceFlags: trace.FlagsSampled}
-	if s.parent.IsValid() {
-		c.TraceID = s.parent.TraceID()
-	} else if id, span, ok := IDs(ctx); ok {
-		c.TraceID, c.SpanID = id, span
-	}
-	s.ctx = trace.NewSpanContext(c)
 	t.spans = append(t.spans, s)
-	return trace.ContextWithSpan(ctx, s), s
-}
-
-func (s *taped) SpanContext() trace.SpanContext { return s.ctx }
-
-func (s *taped) SetAttributes(as ...attribute.KeyValue) { s.attributes = readable(as) }
-
-func (s *taped) AddLink(l trace.Link) { s.links = append(s.links, l) }
-
-func (s *taped) AddEvent(name string, opts ...trace.EventOption) {
-	o := trace.NewEventConfig(opts...)
-	at := o.Timestamp().Sub(s.began)
-	s.events = append(s.events, fmt.Sprintf("%s +%v%s", name, at, attributesOf(o.Attributes())))
-}
-
-func (s *taped) SetStatus(_ codes.Code, failure string) { s.failure = failure }
-
-func (s *taped) End(opts ...trace.SpanEndOption) {
-	o := trace.NewSpanEndConfig(opts...)
-	s.ended = o.Timestamp()
+	return true
 }
 
 func readable(as []attribute.KeyValue) map[string]string {
 	m := map[string]string{}
 	for _, a := range as {
-		m[string(a.Key)] = a.Value.String()
+		m[strings.Clone(string(a.Key))] = strings.Clone(a.Value.String())
 	}
 	return m
 }
@@ -105,16 +60,13 @@ func attributesOf(as []attribute.KeyValue) string {
 
 const noon = hook.Instant(12 * time.Hour)
 
-// record returns what spans become of what tell tells.
+// tapeOf returns the spans of what tell tells.
 func tapeOf(t *testing.T, o SpanOptions, tell func(s *Spans)) []*taped {
 	t.Helper()
 	to := &tape{}
-	o.Tracer, o.Clock, o.Buffer = to, func() hook.Instant { return noon }, 64
+	o.Sink, o.Clock = to, func() hook.Instant { return noon }
 	s := NewSpans(o)
 	tell(s)
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	if s.Dropped() != 0 || s.Made() != uint64(len(to.spans)) {
 		t.Errorf("%d spans made, %d dropped; %d arrived", s.Made(), s.Dropped(), len(to.spans))
 	}
@@ -140,11 +92,11 @@ func message(headers amqp.RawTable) *Message {
 // belongs checks that a span is a child of the context in the message, and linked to it.
 func belongs(t *testing.T, s *taped) {
 	t.Helper()
-	if s.parent.TraceID().String() != traceHex || s.parent.SpanID().String() != spanHex || !s.parent.IsRemote() || s.parent.TraceState().String() != "a=1" {
-		t.Errorf("%s: its parent is %+v", s.name, s.parent)
+	if s.Trace.String() != traceHex || s.Parent.String() != spanHex || !s.Remote || s.State != "a=1" {
+		t.Errorf("%s: it is in trace %v, a child of %v (remote: %v), state %q", s.Name, s.Trace, s.Parent, s.Remote, s.State)
 	}
-	if len(s.links) != 1 || s.links[0].SpanContext.SpanID().String() != spanHex {
-		t.Errorf("%s: its links are %+v", s.name, s.links)
+	if s.Link.String() != spanHex || !s.LinkFlags.IsSampled() {
+		t.Errorf("%s: it is linked to %v, flags %v", s.Name, s.Link, s.LinkFlags)
 	}
 }
 
@@ -154,15 +106,15 @@ func has(t *testing.T, s *taped, want ...string) {
 	for _, w := range want {
 		name, value, _ := strings.Cut(w, "=")
 		if got, ok := s.attributes[name]; !ok || got != value {
-			t.Errorf("%s: %s = %q (there: %v), want %q", s.name, name, got, ok, value)
+			t.Errorf("%s: %s = %q (there: %v), want %q", s.Name, name, got, ok, value)
 		}
 	}
 }
 
 func lasts(t *testing.T, s *taped, began, ended hook.Instant) {
 	t.Helper()
-	if !s.began.Equal(began.Time()) || !s.ended.Equal(ended.Time()) {
-		t.Errorf("%s: from %v to %v, want %v to %v", s.name, s.began, s.ended, began.Time(), ended.Time())
+	if s.Began != began || s.Ended != ended {
+		t.Errorf("%s: from %v to %v, want %v to %v", s.Name, s.Began.Time(), s.Ended.Time(), began.Time(), ended.Time())
 	}
 }
 
@@ -184,19 +136,11 @@ func TestJudge(t *testing.T) {
 		{"high number", Sampling{Ratio: 0.5, ByRatio: true}, headers("00-0af7651916cd43ddf448eb211c80319c-" + spanHex + "-01"), Untraced},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := NewSpans(SpanOptions{Tracer: &tape{}, Sampling: tc.sampling})
-			defer closeSpans(t, s)
+			s := NewSpans(SpanOptions{Sampling: tc.sampling})
 			if got := s.Judge(tc.headers); got != tc.want {
 				t.Errorf("%v, want %v", got, tc.want)
 			}
 		})
-	}
-}
-
-func closeSpans(tb testing.TB, s *Spans) {
-	tb.Helper()
-	if err := s.Close(context.WithoutCancel(tb.Context())); err != nil {
-		tb.Error(err)
 	}
 }
 
@@ -210,14 +154,13 @@ func TestDraw(t *testing.T) {
 		{0.01, 700, 1300}, // ten standard deviations
 		{1, tries, tries},
 	} {
-		s := NewSpans(SpanOptions{Tracer: &tape{}, Sampling: Sampling{Ratio: tc.ratio}})
+		s := NewSpans(SpanOptions{Sampling: Sampling{Ratio: tc.ratio}})
 		n := 0
 		for range tries {
 			if s.Draw() {
 				n++
 			}
 		}
-		closeSpans(t, s)
 		if n < tc.low || n > tc.high {
 			t.Errorf("ratio %v: %d of %d were drawn", tc.ratio, n, tries)
 		}
@@ -261,8 +204,8 @@ func TestPublished(t *testing.T) {
 	s := one(t, func(s *Spans) { s.Published(message(traced), "app", 2) })
 	belongs(t, s)
 	lasts(t, s, noon, noon)
-	if s.name != "publish orders" || s.kind != trace.SpanKindServer {
-		t.Errorf("%s, %v", s.name, s.kind)
+	if s.Name != "publish orders" || s.Kind != trace.SpanKindServer {
+		t.Errorf("%s, %v", s.Name, s.Kind)
 	}
 	has(t, s, "messaging.system=rabbitmq", "messaging.operation.name=publish", "messaging.operation.type=send",
 		"messaging.destination.name=orders:new", "messaging.rabbitmq.destination.routing_key=new", "messaging.message.id=id-1",
@@ -284,11 +227,11 @@ func TestAdoptedMessagesBelongToTheirPublishing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := contextOf(x.Headers(props))
-	if s.ctx.TraceID() != c.trace || s.ctx.SpanID() != c.span {
-		t.Errorf("the span is %v %v, the message says %v %v", s.ctx.TraceID(), s.ctx.SpanID(), c.trace, c.span)
+	if s.Trace != c.trace || s.ID != c.span {
+		t.Errorf("the span is %v %v, the message says %v %v", s.Trace, s.ID, c.trace, c.span)
 	}
-	if s.parent.IsValid() || len(s.links) != 0 || s.kind != trace.SpanKindProducer {
-		t.Errorf("parent %+v, links %+v, %v", s.parent, s.links, s.kind)
+	if s.Parent.IsValid() || s.Remote || s.Link.IsValid() || s.Kind != trace.SpanKindProducer {
+		t.Errorf("parent %v, link %v, %v", s.Parent, s.Link, s.Kind)
 	}
 }
 
@@ -296,8 +239,8 @@ func TestDelivered(t *testing.T) {
 	s := one(t, func(s *Spans) { s.Delivered(message(traced), "new-orders", noon-5, "worker", "ctag", true) })
 	belongs(t, s)
 	lasts(t, s, noon-5, noon)
-	if s.name != "deliver new-orders" {
-		t.Error(s.name)
+	if s.Name != "deliver new-orders" {
+		t.Error(s.Name)
 	}
 	has(t, s, "messaging.operation.name=deliver", "messaging.destination.name=orders:new:new-orders", "curfew.queue=new-orders",
 		"messaging.client.id=worker", "curfew.delivery.consumer_tag=ctag", "curfew.delivery.redelivered=true")
@@ -315,8 +258,8 @@ func TestDecided(t *testing.T) {
 	})
 	belongs(t, s)
 	lasts(t, s, noon, noon+hook.Instant(time.Millisecond))
-	if s.name != "policy size-ttl" || s.failure != "no � fuel" {
-		t.Errorf("%s, failure %q", s.name, s.failure)
+	if s.Name != "policy size-ttl" || s.Failure != "no � fuel" {
+		t.Errorf("%s, failure %q", s.Name, s.Failure)
 	}
 	has(t, s, "curfew.policy.name=size-ttl", "curfew.policy.digest=sha256:00", "curfew.policy.hook=on_enqueue", "curfew.policy.fuel=99",
 		"curfew.policy.batch=3", "curfew.policy.verdict=route", "curfew.dead_letter.reason=expired", "curfew.dead_letter.exchange=dlx",
@@ -336,8 +279,8 @@ func TestNamesAreMadeValid(t *testing.T) {
 	s := one(t, func(s *Spans) {
 		s.Published(&Message{VHost: "\xff", Exchange: []byte("e\xff"), Key: []byte("\xfe"), Props: []byte{0, 0}}, "\xff", 0)
 	})
-	if s.name != "publish e�" {
-		t.Errorf("%q", s.name)
+	if s.Name != "publish e�" {
+		t.Errorf("%q", s.Name)
 	}
 	for name, value := range s.attributes {
 		if strings.ToValidUTF8(value, "") != value {
@@ -346,81 +289,47 @@ func TestNamesAreMadeValid(t *testing.T) {
 	}
 }
 
-// A tracer that never returns holds up nobody but itself, and what it does not take is counted.
-func TestBlockedTracer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		to := &tape{hold: make(chan struct{})}
-		s := NewSpans(SpanOptions{Tracer: to, Buffer: 10, Sampling: Sampling{Ratio: 1}})
-		s.Published(message(traced), "", 1)
-		synctest.Wait() // it is held
-		r := New(Options{Events: 8, Spans: s})
-		m := message(traced)
-		left := []Left{{Exchange: m.Exchange, Key: m.Key, Props: m.Props, Reason: hook.ReasonExpired, Traced: true}}
-		for range 30 {
-			r.Left(&Place{Queue: "q"}, noon, left)
-		}
-		if s.Dropped() != 20 {
-			t.Errorf("%d dropped, want 20", s.Dropped())
-		}
-		if n := testing.AllocsPerRun(10, func() {
-			s.left(&Place{Queue: "q"}, noon, left)
-			s.Published(m, "", 1)
-			s.Delivered(m, "q", noon, "", "", false)
-		}); n > 0 {
-			t.Errorf("%v allocations for what is dropped, want none", n)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := s.Close(ctx); err == nil {
-			t.Error("Close did not wait for the tracer")
-		}
-		close(to.hold)
-		closeSpans(t, s)
-		if s.Made() != 11 || len(to.spans) != 11 {
-			t.Errorf("%d made, %d arrived; want 11", s.Made(), len(to.spans))
-		}
-		r.Left(&Place{Queue: "q"}, noon, left) // nobody is there any more
-	})
+// A sink that has no room costs spans, which are counted, and nothing else.
+func TestFullSink(t *testing.T) {
+	to := &tape{full: true}
+	s := NewSpans(SpanOptions{Sink: to, Sampling: Sampling{Ratio: 1}})
+	r := New(Options{Events: 8, Spans: s})
+	m := message(traced)
+	left := []Left{{Exchange: m.Exchange, Key: m.Key, Props: m.Props, Reason: hook.ReasonExpired, Traced: true}}
+	for range 3 {
+		r.Left(&Place{Queue: "q"}, noon, left)
+	}
+	s.Published(m, "", 1)
+	s.Delivered(m, "q", noon, "", "", false)
+	if s.Made() != 5 || s.Dropped() != 5 {
+		t.Errorf("%d made, %d dropped; want 5", s.Made(), s.Dropped())
+	}
+	to.full = false
+	s.Published(m, "", 1)
+	if len(to.spans) != 1 || s.Dropped() != 5 {
+		t.Errorf("%d arrived, %d dropped; want 1 and 5", len(to.spans), s.Dropped())
+	}
 }
 
-// Who rests between spans gets them together, and is woken when there are many.
-func TestRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := NewSpans(SpanOptions{Tracer: &tape{}, Buffer: 10, Rest: func(many <-chan struct{}) {
-			select {
-			case <-many:
-			case <-time.After(time.Second):
-			}
-		}})
-		for _, step := range []struct {
-			records int
-			pause   time.Duration
-			made    uint64
-		}{
-			{1, 0, 1},
-			{4, 0, 1},
-			{1, 0, 6}, // half of what there is room for
-			{2, 0, 6},
-			{0, time.Second, 8},
-			{0, time.Second, 8},
-			{1, 0, 9},
-		} {
-			for range step.records {
-				s.Published(message(traced), "", 1)
-			}
-			time.Sleep(step.pause)
-			synctest.Wait()
-			if s.Made() != step.made {
-				t.Errorf("%+v: %d were made", step, s.Made())
-			}
-		}
-		closeSpans(t, s)
-	})
+// nowhere is a sink that takes everything.
+type nowhere struct{}
+
+func (nowhere) Take(*Span) bool { return true }
+
+// What a message that is traced costs is not garbage, but for its tracestate.
+func TestSpansCostNoMemory(t *testing.T) {
+	s := NewSpans(SpanOptions{Sink: nowhere{}})
+	m := message(table(amqp.Field{Key: "traceparent", Value: sampled}))
+	if n := testing.AllocsPerRun(100, func() {
+		s.Published(m, "app", 1)
+		s.Delivered(m, "q", noon, "app", "tag", false)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }
 
 func TestUntracedMessagesCostNoMemory(t *testing.T) {
-	s := NewSpans(SpanOptions{Tracer: &tape{}, Sampling: Sampling{Ratio: 0.5}, Buffer: 1})
-	defer closeSpans(t, s)
+	s := NewSpans(SpanOptions{Sampling: Sampling{Ratio: 0.5}})
 	r := New(Options{Events: 0, Spans: s})
 	headers, garbage := traced, table(amqp.Field{Key: "traceparent", Value: "garbage"})
 	place := &Place{VHost: "/", Queue: "q", Strategy: "deadline"}

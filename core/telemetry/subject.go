@@ -1,22 +1,18 @@
 package telemetry
 
 import (
-	"context"
-	"strings"
 	"time"
-
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// subject is the message that a span is about, as far as spans tell of it: a copy.
+// subject is the message that a span is about, as far as spans tell of it. It is valid for as long as the message's bytes stay
+// as they are.
 type subject struct {
 	context                                spanContext
 	vhost                                  string
-	exchange, key, id, conversation, state string // parts of one string
+	exchange, key, id, conversation, state string
 	size                                   int
 }
 
@@ -32,66 +28,40 @@ func newSubject(vhost string, exchange, key, props []byte, size int) subject {
 	headers := x.Headers(props)
 	id, _ := x.MessageID(props)
 	conversation, _ := x.CorrelationID(props)
-	texts := share([...][]byte{exchange, key, id, conversation, stateOf(headers)})
 	return subject{
 		context: contextOf(headers), vhost: vhost, size: size,
-		exchange: texts[0], key: texts[1], id: texts[2], conversation: texts[3], state: texts[4],
+		exchange: stringOf(exchange), key: stringOf(key), id: stringOf(id), conversation: stringOf(conversation),
+		state: stringOf(stateOf(headers)),
 	}
 }
 
-// share copies texts into one string, of which those it returns are parts.
-func share(texts [5][]byte) (copies [5]string) {
-	size := 0
-	for _, t := range texts {
-		size += len(t)
-	}
-	var b strings.Builder
-	b.Grow(size)
-	for _, t := range texts {
-		b.Write(t)
-	}
-	all := b.String()
-	for i, t := range texts {
-		copies[i], all = all[:len(t)], all[len(t):]
-	}
-	return copies
-}
-
-// parent returns the context for spans about the message, and their link to what brought it.
-func (m *subject) parent() (context.Context, []trace.Link) {
-	ctx := context.Background()
-	if !m.context.valid() {
-		return ctx, nil
-	}
-	c := m.context.remote(m.state)
-	return trace.ContextWithRemoteSpanContext(ctx, c), []trace.Link{{SpanContext: c}}
-}
-
-// attributes returns what every span about the message tells; queue is "" where none is concerned. There is one such list at a
-// time: spans have copies.
-func (s *Spans) attributes(m *subject, operation, queue string) []attribute.KeyValue {
-	as := append(s.scratch[:0],
-		systemKey.String("rabbitmq"), operationKey.String(operation), text(destinationKey, m.destination(queue)),
+// about adds what every span about a message tells; queue is "" where none is concerned.
+func (p *Span) about(m *subject, operation, queue string) {
+	p.destination = m.destination(p.destination, queue)
+	p.Attributes = append(p.Attributes,
+		systemKey.String("rabbitmq"), operationKey.String(operation), text(destinationKey, stringOf(p.destination)),
 		bodySizeKey.Int(m.size), text(vhostKey, m.vhost))
-	as = appendText(as, routingKeyKey, m.key)
-	as = appendText(as, messageIDKey, m.id)
-	as = appendText(as, conversationKey, m.conversation)
-	return appendText(as, queueKey, queue)
+	p.tellText(routingKeyKey, m.key)
+	p.tellText(messageIDKey, m.id)
+	p.tellText(conversationKey, m.conversation)
+	p.tellText(queueKey, queue)
 }
 
-// destination is where the message goes, as OpenTelemetry's conventions for RabbitMQ have it.
-func (m *subject) destination(queue string) string {
+// destination appends where the message goes, as OpenTelemetry's conventions for RabbitMQ have it.
+func (m *subject) destination(dst []byte, queue string) []byte {
 	if queue == m.key {
 		queue = ""
 	}
-	name := m.exchange
-	for _, part := range []string{m.key, queue} {
-		if name != "" && part != "" {
-			name += ":"
+	for _, part := range [...]string{m.exchange, m.key, queue} {
+		if len(dst) > 0 && part != "" {
+			dst = append(dst, ':')
 		}
-		name += part
+		dst = append(dst, part...)
 	}
-	return exchangeName(name)
+	if len(dst) == 0 {
+		return append(dst, defaultExchange...)
+	}
+	return dst
 }
 
 // defaultExchange is how the exchange without a name is called where a name is needed.
@@ -103,21 +73,6 @@ func exchangeName(name string) string {
 		return defaultExchange
 	}
 	return name
-}
-
-// at returns the option for the time of a span or of an event.
-func at(t hook.Instant) trace.SpanEventOption { return trace.WithTimestamp(t.Time()) }
-
-// begin begins a span. What it tells of is set afterwards: options would have copies of it made.
-func (s *Spans) begin(ctx context.Context, name string, kind trace.SpanKind, t hook.Instant, links []trace.Link, as []attribute.KeyValue) (context.Context, trace.Span) {
-	s.made.Add(1)
-	s.scratch = as
-	ctx, span := s.tracer.Start(ctx, valid(name), trace.WithSpanKind(kind), at(t))
-	span.SetAttributes(as...)
-	for _, l := range links {
-		span.AddLink(l)
-	}
-	return ctx, span
 }
 
 // milliseconds is a duration as attributes have it.

@@ -1,5 +1,6 @@
 // Package telemetry is told what the broker does, and keeps it for whoever wants to see it: events in a ring that forgets,
-// distributions, and spans for OpenTelemetry. It never makes anybody wait: what cannot be kept is counted and dropped.
+// distributions, and spans for OpenTelemetry. It never makes anybody wait: what cannot be kept is counted and dropped. It
+// starts no goroutine.
 //
 // Queues, vhosts and sessions call a [Recorder], from queues' turns and connections' readers. They must not look at what it
 // costs: a call with nothing to tell returns at once, and so does every call of a Recorder that is nil.

@@ -78,7 +78,7 @@ func emptyString(e ast.Expr) bool {
 }
 
 // shells are the only places that start goroutines: everything else is plain methods on plain structs.
-var shells = []string{"cmd", "core/journal", "core/queue", "core/store", "core/telemetry", "core/wire", "core/wlog", "tests"}
+var shells = []string{"cmd", "core/journal", "core/queue", "core/store", "core/wire", "core/wlog", "tests"}
 
 func TestGoroutinesOnlyInShells(t *testing.T) {
 	for _, s := range sources(t) {

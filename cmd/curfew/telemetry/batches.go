@@ -11,27 +11,41 @@ import (
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+
+	core "github.com/curfewmq/curfew/core/telemetry"
 )
 
-// batches is a sink that sends spans to a collector, many at a time. Who ends spans waits while too many wait to be sent: they
-// are dropped in one place alone, which is before they are made.
+// sink is where spans go. It is open for as long as it takes to close it.
+type sink interface {
+	core.Sink
+	// start begins. flush has spans made of what the core has only noted so far; a sink that never calls it has none noted.
+	start(flush func())
+	// close passes on what was taken, as long as ctx lasts. Nothing is taken any more.
+	close(ctx context.Context) error
+	// exported returns how many spans arrived where they were to go, and how many did not. Any goroutine may call it.
+	exported() (arrived, lost uint64)
+}
+
+// batches is a sink that sends spans to a collector, many at a time. While too many wait to be sent it takes none.
 type batches struct {
 	client otlptrace.Client
 	log    *slog.Logger
 	limits batchLimits
 	of, by []byte // what stands before the spans of a batch, encoded
 
-	mu      sync.Mutex // guards what follows
-	room    sync.Cond  // there is room again, or nobody will ever send anything
-	filled  []batch    // in their order; the last one is being filled
-	count   int        // of spans in them
-	spare   []byte     // memory of a batch that was sent
-	closing bool
+	mu     sync.Mutex // guards what follows
+	filled []batch    // in their order; the last one is being filled
+	count  int        // of spans in them
+	spare  [][]byte   // memory of batches that were sent
+	last   bool       // the end is near
+	closed bool       // no more are taken
 
-	wake  chan struct{} // a batch is full, or the end is near
-	ended chan struct{} // closed when the goroutine has ended
+	wake  chan struct{}   // a batch is full, or could be, or the end is near
+	ended chan struct{}   // closed when the goroutine has ended
+	ctx   context.Context //nolint:containedctx // of the goroutine, from when it is made to when it is started
 	stop  context.CancelFunc
 
+	flush       func() // has spans made of what is noted; called by the goroutine
 	request     []byte // the batch that is sent, encoded; belongs to the goroutine
 	failing     bool   // the last batch was not taken; so does this
 	taken, lost atomic.Uint64
@@ -44,7 +58,7 @@ type batch struct {
 }
 
 // add adds a span, and returns how many there are.
-func (b *batch) add(s *span) int {
+func (b *batch) add(s *core.Span) int {
 	b.spans = appendSpan(b.spans, s)
 	b.count++
 	return b.count
@@ -66,37 +80,54 @@ func newBatches(ctx context.Context, c otlptrace.Client, l batchLimits, of, by [
 		client: c, log: log, limits: l, of: of, by: by,
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
-	b.room.L = &b.mu
-	ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
-	go b.run(ctx)
+	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return b, nil
 }
 
-// take implements [sink].
-func (b *batches) take(s *span) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for b.count >= b.limits.waiting && !b.closing {
-		b.room.Wait()
-	}
-	if b.closing {
-		b.lost.Add(1)
-		return
-	}
-	b.count++
-	if last := b.last(); last.add(s) == b.limits.spans {
-		b.kick()
-	}
+// start implements [sink].
+func (b *batches) start(flush func()) {
+	b.flush = flush
+	go b.run(b.ctx)
 }
 
-// last returns the batch that is being filled. The caller holds mu.
-func (b *batches) last() *batch {
+// Take implements [core.Sink].
+func (b *batches) Take(s *core.Span) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.count >= b.limits.waiting {
+		return false
+	}
+	b.count++
+	if b.open().add(s) == b.limits.spans {
+		b.kick()
+	}
+	return true
+}
+
+// open returns the batch that is being filled. The caller holds mu.
+func (b *batches) open() *batch {
 	if n := len(b.filled); n == 0 || b.filled[n-1].count == b.limits.spans {
-		b.filled = append(b.filled, batch{spans: b.spare})
-		b.spare = nil
+		b.filled = append(b.filled, batch{spans: b.memory()})
 	}
 	return &b.filled[len(b.filled)-1]
 }
+
+// memory returns room for a batch. The caller holds mu.
+func (b *batches) memory() []byte {
+	n := len(b.spare)
+	if n == 0 {
+		return make([]byte, 0, min(b.limits.spans*usual, 256<<10))
+	}
+	m := b.spare[n-1]
+	b.spare = b.spare[:n-1]
+	return m
+}
+
+// usual is about what a span takes, in bytes, and maxSpare how many batches' memory is kept for the next ones.
+const (
+	usual    = 320
+	maxSpare = 2
+)
 
 func (b *batches) kick() {
 	select {
@@ -108,29 +139,49 @@ func (b *batches) kick() {
 // run sends batches until the end, and then what is left.
 func (b *batches) run(ctx context.Context) {
 	defer close(b.ended)
+	late := time.NewTicker(b.limits.delay)
+	defer late.Stop()
 	for last := false; !last; {
+		all := false
 		select {
 		case <-b.wake:
-		case <-time.After(b.limits.delay):
+		case <-late.C:
+			all = true
 		}
-		last = b.sendAll(ctx)
+		last = b.isLast()
+		b.flush()
+		if last {
+			b.end()
+		}
+		for range b.ready(all || last) {
+			b.send(ctx, b.next())
+		}
 	}
 }
 
-// sendAll sends what waits, and reports whether there will be no more.
-func (b *batches) sendAll(ctx context.Context) (last bool) {
-	waiting, last := b.waiting()
-	for range waiting {
-		b.send(ctx, b.next())
-	}
-	return last
-}
-
-// waiting returns how many batches there are to be sent, and whether there will be no more.
-func (b *batches) waiting() (n int, last bool) {
+// isLast reports whether what is there now is the last to be sent.
+func (b *batches) isLast() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.filled), b.closing
+	return b.last
+}
+
+// end has no more spans taken.
+func (b *batches) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+}
+
+// ready returns how many batches there are to be sent: those that are full, or all.
+func (b *batches) ready(all bool) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := len(b.filled)
+	if n > 0 && !all && b.filled[n-1].count < b.limits.spans {
+		n--
+	}
+	return n
 }
 
 // next takes the batch that waits longest.
@@ -140,7 +191,6 @@ func (b *batches) next() batch {
 	next := b.filled[0]
 	b.filled = slices.Delete(b.filled, 0, 1)
 	b.count -= next.count
-	b.room.Broadcast()
 	return next
 }
 
@@ -160,7 +210,9 @@ func (b *batches) send(ctx context.Context, sent batch) {
 	b.report(err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.spare = sent.spans[:0]
+	if len(b.spare) < maxSpare {
+		b.spare = append(b.spare, sent.spans[:0])
+	}
 }
 
 // report says when a collector begins to take nothing, and when it does again.
@@ -180,8 +232,7 @@ func (b *batches) exported() (taken, lost uint64) { return b.taken.Load(), b.los
 // close implements [sink].
 func (b *batches) close(ctx context.Context) error {
 	b.mu.Lock()
-	b.closing = true
-	b.room.Broadcast()
+	b.last = true
 	b.mu.Unlock()
 	b.kick()
 	defer b.stop()

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	core "github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // upstream is a collector's client that keeps what it is to send.
@@ -57,14 +59,15 @@ func (u *upstream) UploadTraces(ctx context.Context, rs []*tracepb.ResourceSpans
 	return nil
 }
 
-func newTestBatches(t *testing.T, u *upstream, l batchLimits, log *slog.Logger) (*batches, trace.Tracer) {
+func newTestBatches(t *testing.T, u *upstream, l batchLimits, log *slog.Logger) *batches {
 	t.Helper()
 	of, by := envelope([]attribute.KeyValue{attribute.String("service.name", "orders")}, "1.2")
 	b, err := newBatches(t.Context(), u, l, of, by, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b, &tracer{to: b}
+	b.start(func() {})
+	return b
 }
 
 var noLog = slog.New(slog.DiscardHandler)
@@ -73,21 +76,23 @@ var noLog = slog.New(slog.DiscardHandler)
 func TestEncodedSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
-		b, tr := newTestBatches(t, u, batchLimits{spans: 512, waiting: 1024, delay: time.Second, timeout: time.Second}, noLog)
-		state, err := trace.ParseTraceState("a=1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		publisher := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceState: state, Remote: true})
+		b := newTestBatches(t, u, batchLimits{spans: 512, waiting: 1024, delay: time.Second, timeout: time.Second}, noLog)
 		long := strings.Repeat("long ", 5000)
-		ctx, outer := tr.Start(trace.ContextWithRemoteSpanContext(t.Context(), publisher), "outer",
-			trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(time.Unix(0, 5)), trace.WithLinks(trace.Link{SpanContext: publisher}),
-			trace.WithAttributes(attribute.String("text", "x"), attribute.Int("number", -7), attribute.Bool("truth", true), attribute.Float64("part", 0.5), attribute.String("long", long)))
-		outer.AddEvent("due", trace.WithTimestamp(time.Unix(0, 6)), trace.WithAttributes(attribute.String("why", "so")))
-		_, inner := tr.Start(ctx, "inner", trace.WithSpanKind(trace.SpanKindInternal), trace.WithTimestamp(time.Unix(0, 6)))
-		inner.SetStatus(codes.Error, "lost")
-		inner.End(trace.WithTimestamp(time.Unix(0, 7)))
-		outer.End(trace.WithTimestamp(time.Unix(0, 8)))
+		outer := core.Span{
+			Name: "outer", Kind: trace.SpanKindServer, Trace: trace.TraceID{1}, ID: trace.SpanID{3}, Parent: trace.SpanID{2}, Remote: true,
+			Link: trace.SpanID{2}, State: "a=1", Began: 5, Ended: 8,
+			Attributes: []attribute.KeyValue{
+				attribute.String("text", "x"), attribute.Int("number", -7), attribute.Bool("truth", true), attribute.Float64("part", 0.5), attribute.String("long", long),
+			},
+			Happenings: []core.Happening{{Name: "due", At: 6, Attributes: []attribute.KeyValue{attribute.String("why", "so")}}},
+		}
+		inner := core.Span{
+			Name: "inner", Kind: trace.SpanKindInternal, Trace: outer.Trace, ID: trace.SpanID{4}, Parent: outer.ID, State: "a=1",
+			Began: 6, Ended: 7, Failure: "lost",
+		}
+		if !b.Take(&inner) || !b.Take(&outer) {
+			t.Fatal("they are not taken")
+		}
 		if err := b.close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -150,28 +155,31 @@ func checkEnvelope(t *testing.T, r *tracepb.ResourceSpans) {
 	}
 }
 
-func endSpans(tr trace.Tracer, times int) {
+// endSpans hands spans over, and returns how many were taken.
+func endSpans(b *batches, times int) (taken int) {
 	for range times {
-		_, s := tr.Start(context.Background(), "x", trace.WithTimestamp(time.Unix(0, 1)))
-		s.End(trace.WithTimestamp(time.Unix(0, 2)))
+		if b.Take(&core.Span{Name: "x", Began: 1, Ended: 2}) {
+			taken++
+		}
 	}
+	return taken
 }
 
 func TestBatchesGoWhenFullOrAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
-		b, tr := newTestBatches(t, u, batchLimits{spans: 10, waiting: 20, delay: 5 * time.Second, timeout: time.Second}, noLog)
-		endSpans(tr, 9)
+		b := newTestBatches(t, u, batchLimits{spans: 10, waiting: 20, delay: 5 * time.Second, timeout: time.Second}, noLog)
+		endSpans(b, 9)
 		synctest.Wait()
 		if len(u.got) != 0 {
 			t.Errorf("%d were sent before the batch was full", len(u.got))
 		}
-		endSpans(tr, 1)
+		endSpans(b, 1)
 		synctest.Wait()
 		if len(u.got) != 10 {
 			t.Errorf("%d of a full batch were sent", len(u.got))
 		}
-		endSpans(tr, 1)
+		endSpans(b, 1)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if taken, lost := b.exported(); len(u.got) != 11 || taken != 11 || lost != 0 {
@@ -187,10 +195,9 @@ func TestBatchesGoWhenFullOrAfterAWhile(t *testing.T) {
 func TestBatchesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{hold: make(chan struct{})}
-		b, tr := newTestBatches(t, u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: time.Hour}, noLog)
+		b := newTestBatches(t, u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: time.Hour}, noLog)
 		for i := range 75 {
-			_, s := tr.Start(t.Context(), "x", trace.WithTimestamp(time.Unix(0, int64(i))))
-			s.End(trace.WithTimestamp(time.Unix(0, int64(i))))
+			b.Take(&core.Span{Name: "x", Began: hook.Instant(i), Ended: hook.Instant(i)})
 			synctest.Wait()
 		}
 		close(u.hold)
@@ -208,30 +215,62 @@ func TestBatchesAreBounded(t *testing.T) {
 	})
 }
 
-// A collector that never answers holds up who makes spans, which is the core's goroutine, until its time is over or the end.
+// A collector that never answers costs spans, and nobody's time but that of the end.
 func TestSlowCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{hold: make(chan struct{})}
-		b, tr := newTestBatches(t, u, batchLimits{spans: 10, waiting: 20, delay: time.Second, timeout: 30 * time.Second}, noLog)
-		made := make(chan struct{})
-		go func() { defer close(made); endSpans(tr, 100) }()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		select {
-		case <-made:
-			t.Error("it did not wait")
-		default:
+		b := newTestBatches(t, u, batchLimits{spans: 10, waiting: 20, delay: time.Second, timeout: 30 * time.Second}, noLog)
+		if n := endSpans(b, 10); n != 10 {
+			t.Errorf("%d of 10 were taken", n)
+		}
+		synctest.Wait() // they are on their way
+		if n := endSpans(b, 100); n != 20 {
+			t.Errorf("%d were taken that wait, want 20", n)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if err := b.close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("close: %v", err)
 		}
-		<-made
 		<-b.ended
-		if taken, lost := b.exported(); taken != 0 || lost != 100 {
-			t.Errorf("%d taken, %d lost; want 100 lost", taken, lost)
+		if taken, lost := b.exported(); taken != 0 || lost != 30 {
+			t.Errorf("%d arrived, %d lost; want 30 lost", taken, lost)
 		}
+		if endSpans(b, 1) != 0 {
+			t.Error("one was taken after the end")
+		}
+	})
+}
+
+// What the core has only noted is made into spans and sent: when there is much of it, after a while, and at the end.
+func TestNotedSpansAreSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		b, err := newBatches(t.Context(), u, batchLimits{spans: 10, waiting: 100, delay: 5 * time.Second, timeout: time.Second}, nil, nil, noLog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noted := 0
+		b.start(func() { endSpans(b, noted); noted = 0 })
+		sent := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if len(u.got) != want {
+				t.Errorf("%d were sent, want %d", len(u.got), want)
+			}
+		}
+		noted = 12
+		b.kick()
+		sent(10) // the others are no batch yet
+		noted = 3
+		sent(10)
+		time.Sleep(5 * time.Second)
+		sent(15)
+		noted = 2
+		if err := b.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		sent(17)
 	})
 }
 
@@ -239,10 +278,10 @@ func TestChangesAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		u := &upstream{}
-		b, tr := newTestBatches(t, u, batchLimits{spans: 2, waiting: 20, delay: time.Second, timeout: time.Second}, slog.New(slog.NewTextHandler(&log, nil)))
+		b := newTestBatches(t, u, batchLimits{spans: 2, waiting: 20, delay: time.Second, timeout: time.Second}, slog.New(slog.NewTextHandler(&log, nil)))
 		for _, err := range []error{nil, errors.New("gone"), errors.New("gone"), nil, nil} {
 			u.err = err
-			endSpans(tr, 2)
+			endSpans(b, 2)
 			synctest.Wait()
 		}
 		if err := b.close(t.Context()); err != nil {
@@ -265,9 +304,10 @@ func BenchmarkSpan(b *testing.B) {
 		b.Fatal(err)
 	}
 	u.err = errors.New("thrown away")
+	to.start(func() {})
 	b.ReportAllocs()
 	for b.Loop() {
-		endSpans(&tracer{to: to}, 1)
+		endSpans(to, 1)
 	}
 	_ = to.close(b.Context())
 }

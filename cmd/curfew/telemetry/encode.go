@@ -1,12 +1,15 @@
 package telemetry
 
 import (
+	"encoding/binary"
 	"math"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	core "github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // Spans are written as OTLP has them (opentelemetry/proto/trace/v1/trace.proto) without the structs that protobuf would make
@@ -66,38 +69,36 @@ const (
 )
 
 // appendSpan appends a span as a field of ScopeSpans.
-func appendSpan(b []byte, s *span) []byte {
+func appendSpan(b []byte, s *core.Span) []byte {
 	b, mark := begin(b, spansOfScopeSpans)
-	b = appendContext(b, s.context)
-	if s.parent.HasSpanID() {
-		id := s.parent.SpanID()
-		b = appendField(b, parentOfSpan, id[:])
+	b = appendContext(b, s, &s.ID)
+	if s.Parent.IsValid() {
+		b = appendField(b, parentOfSpan, s.Parent[:])
 	}
-	b = appendField(b, nameOfSpan, s.name)
-	b = appendNumber(b, kindOfSpan, uint64(s.kind)) // which the API numbers as OTLP does
-	b = appendTime(b, beginOfSpan, s.began)
-	b = appendTime(b, endOfSpan, s.ended)
-	b = appendAttributes(b, attributesOfSpan, s.attributes)
-	for i := range s.events {
-		b = appendEvent(b, &s.events[i])
+	b = appendField(b, nameOfSpan, s.Name)
+	b = appendNumber(b, kindOfSpan, uint64(s.Kind)) // which the API numbers as OTLP does
+	b = appendTime(b, beginOfSpan, s.Began)
+	b = appendTime(b, endOfSpan, s.Ended)
+	b = appendAttributes(b, attributesOfSpan, s.Attributes)
+	for i := range s.Happenings {
+		b = appendEvent(b, &s.Happenings[i])
 	}
-	for i := range s.links {
-		b = appendLink(b, s.links[i].SpanContext)
+	if s.Link.IsValid() {
+		b = appendLink(b, s)
 	}
-	if s.failure != "" {
-		b = appendFailure(b, s.failure)
+	if s.Failure != "" {
+		b = appendFailure(b, s.Failure)
 	}
-	b = appendFlags(b, flagsOfSpan, s.context.TraceFlags(), s.parent.IsRemote())
+	b = appendFlags(b, flagsOfSpan, trace.FlagsSampled, s.Remote)
 	return end(b, mark)
 }
 
 // appendContext appends what Span and Link begin with.
-func appendContext(b []byte, c trace.SpanContext) []byte {
-	t, s := c.TraceID(), c.SpanID()
-	b = appendField(b, traceOfSpan, t[:])
-	b = appendField(b, idOfSpan, s[:])
-	if state := c.TraceState(); state.Len() > 0 {
-		b = appendField(b, stateOfSpan, state.String())
+func appendContext(b []byte, s *core.Span, id *trace.SpanID) []byte {
+	b = appendField(b, traceOfSpan, s.Trace[:])
+	b = appendField(b, idOfSpan, id[:])
+	if s.State != "" {
+		b = appendField(b, stateOfSpan, s.State)
 	}
 	return b
 }
@@ -111,18 +112,18 @@ func appendFlags(b []byte, field protowire.Number, flags trace.TraceFlags, remot
 	return protowire.AppendFixed32(b, all)
 }
 
-func appendEvent(b []byte, e *event) []byte {
+func appendEvent(b []byte, h *core.Happening) []byte {
 	b, mark := begin(b, eventsOfSpan)
-	b = appendTime(b, timeOfEvent, e.at)
-	b = appendField(b, nameOfEvent, e.name)
-	b = appendAttributes(b, attributesOfEvent, e.attributes)
+	b = appendTime(b, timeOfEvent, h.At)
+	b = appendField(b, nameOfEvent, h.Name)
+	b = appendAttributes(b, attributesOfEvent, h.Attributes)
 	return end(b, mark)
 }
 
-func appendLink(b []byte, c trace.SpanContext) []byte {
+func appendLink(b []byte, s *core.Span) []byte {
 	b, mark := begin(b, linksOfSpan)
-	b = appendContext(b, c)
-	b = appendFlags(b, flagsOfLink, c.TraceFlags(), c.IsRemote())
+	b = appendContext(b, s, &s.Link)
+	b = appendFlags(b, flagsOfLink, s.LinkFlags, true)
 	return end(b, mark)
 }
 
@@ -133,29 +134,47 @@ func appendFailure(b []byte, failure string) []byte {
 	return end(b, mark)
 }
 
+// appendAttributes appends attributes as fields with a number below 16. They are most of a span, so that their sizes are worked
+// out beforehand: the core has values of these types.
 func appendAttributes(b []byte, field protowire.Number, as []attribute.KeyValue) []byte {
 	for i := range as {
-		var kv, v int
-		b, kv = begin(b, field)
-		b = appendField(b, keyOfAttribute, string(as[i].Key))
-		b, v = begin(b, valueOfAttribute)
-		b = appendValue(b, as[i].Value)
-		b = end(end(b, v), kv)
+		key, v := string(as[i].Key), as[i].Value
+		switch v.Type() {
+		case attribute.BOOL:
+			b = append(appendKey(b, field, key, 2), boolOfValue<<3, byte(protowire.EncodeBool(v.AsBool())))
+		case attribute.INT64:
+			n := uint64(v.AsInt64())
+			b = binary.AppendUvarint(append(appendKey(b, field, key, 1+protowire.SizeVarint(n)), intOfValue<<3), n)
+		case attribute.FLOAT64:
+			b = append(appendKey(b, field, key, 1+8), doubleOfValue<<3|byte(protowire.Fixed64Type))
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v.AsFloat64()))
+		default:
+			text := v.AsString()
+			b = append(appendKey(b, field, key, sizeOfText(len(text))), stringOfValue<<3|byte(protowire.BytesType))
+			b = append(appendSize(b, len(text)), text...)
+		}
 	}
 	return b
 }
 
-// appendValue appends the value of an attribute: the core has those of these types.
-func appendValue(b []byte, v attribute.Value) []byte {
-	switch v.Type() {
-	case attribute.BOOL:
-		return appendNumber(b, boolOfValue, protowire.EncodeBool(v.AsBool()))
-	case attribute.INT64:
-		return appendNumber(b, intOfValue, uint64(v.AsInt64()))
-	case attribute.FLOAT64:
-		return appendFixed(b, doubleOfValue, math.Float64bits(v.AsFloat64()))
+// appendKey appends an attribute but for the content of its value, which has so many bytes.
+func appendKey(b []byte, field protowire.Number, key string, value int) []byte {
+	b = append(b, byte(field)<<3|byte(protowire.BytesType))
+	b = appendSize(b, sizeOfText(len(key))+sizeOfText(value))
+	b = append(b, keyOfAttribute<<3|byte(protowire.BytesType))
+	b = append(appendSize(b, len(key)), key...)
+	return appendSize(append(b, valueOfAttribute<<3|byte(protowire.BytesType)), value)
+}
+
+// sizeOfText is how many bytes a field of so many bytes takes.
+func sizeOfText(n int) int { return 1 + protowire.SizeVarint(uint64(n)) + n }
+
+// appendSize appends how long something is: nearly always that is one byte.
+func appendSize(b []byte, n int) []byte {
+	if n < 0x80 {
+		return append(b, byte(n))
 	}
-	return appendField(b, stringOfValue, v.String())
+	return binary.AppendUvarint(b, uint64(n))
 }
 
 // begin begins a field that is a message, of which mark is where its content begins. end ends it.
@@ -189,8 +208,8 @@ func appendFixed(b []byte, field protowire.Number, n uint64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(b, field, protowire.Fixed64Type), n)
 }
 
-func appendTime(b []byte, field protowire.Number, t time.Time) []byte {
-	return appendFixed(b, field, uint64(t.UnixNano()))
+func appendTime(b []byte, field protowire.Number, t hook.Instant) []byte {
+	return appendFixed(b, field, uint64(t))
 }
 
 // envelope returns what stands around spans in a request: all of ResourceSpans, and the beginning of ScopeSpans.

@@ -66,7 +66,7 @@ func settle(c *config.Telemetry) (settings, error) {
 	s.metrics, wrong[1] = signal("METRICS").export(c, c.Metrics.Exporter, disabled)
 	if s.traces.to != config.ExportOff {
 		s.sampling, wrong[2] = sampling(c.Traces.Sample)
-		s.batches, wrong[3] = limits()
+		s.batches, wrong[3] = limits(c.Traces.Buffer)
 	}
 	if s.metrics.to != config.ExportOff {
 		s.interval, wrong[4] = interval(c.Metrics.Interval)
@@ -152,8 +152,8 @@ func samplerRatio() (float64, error) {
 	return ratio, nil
 }
 
-// limits are those of batches of spans.
-func limits() (batchLimits, error) {
+// limits are those of batches of spans, of which so many may wait unless a variable says otherwise.
+func limits(waiting int) (batchLimits, error) {
 	var errs []error
 	read := func(name string, most, standard int64) int64 {
 		n, err := number("OTEL_BSP_"+name, 1)
@@ -163,7 +163,7 @@ func limits() (batchLimits, error) {
 	l := batchLimits{
 		delay:   time.Duration(read("SCHEDULE_DELAY", int64(time.Hour/time.Millisecond), 5000)) * time.Millisecond,
 		timeout: time.Duration(read("EXPORT_TIMEOUT", int64(time.Hour/time.Millisecond), 30_000)) * time.Millisecond,
-		waiting: int(read("MAX_QUEUE_SIZE", 1<<20, 2048)),
+		waiting: int(read("MAX_QUEUE_SIZE", 1<<20, int64(waiting))),
 		spans:   int(read("MAX_EXPORT_BATCH_SIZE", 1<<20, 512)),
 	}
 	l.spans = min(l.spans, l.waiting)

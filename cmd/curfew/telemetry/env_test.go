@@ -114,7 +114,7 @@ func TestSettle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.want.traces.to != config.ExportOff {
-				tc.want.batches = batchLimits{spans: 512, waiting: 2048, delay: 5 * time.Second, timeout: 30 * time.Second}
+				tc.want.batches = batchLimits{spans: 64, waiting: 64, delay: 5 * time.Second, timeout: 30 * time.Second}
 			}
 			got.traces.endpoint, tc.want.traces.endpoint = shown(got.traces), shown(tc.want.traces)
 			got.metrics.endpoint, tc.want.metrics.endpoint = shown(got.metrics), shown(tc.want.metrics)
@@ -222,7 +222,7 @@ func TestWrongServiceName(t *testing.T) {
 func TestLimits(t *testing.T) {
 	environment(t, "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_BSP_EXPORT_TIMEOUT=9000000000000", "OTEL_BSP_MAX_QUEUE_SIZE=100")
 	want := batchLimits{spans: 100, waiting: 100, delay: 20 * time.Millisecond, timeout: time.Hour}
-	if got, err := limits(); err != nil || got != want {
+	if got, err := limits(8192); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }

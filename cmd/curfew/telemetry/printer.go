@@ -5,31 +5,96 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
 	"unicode"
 
 	"go.opentelemetry.io/otel/attribute"
+
+	core "github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// printer is a sink that writes spans for somebody who looks at them.
+// printer is a sink that writes spans for somebody who looks at them, as fast as that goes.
 type printer struct {
 	to      io.Writer
 	printed atomic.Uint64
+
+	mu      sync.Mutex // guards what follows
+	pages   []string   // to be written
+	closing bool
+	wake    chan struct{} // there are pages, or there will be no more
+	ended   chan struct{} // closed when the goroutine has ended
 }
 
-// take implements [sink].
-func (p *printer) take(s *span) {
-	_, _ = io.WriteString(p.to, page(s)) // nobody looks any more, then
-	p.printed.Add(1)
+// maxPages is how many pages may wait to be written.
+const maxPages = 4096
+
+func newPrinter(to io.Writer) *printer {
+	return &printer{to: to, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// start implements [sink].
+func (p *printer) start(func()) { go p.run() }
+
+// Take implements [core.Sink].
+func (p *printer) Take(s *core.Span) bool {
+	text := page(s)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closing || len(p.pages) >= maxPages {
+		return false
+	}
+	p.pages = append(p.pages, text)
+	p.kick()
+	return true
+}
+
+func (p *printer) kick() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes pages until the end.
+func (p *printer) run() {
+	defer close(p.ended)
+	for last := false; !last; {
+		<-p.wake
+		var pages []string
+		pages, last = p.swap()
+		_, _ = io.WriteString(p.to, strings.Join(pages, "")) // on an error nobody looks any more
+		p.printed.Add(uint64(len(pages)))
+	}
+}
+
+// swap takes the pages that wait, and reports whether there will be no more.
+func (p *printer) swap() (pages []string, last bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pages, p.pages = p.pages, nil
+	return pages, p.closing
 }
 
 // close implements [sink].
-func (p *printer) close(context.Context) error { return nil }
+func (p *printer) close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closing = true
+	p.mu.Unlock()
+	p.kick()
+	select {
+	case <-p.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // exported implements [sink].
-func (p *printer) exported() (taken, lost uint64) { return p.printed.Load(), 0 }
+func (p *printer) exported() (arrived, lost uint64) { return p.printed.Load(), 0 }
 
 // page is what there is to see of a span:
 //
@@ -39,28 +104,26 @@ func (p *printer) exported() (taken, lost uint64) { return p.printed.Load(), 0 }
 //	  began   2026-11-21T10:00:00Z
 //	  curfew.expiry.strategy   deadline
 //	  +5s       due
-func page(s *span) string {
+func page(s *core.Span) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%v)\n", printable(s.name), took(s, s.ended))
+	fmt.Fprintf(&b, "%s (%v)\n", printable(s.Name), took(s, s.Ended))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "  trace\t%s\n  span\t%s", s.context.TraceID(), s.context.SpanID())
-	if s.parent.IsValid() {
-		fmt.Fprintf(w, ", child of %s", s.parent.SpanID())
+	fmt.Fprintf(w, "  trace\t%s\n  span\t%s", s.Trace, s.ID)
+	if s.Parent.IsValid() {
+		fmt.Fprintf(w, ", child of %s", s.Parent)
 	}
-	for _, l := range s.links {
-		if to := l.SpanContext.SpanID(); to != s.parent.SpanID() {
-			fmt.Fprintf(w, ", linked to %s", to)
-		}
+	if s.Link.IsValid() && s.Link != s.Parent {
+		fmt.Fprintf(w, ", linked to %s", s.Link)
 	}
-	fmt.Fprintf(w, "\n  began\t%s\n", s.began.UTC().Format(time.RFC3339Nano))
-	if s.failure != "" {
-		fmt.Fprintf(w, "  error\t%s\n", printable(s.failure))
+	fmt.Fprintf(w, "\n  began\t%s\n", s.Began.Time().Format(time.RFC3339Nano))
+	if s.Failure != "" {
+		fmt.Fprintf(w, "  error\t%s\n", printable(s.Failure))
 	}
-	for _, a := range s.attributes {
+	for _, a := range s.Attributes {
 		fmt.Fprintf(w, "  %s\t%s\n", printable(string(a.Key)), value(a))
 	}
-	for _, e := range s.events {
-		fmt.Fprintf(w, "  +%v\t%s\n", took(s, e.at), e.line())
+	for i := range s.Happenings {
+		fmt.Fprintf(w, "  +%v\t%s\n", took(s, s.Happenings[i].At), line(&s.Happenings[i]))
 	}
 	_ = w.Flush() // into memory
 	b.WriteString("\n")
@@ -68,13 +131,13 @@ func page(s *span) string {
 }
 
 // took is the time from the beginning of a span.
-func took(s *span, to time.Time) time.Duration {
-	return to.Sub(s.began).Round(time.Microsecond)
+func took(s *core.Span, to hook.Instant) time.Duration {
+	return to.Sub(s.Began).Round(time.Microsecond)
 }
 
-func (e *event) line() string {
-	words := []string{printable(e.name)}
-	for _, a := range e.attributes {
+func line(h *core.Happening) string {
+	words := []string{printable(h.Name)}
+	for _, a := range h.Attributes {
 		words = append(words, printable(string(a.Key))+"="+value(a))
 	}
 	return strings.Join(words, " ")

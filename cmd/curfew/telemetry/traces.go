@@ -2,8 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"go.opentelemetry.io/otel/sdk/resource"
 
@@ -25,29 +23,20 @@ func openTraces(ctx context.Context, s settings, r *resource.Resource, o Options
 	if err != nil {
 		return nil, err
 	}
-	return &traces{
-		sink: to,
-		spans: core.NewSpans(core.SpanOptions{
-			Tracer: &tracer{to: to}, Clock: o.Clock, Buffer: o.Config.Traces.Buffer,
-			Rest: rest, Sampling: s.sampling, AlwaysExpiries: o.Config.Traces.Expiries == config.ExpiriesAlways,
-		}),
-	}, nil
-}
-
-// rest waits for more spans to make.
-func rest(many <-chan struct{}) {
-	select {
-	case <-many:
-	case <-time.After(restTime):
+	spans := core.SpanOptions{
+		Sink: to, Clock: o.Clock, Sampling: s.sampling, AlwaysExpiries: o.Config.Traces.Expiries == config.ExpiriesAlways,
 	}
+	if b, ok := to.(*batches); ok {
+		spans.Many, spans.Notes, spans.Enough = b.kick, b.limits.waiting, b.limits.spans
+	}
+	t := &traces{sink: to, spans: core.NewSpans(spans)}
+	to.start(t.spans.Flush)
+	return t, nil
 }
-
-// restTime is how much later spans are made so that there are several to make.
-const restTime = 100 * time.Millisecond
 
 func newSink(ctx context.Context, s settings, r *resource.Resource, o Options) (sink, error) {
 	if s.traces.to == config.ExportStdout {
-		return &printer{to: o.Stdout}, nil
+		return newPrinter(o.Stdout), nil
 	}
 	of, by := envelope(r.Attributes(), o.Version)
 	return newBatches(ctx, newClient(s.traces), s.batches, of, by, o.Log)
@@ -72,5 +61,5 @@ func (t *traces) close(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	return errors.Join(t.spans.Close(ctx), t.sink.close(ctx))
+	return t.sink.close(ctx)
 }

@@ -1,0 +1,97 @@
+package telemetry
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// noting is what tells of a publish, a delivery and one of a message with so many headers that it is not noted.
+func noting(s *Spans) {
+	s.Published(message(traced), "app", 2)
+	s.Delivered(message(traced), "q", noon-5, "worker", "tag", true)
+	s.Published(message(table(amqp.Field{Key: "traceparent", Value: sampled}, amqp.Field{Key: "large", Value: strings.Repeat("x", maxNote)})), "app", 1)
+	m := message(nil)
+	m.Props, m.Adopted = []byte{0, 0}, true
+	s.Published(m, "", 0)
+	s.Delivered(m, "q", 0, "", "", false)
+}
+
+// What is noted first becomes the spans that it would have become at once.
+func TestNotes(t *testing.T) {
+	want := tapeOf(t, SpanOptions{}, noting)
+	told := 0
+	got := tapeOf(t, SpanOptions{Many: func() { told++ }, Notes: 10, Enough: 2}, func(s *Spans) {
+		noting(s)
+		if n := s.Made(); n != 1 {
+			t.Errorf("%d spans were made at once, want that of the large message", n)
+		}
+		s.Flush()
+		s.Flush()
+	})
+	if told != 2 {
+		t.Errorf("told %d times that there are many, want 2 for 4 notes", told)
+	}
+	got[0], got[1], got[2] = got[1], got[2], got[0]
+	for i := range want {
+		if i > 2 {
+			want[i].Trace, want[i].ID, got[i].Trace, got[i].ID = [16]byte{}, [8]byte{}, [16]byte{}, [8]byte{}
+		}
+		want[i].name, want[i].destination, got[i].name, got[i].destination = nil, nil, nil, nil
+		if want[i].Parent.IsValid() {
+			want[i].ID = got[i].ID // made up for each
+		}
+		if !reflect.DeepEqual(got[i], want[i]) {
+			t.Errorf("got  %+v\nwant %+v", got[i], want[i])
+		}
+	}
+}
+
+// Notes that nobody flushes do not pile up.
+func TestNotesAreBounded(t *testing.T) {
+	to := &tape{}
+	s := NewSpans(SpanOptions{Sink: to, Many: func() {}, Notes: 3, Enough: 100})
+	for range 5 {
+		s.Published(message(traced), "app", 1)
+	}
+	if s.Dropped() != 2 {
+		t.Errorf("%d dropped, want 2", s.Dropped())
+	}
+	s.Flush()
+	s.Published(message(traced), "app", 1)
+	s.Flush()
+	if len(to.spans) != 4 || s.Made() != 6 || s.Dropped() != 2 {
+		t.Errorf("%d arrived, %d made, %d dropped; want 4, 6, 2", len(to.spans), s.Made(), s.Dropped())
+	}
+}
+
+func TestNotesCostNoMemory(t *testing.T) {
+	s := NewSpans(SpanOptions{Sink: nowhere{}, Many: func() {}, Notes: 10_000, Enough: 100})
+	m := message(table(amqp.Field{Key: "traceparent", Value: sampled}))
+	do := func() {
+		for range 10 {
+			s.Published(m, "app", 1)
+			s.Delivered(m, "q", noon, "app", "tag", false)
+		}
+		s.Flush()
+	}
+	do()
+	do() // both pieces of memory are there
+	if n := testing.AllocsPerRun(100, do); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkNotes(b *testing.B) {
+	s := NewSpans(SpanOptions{Sink: nowhere{}, Many: func() {}, Notes: 1 << 20, Enough: 1 << 20})
+	m := message(traced)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s.Delivered(m, "q", noon, "app", "tag", false)
+		if i%512 == 0 {
+			s.Flush()
+		}
+	}
+}

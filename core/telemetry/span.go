@@ -1,0 +1,110 @@
+package telemetry
+
+import (
+	"strings"
+	"sync"
+	"unsafe"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Span is one that has ended. It is valid, with everything that it refers to, during the call that it comes with.
+type Span struct {
+	Name       string
+	Kind       trace.SpanKind
+	Trace      trace.TraceID
+	ID         trace.SpanID
+	Parent     trace.SpanID // zero: it begins the trace
+	Remote     bool         // the parent is of another process
+	Link       trace.SpanID // of the same trace and another process: what brought the message; zero: none
+	LinkFlags  trace.TraceFlags
+	State      string // tracestate; "" = none
+	Began      hook.Instant
+	Ended      hook.Instant
+	Attributes []attribute.KeyValue
+	Happenings []Happening
+	Failure    string // why it is an error; "" = it is not
+
+	name, destination []byte // where texts of it are
+}
+
+// Happening is what OpenTelemetry calls an event: something that happened during a span.
+type Happening struct {
+	Name       string
+	At         hook.Instant
+	Attributes []attribute.KeyValue
+}
+
+// Sink takes spans that have ended.
+type Sink interface {
+	// Take takes a span, of which it keeps nothing, and reports false if there is no room for it. It is called from any
+	// goroutine and must not wait.
+	Take(s *Span) bool
+}
+
+var blanks = sync.Pool{New: func() any { return new(Span) }}
+
+// begin returns a span about a message, a child of what brought it if that is known.
+func (s *Spans) begin(m *subject, operation, of string, kind trace.SpanKind) *Span {
+	p := blanks.Get().(*Span)
+	*p = Span{
+		Kind: kind, Attributes: p.Attributes[:0], Happenings: p.Happenings[:0], name: append(p.name[:0], operation...), destination: p.destination[:0],
+	}
+	if of != "" {
+		p.name = append(append(p.name, ' '), of...)
+	}
+	p.Name = valid(stringOf(p.name))
+	if m == nil || !m.context.valid() {
+		p.Trace = newContext().trace
+	} else {
+		p.Trace, p.Parent, p.Remote, p.State = m.context.trace, m.context.span, true, validState(m.state)
+		p.Link, p.LinkFlags = m.context.span, m.context.flags
+	}
+	p.ID = newSpanID()
+	return p
+}
+
+// end hands a span over, which must not be used any more.
+func (s *Spans) end(p *Span, began, ended hook.Instant) {
+	p.Began, p.Ended = began, ended
+	s.made.Add(1)
+	if s.sink == nil || !s.sink.Take(p) {
+		s.dropped.Add(1)
+	}
+	blanks.Put(p)
+}
+
+// happened adds what happened during a span.
+func (p *Span) happened(name string, at hook.Instant, as ...attribute.KeyValue) {
+	p.Happenings = append(p.Happenings, Happening{name, at, as})
+}
+
+// tell adds an attribute, and tellText one that is a text, unless it is empty.
+func (p *Span) tell(a attribute.KeyValue) { p.Attributes = append(p.Attributes, a) }
+
+func (p *Span) tellText(k attribute.Key, text string) {
+	if text != "" {
+		p.tell(k.String(valid(text)))
+	}
+}
+
+// stringOf is b as a string, for as long as b stays as it is.
+func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// bytesOf is s as bytes, which must not be written to.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// validState is a tracestate if it is one.
+func validState(state string) string {
+	if state == "" {
+		return ""
+	}
+	s, err := trace.ParseTraceState(strings.Clone(state))
+	if err != nil {
+		return ""
+	}
+	return s.String()
+}
