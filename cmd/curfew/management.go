@@ -131,17 +131,21 @@ func (m *management) reloadTLS() error {
 	return m.certificates.Reload()
 }
 
-// shutdown waits for requests to be answered, as long as ctx lasts, and ends.
-func (m *management) shutdown(ctx context.Context) error {
-	var errs []error
+// lastAnswers is how long requests get to be answered when everything else has ended: one that never comes to its end, or whose
+// answer nobody reads, is not worth more.
+const lastAnswers = 2 * time.Second
+
+// shutdown waits a little for requests to be answered, no longer than ctx lasts, and ends.
+func (m *management) shutdown(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastAnswers)
+	defer cancel()
 	for _, s := range m.servers {
-		errs = append(errs, s.Shutdown(ctx))
-		_ = s.Close() // cuts off what Shutdown left because ctx was over
+		_ = s.Shutdown(ctx)
+		_ = s.Close() // cuts off what Shutdown left
 	}
 	for range m.listeners {
 		<-m.ended
 	}
-	return errors.Join(errs...)
 }
 
 // manage makes the API of a broker that runs.

@@ -99,14 +99,14 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 func (s *service) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	var errs []error
+	var err error
 	if s.broker != nil {
-		errs = append(errs, s.broker.Shutdown(ctx))
+		err = s.broker.Shutdown(ctx)
 	}
 	if s.management != nil {
-		errs = append(errs, s.management.shutdown(ctx))
+		s.management.shutdown(ctx)
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // hinted adds what usually helps.
@@ -205,7 +205,9 @@ func (s *service) drain(signals <-chan os.Signal, code int) int {
 }
 
 func (s *service) shutdown(ctx context.Context) error {
-	return errors.Join(s.broker.Shutdown(ctx), s.management.shutdown(ctx))
+	err := s.broker.Shutdown(ctx)
+	s.management.shutdown(ctx)
+	return err
 }
 
 // telemetryTime is how long spans and metrics get to be sent when everything else has ended.
