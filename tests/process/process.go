@@ -68,6 +68,12 @@ func Launch(t *testing.T, yaml string, args ...string) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stdout, err := os.Create(p.stdout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdout.Close() }() // the process has one of its own
+	p.cmd.Stdout = stdout
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +88,18 @@ func (p *Process) Configure(yaml string) {
 	if err := os.WriteFile(filepath.Join(p.Dir, "curfew.yaml"), []byte(yaml), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+func (p *Process) stdout() string { return filepath.Join(p.Dir, "stdout") }
+
+// Output is what the broker has written to its standard output so far.
+func (p *Process) Output() string {
+	p.t.Helper()
+	out, err := os.ReadFile(p.stdout())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(out)
 }
 
 // collect reads the log until the process ends.

@@ -118,7 +118,7 @@ func TestDeadCollector(t *testing.T) {
 			b.publish("q", m.headers, "")
 			unchanged(t, b.consume("q"), m)
 			if !process.Poll(func() bool {
-				return b.counter("curfew_trace_records_dropped_total")+b.counter("curfew_trace_spans_lost_total") > 0
+				return b.counter("curfew_trace_spans_dropped_total")+b.counter("curfew_trace_spans_lost_total") > 0
 			}) {
 				t.Error("nothing was dropped or lost")
 			}
