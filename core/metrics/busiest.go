@@ -8,7 +8,7 @@ import (
 )
 
 // population is the queues there are, and which of them have series of their own: all, if they are few enough, or else the
-// busiest at the last look. A queue is as busy as it has messages, and had messages go through since the look before; one that
+// busiest at the last look. A queue is as busy as it has messages, and had messages go through since the look before, if there was one; one that
 // has series keeps them unless others are at least twice as busy, so that they do not come and go. Ties go by name.
 type population struct {
 	limit  int            // how many may have series of their own
@@ -40,16 +40,13 @@ func (p *population) see(s *queue.Shell, q *queue.Stats) {
 		p.known = map[*queue.Shell]member{}
 	}
 	passed := q.Published + q.Delivered + q.DeliveredNoAck
-	was, known := p.known[s]
+	was := p.known[s]
 	p.known[s] = member{passed: passed, published: q.Published, look: p.look}
 	p.seen++
 	if len(p.shown) > 0 && p.shown[s] == nil {
 		p.rest += q.Published - was.published
 	}
-	busy := uint64(q.Ready + q.Unacked)
-	if known {
-		busy += passed - was.passed
-	}
+	busy := uint64(q.Ready+q.Unacked) + passed - was.passed
 	r := rank{shell: s, config: s.Config(), busy: bits.Len64(busy)}
 	if p.shown[s] != nil {
 		r.old = true

@@ -48,6 +48,10 @@ func TestTheBusiestAreShownAndStay(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", step.name, got, step.want)
 		}
 	}
+	fresh := population{limit: 2}
+	if got := fmt.Sprint(fresh.pretend(shells, []int{1, 1, 1, 0, 0}, []int{1, 1, 1, 40, 40})); got != "[d e]" {
+		t.Errorf("the first look shows %s, not the queues that most went through", got)
+	}
 	if p.pretend(shells[:1], []int{0}, []int{5000}); len(p.known) != 1 {
 		t.Errorf("%d queues are remembered, of which one is left", len(p.known))
 	}
