@@ -74,6 +74,8 @@ func (s *Spans) end(p *Span, began, ended hook.Instant) {
 	if s.sink == nil || !s.sink.Take(p) {
 		s.dropped.Add(1)
 	}
+	clear(p.Attributes) // they refer to the message's memory, which may be anything soon
+	clear(p.Happenings)
 	blanks.Put(p)
 }
 
