@@ -68,6 +68,9 @@ func TestNotesAreBounded(t *testing.T) {
 }
 
 func TestNotesCostNoMemory(t *testing.T) {
+	if lossyPools {
+		t.Skip("the race detector has sync.Pool drop what it is given")
+	}
 	s := NewSpans(SpanOptions{Sink: nowhere{}, Many: func() {}, Notes: 10_000, Enough: 100})
 	m := message(table(amqp.Field{Key: "traceparent", Value: sampled}))
 	do := func() {

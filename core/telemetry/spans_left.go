@@ -12,7 +12,7 @@ import (
 func (s *Spans) left(p *Place, now hook.Instant, ls []Left) {
 	for i := range ls {
 		if ls[i].Traced || s.always && ls[i].Reason == hook.ReasonExpired {
-			d := departure{Left: &ls[i], place: p, now: now}
+			d := departure{Left: &ls[i], place: *p, now: now}
 			d.subject = newSubject(p.VHost, d.Exchange, d.Key, d.Props, d.Size)
 			d.make(s)
 		}
@@ -23,7 +23,7 @@ func (s *Spans) left(p *Place, now hook.Instant, ls []Left) {
 type departure struct {
 	*Left
 	subject
-	place *Place
+	place Place
 	now   hook.Instant
 }
 

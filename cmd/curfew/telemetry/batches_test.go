@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,23 +251,24 @@ func TestNotedSpansAreSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		noted := 0
-		b.start(func() { endSpans(b, noted); noted = 0 })
+		var noted atomic.Int64
+		b.start(func() { endSpans(b, int(noted.Swap(0))) })
 		sent := func(want int) {
 			t.Helper()
 			synctest.Wait()
 			if len(u.got) != want {
 				t.Errorf("%d were sent, want %d", len(u.got), want)
 			}
+			noted.Add(0) // what was read was read before more is sent: the race detector is told so
 		}
-		noted = 12
+		noted.Store(12)
 		b.kick()
 		sent(10) // the others are no batch yet
-		noted = 3
+		noted.Store(3)
 		sent(10)
 		time.Sleep(5 * time.Second)
 		sent(15)
-		noted = 2
+		noted.Store(2)
 		if err := b.close(t.Context()); err != nil {
 			t.Error(err)
 		}
