@@ -1,8 +1,7 @@
 package queue
 
 import (
-	"unsafe"
-
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/deadline"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -94,7 +93,7 @@ func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 			q.count.DeadLettered[v.Reason]++
 			left = append(left, turnedAway(now, m, v))
 			dead = append(dead, Dead{
-				Exchange: bytesOf(m.Origin.Exchange), Key: bytesOf(m.Origin.Key), BCC: m.Origin.BCC,
+				Exchange: amqp.BytesOf(m.Origin.Exchange), Key: amqp.BytesOf(m.Origin.Key), BCC: m.Origin.BCC,
 				Props: m.Props, Body: m.Body, Flags: m.Flags, Reason: v.Reason, Target: v.Target,
 			})
 		}
@@ -220,7 +219,7 @@ func (q *Queue) direct(now hook.Instant, ms []Publish) int {
 	for i := range ms {
 		m := &ms[i]
 		ds = append(ds, Delivery{
-			Exchange: bytesOf(m.Origin.Exchange), Key: bytesOf(m.Origin.Key),
+			Exchange: amqp.BytesOf(m.Origin.Exchange), Key: amqp.BytesOf(m.Origin.Key),
 			Props: m.Props, Body: m.Body, Enqueued: now,
 			Redelivered: m.Flags&Redelivered != 0, Traced: m.Flags&Traced != 0,
 		})
@@ -234,6 +233,3 @@ func (q *Queue) direct(now hook.Instant, ms []Publish) int {
 	}
 	return n
 }
-
-// bytesOf returns a string's bytes, which nobody may change.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -82,9 +82,9 @@ func (s *incoming) Part(i int, p hook.Part) []byte {
 	m := &s.ms[i]
 	switch p {
 	case hook.PartExchange:
-		return bytesOf(m.Origin.Exchange)
+		return amqp.BytesOf(m.Origin.Exchange)
 	case hook.PartRoutingKey:
-		return bytesOf(m.Origin.Key)
+		return amqp.BytesOf(m.Origin.Key)
 	case hook.PartBody:
 		return m.Body
 	}
@@ -107,7 +107,7 @@ func (s *incoming) Deaths(i int) int { return deaths(s.ms[i].Props, s.ms[i].Flag
 func (s *incoming) Decided(i int, d *hook.Decision) {
 	m := &s.ms[i]
 	s.queue.decided(s.now, d, &telemetry.Message{
-		Exchange: bytesOf(m.Origin.Exchange), Key: bytesOf(m.Origin.Key), Props: m.Props, Size: len(m.Body),
+		Exchange: amqp.BytesOf(m.Origin.Exchange), Key: amqp.BytesOf(m.Origin.Key), Props: m.Props, Size: len(m.Body),
 	})
 }
 

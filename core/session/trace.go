@@ -2,7 +2,6 @@ package session
 
 import (
 	"strings"
-	"unsafe"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
@@ -44,9 +43,9 @@ func (ch *channel) adopted() bool { return ch.facts.standing == telemetry.Orphan
 // tellPublished tells of a message that is traced. adopted is whether it was given its context.
 func (ch *channel) tellPublished(m *queue.Publish, queues int, adopted bool) {
 	c := ch.conn
-	exchange := bytesOf(m.Origin.Exchange)
+	exchange := amqp.BytesOf(m.Origin.Exchange)
 	c.srv.spans.Published(&telemetry.Message{
-		VHost: c.vhost.Name(), Exchange: exchange, Key: shownKey(exchange, bytesOf(m.Origin.Key)), Props: m.Props, Size: len(m.Body),
+		VHost: c.vhost.Name(), Exchange: exchange, Key: shownKey(exchange, amqp.BytesOf(m.Origin.Key)), Props: m.Props, Size: len(m.Body),
 		Adopted: adopted,
 	}, c.title, queues)
 }
@@ -86,6 +85,3 @@ func shownQueue(name string) string {
 	}
 	return name
 }
-
-// bytesOf is s as bytes, which must not be written to.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

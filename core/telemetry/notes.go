@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -122,7 +123,7 @@ func (s *Spans) note(e *note, m *Message) bool {
 	if s.notes == nil || len(m.Props) > maxNote {
 		return false
 	}
-	e.vhost, e.exchange, e.key, e.props, e.size, e.adopted = bytesOf(m.VHost), m.Exchange, m.Key, m.Props, uint32(m.Size), m.Adopted
+	e.vhost, e.exchange, e.key, e.props, e.size, e.adopted = amqp.BytesOf(m.VHost), m.Exchange, m.Key, m.Props, uint32(m.Size), m.Adopted
 	if !s.notes.add(e) {
 		s.made.Add(1)
 		s.dropped.Add(1)

@@ -96,9 +96,6 @@ func (p *Span) tellText(k attribute.Key, text string) {
 // stringOf is b as a string, for as long as b stays as it is.
 func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// bytesOf is s as bytes, which must not be written to.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
-
 // validState is a tracestate if it is one.
 func validState(state string) string {
 	if state == "" {

@@ -4,13 +4,14 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // Published tells that a client published a message that is traced, which was routed to so many queues.
 func (s *Spans) Published(m *Message, connection string, queues int) {
 	now := s.now()
-	if !s.note(&note{kind: ofPublish, now: now, connection: bytesOf(connection), queues: uint32(queues)}, m) {
+	if !s.note(&note{kind: ofPublish, now: now, connection: amqp.BytesOf(connection), queues: uint32(queues)}, m) {
 		s.published(m, now, connection, queues)
 	}
 }
@@ -40,7 +41,7 @@ func (s *Spans) now() hook.Instant {
 func (s *Spans) Delivered(m *Message, queue string, enqueued hook.Instant, connection, tag string, redelivered bool) {
 	now := s.now()
 	e := note{
-		kind: ofDelivery, now: now, enqueued: enqueued, queue: bytesOf(queue), connection: bytesOf(connection), tag: bytesOf(tag), redelivered: redelivered,
+		kind: ofDelivery, now: now, enqueued: enqueued, queue: amqp.BytesOf(queue), connection: amqp.BytesOf(connection), tag: amqp.BytesOf(tag), redelivered: redelivered,
 	}
 	if !s.note(&e, m) {
 		s.delivered(m, queue, enqueued, now, connection, tag, redelivered)

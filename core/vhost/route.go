@@ -3,7 +3,6 @@ package vhost
 import (
 	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
@@ -103,9 +102,9 @@ func (v *VHost) matchKeys(x *exchange, m *message, list []destination) []destina
 	if x.table == nil {
 		return v.matchNames(m, list)
 	}
-	list = x.table.Match(list, bytesOf(m.key), m.headers)
+	list = x.table.Match(list, amqp.BytesOf(m.key), m.headers)
 	for _, key := range m.extra {
-		list = x.table.Match(list, bytesOf(key), m.headers)
+		list = x.table.Match(list, amqp.BytesOf(key), m.headers)
 	}
 	return list
 }
@@ -140,6 +139,3 @@ func (v *VHost) queue(name string) (entry, bool) {
 	}
 	return e, ok
 }
-
-// bytesOf is s as bytes, which must not be written to.
-func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

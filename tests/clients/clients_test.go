@@ -85,7 +85,7 @@ func TestNode(t *testing.T) {
 
 func TestPython(t *testing.T) {
 	t.Parallel()
-	python := pythonWithPika(t)
+	python := process.PythonWithPika(t)
 	b := process.Start(t, "")
 	wantLines(t, run(t, "testdata", "", python, "flows.py", b.URL()),
 		"a short life behind a long one",
@@ -95,18 +95,6 @@ func TestPython(t *testing.T) {
 		"transactions",
 		"consuming",
 	)
-}
-
-// pythonWithPika finds a Python that has pika: the system's may, where another one comes first.
-func pythonWithPika(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
-		if exec.Command(name, "-c", "import pika").Run() == nil {
-			return name
-		}
-	}
-	t.Skip("there is no Python with pika")
-	return ""
 }
 
 func TestTools(t *testing.T) {

@@ -2,12 +2,9 @@ package telemetry
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"strconv"
@@ -148,20 +145,7 @@ func (b *broker) consume(queue string) *amqp091.Delivery {
 // ask makes a request to the management API and wants a status.
 func (b *broker) ask(status int, method, path string, body any) {
 	b.t.Helper()
-	content, err := json.Marshal(body)
-	must(b.t, err)
-	r, err := http.NewRequestWithContext(b.t.Context(), method, "http://"+b.Management+"/api/"+path, bytes.NewReader(content))
-	must(b.t, err)
-	r.SetBasicAuth("guest", "guest")
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: process.Patience}
-	answer, err := client.Do(r)
-	must(b.t, err)
-	defer answer.Body.Close()
-	got, err := io.ReadAll(answer.Body)
-	must(b.t, err)
-	if answer.StatusCode != status {
-		b.t.Fatalf("%s %s: got %d %s, want %d", method, path, answer.StatusCode, got, status)
-	}
+	b.Ask(b.t, status, method, path, body)
 }
 
 // counter reads a counter without labels from /metrics, 0 if it is not there.

@@ -47,18 +47,25 @@ type span struct {
 // listenGRPC starts a collector that speaks gRPC.
 func listenGRPC(t *testing.T) *collector {
 	t.Helper()
+	c := &collector{}
+	c.address = serveGRPC(t, func(s *grpc.Server) { collectorpb.RegisterTraceServiceServer(s, c) })
+	return c
+}
+
+// serveGRPC serves what register registers until the test ends, and returns the address.
+func serveGRPC(t *testing.T, register func(*grpc.Server)) string {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	c := &collector{address: ln.Addr().String()}
 	s := grpc.NewServer()
-	collectorpb.RegisterTraceServiceServer(s, c)
+	register(s)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ln) }()
 	t.Cleanup(func() {
 		s.Stop()
 		must(t, <-ended)
 	})
-	return c
+	return ln.Addr().String()
 }
 
 // listenHTTP starts one that speaks HTTP.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -33,17 +32,8 @@ type metricSink struct {
 
 func sinkGRPC(t *testing.T) *metricSink {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	m := &metricSink{address: ln.Addr().String()}
-	s := grpc.NewServer()
-	metricscollector.RegisterMetricsServiceServer(s, m)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		s.Stop()
-		must(t, <-ended)
-	})
+	m := &metricSink{}
+	m.address = serveGRPC(t, func(s *grpc.Server) { metricscollector.RegisterMetricsServiceServer(s, m) })
 	return m
 }
 

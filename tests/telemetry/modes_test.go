@@ -147,22 +147,10 @@ func TestRefusingCollector(t *testing.T) {
 	c.await(t, m.trace, "publish amq.default")
 }
 
-// pythonWithPika finds a Python that has pika: the system's may, where another one comes first.
-func pythonWithPika(t *testing.T) string {
-	t.Helper()
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
-		if exec.Command(name, "-c", "import pika").Run() == nil {
-			return name
-		}
-	}
-	t.Skip("there is no Python with pika")
-	return ""
-}
-
 // A context that another client library has written, and one that finds it.
 func TestPika(t *testing.T) {
 	t.Parallel()
-	python := pythonWithPika(t)
+	python := process.PythonWithPika(t)
 	c := listenGRPC(t)
 	b := start(t, toGRPC(c, ""))
 	m := sent(t)

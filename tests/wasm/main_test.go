@@ -3,12 +3,9 @@
 package wasm
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"testing"
@@ -58,25 +55,7 @@ func must(tb testing.TB, err error) {
 // ask makes a request to the management API and wants a status.
 func (b *broker) ask(status int, method, path string, body any) []byte {
 	b.t.Helper()
-	var content []byte
-	if body != nil {
-		var err error
-		content, err = json.Marshal(body)
-		must(b.t, err)
-	}
-	r, err := http.NewRequestWithContext(b.t.Context(), method, "http://"+b.Management+"/api/"+path, bytes.NewReader(content))
-	must(b.t, err)
-	r.SetBasicAuth("guest", "guest")
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: process.Patience}
-	answer, err := client.Do(r)
-	must(b.t, err)
-	defer answer.Body.Close()
-	got, err := io.ReadAll(answer.Body)
-	must(b.t, err)
-	if answer.StatusCode != status {
-		b.t.Fatalf("%s %s: got %d %s, want %d", method, path, answer.StatusCode, got, status)
-	}
-	return got
+	return b.Ask(b.t, status, method, path, body)
 }
 
 // fields is JSON that tests write.

@@ -1,5 +1,6 @@
-// Package telemetry takes what the core tells of itself out of the process: spans and metrics through OpenTelemetry's SDK and
-// exporters. It is set up by the configuration and by the OTEL_ variables of the environment.
+// Package telemetry takes what the core tells of itself out of the process: spans, which it encodes itself, through the clients
+// of OpenTelemetry's exporters, and metrics through its SDK. It is set up by the configuration and by the OTEL_ variables of the
+// environment.
 package telemetry
 
 import (

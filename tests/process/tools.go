@@ -1,0 +1,54 @@
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os/exec"
+	"testing"
+)
+
+// PythonWithPika finds a Python that has pika: the system's may, where another one comes first. Without one the test is skipped.
+func PythonWithPika(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"python3", "/usr/bin/python3"} {
+		if exec.Command(name, "-c", "import pika").Run() == nil {
+			return name
+		}
+	}
+	t.Skip("there is no Python with pika")
+	return ""
+}
+
+// Ask makes a request of t to the management API, with a body as JSON unless it is nil, wants a status, and returns the answer's
+// body.
+func (p *Process) Ask(t *testing.T, status int, method, path string, body any) []byte {
+	t.Helper()
+	var content []byte
+	if body != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+p.Management+"/api/"+path, bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetBasicAuth("guest", "guest")
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: Patience}
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	got, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.StatusCode != status {
+		t.Fatalf("%s %s: got %d %s, want %d", method, path, answer.StatusCode, got, status)
+	}
+	return got
+}
