@@ -17,7 +17,7 @@ var varying = regexp.MustCompile(`[0-9a-f]{16,}|\d{4}-\d\d-\d\dT[\d:.]+Z|\d+(\.\
 func settled(text string) []string {
 	lines := strings.Split(strings.TrimSpace(varying.ReplaceAllString(text, "#")), "\n")
 	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
+		lines[i] = strings.Join(strings.Fields(lines[i]), " ") // columns are as wide as the numbers in them
 	}
 	return lines
 }
