@@ -214,3 +214,27 @@ func TestRewritePropsDoesNotNormalise(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestAppendHeader(t *testing.T) {
+	field := RawField{Key: []byte("k"), Type: 'S', Value: []byte("v")}.Append(nil)
+	rich := richProps()
+	full := rich.Append(nil)
+	bare := Properties{MessageID: "m"}
+	bare.Set(PropMessageID)
+	for name, raw := range map[string][]byte{"full": full, "no headers": bare.Append(nil), "nothing": {0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			x, err := ScanProps(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := AppendHeader([]byte("before"), raw, x, field)
+			if grown := len(got) - len("before") - len(raw) - len(field); grown < 0 || grown > MaxHeaderGrowth {
+				t.Errorf("grew by %d bytes, want 0 to %d", grown, MaxHeaderGrowth)
+			}
+			headers := append(append(RawTable{}, x.Headers(raw)...), field...)
+			if want := RewriteProps([]byte("before"), raw, x, PropEdit{Headers: headers}); !bytes.Equal(got, want) {
+				t.Errorf("got  %q\nwant %q", got, want)
+			}
+		})
+	}
+}

@@ -37,3 +37,17 @@ func RewriteProps(dst, raw []byte, idx PropIndex, edit PropEdit) []byte {
 	binary.BigEndian.PutUint16(dst[start:], flags)
 	return dst
 }
+
+// MaxHeaderGrowth is how many bytes AppendHeader appends more than the properties and the field have together.
+const MaxHeaderGrowth = 4
+
+// AppendHeader appends raw to dst with one more field, encoded and of a valid key, at the end of the headers table, which comes to
+// be if there is none. Everything else is copied as it is. idx is from ScanProps(raw).
+func AppendHeader(dst, raw []byte, idx PropIndex, field []byte) []byte {
+	headers := idx.Headers(raw)
+	dst = binary.BigEndian.AppendUint16(dst, idx.flags|PropHeaders.Flag())
+	dst = append(dst, raw[2:idx.start(PropHeaders)]...)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(headers)+len(field)))
+	dst = append(append(dst, headers...), field...)
+	return append(dst, raw[idx.start(PropHeaders+1):]...)
+}

@@ -47,6 +47,15 @@ func (ch *channel) examine(props []byte) ([]byte, error) {
 	return props, nil
 }
 
+// indexStored is the index of the properties as they are stored.
+func (f *facts) indexStored() amqp.PropIndex {
+	if f.stored == nil {
+		return f.index
+	}
+	x, _ := amqp.ScanProps(f.stored) // what the broker made cannot be wrong
+	return x
+}
+
 func (ch *channel) learn(props []byte) error {
 	x, err := amqp.ScanProps(props)
 	if err != nil {

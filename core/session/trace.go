@@ -26,8 +26,8 @@ func (ch *channel) follow(m *queue.Publish) {
 			ch.gap--
 			return
 		}
-		ch.gap = spans.Gap()
-		props := spans.Adopt(m.Props)
+		props, gap := spans.Adopt(m.Props, ch.facts.indexStored())
+		ch.gap = gap
 		if len(props) > ch.conn.frameMax-amqp.FrameOverhead-contentHead {
 			return
 		}

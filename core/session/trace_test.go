@@ -25,7 +25,11 @@ var noted = []string{"messaging.rabbitmq.destination.routing_key", "curfew.publi
 func (t *tape) Take(s *telemetry.Span) bool {
 	var b strings.Builder
 	b.WriteString(s.Name)
-	for _, a := range s.Attributes {
+	all := s.Attributes
+	if s.Shape != nil {
+		all = slices.Concat(s.Shape.Attributes, all)
+	}
+	for _, a := range all {
 		if slices.Contains(noted, string(a.Key)) {
 			fmt.Fprintf(&b, " %v", a.Value.AsInterface())
 		}

@@ -97,16 +97,6 @@ var digits = [256]byte{
 	'a': 11, 'b': 12, 'c': 13, 'd': 14, 'e': 15, 'f': 16,
 }
 
-// newContext makes up the context of a trace that begins.
-func newContext() spanContext {
-	c := spanContext{flags: trace.FlagsSampled, span: newSpanID()}
-	for !c.trace.IsValid() {
-		binary.BigEndian.PutUint64(c.trace[:8], rand.Uint64())
-		binary.BigEndian.PutUint64(c.trace[8:], rand.Uint64())
-	}
-	return c
-}
-
 // newSpanID makes up the identity of a span.
 func newSpanID() (id trace.SpanID) {
 	for !id.IsValid() {
@@ -121,18 +111,6 @@ func (c *spanContext) parent(dst []byte) []byte {
 	dst = append(hex.AppendEncode(dst, c.trace[:]), '-')
 	dst = append(hex.AppendEncode(dst, c.span[:]), '-')
 	return hex.AppendEncode(dst, []byte{byte(c.flags)})
-}
-
-// header returns headers with the context in them. What stood in its place was not one.
-func (c *spanContext) header(headers amqp.RawTable) amqp.RawTable {
-	with := make(amqp.RawTable, 0, len(headers)+len(parentHeader)+parentSize+6)
-	for f := range headers.All() {
-		if key := string(f.Key); key != parentHeader && key != stateHeader {
-			with = f.Append(with)
-		}
-	}
-	f := amqp.RawField{Key: []byte(parentHeader), Type: 'S', Value: c.parent(make([]byte, 0, parentSize))}
-	return f.Append(with)
 }
 
 // maxState bounds the tracestate that is looked at, in bytes: longer ones stay in the message and are not taken over into

@@ -156,7 +156,7 @@ func FuzzAdopt(f *testing.F) {
 		}
 		before := x.Headers(props)
 		s.Judge(before)
-		adopted := s.Adopt(props)
+		adopted, _ := s.Adopt(props, x)
 		y, err := amqp.ScanProps(adopted)
 		if err != nil {
 			t.Fatalf("%q became %q: %v", props, adopted, err)

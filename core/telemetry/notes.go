@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -20,6 +22,8 @@ type notes struct {
 	buf   []byte
 	count int
 	spare []byte // memory for the next ones
+
+	shapes shapes // belongs to whoever flushes
 }
 
 // The limits of notes.
@@ -28,59 +32,39 @@ const (
 	maxNotes = 4 << 20 // bytes that may wait
 )
 
-// note is one of them. Its slices are parts of the notes.
+// note is one of them: what tells it from others of its kind, and the kind itself.
 type note struct {
-	kind          noteKind
-	adopted       bool // of a publish
-	redelivered   bool // of a delivery
 	now, enqueued hook.Instant
-	size, queues  uint32
-
-	vhost, exchange, key, props, queue, connection, tag []byte
+	size          uint32
+	props         []byte
+	scene         []byte
 }
 
-type noteKind uint8
-
+// A note begins with its numbers and the sizes of its parts. Names are short, and properties are at most maxNote.
 const (
-	ofPublish noteKind = iota
-	ofDelivery
+	noteSize  = 8 + 8 + 4
+	noteProps = noteSize + 2
+	noteScene = noteProps + 2
 )
 
-const (
-	noteHeader = 1 + 1 + 8 + 8 + 4 + 4
-	noteParts  = 7
-
-	adoptedNote     = 1
-	redeliveredNote = 2
-)
-
-// add adds a note. It reports whether there is room for it.
-func (n *notes) add(e *note) bool {
-	parts := [noteParts][]byte{e.vhost, e.exchange, e.key, e.props, e.queue, e.connection, e.tag}
+// add adds a note about a message. It reports whether there is room for it.
+func (n *notes) add(now, enqueued hook.Instant, m *Message, c *scene) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.count >= n.most || len(n.buf) > maxNotes {
 		return false
 	}
-	var flags byte
-	if e.adopted {
-		flags |= adoptedNote
-	}
-	if e.redelivered {
-		flags |= redeliveredNote
-	}
 	le := binary.LittleEndian
-	b := append(n.buf, byte(e.kind), flags)
-	b = le.AppendUint64(b, uint64(e.now))
-	b = le.AppendUint64(b, uint64(e.enqueued))
-	b = le.AppendUint32(b, e.size)
-	b = le.AppendUint32(b, e.queues)
-	for i := range parts {
-		b = le.AppendUint16(b, uint16(len(parts[i]))) // names are short, and properties are at most maxNote
-	}
-	for i := range parts {
-		b = append(b, parts[i]...)
-	}
+	b, at := n.buf, len(n.buf)
+	b = le.AppendUint64(b, uint64(now))
+	b = le.AppendUint64(b, uint64(enqueued))
+	b = le.AppendUint32(b, uint32(m.Size))
+	b = le.AppendUint16(b, uint16(len(m.Props)))
+	b = append(b, 0, 0) // for the scene's size
+	b = append(b, m.Props...)
+	scene := len(b)
+	b = c.append(b)
+	le.PutUint16(b[at+noteProps:], uint16(len(b)-scene))
 	n.buf = b
 	if n.count++; n.count%n.many == 0 {
 		n.tell()
@@ -106,29 +90,30 @@ func (n *notes) give(b []byte) {
 // next takes the first of some notes apart and returns the others.
 func (e *note) next(b []byte) (rest []byte) {
 	le := binary.LittleEndian
-	*e = note{
-		kind: noteKind(b[0]), adopted: b[1]&adoptedNote != 0, redelivered: b[1]&redeliveredNote != 0,
-		now: hook.Instant(le.Uint64(b[2:])), enqueued: hook.Instant(le.Uint64(b[10:])), size: le.Uint32(b[18:]), queues: le.Uint32(b[22:]),
-	}
-	sizes, b := b[noteHeader:], b[noteHeader+2*noteParts:]
-	for i, part := range [noteParts]*[]byte{&e.vhost, &e.exchange, &e.key, &e.props, &e.queue, &e.connection, &e.tag} {
-		n := le.Uint16(sizes[2*i:])
-		*part, b = b[:n], b[n:]
-	}
-	return b
+	e.now, e.enqueued, e.size = hook.Instant(le.Uint64(b)), hook.Instant(le.Uint64(b[8:])), le.Uint32(b[16:])
+	props := noteScene + int(le.Uint16(b[noteSize:]))
+	scene := props + int(le.Uint16(b[noteProps:]))
+	e.props, e.scene = b[noteScene:props], b[props:scene]
+	return b[scene:]
 }
 
-// note notes what is told of a message, if it is to be noted, and reports whether that is done with.
-func (s *Spans) note(e *note, m *Message) bool {
-	if s.notes == nil || len(m.Props) > maxNote {
-		return false
-	}
-	e.vhost, e.exchange, e.key, e.props, e.size, e.adopted = amqp.BytesOf(m.VHost), m.Exchange, m.Key, m.Props, uint32(m.Size), m.Adopted
-	if !s.notes.add(e) {
+// single are shapes of spans that are made at once, one by one.
+var single = sync.Pool{New: func() any { return new(Shape) }}
+
+// note notes what is told of a message. What is not noted is a span at once.
+func (s *Spans) note(now, enqueued hook.Instant, m *Message, c *scene) {
+	c.vhost, c.exchange, c.key = amqp.BytesOf(m.VHost), m.Exchange, m.Key
+	switch {
+	case s.notes == nil || len(m.Props) > maxNote:
+		of := single.Get().(*Shape)
+		of.scene = c.append(of.scene[:0])
+		of.make()
+		s.noted(&note{now: now, enqueued: enqueued, size: uint32(m.Size), props: m.Props}, of)
+		single.Put(of)
+	case !s.notes.add(now, enqueued, m, c):
 		s.made.Add(1)
 		s.dropped.Add(1)
 	}
-	return true
 }
 
 // Flush makes spans of what was told and is only noted so far. It is called by one goroutine at a time.
@@ -140,15 +125,21 @@ func (s *Spans) Flush() {
 	var e note
 	for rest := all; len(rest) > 0; {
 		rest = e.next(rest)
-		m := Message{
-			VHost: stringOf(e.vhost), Exchange: e.exchange, Key: e.key, Props: e.props, Size: int(e.size), Adopted: e.adopted,
-		}
-		switch e.kind {
-		case ofPublish:
-			s.published(&m, e.now, stringOf(e.connection), int(e.queues))
-		case ofDelivery:
-			s.delivered(&m, stringOf(e.queue), e.enqueued, e.now, stringOf(e.connection), stringOf(e.tag), e.redelivered)
-		}
+		s.noted(&e, s.notes.shapes.of(e.scene))
 	}
 	s.notes.give(all)
+}
+
+// noted makes the span of what was noted.
+func (s *Spans) noted(e *note, of *Shape) {
+	about := tellingOf(e.props)
+	p := s.begin(&about)
+	if of.adopted { // the message's context is of this very span
+		p.ID, p.Parent, p.Remote, p.Link, p.LinkFlags = about.context.span, trace.SpanID{}, false, trace.SpanID{}, 0
+	}
+	p.Name, p.Kind, p.Shape = of.Name, of.Kind, of
+	p.tell(bodySizeKey.Int(int(e.size)))
+	p.tellText(messageIDKey, about.id)
+	p.tellText(conversationKey, about.conversation)
+	s.end(p, since(e.enqueued, e.now), e.now)
 }

@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -45,6 +47,32 @@ func TestNotes(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got[i], want[i]) {
 			t.Errorf("got  %+v\nwant %+v", got[i], want[i])
+		}
+	}
+}
+
+// However many ways messages take, each span tells of its own.
+func TestEachNoteHasItsScene(t *testing.T) {
+	tell := func(s *Spans) {
+		for i := range 3 * maxShapes {
+			queue := fmt.Sprint("q", i%(2*maxShapes))
+			s.Delivered(message(traced), queue, noon-5, "app", "tag", i%3 == 0)
+			if i%2 == 0 {
+				s.Published(message(traced), "app", i)
+			}
+		}
+	}
+	want := tapeOf(t, SpanOptions{}, tell)
+	got := tapeOf(t, SpanOptions{Many: func() {}, Notes: 10 * maxShapes, Enough: 10}, func(s *Spans) {
+		tell(s)
+		s.Flush()
+	})
+	if len(got) != len(want) {
+		t.Fatalf("%d spans, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if g, w := got[i], want[i]; g.Name != w.Name || g.Kind != w.Kind || !maps.Equal(g.attributes, w.attributes) {
+			t.Fatalf("span %d: got  %s %v\nwant %s %v", i, g.Name, g.attributes, w.Name, w.attributes)
 		}
 	}
 }

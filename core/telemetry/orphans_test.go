@@ -7,7 +7,7 @@ import (
 
 func TestGap(t *testing.T) {
 	for _, ratio := range []float64{0.9, 0.5, 0.01, 0.0001} {
-		s := &Spans{sampling: Sampling{Ratio: ratio}}
+		s := NewSpans(SpanOptions{Sampling: Sampling{Ratio: ratio}})
 		const n = 20_000
 		sum, none := 0.0, 0.0
 		for range n {
@@ -29,11 +29,11 @@ func TestGap(t *testing.T) {
 		}
 	}
 	for ratio, want := range map[float64]int{1: 0, 0: math.MaxInt} {
-		if got := (&Spans{sampling: Sampling{Ratio: ratio}}).Gap(); got != want {
+		if got := NewSpans(SpanOptions{Sampling: Sampling{Ratio: ratio}}).Gap(); got != want {
 			t.Errorf("ratio %v: got %d, want %d", ratio, got, want)
 		}
 	}
-	if got := (&Spans{sampling: Sampling{Ratio: 5e-324}}).Gap(); got < 0 {
+	if got := NewSpans(SpanOptions{Sampling: Sampling{Ratio: 5e-324}}).Gap(); got < 0 {
 		t.Errorf("next to never: got %d", got)
 	}
 }

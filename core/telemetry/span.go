@@ -24,6 +24,7 @@ type Span struct {
 	State      string // tracestate; "" = none
 	Began      hook.Instant
 	Ended      hook.Instant
+	Shape      *Shape // what it has in common with others, attributes among it; nil: nothing
 	Attributes []attribute.KeyValue
 	Happenings []Happening
 	Failure    string // why it is an error; "" = it is not
@@ -48,15 +49,9 @@ type Sink interface {
 var blanks = sync.Pool{New: func() any { return new(Span) }}
 
 // begin returns a span about a message, a child of what brought it if that is known.
-func (s *Spans) begin(m *subject, operation, of string, kind trace.SpanKind) *Span {
+func (s *Spans) begin(m *telling) *Span {
 	p := blanks.Get().(*Span)
-	*p = Span{
-		Kind: kind, Attributes: p.Attributes[:0], Happenings: p.Happenings[:0], name: append(p.name[:0], operation...), destination: p.destination[:0],
-	}
-	if of != "" {
-		p.name = append(append(p.name, ' '), of...)
-	}
-	p.Name = valid(stringOf(p.name))
+	*p = Span{Attributes: p.Attributes[:0], Happenings: p.Happenings[:0], name: p.name[:0], destination: p.destination[:0]}
 	if m == nil || !m.context.valid() {
 		p.Trace = newContext().trace
 	} else {
@@ -65,6 +60,28 @@ func (s *Spans) begin(m *subject, operation, of string, kind trace.SpanKind) *Sp
 	}
 	p.ID = newSpanID()
 	return p
+}
+
+// open begins a span of what the broker does itself.
+func (s *Spans) open(m *subject, operation, of string) *Span {
+	var p *Span
+	if m == nil {
+		p = s.begin(nil)
+	} else {
+		p = s.begin(&m.telling)
+	}
+	p.name = appendName(p.name, operation, of)
+	p.Name, p.Kind = valid(stringOf(p.name)), trace.SpanKindInternal
+	return p
+}
+
+// appendName appends the name of spans.
+func appendName(dst []byte, operation, of string) []byte {
+	dst = append(dst, operation...)
+	if of != "" {
+		dst = append(append(dst, ' '), of...)
+	}
+	return dst
 }
 
 // end hands a span over, which must not be used any more.
@@ -88,9 +105,14 @@ func (p *Span) happened(name string, at hook.Instant, as ...attribute.KeyValue) 
 func (p *Span) tell(a attribute.KeyValue) { p.Attributes = append(p.Attributes, a) }
 
 func (p *Span) tellText(k attribute.Key, text string) {
-	if text != "" {
-		p.tell(k.String(valid(text)))
+	p.Attributes = appendText(p.Attributes, k, text)
+}
+
+func appendText(as []attribute.KeyValue, k attribute.Key, s string) []attribute.KeyValue {
+	if s == "" {
+		return as
 	}
+	return append(as, text(k, s))
 }
 
 // stringOf is b as a string, for as long as b stays as it is.

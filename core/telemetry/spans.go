@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 
@@ -18,10 +19,12 @@ type Spans struct {
 	sink     Sink
 	clock    func() hook.Instant
 	sampling Sampling
-	bound    uint64 // of numbers of 63 bits that are chosen
-	always   bool   // expiries of messages that are not traced have spans, too
+	bound    uint64  // of numbers of 63 bits that are chosen
+	tails    float64 // log(1 - sampling.Ratio)
+	always   bool    // expiries of messages that are not traced have spans, too
 
-	notes *notes // nil: spans of messages that are published and delivered are made at once
+	orphans orphans
+	notes   *notes // nil: spans of messages that are published and delivered are made at once
 
 	made, dropped atomic.Uint64
 }
@@ -50,10 +53,10 @@ type Sampling struct {
 func NewSpans(o SpanOptions) *Spans {
 	s := &Spans{
 		sink: o.Sink, clock: o.Clock, sampling: o.Sampling, always: o.AlwaysExpiries,
-		bound: uint64(o.Sampling.Ratio * (1 << 63)),
+		bound: uint64(o.Sampling.Ratio * (1 << 63)), tails: math.Log1p(-o.Sampling.Ratio),
 	}
 	if o.Many != nil {
-		s.notes = &notes{most: o.Notes, many: o.Enough, tell: o.Many}
+		s.notes = &notes{most: o.Notes, many: o.Enough, tell: o.Many, shapes: newShapes()}
 	}
 	return s
 }
@@ -94,17 +97,6 @@ func (s *Spans) Draw() bool { return s.bound > 0 && s.chosen(rand.Uint64()) }
 
 // chosen decides about a random number, as OpenTelemetry's samplers by ratio do about the last half of a trace's.
 func (s *Spans) chosen(random uint64) bool { return random>>1 < s.bound }
-
-// Adopt returns the properties of an orphan, which were checked, with a new context in its headers: that of the span which
-// [Spans.Published] makes of a message that is [Message.Adopted].
-func (s *Spans) Adopt(props []byte) []byte {
-	x, err := amqp.ScanProps(props)
-	if err != nil {
-		return props
-	}
-	c := newContext()
-	return amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: c.header(x.Headers(props))})
-}
 
 // Message is one that is traced, as a session or a queue sees it. The slices are valid during the call.
 type Message struct {

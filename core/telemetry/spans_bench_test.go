@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -26,11 +27,16 @@ func BenchmarkPublished(b *testing.B) {
 		b.Run(fmt.Sprintf("%d%%", share), func(b *testing.B) {
 			s := benchSpans(b, share)
 			m := message(nil)
+			x, err := amqp.ScanProps(m.Props)
+			if err != nil {
+				b.Fatal(err)
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				if s != nil && s.Draw() {
 					adopted := *m
-					adopted.Props, adopted.Adopted = s.Adopt(m.Props), true
+					adopted.Props, _ = s.Adopt(m.Props, x)
+					adopted.Adopted = true
 					s.Published(&adopted, "app", 1)
 				}
 			}
@@ -62,5 +68,19 @@ func BenchmarkJudge(b *testing.B) {
 	s := benchSpans(b, 100)
 	for b.Loop() {
 		s.Judge(traced)
+	}
+}
+
+// What an orphan costs that is traced, but for what tells of it.
+func BenchmarkAdopt(b *testing.B) {
+	s := benchSpans(b, 1)
+	m := message(nil)
+	x, err := amqp.ScanProps(m.Props)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Adopt(m.Props, x)
 	}
 }

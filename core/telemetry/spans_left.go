@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -41,7 +39,7 @@ func (d *departure) make(s *Spans) {
 
 func (d *departure) expire(s *Spans) {
 	began := since(d.Enqueued, d.now)
-	p := s.begin(&d.subject, "expire", d.place.Queue, trace.SpanKindInternal)
+	p := s.open(&d.subject, "expire", d.place.Queue)
 	d.departing(p, "expire")
 	d.expiry(p)
 	p.happened("enqueue", began)
@@ -89,7 +87,7 @@ func (d *departure) expiry(p *Span) {
 
 // deadLetter makes the span of the message's going elsewhere, inside another one if there is one.
 func (d *departure) deadLetter(s *Spans, within *Span) {
-	p := s.begin(&d.subject, "dead_letter", d.place.Queue, trace.SpanKindInternal)
+	p := s.open(&d.subject, "dead_letter", d.place.Queue)
 	if within != nil {
 		p.Trace, p.Parent, p.Remote = within.Trace, within.ID, false
 	}
@@ -114,7 +112,7 @@ func (p *Span) tellTarget(to *hook.Target) {
 }
 
 func (d *departure) drop(s *Spans) {
-	p := s.begin(&d.subject, "drop", d.place.Queue, trace.SpanKindInternal)
+	p := s.open(&d.subject, "drop", d.place.Queue)
 	d.departing(p, "drop")
 	s.end(p, d.now, d.now)
 }
@@ -125,7 +123,7 @@ func (s *Spans) queueExpired(at *Place, now hook.Instant, e *QueueEnd) {
 		return
 	}
 	began := since(e.LastUse, now)
-	p := s.begin(nil, "queue_expire", at.Queue, trace.SpanKindInternal)
+	p := s.open(nil, "queue_expire", at.Queue)
 	p.Attributes = append(p.Attributes,
 		systemKey.String("rabbitmq"), operationKey.String("queue_expire"), text(destinationKey, at.Queue),
 		text(vhostKey, at.VHost), text(queueKey, at.Queue), text(strategyKey, at.Strategy),

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -11,22 +10,15 @@ import (
 // Published tells that a client published a message that is traced, which was routed to so many queues.
 func (s *Spans) Published(m *Message, connection string, queues int) {
 	now := s.now()
-	if !s.note(&note{kind: ofPublish, now: now, connection: amqp.BytesOf(connection), queues: uint32(queues)}, m) {
-		s.published(m, now, connection, queues)
-	}
+	s.note(now, now, m, &scene{kind: ofPublish, adopted: m.Adopted, connection: amqp.BytesOf(connection), queues: uint32(queues)})
 }
 
-func (s *Spans) published(m *Message, now hook.Instant, connection string, queues int) {
-	about := m.subject()
-	p := s.begin(&about, "publish", exchangeName(about.exchange), trace.SpanKindServer)
-	if m.Adopted { // the message's context is of this very span
-		p.Kind, p.ID, p.Parent, p.Remote, p.Link, p.LinkFlags = trace.SpanKindProducer, about.context.span, trace.SpanID{}, false, trace.SpanID{}, 0
-	}
-	p.about(&about, "publish", "")
-	p.tell(operationTypeKey.String("send"))
-	p.tell(routedKey.Int(queues))
-	p.tellText(clientKey, connection)
-	s.end(p, now, now)
+// Delivered tells that a message that is traced was handed to a client. enqueued is when it entered the queue, tag the
+// consumer's ("" for basic.get).
+func (s *Spans) Delivered(m *Message, queue string, enqueued hook.Instant, connection, tag string, redelivered bool) {
+	s.note(s.now(), enqueued, m, &scene{
+		kind: ofDelivery, queue: amqp.BytesOf(queue), connection: amqp.BytesOf(connection), tag: amqp.BytesOf(tag), redelivered: redelivered,
+	})
 }
 
 func (s *Spans) now() hook.Instant {
@@ -34,31 +26,6 @@ func (s *Spans) now() hook.Instant {
 		return 0
 	}
 	return s.clock()
-}
-
-// Delivered tells that a message that is traced was handed to a client. enqueued is when it entered the queue, tag the
-// consumer's ("" for basic.get).
-func (s *Spans) Delivered(m *Message, queue string, enqueued hook.Instant, connection, tag string, redelivered bool) {
-	now := s.now()
-	e := note{
-		kind: ofDelivery, now: now, enqueued: enqueued, queue: amqp.BytesOf(queue), connection: amqp.BytesOf(connection), tag: amqp.BytesOf(tag), redelivered: redelivered,
-	}
-	if !s.note(&e, m) {
-		s.delivered(m, queue, enqueued, now, connection, tag, redelivered)
-	}
-}
-
-func (s *Spans) delivered(m *Message, queue string, enqueued, now hook.Instant, connection, tag string, redelivered bool) {
-	about := m.subject()
-	p := s.begin(&about, "deliver", queue, trace.SpanKindProducer)
-	p.about(&about, "deliver", queue)
-	p.tell(redeliveredKey.Bool(redelivered))
-	if tag == "" {
-		p.tell(operationTypeKey.String("receive"))
-	}
-	p.tellText(consumerKey, tag)
-	p.tellText(clientKey, connection)
-	s.end(p, since(enqueued, now), now)
 }
 
 // since is when something began that is over now, as far as that is known and makes sense.
@@ -72,7 +39,7 @@ func since(began, now hook.Instant) hook.Instant {
 // Decided tells what a policy decided about a message that is traced.
 func (s *Spans) Decided(at *Place, now hook.Instant, m *Message, d *hook.Decision) {
 	about := m.subject()
-	p := s.begin(&about, "policy", d.Policy, trace.SpanKindInternal)
+	p := s.open(&about, "policy", d.Policy)
 	p.about(&about, "policy", at.Queue)
 	p.Attributes = append(p.Attributes,
 		text(policyKey, d.Policy), text(digestKey, d.Digest), text(hookKey, d.Hook),
@@ -123,7 +90,7 @@ type Recovery struct {
 
 // Recovered tells of a recovery that is over.
 func (s *Spans) Recovered(r *Recovery) {
-	p := s.begin(nil, "recovery", "", trace.SpanKindInternal)
+	p := s.open(nil, "recovery", "")
 	p.Attributes = append(p.Attributes,
 		bytesKey.Int64(r.Bytes), entriesKey.Int(r.Entries), recoveredMessagesKey.Int(r.Messages), recoveredQueuesKey.Int(r.Queues))
 	s.end(p, r.Began, r.Ended)

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -34,7 +35,10 @@ func (t *tape) Take(p *Span) bool {
 		return false
 	}
 	s := &taped{Span: *p, attributes: readable(p.Attributes)}
-	s.Name, s.Attributes, s.Happenings = strings.Clone(p.Name), nil, nil
+	if p.Shape != nil {
+		maps.Copy(s.attributes, readable(p.Shape.Attributes))
+	}
+	s.Name, s.Shape, s.Attributes, s.Happenings = strings.Clone(p.Name), nil, nil, nil
 	for _, h := range p.Happenings {
 		s.events = append(s.events, fmt.Sprintf("%s +%v%s", h.Name, h.At.Sub(p.Began), attributesOf(h.Attributes)))
 	}
@@ -181,7 +185,7 @@ func TestAdopt(t *testing.T) {
 			s := &Spans{}
 			before := propsOf(tc.headers)
 			kept := bytes.Clone(before)
-			props := s.Adopt(before)
+			props := adopt(s, before)
 			p, err := amqp.ParseProperties(props)
 			if err != nil {
 				t.Fatal(err)
@@ -197,6 +201,41 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("headers %v, want %v", names, tc.want)
 			}
 		})
+	}
+}
+
+// adopt is Adopt without the index.
+func adopt(s *Spans, props []byte) []byte {
+	x, err := amqp.ScanProps(props)
+	if err != nil {
+		panic(err)
+	}
+	adopted, _ := s.Adopt(props, x)
+	return adopted
+}
+
+// Properties share memory: none writes over another's, whatever their sizes.
+func TestAdoptedPropertiesAreApart(t *testing.T) {
+	s := NewSpans(SpanOptions{Sampling: Sampling{Ratio: 0.5}})
+	var all [][]byte
+	for i := range 500 {
+		p := amqp.Properties{MessageID: strings.Repeat("x", i%250)}
+		p.Set(amqp.PropMessageID)
+		all = append(all, append(adopt(s, p.Append(nil)), "written behind it"...)[:0])
+	}
+	seen := map[spanContext]bool{}
+	for i, props := range all {
+		props = props[:cap(props)]
+		props = props[:bytes.Index(props, []byte("written behind it"))]
+		x, err := amqp.ScanProps(props)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := contextOf(x.Headers(props))
+		if id, _ := x.MessageID(props); len(id) != i%250 || !c.valid() || seen[c] {
+			t.Fatalf("message %d: an id of %d bytes, context %+v", i, len(id), c)
+		}
+		seen[c] = true
 	}
 }
 
@@ -218,7 +257,7 @@ func TestAdoptedMessagesBelongToTheirPublishing(t *testing.T) {
 	var props []byte
 	s := one(t, func(s *Spans) {
 		m := message(nil)
-		m.Props, m.Adopted = s.Adopt(m.Props), true
+		m.Props, m.Adopted = adopt(s, m.Props), true
 		props = m.Props
 		s.Published(m, "app", 1)
 	})

@@ -10,17 +10,18 @@ import (
 // subject is the message that a span is about, as far as spans tell of it. It is valid for as long as the message's bytes stay
 // as they are.
 type subject struct {
-	context                                spanContext
-	vhost                                  string
-	exchange, key, id, conversation, state string
-	size                                   int
+	telling
+	vhost, exchange, key string
+	size                 int
 }
 
-func (m *Message) subject() subject {
-	return newSubject(m.VHost, m.Exchange, m.Key, m.Props, m.Size)
+// telling is what spans tell of a message's properties.
+type telling struct {
+	context                 spanContext
+	id, conversation, state string
 }
 
-func newSubject(vhost string, exchange, key, props []byte, size int) subject {
+func tellingOf(props []byte) telling {
 	x, err := amqp.ScanProps(props)
 	if err != nil {
 		props = nil // tells of it what there is
@@ -28,16 +29,20 @@ func newSubject(vhost string, exchange, key, props []byte, size int) subject {
 	headers := x.Headers(props)
 	id, _ := x.MessageID(props)
 	conversation, _ := x.CorrelationID(props)
-	return subject{
-		context: contextOf(headers), vhost: vhost, size: size,
-		exchange: stringOf(exchange), key: stringOf(key), id: stringOf(id), conversation: stringOf(conversation),
-		state: stringOf(stateOf(headers)),
-	}
+	return telling{contextOf(headers), stringOf(id), stringOf(conversation), stringOf(stateOf(headers))}
+}
+
+func (m *Message) subject() subject {
+	return newSubject(m.VHost, m.Exchange, m.Key, m.Props, m.Size)
+}
+
+func newSubject(vhost string, exchange, key, props []byte, size int) subject {
+	return subject{telling: tellingOf(props), vhost: vhost, exchange: stringOf(exchange), key: stringOf(key), size: size}
 }
 
 // about adds what every span about a message tells; queue is "" where none is concerned.
 func (p *Span) about(m *subject, operation, queue string) {
-	p.destination = m.destination(p.destination, queue)
+	p.destination = appendDestination(p.destination[:0], m.exchange, m.key, queue)
 	p.Attributes = append(p.Attributes,
 		systemKey.String("rabbitmq"), operationKey.String(operation), text(destinationKey, stringOf(p.destination)),
 		bodySizeKey.Int(m.size), text(vhostKey, m.vhost))
@@ -47,18 +52,19 @@ func (p *Span) about(m *subject, operation, queue string) {
 	p.tellText(queueKey, queue)
 }
 
-// destination appends where the message goes, as OpenTelemetry's conventions for RabbitMQ have it.
-func (m *subject) destination(dst []byte, queue string) []byte {
-	if queue == m.key {
+// appendDestination appends where a message goes, as OpenTelemetry's conventions for RabbitMQ have it.
+func appendDestination(dst []byte, exchange, key, queue string) []byte {
+	if queue == key {
 		queue = ""
 	}
-	for _, part := range [...]string{m.exchange, m.key, queue} {
-		if len(dst) > 0 && part != "" {
+	began := len(dst)
+	for _, part := range [...]string{exchange, key, queue} {
+		if len(dst) > began && part != "" {
 			dst = append(dst, ':')
 		}
 		dst = append(dst, part...)
 	}
-	if len(dst) == 0 {
+	if len(dst) == began {
 		return append(dst, defaultExchange...)
 	}
 	return dst

@@ -32,6 +32,7 @@ type batches struct {
 	log    *slog.Logger
 	limits batchLimits
 	of, by []byte // what stands before the spans of a batch, encoded
+	room   int    // for that, bytes
 
 	mu     sync.Mutex // guards what follows
 	filled []batch    // in their order; the last one is being filled
@@ -46,23 +47,27 @@ type batches struct {
 	stop  context.CancelFunc
 
 	flush       func() // has spans made of what is noted; called by the goroutine
-	request     []byte // the batch that is sent, encoded; belongs to the goroutine
 	failing     bool   // the last batch was not taken; so does this
 	taken, lost atomic.Uint64
 }
 
 // batch is what is sent at a time.
 type batch struct {
-	spans []byte // encoded
+	spans []byte // encoded, behind room for what stands before them
 	count int
+	full  bool
 }
 
-// add adds a span, and returns how many there are.
-func (b *batch) add(s *core.Span) int {
+// add adds a span, and reports whether that made the batch full.
+func (b *batch) add(s *core.Span, most int) bool {
 	b.spans = appendSpan(b.spans, s)
 	b.count++
-	return b.count
+	b.full = b.count >= most || len(b.spans) >= maxBatch
+	return b.full
 }
+
+// maxBatch is how many bytes make a batch full: collectors take up to 4 MiB at a time unless they are told otherwise.
+const maxBatch = 1 << 20
 
 // batchLimits are what variables say about batches.
 type batchLimits struct {
@@ -77,7 +82,7 @@ func newBatches(ctx context.Context, c otlptrace.Client, l batchLimits, of, by [
 		return nil, err
 	}
 	b := &batches{
-		client: c, log: log, limits: l, of: of, by: by,
+		client: c, log: log, limits: l, of: of, by: by, room: len(of) + maxHead + len(by),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -98,7 +103,7 @@ func (b *batches) Take(s *core.Span) bool {
 		return false
 	}
 	b.count++
-	if b.open().add(s) == b.limits.spans {
+	if b.open().add(s, b.limits.spans) {
 		b.kick()
 	}
 	return true
@@ -106,7 +111,7 @@ func (b *batches) Take(s *core.Span) bool {
 
 // open returns the batch that is being filled. The caller holds mu.
 func (b *batches) open() *batch {
-	if n := len(b.filled); n == 0 || b.filled[n-1].count == b.limits.spans {
+	if n := len(b.filled); n == 0 || b.filled[n-1].full {
 		b.filled = append(b.filled, batch{spans: b.memory()})
 	}
 	return &b.filled[len(b.filled)-1]
@@ -116,16 +121,16 @@ func (b *batches) open() *batch {
 func (b *batches) memory() []byte {
 	n := len(b.spare)
 	if n == 0 {
-		return make([]byte, 0, min(b.limits.spans*usual, 256<<10))
+		return make([]byte, b.room, b.room+min(b.limits.spans*usual, maxBatch))
 	}
 	m := b.spare[n-1]
 	b.spare = b.spare[:n-1]
-	return m
+	return m[:b.room]
 }
 
 // usual is about what a span takes, in bytes, and maxSpare how many batches' memory is kept for the next ones.
 const (
-	usual    = 320
+	usual    = 512
 	maxSpare = 2
 )
 
@@ -178,7 +183,7 @@ func (b *batches) ready(all bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := len(b.filled)
-	if n > 0 && !all && b.filled[n-1].count < b.limits.spans {
+	if n > 0 && !all && !b.filled[n-1].full {
 		n--
 	}
 	return n
@@ -199,8 +204,7 @@ func (b *batches) send(ctx context.Context, sent batch) {
 	defer cancel()
 	var r tracepb.ResourceSpans
 	// Fields that protobuf does not know are sent as they are; it is not told that it knows these.
-	b.request = appendRequest(b.request[:0], b.of, b.by, sent.spans)
-	r.ProtoReflect().SetUnknown(b.request)
+	r.ProtoReflect().SetUnknown(request(sent.spans, b.of, b.by))
 	err := b.client.UploadTraces(ctx, []*tracepb.ResourceSpans{&r})
 	if err != nil {
 		b.lost.Add(uint64(sent.count))

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -154,6 +156,69 @@ func checkEnvelope(t *testing.T, r *tracepb.ResourceSpans) {
 	if unknown := r.ProtoReflect().GetUnknown(); len(unknown) != 0 {
 		t.Errorf("%d bytes are of no field", len(unknown))
 	}
+}
+
+// What spans have in common is encoded once, and again when the shape is another.
+func TestShapes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		b := newTestBatches(t, u, batchLimits{spans: 512, waiting: 1024, delay: time.Second, timeout: time.Second}, noLog)
+		of := core.Shape{Name: "publish orders", Kind: trace.SpanKindProducer, Attributes: []attribute.KeyValue{attribute.String("queue", "new")}}
+		span := func(i int) {
+			b.Take(&core.Span{
+				Name: of.Name, Kind: of.Kind, Shape: &of, Began: 1, Ended: 2, Attributes: []attribute.KeyValue{attribute.Int("size", i)},
+			})
+		}
+		span(0)
+		span(1)
+		of = core.Shape{Name: "deliver orders", Kind: trace.SpanKindServer, Encoded: of.Encoded[:0]}
+		span(2)
+		if err := b.close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range u.got {
+			words := []string{s.GetName(), s.GetKind().String()}
+			for _, a := range s.GetAttributes() {
+				words = append(words, fmt.Sprint(a.GetKey(), "=", a.GetValue().GetStringValue(), a.GetValue().GetIntValue()))
+			}
+			got = append(got, strings.Join(words, " "))
+		}
+		want := []string{
+			"publish orders SPAN_KIND_PRODUCER queue=new0 size=0", "publish orders SPAN_KIND_PRODUCER queue=new0 size=1",
+			"deliver orders SPAN_KIND_SERVER size=2",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+// Collectors refuse what is too large, however few spans it is.
+func TestBatchesAreBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{}
+		b := newTestBatches(t, u, batchLimits{spans: 1000, waiting: 1000, delay: time.Hour, timeout: time.Second}, noLog)
+		failure := strings.Repeat("x", 100<<10)
+		for i := range 25 {
+			b.Take(&core.Span{Name: "x", Failure: failure, Began: hook.Instant(i)})
+		}
+		synctest.Wait()
+		if len(u.got) != 22 || u.largest != 11 {
+			t.Errorf("%d were sent, up to %d at a time; want 22 of 100 KiB, 11 at a time", len(u.got), u.largest)
+		}
+		if err := b.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for i, s := range u.got {
+			if s.GetStartTimeUnixNano() != uint64(i) || s.GetStatus().GetMessage() != failure {
+				t.Fatalf("span %d is not what it was", i)
+			}
+		}
+		if len(u.got) != 25 {
+			t.Errorf("%d were sent, want 25", len(u.got))
+		}
+	})
 }
 
 // endSpans hands spans over, and returns how many were taken.

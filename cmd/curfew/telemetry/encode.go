@@ -75,8 +75,14 @@ func appendSpan(b []byte, s *core.Span) []byte {
 	if s.Parent.IsValid() {
 		b = appendField(b, parentOfSpan, s.Parent[:])
 	}
-	b = appendField(b, nameOfSpan, s.Name)
-	b = appendNumber(b, kindOfSpan, uint64(s.Kind)) // which the API numbers as OTLP does
+	if of := s.Shape; of != nil {
+		if len(of.Encoded) == 0 {
+			of.Encoded = appendAttributes(appendName(of.Encoded, of.Name, of.Kind), attributesOfSpan, of.Attributes)
+		}
+		b = append(b, of.Encoded...)
+	} else {
+		b = appendName(b, s.Name, s.Kind)
+	}
 	b = appendTime(b, beginOfSpan, s.Began)
 	b = appendTime(b, endOfSpan, s.Ended)
 	b = appendAttributes(b, attributesOfSpan, s.Attributes)
@@ -91,6 +97,11 @@ func appendSpan(b []byte, s *core.Span) []byte {
 	}
 	b = appendFlags(b, flagsOfSpan, trace.FlagsSampled, s.Remote)
 	return end(b, mark)
+}
+
+func appendName(b []byte, name string, kind trace.SpanKind) []byte {
+	b = appendField(b, nameOfSpan, name)
+	return appendNumber(b, kindOfSpan, uint64(kind)) // which the API numbers as OTLP does
 }
 
 // appendContext appends what Span and Link begin with.
@@ -221,9 +232,16 @@ func envelope(r []attribute.KeyValue, version string) (of, by []byte) {
 	return of, end(appendField(b, versionOfScope, version), mark)
 }
 
-// appendRequest appends the content of a ResourceSpans with encoded spans.
-func appendRequest(b, of, by, spans []byte) []byte {
-	b, mark := begin(append(b, of...), scopeOfResourceSpans)
-	b = append(append(b, by...), spans...)
-	return end(b, mark)
+// maxHead is how many bytes the head of ScopeSpans takes at most.
+const maxHead = 1 + 5
+
+// request returns the content of a ResourceSpans with encoded spans, which have room for the rest before them.
+func request(spans, of, by []byte) []byte {
+	body := len(spans) - len(of) - maxHead
+	head := protowire.AppendVarint(append(make([]byte, 0, maxHead), scopeOfResourceSpans<<3|byte(protowire.BytesType)), uint64(body))
+	start := maxHead - len(head)
+	copy(spans[start:], of)
+	copy(spans[start+len(of):], head)
+	copy(spans[maxHead+len(of):], by)
+	return spans[start:]
 }

@@ -164,7 +164,7 @@ func limits(waiting int) (batchLimits, error) {
 		delay:   time.Duration(read("SCHEDULE_DELAY", int64(time.Hour/time.Millisecond), 5000)) * time.Millisecond,
 		timeout: time.Duration(read("EXPORT_TIMEOUT", int64(time.Hour/time.Millisecond), 30_000)) * time.Millisecond,
 		waiting: int(read("MAX_QUEUE_SIZE", 1<<20, int64(waiting))),
-		spans:   int(read("MAX_EXPORT_BATCH_SIZE", 1<<20, 512)),
+		spans:   int(read("MAX_EXPORT_BATCH_SIZE", 1<<20, 2048)),
 	}
 	l.spans = min(l.spans, l.waiting)
 	return l, errors.Join(errs...)

@@ -119,15 +119,22 @@ func page(s *core.Span) string {
 	if s.Failure != "" {
 		fmt.Fprintf(w, "  error\t%s\n", printable(s.Failure))
 	}
-	for _, a := range s.Attributes {
-		fmt.Fprintf(w, "  %s\t%s\n", printable(string(a.Key)), value(a))
+	if s.Shape != nil {
+		list(w, s.Shape.Attributes)
 	}
+	list(w, s.Attributes)
 	for i := range s.Happenings {
 		fmt.Fprintf(w, "  +%v\t%s\n", took(s, s.Happenings[i].At), line(&s.Happenings[i]))
 	}
 	_ = w.Flush() // into memory
 	b.WriteString("\n")
 	return b.String()
+}
+
+func list(w io.Writer, as []attribute.KeyValue) {
+	for _, a := range as {
+		fmt.Fprintf(w, "  %s\t%s\n", printable(string(a.Key)), value(a))
+	}
 }
 
 // took is the time from the beginning of a span.

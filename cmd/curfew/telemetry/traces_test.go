@@ -46,7 +46,12 @@ func TestPrintable(t *testing.T) {
 // An orphan's trace from its publishing to its end as a dead letter, as somebody at a terminal sees it.
 func TestPrintedTrace(t *testing.T) {
 	got := printed(t, func(r *core.Recorder) {
-		props := r.Spans().Adopt([]byte{0, 0})
+		none := []byte{0, 0}
+		x, err := amqp.ScanProps(none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		props, _ := r.Spans().Adopt(none, x)
 		r.Spans().Published(&core.Message{VHost: "/", Key: []byte("jobs\x1b[2J"), Props: props, Size: 3, Adopted: true}, "app", 1)
 		r.Left(&core.Place{VHost: "/", Queue: "jobs", Strategy: "deadline"}, noon.Add(2*time.Second), []core.Left{{
 			Key: []byte("jobs"), Props: props, Size: 3, Traced: true, Enqueued: noon, Deadline: noon.Add(time.Second),
@@ -67,13 +72,13 @@ func TestPrintedTrace(t *testing.T) {
   began                                       1970-01-01T12:00:00Z
   messaging.system                            rabbitmq
   messaging.operation.name                    publish
-  messaging.destination.name                  jobs.[2J
-  messaging.message.body.size                 3
-  curfew.vhost                                /
-  messaging.rabbitmq.destination.routing_key  jobs.[2J
   messaging.operation.type                    send
+  messaging.destination.name                  jobs.[2J
+  messaging.rabbitmq.destination.routing_key  jobs.[2J
+  curfew.vhost                                /
   curfew.publish.queues                       1
   messaging.client.id                         app
+  messaging.message.body.size                 3
 
 dead_letter jobs (0s)
   trace                                       A

@@ -1,0 +1,121 @@
+package telemetry
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"sync"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// Gap returns how many orphans in a row are not to be traced before one that is. Chance decides about each of them by
+// itself, as with [Spans.Draw], but whoever counts them down has to ask for those alone that are traced.
+func (s *Spans) Gap() int {
+	switch r := s.sampling.Ratio; {
+	case r >= 1:
+		return 0
+	case r <= 0:
+		return math.MaxInt
+	default: // how often a coin that shows heads with the chance r shows tails before it does
+		return int(min(math.Log(1-rand.Float64())/s.tails, math.MaxInt32))
+	}
+}
+
+// Adopt returns the properties of an orphan, which x is the index of, with a new context in its headers: that of the span which
+// [Spans.Published] makes of a message that is [Message.Adopted]. The gap is the one behind this orphan, see [Spans.Gap].
+func (s *Spans) Adopt(props []byte, x amqp.PropIndex) (adopted []byte, gap int) {
+	headers := x.Headers(props)
+	if brings(headers, parentHeader) || brings(headers, stateHeader) {
+		props = amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: withoutContext(headers)})
+		x, _ = amqp.ScanProps(props) // what the broker made cannot be wrong
+	}
+	o := &s.orphans
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.left == 0 {
+		o.prepare(s)
+	}
+	o.left--
+	b := &o.beginnings[o.left]
+	return o.with(props, x, b.field[:]), b.gap
+}
+
+// orphans is what orphans are given. It is prepared for many at a time: between other messages, the code that makes up a context
+// is not in the processor's caches, and takes longer to get there than to run.
+type orphans struct {
+	mu         sync.Mutex
+	beginnings [32]beginning
+	left       int    // of them
+	free       []byte // for properties
+}
+
+type beginning struct {
+	field [contextField]byte // a context as a field of a table
+	gap   int
+}
+
+// A field's key and its text have their sizes before them, and between them is what kind of field it is.
+const (
+	contextHead  = string(byte(len(parentHeader))) + parentHeader + "S\x00\x00\x00" + string(byte(parentSize))
+	contextAt    = len(contextHead)
+	contextField = contextAt + parentSize
+)
+
+// prepare fills the beginnings. The caller holds mu.
+func (o *orphans) prepare(s *Spans) {
+	for i := range o.beginnings {
+		b := &o.beginnings[i]
+		c := newContext()
+		copy(b.field[:], contextHead)
+		c.parent(b.field[contextAt:contextAt])
+		b.gap = s.Gap()
+	}
+	o.left = len(o.beginnings)
+}
+
+// freed is how many bytes are got at a time for properties. They stay for as long as one of the messages does, so that large
+// properties have memory of their own.
+const freed = 8 << 10
+
+// with returns properties with another header. The caller holds mu.
+func (o *orphans) with(props []byte, x amqp.PropIndex, field []byte) []byte {
+	size := len(props) + amqp.MaxHeaderGrowth + len(field)
+	if size > freed/8 {
+		return amqp.AppendHeader(make([]byte, 0, size), props, x, field)
+	}
+	if size > len(o.free) {
+		o.free = make([]byte, freed)
+	}
+	with := amqp.AppendHeader(o.free[:0:size], props, x, field)
+	o.free = o.free[size:]
+	return with
+}
+
+func brings(headers amqp.RawTable, key string) bool {
+	_, ok := headers.LookupRaw(key)
+	return ok
+}
+
+// withoutContext returns headers without what stands where the context does, and is not one.
+func withoutContext(headers amqp.RawTable) amqp.RawTable {
+	without := make(amqp.RawTable, 0, len(headers))
+	for f := range headers.All() {
+		if key := string(f.Key); key != parentHeader && key != stateHeader {
+			without = f.Append(without)
+		}
+	}
+	return without
+}
+
+// newContext makes up the context of a trace that begins.
+func newContext() spanContext {
+	c := spanContext{flags: trace.FlagsSampled, span: newSpanID()}
+	for !c.trace.IsValid() {
+		binary.BigEndian.PutUint64(c.trace[:8], rand.Uint64())
+		binary.BigEndian.PutUint64(c.trace[8:], rand.Uint64())
+	}
+	return c
+}
