@@ -66,6 +66,8 @@ func (a *app) serve(args []string) int {
 	// From here on a signal ends the broker properly, however early it comes.
 	signal.Notify(a.signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(a.signals)
+	// Who reads the log, or the spans on the terminal, may go away. That is no reason to end.
+	signal.Ignore(syscall.SIGPIPE)
 
 	s := &service{running: c, load: load, level: level, log: log, stdout: a.stdout}
 	defer s.closeTelemetry()

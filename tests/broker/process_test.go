@@ -46,6 +46,26 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
+// Who reads the log may go away: the broker stays, and ends properly when it is told to.
+func TestNobodyReadsTheLog(t *testing.T) {
+	t.Parallel()
+	b := process.Start(t, "log: {level: debug}")
+	b.LeaveLog()
+	for range 2 { // each is worth lines in the log
+		conn, err := process.Dial(b.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	b.Signal(syscall.SIGTERM)
+	if got := b.Exit(); got != 0 {
+		t.Errorf("exit status %d", got)
+	}
+}
+
 // SIGHUP takes over what can be changed; connections stay.
 func TestReload(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,7 @@ type Process struct {
 
 	t      *testing.T
 	cmd    *exec.Cmd
+	log    io.Closer
 	ended  chan struct{} // closed when it has exited and everything it wrote was read
 	status int           // exit status, valid when ended is closed
 	excuse []string      // messages of log level ERROR that are expected
@@ -77,9 +78,18 @@ func Launch(t *testing.T, yaml string, args ...string) *Process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	p.log = stderr
 	go p.collect(stderr)
 	t.Cleanup(p.finish)
 	return p
+}
+
+// LeaveLog closes the pipe that the broker writes its log to, as a program does that reads it and ends.
+func (p *Process) LeaveLog() {
+	p.t.Helper()
+	if err := p.log.Close(); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // Configure replaces the configuration file of a process started with one.
