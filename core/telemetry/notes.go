@@ -15,7 +15,7 @@ import (
 // code nor what it works on is in the processor's caches.
 type notes struct {
 	most int    // that may wait
-	many int    // when there are so many, or twice as many and so on, somebody is told
+	many int    // when there are so many or someNotes, or twice as much and so on, somebody is told
 	tell func() // must not wait
 
 	mu    sync.Mutex // guards what follows
@@ -28,8 +28,9 @@ type notes struct {
 
 // The limits of notes.
 const (
-	maxNote  = 4 << 10 // of properties, bytes: spans of messages with more are made at once
-	maxNotes = 4 << 20 // bytes that may wait
+	maxNote   = 4 << 10      // of properties, bytes: spans of messages with more are made at once
+	maxNotes  = 4 << 20      // bytes that may wait
+	someNotes = maxNotes / 4 // bytes after which somebody is told
 )
 
 // note is one of them: what tells it from others of its kind, and the kind itself.
@@ -66,7 +67,7 @@ func (n *notes) add(now, enqueued hook.Instant, m *Message, c *scene) bool {
 	b = c.append(b)
 	le.PutUint16(b[at+noteProps:], uint16(len(b)-scene))
 	n.buf = b
-	if n.count++; n.count%n.many == 0 {
+	if n.count++; n.count%n.many == 0 || len(b)/someNotes > at/someNotes {
 		n.tell()
 	}
 	return true

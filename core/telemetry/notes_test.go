@@ -95,6 +95,23 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 }
 
+// Notes of large messages use up their memory before there are many: whoever flushes them was told by then.
+func TestLargeNotesAreToldOf(t *testing.T) {
+	told := false
+	s := NewSpans(SpanOptions{Sink: nowhere{}, Many: func() { told = true }, Notes: 1 << 20, Enough: 1 << 20})
+	m := message(table(amqp.Field{Key: "large", Value: strings.Repeat("x", maxNote/2)}))
+	for range 4 * maxNotes / maxNote {
+		s.Published(m, "app", 1)
+		if told {
+			told = false
+			s.Flush()
+		}
+	}
+	if s.Made() == 0 || s.Dropped() != 0 {
+		t.Errorf("%d were made, %d dropped; want some and none", s.Made(), s.Dropped())
+	}
+}
+
 func TestNotesCostNoMemory(t *testing.T) {
 	if lossyPools {
 		t.Skip("the race detector has sync.Pool drop what it is given")

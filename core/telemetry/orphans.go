@@ -76,7 +76,7 @@ func (o *orphans) prepare(s *Spans) {
 	o.left = len(o.beginnings)
 }
 
-// freed is how many bytes are got at a time for properties. They stay for as long as one of the messages does, so that large
+// freed is how many bytes are got at a time for properties. They stay until the last of these is in its queues, which copy it; large
 // properties have memory of their own.
 const freed = 8 << 10
 

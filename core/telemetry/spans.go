@@ -36,8 +36,8 @@ type SpanOptions struct {
 	Sampling       Sampling
 	AlwaysExpiries bool // expiries of messages that are not traced have spans, too
 
-	// Many, if there is one, is called whenever Enough publishes and deliveries more are noted, for [Spans.Flush] to make spans of
-	// them. It must not wait. Up to Notes of them wait; what is beyond is dropped.
+	// Many, if there is one, is called whenever Enough publishes and deliveries more are noted, or 1 MiB more of them, for
+	// [Spans.Flush] to make spans of them. It must not wait. Up to Notes of them wait, and 4 MiB; what is beyond is dropped.
 	Many          func()
 	Notes, Enough int
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +39,7 @@ type batches struct {
 	mu     sync.Mutex // guards what follows
 	filled []batch    // in their order; the last one is being filled
 	count  int        // of spans in them
+	size   int        // of these, bytes
 	spare  [][]byte   // memory of batches that were sent
 	last   bool       // the end is near
 	closed bool       // no more are taken
@@ -47,7 +50,7 @@ type batches struct {
 	stop  context.CancelFunc
 
 	flush       func() // has spans made of what is noted; called by the goroutine
-	failing     bool   // the last batch was not taken; so does this
+	failing     bool   // the last batch was not taken, or not all of it; belongs to the goroutine
 	taken, lost atomic.Uint64
 }
 
@@ -99,13 +102,16 @@ func (b *batches) start(flush func()) {
 func (b *batches) Take(s *core.Span) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || b.count >= b.limits.waiting {
+	if b.closed || b.count >= b.limits.waiting || b.size >= b.limits.waiting*large {
 		return false
 	}
-	b.count++
-	if b.open().add(s, b.limits.spans) {
+	into := b.open()
+	before := len(into.spans)
+	if into.add(s, b.limits.spans) {
 		b.kick()
 	}
+	b.count++
+	b.size += len(into.spans) - before
 	return true
 }
 
@@ -128,9 +134,11 @@ func (b *batches) memory() []byte {
 	return m[:b.room]
 }
 
-// usual is about what a span takes, in bytes, and maxSpare how many batches' memory is kept for the next ones.
+// usual is about what a span takes, in bytes, large what those that wait may take on average, which policies can add much to, and
+// maxSpare how many batches' memory is kept for the next ones.
 const (
 	usual    = 512
+	large    = 4 << 10
 	maxSpare = 2
 )
 
@@ -196,6 +204,7 @@ func (b *batches) next() batch {
 	next := b.filled[0]
 	b.filled = slices.Delete(b.filled, 0, 1)
 	b.count -= next.count
+	b.size -= len(next.spans) - b.room
 	return next
 }
 
@@ -206,12 +215,10 @@ func (b *batches) send(ctx context.Context, sent batch) {
 	// Fields that protobuf does not know are sent as they are; it is not told that it knows these.
 	r.ProtoReflect().SetUnknown(request(sent.spans, b.of, b.by))
 	err := b.client.UploadTraces(ctx, []*tracepb.ResourceSpans{&r})
-	if err != nil {
-		b.lost.Add(uint64(sent.count))
-	} else {
-		b.taken.Add(uint64(sent.count))
-	}
-	b.report(err)
+	lost := lostOf(sent.count, err)
+	b.lost.Add(uint64(lost))
+	b.taken.Add(uint64(sent.count - lost))
+	b.report(lost, err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.spare) < maxSpare {
@@ -219,15 +226,35 @@ func (b *batches) send(ctx context.Context, sent batch) {
 	}
 }
 
-// report says when a collector begins to take nothing, and when it does again.
-func (b *batches) report(err error) {
+// partly is how OpenTelemetry's clients say that a collector has taken a batch but for some spans, or none if it only had something
+// to say. Their error has a type that only they can name.
+var partly = regexp.MustCompile(`(?s)^OTLP partial success: .*\((\d+) spans rejected\)`)
+
+// lostOf returns how many of the spans of a batch were lost when sending it ended like this.
+func lostOf(count int, err error) int {
+	if err == nil {
+		return 0
+	}
+	said := partly.FindStringSubmatch(err.Error())
+	if said == nil {
+		return count
+	}
+	n, err := strconv.Atoi(said[1])
+	if err != nil {
+		return count
+	}
+	return min(n, count)
+}
+
+// report says when a collector begins not to take all spans, and when it does again.
+func (b *batches) report(lost int, err error) {
 	switch {
-	case err != nil && !b.failing:
+	case lost > 0 && !b.failing:
 		b.log.Warn("spans are lost: the collector does not take them; this is said once until it does", "error", err)
-	case err == nil && b.failing:
+	case lost == 0 && b.failing:
 		b.log.Info("the collector takes spans again", "lost", b.lost.Load())
 	}
-	b.failing = err != nil
+	b.failing = lost > 0
 }
 
 // exported implements [sink].

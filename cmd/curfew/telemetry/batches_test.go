@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,9 +18,11 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/curfewmq/curfew/core/config"
 	core "github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -221,6 +225,65 @@ func TestBatchesAreBoundedInBytes(t *testing.T) {
 	})
 }
 
+// Policies may add much to spans: those that wait are bounded in bytes, too.
+func TestLargeSpansThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{hold: make(chan struct{})}
+		b := newTestBatches(t, u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: time.Hour}, noLog)
+		endSpans(b, 10)
+		synctest.Wait() // they are on their way
+		taken := 0
+		for range 50 {
+			if b.Take(&core.Span{Name: "x", Failure: strings.Repeat("x", 10*large)}) {
+				taken++
+			}
+		}
+		if taken != 10 {
+			t.Errorf("%d were taken that are ten times as large as 100 that wait may be; want 10", taken)
+		}
+		close(u.hold)
+		synctest.Wait()
+		if n := endSpans(b, 100); n != 100 {
+			t.Errorf("%d were taken when the large ones had been sent, want 100", n)
+		}
+		if err := b.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if b.size != 0 || b.count != 0 {
+			t.Errorf("nothing waits, and it counts %d spans of %d bytes", b.count, b.size)
+		}
+	})
+}
+
+// However few may wait, and whatever variables say of batches, nothing is lost as long as the collector keeps up.
+func TestThereIsRoomWhileABatchIsMade(t *testing.T) {
+	environment(t, "OTEL_BSP_MAX_QUEUE_SIZE=400", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=400")
+	l, err := limits(8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b, err := newBatches(t.Context(), &upstream{}, l, nil, nil, noLog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := core.NewSpans(core.SpanOptions{Sink: b, Many: b.kick, Notes: l.waiting, Enough: l.spans})
+		b.start(s.Flush)
+		for i := range 5000 {
+			s.Published(&core.Message{VHost: "/", Exchange: []byte("e"), Props: []byte{0, 0}}, "app", 1)
+			if i%150 == 0 {
+				synctest.Wait()
+			}
+		}
+		if err := b.close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if taken, _ := b.exported(); s.Dropped() != 0 || taken != 5000 {
+			t.Errorf("%d were dropped, %d arrived; want 0 and 5000", s.Dropped(), taken)
+		}
+	})
+}
+
 // endSpans hands spans over, and returns how many were taken.
 func endSpans(b *batches, times int) (taken int) {
 	for range times {
@@ -361,6 +424,50 @@ func TestChangesAreLoggedOnce(t *testing.T) {
 			t.Errorf("logged:\n%s", &log)
 		}
 	})
+}
+
+// A collector may take a part of a batch, or all of it and have something to say about that. OpenTelemetry's clients make an error of
+// both.
+func TestBatchesThatArePartlyTaken(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		rejected    int64
+		taken, lost uint64
+		logged      int // lines
+	}{
+		{"some are lost", 3, 7, 3, 1},
+		{"it is only said", 0, 10, 0, 0},
+		{"more than there were", 99, 0, 10, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			answer, err := proto.Marshal(&coltracepb.ExportTraceServiceResponse{PartialSuccess: &coltracepb.ExportTracePartialSuccess{
+				RejectedSpans: tc.rejected, ErrorMessage: "(5 spans rejected)\nnot these",
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/x-protobuf")
+				_, _ = w.Write(answer)
+			}))
+			defer collector.Close()
+			var log bytes.Buffer
+			client := newClient(export{endpoint: collector.URL, protocol: config.ProtocolHTTP})
+			l := batchLimits{spans: 10, waiting: 20, delay: time.Minute, timeout: time.Minute}
+			b, err := newBatches(t.Context(), client, l, nil, nil, slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.start(func() {})
+			endSpans(b, 10)
+			if err := b.close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if taken, lost := b.exported(); taken != tc.taken || lost != tc.lost || strings.Count(log.String(), "\n") != tc.logged {
+				t.Errorf("%d taken, %d lost; want %d and %d, and %d lines logged:\n%s", taken, lost, tc.taken, tc.lost, tc.logged, &log)
+			}
+		})
+	}
 }
 
 func BenchmarkSpan(b *testing.B) {

@@ -166,7 +166,7 @@ func limits(waiting int) (batchLimits, error) {
 		waiting: int(read("MAX_QUEUE_SIZE", 1<<20, int64(waiting))),
 		spans:   int(read("MAX_EXPORT_BATCH_SIZE", 1<<20, 2048)),
 	}
-	l.spans = min(l.spans, l.waiting)
+	l.spans = min(l.spans, (l.waiting+3)/4) // others need room while a batch is made
 	return l, errors.Join(errs...)
 }
 

@@ -114,7 +114,7 @@ func TestSettle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.want.traces.to != config.ExportOff {
-				tc.want.batches = batchLimits{spans: 64, waiting: 64, delay: 5 * time.Second, timeout: 30 * time.Second}
+				tc.want.batches = batchLimits{spans: 16, waiting: 64, delay: 5 * time.Second, timeout: 30 * time.Second}
 			}
 			got.traces.endpoint, tc.want.traces.endpoint = shown(got.traces), shown(tc.want.traces)
 			got.metrics.endpoint, tc.want.metrics.endpoint = shown(got.metrics), shown(tc.want.metrics)
@@ -221,9 +221,24 @@ func TestWrongServiceName(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	environment(t, "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_BSP_EXPORT_TIMEOUT=9000000000000", "OTEL_BSP_MAX_QUEUE_SIZE=100")
-	want := batchLimits{spans: 100, waiting: 100, delay: 20 * time.Millisecond, timeout: time.Hour}
+	want := batchLimits{spans: 25, waiting: 100, delay: 20 * time.Millisecond, timeout: time.Hour}
 	if got, err := limits(8192); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	for _, tc := range []struct {
+		environ        string
+		waiting, spans int
+	}{
+		{"", 8192, 2048},
+		{"", 1 << 20, 2048},
+		{"OTEL_BSP_MAX_QUEUE_SIZE=1", 8192, 1},
+		{"OTEL_BSP_MAX_EXPORT_BATCH_SIZE=100", 8192, 100},
+		{"OTEL_BSP_MAX_EXPORT_BATCH_SIZE=2048 OTEL_BSP_MAX_QUEUE_SIZE=2048", 8192, 512},
+	} {
+		environment(t, strings.Fields(tc.environ)...)
+		if got, err := limits(tc.waiting); err != nil || got.spans != tc.spans {
+			t.Errorf("%s, %d wait: got batches of %d, %v; want %d", tc.environ, tc.waiting, got.spans, err, tc.spans)
+		}
 	}
 }
 
