@@ -32,15 +32,8 @@ func (s *Spans) Adopt(props []byte, x amqp.PropIndex) (adopted []byte, gap int) 
 		props = amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: withoutContext(headers)})
 		x, _ = amqp.ScanProps(props) // what the broker made cannot be wrong
 	}
-	o := &s.orphans
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.left == 0 {
-		o.prepare(s)
-	}
-	o.left--
-	b := &o.beginnings[o.left]
-	return o.with(props, x, b.field[:]), b.gap
+	b, room := s.orphans.take(s, len(props)+amqp.MaxHeaderGrowth+contextField)
+	return amqp.AppendHeader(room, props, x, b.field[:]), b.gap
 }
 
 // orphans is what orphans are given. It is prepared for many at a time: between other messages, the code that makes up a context
@@ -64,6 +57,17 @@ const (
 	contextField = contextAt + parentSize
 )
 
+// take returns a beginning, and room for so many bytes.
+func (o *orphans) take(s *Spans, size int) (beginning, []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.left == 0 {
+		o.prepare(s)
+	}
+	o.left--
+	return o.beginnings[o.left], o.room(size)
+}
+
 // prepare fills the beginnings. The caller holds mu.
 func (o *orphans) prepare(s *Spans) {
 	for i := range o.beginnings {
@@ -80,18 +84,17 @@ func (o *orphans) prepare(s *Spans) {
 // properties have memory of their own.
 const freed = 8 << 10
 
-// with returns properties with another header. The caller holds mu.
-func (o *orphans) with(props []byte, x amqp.PropIndex, field []byte) []byte {
-	size := len(props) + amqp.MaxHeaderGrowth + len(field)
+// room returns room for so many bytes. The caller holds mu.
+func (o *orphans) room(size int) []byte {
 	if size > freed/8 {
-		return amqp.AppendHeader(make([]byte, 0, size), props, x, field)
+		return make([]byte, 0, size)
 	}
 	if size > len(o.free) {
 		o.free = make([]byte, freed)
 	}
-	with := amqp.AppendHeader(o.free[:0:size], props, x, field)
+	room := o.free[:0:size]
 	o.free = o.free[size:]
-	return with
+	return room
 }
 
 func brings(headers amqp.RawTable, key string) bool {

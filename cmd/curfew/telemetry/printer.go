@@ -19,8 +19,8 @@ import (
 
 // printer is a sink that writes spans for somebody who looks at them, as fast as that goes.
 type printer struct {
-	to      io.Writer
-	printed atomic.Uint64
+	to            io.Writer
+	printed, lost atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
 	pages   []string   // to be written
@@ -66,7 +66,10 @@ func (p *printer) run() {
 		<-p.wake
 		var pages []string
 		pages, last = p.swap()
-		_, _ = io.WriteString(p.to, strings.Join(pages, "")) // on an error nobody looks any more
+		if _, err := io.WriteString(p.to, strings.Join(pages, "")); err != nil { // nobody looks any more
+			p.lost.Add(uint64(len(pages)))
+			continue
+		}
 		p.printed.Add(uint64(len(pages)))
 	}
 }
@@ -94,7 +97,7 @@ func (p *printer) close(ctx context.Context) error {
 }
 
 // exported implements [sink].
-func (p *printer) exported() (arrived, lost uint64) { return p.printed.Load(), 0 }
+func (p *printer) exported() (arrived, lost uint64) { return p.printed.Load(), p.lost.Load() }
 
 // page is what there is to see of a span:
 //

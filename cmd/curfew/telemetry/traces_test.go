@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -121,6 +122,21 @@ expire jobs (2s)
 `
 	if got != want {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// Spans that could not be printed count as lost.
+func TestNobodyLooks(t *testing.T) {
+	read, write := io.Pipe()
+	_ = read.Close()
+	p := newPrinter(write)
+	p.start(nil)
+	p.Take(&core.Span{Name: "x"})
+	if err := p.close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if printed, lost := p.exported(); printed != 0 || lost != 1 {
+		t.Errorf("%d printed, %d lost; want 1 lost", printed, lost)
 	}
 }
 
