@@ -24,7 +24,7 @@ type population struct {
 
 // member is what is remembered of a queue from one look to the next.
 type member struct {
-	passed, published uint64 // messages that went through so far, and in
+	passed, published uint64 // messages that went through so far, and that clients published
 	look              uint64 // when it was last seen
 }
 
@@ -41,10 +41,11 @@ func (p *population) see(s *queue.Shell, q *queue.Stats) {
 	}
 	passed := q.Published + q.Delivered + q.DeliveredNoAck
 	was := p.known[s]
-	p.known[s] = member{passed: passed, published: q.Published, look: p.look}
+	published := q.FromClients()
+	p.known[s] = member{passed: passed, published: published, look: p.look}
 	p.seen++
 	if len(p.shown) > 0 && p.shown[s] == nil {
-		p.rest += q.Published - was.published
+		p.rest += published - was.published
 	}
 	busy := uint64(q.Ready+q.Unacked) + passed - was.passed
 	r := rank{shell: s, config: s.Config(), busy: bits.Len64(busy)}

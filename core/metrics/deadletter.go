@@ -3,12 +3,13 @@ package metrics
 import (
 	"slices"
 
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// buriedTypes are RabbitMQ's names for the types of queues, as [vhost.Buried] has them.
-var buriedTypes = [...]string{"rabbit_classic_queue", "rabbit_quorum_queue"}
+// queueTypes are RabbitMQ's names for the types of queues.
+var queueTypes = [queue.Types]string{queue.ClassicType: "rabbit_classic_queue", queue.QuorumType: "rabbit_quorum_queue"}
 
 // buriedFamilies are the reasons for which RabbitMQ counts dead letters.
 var buriedFamilies = [...]struct {
@@ -27,10 +28,10 @@ func (b *builder) deadLetters(t *tallied) {
 		add(label("queue_type", "rabbit_quorum_queue", "dead_letter_strategy", vhost.AtLeastOnce.String()), float64(t.arrived))
 	for _, f := range buriedFamilies {
 		family := b.family(Counter, "rabbitmq_global_messages_dead_lettered_"+f.name+"_total", "Total number of messages dead-lettered "+f.help)
-		for kind, queueType := range buriedTypes {
+		for kind, queueType := range queueTypes {
 			for care := range vhost.Cares {
 				n := t.left[kind][care][f.reason]
-				if n > 0 || usual(kind, care, f.reason) {
+				if n > 0 || usual(queue.Type(kind), care, f.reason) {
 					family.add(label("queue_type", queueType, "dead_letter_strategy", care.String()), float64(n))
 				}
 			}
@@ -39,8 +40,8 @@ func (b *builder) deadLetters(t *tallied) {
 }
 
 // usual reports whether RabbitMQ has a series, even for nothing.
-func usual(kind int, care vhost.Care, reason hook.Reason) bool {
-	classic := kind == 0
+func usual(kind queue.Type, care vhost.Care, reason hook.Reason) bool {
+	classic := kind == queue.ClassicType
 	switch {
 	case classic:
 		return care != vhost.AtLeastOnce && reason != hook.ReasonDeliveryLimit

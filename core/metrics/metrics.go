@@ -134,7 +134,8 @@ func (c *Collector) Collect() *Collection {
 // gather looks at everything. The caller holds mu.
 func (c *Collector) gather(now hook.Instant) []*Family {
 	var b builder
-	b.identity(&c.Options)
+	b.identity(&c.Options, aggregated)
+	b.version(&c.Options)
 	b.machine(&c.Options, now.Sub(c.started))
 	c.gatherTraffic(&b)
 	c.gatherQueues(&b, now)

@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -39,28 +40,46 @@ func TestTraffic(t *testing.T) {
 	if _, ok, err := ch.Get("q", false); !ok || err != nil {
 		t.Fatal("nothing to get", err)
 	}
+	_, err := ch.QueueDeclare("safe", true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+	must(t, err)
+	publish(t, ch, "safe", 1)
+	d, _, err := ch.Get("safe", false)
+	must(t, err)
+	must(t, d.Ack(false))
+	if _, there, err := ch.Get("safe", true); there || err != nil { // the acknowledgement was before it
+		t.Fatal("a message was there", err)
+	}
 	c := r.collect()
 	for series, n := range map[string]float64{
-		"rabbitmq_connections":                                                         1,
-		"rabbitmq_channels":                                                            1,
-		"rabbitmq_queues":                                                              1,
-		"rabbitmq_queues_created_total":                                                1,
-		"rabbitmq_channel_messages_published_total":                                    5,
-		"rabbitmq_channel_messages_unacked":                                            1,
-		`rabbitmq_global_publishers{protocol="amqp091"}`:                               1,
-		`rabbitmq_global_messages_received_total{protocol="amqp091"}`:                  5,
-		`rabbitmq_global_messages_received_confirm_total{protocol="amqp091"}`:          5,
-		`rabbitmq_global_messages_confirmed_total{protocol="amqp091"}`:                 5,
-		`rabbitmq_global_messages_routed_total{protocol="amqp091"}`:                    3,
-		`rabbitmq_global_messages_unroutable_dropped_total{protocol="amqp091"}`:        2,
-		`rabbitmq_global_messages_delivered_get_manual_ack_total{protocol="amqp091"}`:  1,
-		`rabbitmq_queue_messages_ready{vhost="/",queue="q"}`:                           2,
-		`rabbitmq_queue_messages_ready_bytes{vhost="/",queue="q"}`:                     8,
-		`rabbitmq_queue_messages_unacked{vhost="/",queue="q"}`:                         1,
-		`rabbitmq_queue_messages{vhost="/",queue="q"}`:                                 3,
-		`rabbitmq_queue_messages_published_total{vhost="/",queue="q"}`:                 3,
-		`rabbitmq_queue_messages_delivered_ack_total{vhost="/",queue="q"}`:             1,
-		`rabbitmq_identity_info{rabbitmq_node="curfew@test",rabbitmq_cluster="tests"}`: 1,
+		"rabbitmq_connections":                                                  1,
+		"rabbitmq_channels":                                                     1,
+		"rabbitmq_queues":                                                       2,
+		"rabbitmq_queues_created_total":                                         2,
+		"rabbitmq_channel_messages_published_total":                             6,
+		"rabbitmq_channel_messages_unacked":                                     1,
+		"rabbitmq_channel_messages_acked_total":                                 1,
+		"rabbitmq_channel_get_ack_total":                                        2,
+		`rabbitmq_global_publishers{protocol="amqp091"}`:                        1,
+		`rabbitmq_global_messages_received_total{protocol="amqp091"}`:           6,
+		`rabbitmq_global_messages_received_confirm_total{protocol="amqp091"}`:   6,
+		`rabbitmq_global_messages_confirmed_total{protocol="amqp091"}`:          6,
+		`rabbitmq_global_messages_routed_total{protocol="amqp091"}`:             4,
+		`rabbitmq_global_messages_unroutable_dropped_total{protocol="amqp091"}`: 2,
+		fromClassic("delivered_get_manual_ack"):                                 1,
+		fromQuorum("delivered_get_manual_ack"):                                  1,
+		fromClassic("delivered"):                                                1,
+		fromQuorum("delivered"):                                                 1,
+		fromClassic("acknowledged"):                                             0,
+		fromQuorum("acknowledged"):                                              1,
+		fromClassic("get_empty"):                                                0,
+		fromQuorum("get_empty"):                                                 1,
+		`rabbitmq_queue_messages_ready{vhost="/",queue="q"}`:                    2,
+		`rabbitmq_queue_messages_ready_bytes{vhost="/",queue="q"}`:              8,
+		`rabbitmq_queue_messages_unacked{vhost="/",queue="q"}`:                  1,
+		`rabbitmq_queue_messages{vhost="/",queue="q"}`:                          3,
+		`rabbitmq_queue_messages_published_total{vhost="/",queue="q"}`:          3,
+		`rabbitmq_queue_messages_delivered_ack_total{vhost="/",queue="q"}`:      1,
+		`rabbitmq_identity_info{rabbitmq_node="curfew@test",rabbitmq_cluster="tests",rabbitmq_endpoint="aggregated"}`: 1,
 	} {
 		want(t, c, series, n)
 	}
@@ -68,7 +87,43 @@ func TestTraffic(t *testing.T) {
 	c = r.collect()
 	want(t, c, "rabbitmq_connections", 0)
 	want(t, c, "rabbitmq_channels_closed_total", 1)
-	want(t, c, `rabbitmq_global_messages_received_total{protocol="amqp091"}`, 5)
+	want(t, c, `rabbitmq_global_messages_received_total{protocol="amqp091"}`, 6)
+	want(t, c, fromQuorum("acknowledged"), 1)
+}
+
+// fromClassic and fromQuorum are series of what was handed out of queues of a type.
+func fromClassic(what string) string {
+	return "rabbitmq_global_messages_" + what + `_total{protocol="amqp091",queue_type="rabbit_classic_queue"}`
+}
+
+func fromQuorum(what string) string {
+	return "rabbitmq_global_messages_" + what + `_total{protocol="amqp091",queue_type="rabbit_quorum_queue"}`
+}
+
+// What arrives as a dead letter was not published to the queue where it does.
+func TestDeadLettersAreNotPublished(t *testing.T) {
+	r := newRig(t, 10)
+	v, _ := r.store.VHost("/")
+	ch, done := r.dial("/")
+	shell := r.declare(v, "q")
+	publish(t, ch, "q", 3)
+	if _, ok := value(r.collect(), `curfew_queue_dead_letters_received_total{vhost="/",queue="q"}`); ok {
+		t.Error("a queue that has had no dead letters has a series for them")
+	}
+	letter := queue.Publish{Origin: &queue.Origin{}, Props: []byte{0, 0}, Flags: queue.Recorded}
+	b := queue.NewBatch()
+	b.Messages = append(b.Messages, letter, letter)
+	shell.PublishAsync(b)
+	c := r.collect()
+	for series, n := range map[string]float64{
+		`rabbitmq_queue_messages{vhost="/",queue="q"}`:                  5,
+		`rabbitmq_queue_messages_published_total{vhost="/",queue="q"}`:  3,
+		`curfew_queue_dead_letters_received_total{vhost="/",queue="q"}`: 2,
+		`rabbitmq_global_messages_routed_total{protocol="amqp091"}`:     3,
+	} {
+		want(t, c, series, n)
+	}
+	done()
 }
 
 // counters are the counters without the label queue, which go with their queue, and vhost, which go with their vhost.

@@ -6,14 +6,26 @@ import (
 	"time"
 )
 
-// identity says who this is.
-func (b *builder) identity(o *Options) {
+// The values that the label rabbitmq_endpoint of rabbitmq_identity_info has: who scrapes several paths of a broker tells by it what
+// is the same thing twice.
+const (
+	aggregated = "aggregated"
+	byObject   = "per-object"
+	inDetail   = "detailed"
+)
+
+// identity says who this is, and where this is said.
+func (b *builder) identity(o *Options, endpoint string) {
 	b.family(Gauge, "rabbitmq_build_info", "Version of the broker, and of the RabbitMQ that it is like").add(label(
 		"rabbitmq_version", o.Speaks, "prometheus_plugin_version", o.Speaks, "product_name", "Curfew", "product_version", o.Version,
 	), 1)
 	b.family(Gauge, "rabbitmq_identity_info", "Name of the broker, and of the cluster that it would be in").add(label(
-		"rabbitmq_node", o.Node, "rabbitmq_cluster", o.Cluster(),
+		"rabbitmq_node", o.Node, "rabbitmq_cluster", o.Cluster(), "rabbitmq_endpoint", endpoint,
 	), 1)
+}
+
+// version says what this is made of.
+func (b *builder) version(o *Options) {
 	b.family(Gauge, "curfew_build_info", "Version of the broker and of Go").add(label("version", o.Version, "goversion", runtime.Version()), 1)
 }
 

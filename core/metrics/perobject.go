@@ -27,8 +27,8 @@ var detailedGroups = map[string][]string{
 	},
 	"channel_queue_exchange_metrics": {"rabbitmq_queue_messages_published_total"},
 	"curfew_queue_metrics": {
-		"curfew_queue_next_deadline_timestamp_seconds", "curfew_queue_messages_expired_total",
-		"curfew_queue_messages_dead_lettered_total", "curfew_queue_messages_dropped_total",
+		"curfew_queue_next_deadline_timestamp_seconds", "curfew_queue_dead_letters_received_total",
+		"curfew_queue_messages_expired_total", "curfew_queue_messages_dead_lettered_total", "curfew_queue_messages_dropped_total",
 	},
 }
 
@@ -121,11 +121,25 @@ func (s *selection) name(family string) string {
 	return family
 }
 
-// write writes what was selected.
+// endpoint is what the answer is called in the broker's identity.
+func (s *selection) endpoint() string {
+	if s.everything {
+		return byObject
+	}
+	return inDetail
+}
+
+// write writes what was selected, and whose it is.
 func (c *Collector) write(t *text, s *selection) {
+	var who builder
+	who.identity(&c.Options, s.endpoint())
+	for _, f := range who.families {
+		t.family(f)
+	}
 	if s.everything {
 		for _, f := range c.Collect().Families {
-			if !ofQueue(f.Name) {
+			told := slices.ContainsFunc(who.families, func(w *Family) bool { return w.Name == f.Name })
+			if !told && !ofQueue(f.Name) {
 				t.family(f)
 			}
 		}
@@ -142,9 +156,10 @@ func (c *Collector) write(t *text, s *selection) {
 		n := &queueCounters[i]
 		t.column(s, n.name, n.help, Counter, rows, func(q *looked) (float64, bool) { return float64(n.value(q)), true })
 	}
-	next, head := newQueueFamilies().next, newQueueFamilies().head
-	t.column(s, next.Name, next.Help, Gauge, rows, func(q *looked) (float64, bool) { return seconds(q.NextDeadline), q.NextDeadline != 0 })
-	t.column(s, head.Name, head.Help, Gauge, rows, func(q *looked) (float64, bool) { return float64(q.head.Timestamp), q.head.Timestamp != 0 })
+	for i := range queueExtras {
+		e := &queueExtras[i]
+		t.column(s, e.name, e.help, e.kind, rows, e.value)
+	}
 	reasons := newReasonFamilies()
 	for i := range rows {
 		reasons.show(&rows[i])

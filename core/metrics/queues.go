@@ -60,7 +60,7 @@ var queueCounters = [...]struct {
 	name, help string
 	value      func(*looked) uint64
 }{
-	{"rabbitmq_queue_messages_published_total", "Total number of messages published to queues", func(q *looked) uint64 { return q.Published }},
+	{"rabbitmq_queue_messages_published_total", "Total number of messages published to queues", func(q *looked) uint64 { return q.FromClients() }},
 	{
 		"rabbitmq_queue_messages_delivered_ack_total", "Total number of messages delivered from queues to be acknowledged",
 		func(q *looked) uint64 { return q.Delivered },
@@ -73,6 +73,23 @@ var queueCounters = [...]struct {
 	{"rabbitmq_queue_messages_acked_total", "Total number of messages of queues that were acknowledged", func(q *looked) uint64 { return q.Acked }},
 }
 
+// queueExtras are what some queues have.
+var queueExtras = [...]struct {
+	name, help string
+	kind       Kind
+	value      func(*looked) (v float64, ok bool)
+}{
+	{"curfew_queue_next_deadline_timestamp_seconds", "When the queue acts on its next deadline", Gauge, func(q *looked) (v float64, ok bool) {
+		return seconds(q.NextDeadline), q.NextDeadline != 0
+	}},
+	{"rabbitmq_queue_head_message_timestamp", "Timestamp of the first message in the queue, if any", Gauge, func(q *looked) (v float64, ok bool) {
+		return float64(q.head.Timestamp), q.head.Timestamp != 0
+	}},
+	{"curfew_queue_dead_letters_received_total", "Dead letters that came to the queue", Counter, func(q *looked) (v float64, ok bool) {
+		return float64(q.DeadLetters), q.DeadLetters > 0
+	}},
+}
+
 // nobody is the labels of what queues have together that are not shown: as no labels for Prometheus, but of the same names.
 var nobody = label("vhost", "", "queue", "")
 
@@ -80,8 +97,7 @@ var nobody = label("vhost", "", "queue", "")
 type queueFamilies struct {
 	gauges   [len(queueGauges)]*Family
 	counters [len(queueCounters)]*Family
-	next     *Family
-	head     *Family
+	extras   [len(queueExtras)]*Family
 	reasons  reasonFamilies
 
 	rest     [len(queueGauges)]float64
@@ -99,8 +115,9 @@ func newQueueFamilies() *queueFamilies {
 	for i, c := range queueCounters {
 		f.counters[i] = &Family{Name: c.name, Help: c.help, Kind: Counter}
 	}
-	f.next = &Family{Name: "curfew_queue_next_deadline_timestamp_seconds", Help: "When the queue acts on its next deadline"}
-	f.head = &Family{Name: "rabbitmq_queue_head_message_timestamp", Help: "Timestamp of the first message in the queue, if any"}
+	for i, e := range queueExtras {
+		f.extras[i] = &Family{Name: e.name, Help: e.help, Kind: e.kind}
+	}
 	f.reasons = newReasonFamilies()
 	return f
 }
@@ -113,11 +130,10 @@ func (f *queueFamilies) show(l *Labels, q *looked) {
 	for i := range queueCounters {
 		f.counters[i].add(l, float64(queueCounters[i].value(q)))
 	}
-	if q.NextDeadline != 0 {
-		f.next.add(l, seconds(q.NextDeadline))
-	}
-	if q.head.Timestamp != 0 {
-		f.head.add(l, float64(q.head.Timestamp))
+	for i := range queueExtras {
+		if v, ok := queueExtras[i].value(q); ok {
+			f.extras[i].add(l, v)
+		}
 	}
 	f.reasons.show(q)
 }
@@ -215,7 +231,7 @@ func (f *queueFamilies) into(b *builder, p *population) {
 			f.counters[0].add(nobody, float64(p.rest))
 		}
 		b.families = append(b.families, f.counters[:]...)
-		b.families = append(b.families, f.next, f.head)
+		b.families = append(b.families, f.extras[:]...)
 		b.families = append(b.families, f.reasons.all()...)
 	}
 	b.horizon("curfew_messages_due", "Ready messages by the time to their deadlines, each in the first it fits", &f.due)

@@ -63,17 +63,9 @@ var absent = map[string]string{
 
 // otherwise are families whose labels are not RabbitMQ's, and why.
 var otherwise = map[string]string{
-	"rabbitmq_build_info":                                         "there is no Erlang; newer versions have product_name and product_version, too",
-	"rabbitmq_identity_info":                                      "there is no permanent identity of a cluster",
-	"rabbitmq_global_messages_acknowledged_total":                 "channels do not look at the type of queues",
-	"rabbitmq_global_messages_delivered_consume_auto_ack_total":   "channels do not look at the type of queues",
-	"rabbitmq_global_messages_delivered_consume_manual_ack_total": "channels do not look at the type of queues",
-	"rabbitmq_global_messages_delivered_get_auto_ack_total":       "channels do not look at the type of queues",
-	"rabbitmq_global_messages_delivered_get_manual_ack_total":     "channels do not look at the type of queues",
-	"rabbitmq_global_messages_delivered_total":                    "channels do not look at the type of queues",
-	"rabbitmq_global_messages_get_empty_total":                    "channels do not look at the type of queues",
-	"rabbitmq_global_messages_redelivered_total":                  "channels do not look at the type of queues",
-	"rabbitmq_queue_messages_published_total":                     "RabbitMQ has it by queue from 4.0 on",
+	"rabbitmq_build_info":                     "there is no Erlang; newer versions have product_name and product_version, too",
+	"rabbitmq_identity_info":                  "there is no permanent identity of a cluster; newer versions have rabbitmq_endpoint, too",
+	"rabbitmq_queue_messages_published_total": "RabbitMQ has it by queue from 4.0 on",
 }
 
 // later are families that newer versions of RabbitMQ have.

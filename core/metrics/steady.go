@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/vhost"
 )
@@ -15,22 +16,40 @@ const (
 	dropped
 	confirmable
 	confirmed
-	delivered
-	deliveredNoAck
-	got
-	gotNoAck
-	getEmpty
-	redelivered
-	acked
 	queuesDeclared
 	queuesCreated
 	queuesDeleted
 	counts
 )
 
+// handout is one of the things that are counted in each vhost by the type of queues.
+type handout uint8
+
+const (
+	delivered handout = iota
+	deliveredNoAck
+	got
+	gotNoAck
+	getEmpty
+	redelivered
+	acked
+	handouts
+)
+
+// handed is what was handed out of queues of one type.
+type handed [handouts]uint64
+
+func handedOf(h *session.Handed) handed {
+	return handed{
+		delivered: h.Delivered, deliveredNoAck: h.DeliveredNoAck, got: h.Got, gotNoAck: h.GotNoAck, getEmpty: h.GetEmpty,
+		redelivered: h.Redelivered, acked: h.Acked,
+	}
+}
+
 // tallied is what was counted in a vhost, or in several.
 type tallied struct {
 	n       [counts]uint64
+	handed  [queue.Types]handed
 	left    vhost.Buried
 	arrived uint64 // of what left
 }
@@ -42,11 +61,20 @@ func tally(v *vhost.VHost, t *session.Tally) tallied {
 	all.n = [counts]uint64{
 		published: t.Published, routed: t.Routed, returned: t.Returned, dropped: t.Dropped,
 		confirmable: t.Confirmable, confirmed: t.Confirmed,
-		delivered: t.Delivered, deliveredNoAck: t.DeliveredNoAck, got: t.Got, gotNoAck: t.GotNoAck, getEmpty: t.GetEmpty,
-		redelivered: t.Redelivered, acked: t.Acked,
 		queuesDeclared: churn.QueuesDeclared.Load(), queuesCreated: churn.QueuesCreated.Load(), queuesDeleted: churn.QueuesDeleted.Load(),
 	}
+	for i := range all.handed {
+		all.handed[i] = handedOf(&t.Handed[i])
+	}
 	return all
+}
+
+// of sums up one of the things that are counted by the type of queues.
+func (t *tallied) of(what handout) (n uint64) {
+	for i := range t.handed {
+		n += t.handed[i][what]
+	}
+	return n
 }
 
 // raise makes the counts of what clients did at least those of another.
@@ -54,11 +82,21 @@ func (t *tallied) raise(to *tallied) {
 	for i := range t.n {
 		t.n[i] = max(t.n[i], to.n[i])
 	}
+	for kind := range t.handed {
+		for i := range t.handed[kind] {
+			t.handed[kind][i] = max(t.handed[kind][i], to.handed[kind][i])
+		}
+	}
 }
 
 func (t *tallied) add(o *tallied) {
 	for i := range t.n {
 		t.n[i] += o.n[i]
+	}
+	for kind := range t.handed {
+		for i := range t.handed[kind] {
+			t.handed[kind][i] += o.handed[kind][i]
+		}
 	}
 	for kind := range t.left {
 		for care := range t.left[kind] {

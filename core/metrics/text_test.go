@@ -75,8 +75,11 @@ func TestObjects(t *testing.T) {
 	}{
 		{
 			name: "everything", target: "/metrics/per-object", status: 200,
-			want: []string{`rabbitmq_queue_messages{vhost="v",queue="a"} 0`, `rabbitmq_queue_messages{vhost="other",queue="c"} 0`, "rabbitmq_queues 3"},
-			not:  []string{`queue=""`},
+			want: []string{
+				`rabbitmq_queue_messages{vhost="v",queue="a"} 0`, `rabbitmq_queue_messages{vhost="other",queue="c"} 0`, "rabbitmq_queues 3",
+				`rabbitmq_identity_info{rabbitmq_node="curfew@test",rabbitmq_cluster="tests",rabbitmq_endpoint="per-object"} 1`,
+			},
+			not: []string{`queue=""`, `rabbitmq_endpoint="aggregated"`},
 		},
 		{
 			name: "compressed", target: "/metrics/per-object", header: []string{"Accept-Encoding", "deflate, gzip"}, status: 200,
@@ -87,7 +90,11 @@ func TestObjects(t *testing.T) {
 			want: []string{`rabbitmq_detailed_queue_consumers{vhost="v",queue="b"} 0`, "# TYPE rabbitmq_detailed_queue_consumers gauge"},
 			not:  []string{"other", "rabbitmq_detailed_queue_messages", "rabbitmq_queues"},
 		},
-		{name: "nothing", target: "/metrics/detailed?family=nonsense", status: 200, not: []string{"rabbitmq"}},
+		{
+			name: "nothing but whose it is", target: "/metrics/detailed?family=nonsense", status: 200,
+			want: []string{`rabbitmq_identity_info{rabbitmq_node="curfew@test",rabbitmq_cluster="tests",rabbitmq_endpoint="detailed"} 1`},
+			not:  []string{"rabbitmq_detailed", "rabbitmq_queues"},
+		},
 		{name: "elsewhere", target: "/metrics/else", status: 404},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wire"
@@ -108,6 +109,10 @@ func (b *builder) churn(n *session.Churn, t *tallied) {
 var (
 	protocol = label("protocol", "amqp091")
 	overHTTP = label("protocol", "http")
+	typed    = [queue.Types]*Labels{
+		queue.ClassicType: label("protocol", "amqp091", "queue_type", queueTypes[queue.ClassicType]),
+		queue.QuorumType:  label("protocol", "amqp091", "queue_type", queueTypes[queue.QuorumType]),
+	}
 )
 
 // global tells what clients did, those that are gone included.
@@ -124,18 +129,36 @@ func (b *builder) global(c *clients, t *tallied) {
 		{"confirmed", "confirmed to publishers", t.n[confirmed]},
 		{"unroutable_dropped", "published as non-mandatory into an exchange and dropped as unroutable", t.n[dropped]},
 		{"unroutable_returned", "published as mandatory into an exchange and returned to the publisher as unroutable", t.n[returned]},
-		{"delivered_consume_manual_ack", "delivered to consumers using basic.consume with manual acknowledgment", t.n[delivered]},
-		{"delivered_consume_auto_ack", "delivered to consumers using basic.consume with automatic acknowledgment", t.n[deliveredNoAck]},
-		{"delivered_get_manual_ack", "delivered to consumers using basic.get with manual acknowledgment", t.n[got]},
-		{"delivered_get_auto_ack", "delivered to consumers using basic.get with automatic acknowledgment", t.n[gotNoAck]},
-		{"delivered", "delivered to consumers", t.n[delivered] + t.n[deliveredNoAck] + t.n[got] + t.n[gotNoAck]},
-		{"redelivered", "redelivered to consumers", t.n[redelivered]},
-		{"acknowledged", "acknowledged by consumers", t.n[acked]},
 	} {
 		b.family(Counter, "rabbitmq_global_messages_"+f.name+"_total", "Total number of messages "+f.help).add(protocol, float64(f.value))
 	}
-	b.family(Counter, "rabbitmq_global_messages_get_empty_total", "Total number of times basic.get operations fetched no message").
-		add(protocol, float64(t.n[getEmpty]))
+	b.handed(t)
+}
+
+// handed tells what came from queues, by their type.
+func (b *builder) handed(t *tallied) {
+	for _, f := range [...]struct {
+		name, help string
+		sum        []handout
+	}{
+		{"delivered_consume_manual_ack", "messages delivered to consumers using basic.consume with manual acknowledgment", []handout{delivered}},
+		{"delivered_consume_auto_ack", "messages delivered to consumers using basic.consume with automatic acknowledgment", []handout{deliveredNoAck}},
+		{"delivered_get_manual_ack", "messages delivered to consumers using basic.get with manual acknowledgment", []handout{got}},
+		{"delivered_get_auto_ack", "messages delivered to consumers using basic.get with automatic acknowledgment", []handout{gotNoAck}},
+		{"delivered", "messages delivered to consumers", []handout{delivered, deliveredNoAck, got, gotNoAck}},
+		{"redelivered", "messages redelivered to consumers", []handout{redelivered}},
+		{"acknowledged", "messages acknowledged by consumers", []handout{acked}},
+		{"get_empty", "times basic.get operations fetched no message", []handout{getEmpty}},
+	} {
+		family := b.family(Counter, "rabbitmq_global_messages_"+f.name+"_total", "Total number of "+f.help)
+		for kind := range t.handed {
+			n := uint64(0)
+			for _, what := range f.sum {
+				n += t.handed[kind][what]
+			}
+			family.add(typed[kind], float64(n))
+		}
+	}
 }
 
 // channels tells the same by the names that RabbitMQ has for the sums of what channels count.
@@ -153,13 +176,13 @@ func (b *builder) channels(c *clients, t *tallied) {
 		{"messages_confirmed", "messages published into an exchange and confirmed on the channel", t.n[confirmed]},
 		{"messages_unroutable_returned", "messages published as mandatory into an exchange and returned to the publisher as unroutable", t.n[returned]},
 		{"messages_unroutable_dropped", "messages published as non-mandatory into an exchange and dropped as unroutable", t.n[dropped]},
-		{"get_ack", "messages fetched with basic.get in manual acknowledgement mode", t.n[got]},
-		{"get", "messages fetched with basic.get in automatic acknowledgement mode", t.n[gotNoAck]},
-		{"messages_delivered_ack", "messages delivered to consumers in manual acknowledgement mode", t.n[delivered]},
-		{"messages_delivered", "messages delivered to consumers in automatic acknowledgement mode", t.n[deliveredNoAck]},
-		{"messages_redelivered", "messages redelivered to consumers", t.n[redelivered]},
-		{"messages_acked", "messages acknowledged by consumers", t.n[acked]},
-		{"get_empty", "times basic.get operations fetched no message", t.n[getEmpty]},
+		{"get_ack", "messages fetched with basic.get in manual acknowledgement mode", t.of(got)},
+		{"get", "messages fetched with basic.get in automatic acknowledgement mode", t.of(gotNoAck)},
+		{"messages_delivered_ack", "messages delivered to consumers in manual acknowledgement mode", t.of(delivered)},
+		{"messages_delivered", "messages delivered to consumers in automatic acknowledgement mode", t.of(deliveredNoAck)},
+		{"messages_redelivered", "messages redelivered to consumers", t.of(redelivered)},
+		{"messages_acked", "messages acknowledged by consumers", t.of(acked)},
+		{"get_empty", "times basic.get operations fetched no message", t.of(getEmpty)},
 	} {
 		b.counter("rabbitmq_channel_"+f.name+"_total", "Total number of "+f.help, f.value)
 	}

@@ -144,18 +144,19 @@ func (a *API) tallies() map[string]session.Tally {
 
 // channelCounts are RabbitMQ's names for what is counted on channels.
 func channelCounts(t *session.Tally) []tallied {
+	h := t.FromAll()
 	return []tallied{
-		{"ack", int64(t.Acked)},
+		{"ack", int64(h.Acked)},
 		{"confirm", int64(t.Confirmed)},
-		{"deliver", int64(t.Delivered)},
-		{"deliver_get", int64(t.Delivered + t.DeliveredNoAck + t.Got + t.GotNoAck)},
-		{"deliver_no_ack", int64(t.DeliveredNoAck)},
+		{"deliver", int64(h.Delivered)},
+		{"deliver_get", int64(h.Delivered + h.DeliveredNoAck + h.Got + h.GotNoAck)},
+		{"deliver_no_ack", int64(h.DeliveredNoAck)},
 		{"drop_unroutable", int64(t.Dropped)},
-		{"get", int64(t.Got)},
-		{"get_empty", int64(t.GetEmpty)},
-		{"get_no_ack", int64(t.GotNoAck)},
+		{"get", int64(h.Got)},
+		{"get_empty", int64(h.GetEmpty)},
+		{"get_no_ack", int64(h.GotNoAck)},
 		{"publish", int64(t.Published)},
-		{"redeliver", int64(t.Redelivered)},
+		{"redeliver", int64(h.Redelivered)},
 		{"return_unroutable", int64(t.Returned)},
 	}
 }

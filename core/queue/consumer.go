@@ -40,6 +40,7 @@ type Consumer struct {
 	Sink      Sink
 	NoAck     bool
 	Exclusive bool
+	Type      Type   // of the queue
 	Priority  int64  // higher is served first
 	Prefetch  uint32 // unacknowledged messages it may hold; 0 = any number
 

@@ -21,6 +21,9 @@ func (q *Queue) Enqueue(now hook.Instant, b *Batch) {
 func (q *Queue) takeIn(now hook.Instant, ms []Publish) {
 	q.open()
 	q.count.Published += uint64(len(ms))
+	if len(ms) > 0 && ms[0].Flags&Recorded != 0 { // then all of them are
+		q.count.DeadLetters += uint64(len(ms))
+	}
 	for len(ms) > 0 {
 		n := min(len(ms), maxBatch)
 		q.enter(now, ms[:n])

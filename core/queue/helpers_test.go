@@ -232,4 +232,7 @@ func checkSums(t *testing.T, q *Queue) {
 	if want := left + uint64(s.Ready+s.Unacked+s.Discarded); s.Published != want {
 		t.Fatalf("%d published, but %d ready, %d unacked and %d left: %+v", s.Published, s.Ready, s.Unacked, left, s.Counters)
 	}
+	if s.DeadLetters+s.Restored > s.Published {
+		t.Fatalf("%d published, but %d dead letters and %d restored", s.Published, s.DeadLetters, s.Restored)
+	}
 }

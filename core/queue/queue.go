@@ -157,6 +157,8 @@ type contents struct {
 // one reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged, Deleted or Lost.
 type Counters struct {
 	Published      uint64 // entered, or tried to and were refused or dropped at once
+	DeadLetters    uint64 // of them, those that another queue had given up
+	Restored       uint64 // of them, those that were there when the broker was started
 	Refused        uint64 // did not get in: basic.nack
 	Delivered      uint64 // handed out with an acknowledgement due
 	DeliveredNoAck uint64
@@ -169,6 +171,9 @@ type Counters struct {
 	Dropped        [hook.Reasons]uint64
 	DeadLettered   [hook.Reasons]uint64
 }
+
+// FromClients counts the messages that clients published to the queue.
+func (c *Counters) FromClients() uint64 { return c.Published - c.DeadLetters - c.Restored }
 
 // Stats is a queue's state at one moment.
 type Stats struct {

@@ -228,6 +228,7 @@ func (q *Queue) put(it *item, handed []uint64) {
 	q.ready++
 	q.readyBytes += int64(body)
 	q.count.Published++
+	q.count.Restored++
 	if it.left != hook.ReasonNone {
 		s := f.at(seq)
 		q.take(f, s, body)

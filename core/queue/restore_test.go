@@ -69,6 +69,23 @@ func TestAMessageThatLeavesAtOnceStaysAway(t *testing.T) {
 	}
 }
 
+// What a client published is told from what came in other ways.
+func TestWhereMessagesCameFrom(t *testing.T) {
+	q, _, j := durable(t, Config{}, hook.Hooks{})
+	letter := persist(3)
+	letter.Flags |= Recorded
+	q.Enqueue(second, batchOf(persist(1), persist(2)))
+	q.Enqueue(second, batchOf(letter))
+	if s := q.Stats(); s.Published != 3 || s.DeadLetters != 1 || s.FromClients() != 2 {
+		t.Errorf("got %+v, want 2 from clients and 1 dead letter", s.Counters)
+	}
+	after := j.reborn(t, q)
+	after.Enqueue(second, batchOf(persist(4)))
+	if s := after.Stats(); s.Published != 4 || s.Restored != 3 || s.FromClients() != 1 {
+		t.Errorf("got %+v after a restart, want 3 that were there and 1 from a client", s.Counters)
+	}
+}
+
 // A message that waits for its arrival elsewhere is out of reach of consumers
 // after a restart, too, also when it was moved meanwhile, and is sent again at
 // once.

@@ -62,7 +62,7 @@ func (ch *channel) takeOne(kind queue.SettleKind, tag uint64) (s queue.Settled, 
 	defer o.mu.Unlock()
 	if s, ok = ch.unacked.take(tag); ok {
 		ch.discharge(s)
-		ch.tally.settled(kind, 1)
+		ch.tally.settled(kind, s)
 	}
 	return s, ok
 }
@@ -96,8 +96,8 @@ func (ch *channel) takeUpTo(kind queue.SettleKind, tag uint64, dst []tagged) (ts
 	}
 	for i := range ts {
 		ch.discharge(ts[i].Settled)
+		ch.tally.settled(kind, ts[i].Settled)
 	}
-	ch.tally.settled(kind, len(ts))
 	return ts, ok
 }
 

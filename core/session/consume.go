@@ -72,6 +72,7 @@ func (ch *channel) newConsumer(m *amqp.BasicConsume, shell *queue.Shell) *consum
 		channel: ch, timeout: -1, announced: m.NoWait, arguments: m.Arguments,
 		Consumer: queue.Consumer{
 			Tag: m.ConsumerTag, Queue: shell, NoAck: m.NoAck, Exclusive: m.Exclusive, Prefetch: ch.prefetch,
+			Type: queue.TypeOf(shell.Config().Kind),
 		},
 	}
 	s.Sink = s

@@ -20,6 +20,10 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 	if err != nil {
 		return err
 	}
+	if cfg := shell.Config(); cfg.SingleActive && cfg.Kind == queue.Quorum {
+		return amqp.Errorf(amqp.ReplyResourceLocked, "cannot obtain access to locked queue '%s' in vhost '%s'. "+
+			"basic.get operations are not supported by quorum queues with single active consumer", cfg.Name, cfg.VHost)
+	}
 	s := ch.fetcher(shell, m.NoAck)
 	got := false
 	var halt *queue.StoppedError
@@ -33,16 +37,16 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 	case halt != nil:
 		return errStopped(halt)
 	case !got:
-		ch.sendEmpty()
+		ch.sendEmpty(s)
 	}
 	return nil
 }
 
-func (ch *channel) sendEmpty() {
+func (ch *channel) sendEmpty(s *consumer) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ch.tally.GetEmpty++
+	ch.tally.Handed[s.Type].GetEmpty++
 	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicGetEmpty{})
 	o.kick()
 }
@@ -52,7 +56,7 @@ func (ch *channel) fetcher(shell *queue.Shell, noAck bool) *consumer {
 	if s := ch.getter; s != nil && s.Queue == shell && s.NoAck == noAck {
 		return s
 	}
-	ch.getter = &consumer{channel: ch, timeout: -1, Consumer: queue.Consumer{Queue: shell, NoAck: noAck}}
+	ch.getter = &consumer{channel: ch, timeout: -1, Consumer: queue.Consumer{Queue: shell, NoAck: noAck, Type: queue.TypeOf(shell.Config().Kind)}}
 	return ch.getter
 }
 

@@ -17,6 +17,11 @@ type Tally struct {
 	Confirmable uint64 // of them: to be answered
 	Confirmed   uint64 // of these: answered, with basic.ack or basic.nack
 
+	Handed [queue.Types]Handed // out, by the type of the queue
+}
+
+// Handed counts what clients were handed out.
+type Handed struct {
 	Delivered      uint64 // to consumers that acknowledge
 	DeliveredNoAck uint64
 	Got            uint64 // by basic.get, to be acknowledged
@@ -34,35 +39,50 @@ func (t *Tally) Add(o *Tally) {
 	t.Dropped += o.Dropped
 	t.Confirmable += o.Confirmable
 	t.Confirmed += o.Confirmed
-	t.Delivered += o.Delivered
-	t.DeliveredNoAck += o.DeliveredNoAck
-	t.Got += o.Got
-	t.GotNoAck += o.GotNoAck
-	t.GetEmpty += o.GetEmpty
-	t.Redelivered += o.Redelivered
-	t.Acked += o.Acked
+	for i := range t.Handed {
+		t.Handed[i].add(&o.Handed[i])
+	}
+}
+
+func (h *Handed) add(o *Handed) {
+	h.Delivered += o.Delivered
+	h.DeliveredNoAck += o.DeliveredNoAck
+	h.Got += o.Got
+	h.GotNoAck += o.GotNoAck
+	h.GetEmpty += o.GetEmpty
+	h.Redelivered += o.Redelivered
+	h.Acked += o.Acked
+}
+
+// FromAll sums up what was handed out of queues of all types.
+func (t *Tally) FromAll() (sum Handed) {
+	for i := range t.Handed {
+		sum.add(&t.Handed[i])
+	}
+	return sum
 }
 
 // handed counts a delivery.
 func (t *Tally) handed(s *consumer, again bool) {
+	h := &t.Handed[s.Type]
 	if again {
-		t.Redelivered++
+		h.Redelivered++
 	}
 	switch {
 	case s.Sink != nil && s.NoAck:
-		t.DeliveredNoAck++
+		h.DeliveredNoAck++
 	case s.Sink != nil:
-		t.Delivered++
+		h.Delivered++
 	case s.NoAck:
-		t.GotNoAck++
+		h.GotNoAck++
 	default:
-		t.Got++
+		h.Got++
 	}
 }
 
-func (t *Tally) settled(kind queue.SettleKind, n int) {
+func (t *Tally) settled(kind queue.SettleKind, s queue.Settled) {
 	if kind == queue.Ack {
-		t.Acked += uint64(n)
+		t.Handed[s.Consumer.Type].Acked++
 	}
 }
 

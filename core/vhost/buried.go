@@ -22,8 +22,8 @@ const (
 // String returns RabbitMQ's name.
 func (c Care) String() string { return [Cares]string{"disabled", "at_most_once", "at_least_once"}[c] }
 
-// Buried counts messages that left queues for a reason, by the type of the queue: [queue.Classic], then [queue.Quorum].
-type Buried [2][Cares][hook.Reasons]uint64
+// Buried counts messages that left queues for a reason, by the type of the queue.
+type Buried [queue.Types][Cares][hook.Reasons]uint64
 
 // Buried returns what was counted since the broker was started, and how many of those of which AtLeastOnce care was taken have
 // arrived.
@@ -40,16 +40,13 @@ func (v *VHost) Buried() (b Buried, arrived uint64) {
 
 // burialCounts is what Buried returns while it grows.
 type burialCounts struct {
-	left    [2][Cares][hook.Reasons]atomic.Uint64
+	left    [queue.Types][Cares][hook.Reasons]atomic.Uint64
 	arrived atomic.Uint64
 }
 
 // add counts messages of one queue. Nearly always all of them left in the same way.
 func (n *burialCounts) add(kind string, ls []telemetry.Left) {
-	of := &n.left[0]
-	if kind == queue.Quorum {
-		of = &n.left[1]
-	}
+	of := &n.left[queue.TypeOf(kind)]
 	for len(ls) > 0 {
 		same, care := 1, careOf(&ls[0])
 		for same < len(ls) && ls[same].Reason == ls[0].Reason && careOf(&ls[same]) == care {

@@ -242,7 +242,8 @@ func TestPrometheusScrapes(t *testing.T) {
 	b := start(t, "")
 	p := startPrometheus(t, b.Management)
 	b.work()
-	const cluster = ` * on(instance, job) group_left(rabbitmq_cluster, rabbitmq_node) rabbitmq_identity_info{rabbitmq_cluster=~"curfew@.+", namespace=""}`
+	const cluster = ` * on(instance, job) group_left(rabbitmq_cluster, rabbitmq_node)` +
+		` rabbitmq_identity_info{rabbitmq_cluster=~"curfew@.+", namespace="", rabbitmq_endpoint="aggregated"}`
 	for expression, want := range map[string]float64{
 		`up{job="curfew"}`: 1,
 		"sum(rabbitmq_queue_messages_ready" + cluster + ")":                                  10,
