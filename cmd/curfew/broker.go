@@ -38,11 +38,15 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	dir, err := vfs.Make(s.Data.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("data.dir %s: %w", s.Data.Dir, err)
+	}
 	host, err := openPolicies(s) //nolint:contextcheck // guests run to their end, which their fuel sees to
 	if err != nil {
 		return nil, err
 	}
-	kept, err := openStore(ctx, s, rules)
+	kept, err := openStore(ctx, s, dir, rules)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("data.dir %s: %w", s.Data.Dir, err), host.close()) //nolint:contextcheck // see above
 	}
@@ -59,11 +63,7 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 	return &node{server, kept, host, rules, s.clock}, nil
 }
 
-func openStore(ctx context.Context, s setup, rules *policies.Rules) (*store.Store, error) {
-	dir, err := vfs.Make(s.Data.Dir)
-	if err != nil {
-		return nil, err
-	}
+func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules) (*store.Store, error) {
 	if s.bodies > 0 {
 		if err := queue.SpillTo(s.Data.Dir, int64(min(s.bodies, 1<<62))); err != nil {
 			return nil, err

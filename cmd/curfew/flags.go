@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 )
@@ -29,7 +30,7 @@ func newFlags(command, about string) *flags {
 func (a *app) parse(f *flags, args []string) (code int, done bool) {
 	err := f.Parse(args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, flag.ErrHelp), slices.ContainsFunc(f.Args(), asksForHelp):
 		f.writeHelp(a.stdout)
 		return exitOK, true
 	case err != nil:
@@ -40,6 +41,11 @@ func (a *app) parse(f *flags, args []string) (code int, done bool) {
 		return a.misuse(f.Name(), f.operands[f.NArg()]+" is missing"), true
 	}
 	return exitOK, false
+}
+
+// asksForHelp recognises what flag.Parse takes for an operand once it has seen one.
+func asksForHelp(operand string) bool {
+	return slices.Contains([]string{"-h", "--h", "-help", "--help"}, operand)
 }
 
 func (f *flags) writeHelp(w io.Writer) {

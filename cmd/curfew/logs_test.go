@@ -67,6 +67,16 @@ func damage(t *testing.T, dir string) {
 	}
 }
 
+// Help was taken for a directory: "open --help: no such file or directory".
+func TestHelpBehindLogCommand(t *testing.T) {
+	_, want, _ := invoke("help", "log")
+	for _, help := range []string{"-h", "--help"} {
+		if code, stdout, stderr := invoke("log", "verify", help); code != exitOK || stdout != want || stderr != "" {
+			t.Errorf("%s: exit status %d\n%s%s\nwant\n%s", help, code, stdout, stderr, want)
+		}
+	}
+}
+
 func TestReadNoLogs(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct {

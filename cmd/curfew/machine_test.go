@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 )
 
 func TestMachineMemory(t *testing.T) {
@@ -57,6 +58,11 @@ func TestLogFormat(t *testing.T) {
 		if !strings.Contains(b.String(), tt.want) {
 			t.Errorf("%s: %s", tt.format, b.String())
 		}
+	}
+	var b bytes.Buffer
+	newLogger(&b, "json", slog.LevelInfo).Info("hello", "idle", 1500*time.Millisecond) // was "idle":1500000000
+	if !strings.Contains(b.String(), `"idle":"1.5s"`) {
+		t.Error(b.String())
 	}
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {

@@ -40,7 +40,7 @@ func TestUsage(t *testing.T) {
 		{"command without flags", []string{"version", "--help"}, 0, "Usage:\n  curfew version\n", ""},
 		{"version", []string{"version"}, 0, "curfew " + version + " (go", ""},
 		{"version flag", []string{"--version"}, 0, "curfew " + version + " (go", ""},
-		{"bench", []string{"help", "bench"}, 0, "", "curfew bench…"},
+		{"bench", []string{"help", "bench"}, 0, "Usage:\n  curfew bench [FLAGS]\n\nFlags:\n", ""},
 		{"typing error", []string{"sevre"}, 2, "", "curfew: unknown command \"sevre\"; did you mean \"serve\"?\nRun \"curfew help\" for help.\n"},
 		{"no such command", []string{"web"}, 2, "", "curfew: unknown command \"web\"\nRun \"curfew help\" for help.\n"},
 		{"help of no command", []string{"help", "conf"}, 2, "", "curfew: unknown command \"conf\"; did you mean \"config\"?\nRun \"curfew help\" for help.\n"},

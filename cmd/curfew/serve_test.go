@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/wire"
 )
 
 // fake is a broker that listens and lets connections wait.
@@ -262,6 +264,21 @@ func TestAPIFails(t *testing.T) {
 	}
 }
 
+// All listeners read the same files: what is wrong with these was said twice.
+func TestReloadTLSOnce(t *testing.T) {
+	f := newFake()
+	m := &management{certificates: new(wire.Certificates)} // without files
+	s := &service{broker: f, management: m}
+	f.tls = m.reloadTLS()
+	if err := s.reloadTLS(); err == nil || err.Error() != f.tls.Error() {
+		t.Errorf("got %v, want %v", err, f.tls)
+	}
+	f.tls = errors.New("tls.cert: gone")
+	if err := s.reloadTLS(); !errors.Is(err, f.tls) || err.Error() == f.tls.Error() {
+		t.Errorf("got %v, want two errors", err)
+	}
+}
+
 func TestListenTLS(t *testing.T) {
 	f := newFake()
 	p := launch(t, f, "listen: {amqp: off, amqps: \"127.0.0.1:0\", management: off}\ntls: {cert: a, key: b}\n")
@@ -304,6 +321,21 @@ func TestBrokerCannotStart(t *testing.T) {
 		t.Errorf("exit status %d, want %d", code, exitFailure)
 	}
 	if r := p.wait("the broker cannot start"); r["error"] != "no" {
+		t.Errorf("got %v", r)
+	}
+}
+
+// A data directory that cannot be made was an error of the "cache of compiled modules", which nobody had configured.
+func TestDataDirectoryCannotBeMade(t *testing.T) {
+	p := launch(t, newFake(), local)
+	p.stop()
+	a := &app{stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 1), newBroker: newBroker}
+	p.lines = make(chan record, 100)
+	dir := filepath.Join(p.file(), "data") // in what is a file
+	if code := a.run([]string{"serve", "--config", p.file(), "--data", dir}); code != exitFailure {
+		t.Errorf("exit status %d, want %d", code, exitFailure)
+	}
+	if r := p.wait("the broker cannot start"); !strings.HasPrefix(fmt.Sprint(r["error"]), "data.dir "+dir+": ") {
 		t.Errorf("got %v", r)
 	}
 }

@@ -225,6 +225,15 @@ func (s *service) closeTelemetry() {
 	}
 }
 
+// reloadTLS reads the certificates anew. All listeners have the same files: what is wrong with these is said once.
+func (s *service) reloadTLS() error {
+	amqp, api := s.broker.ReloadTLS(), s.management.reloadTLS()
+	if amqp != nil && api != nil && amqp.Error() == api.Error() {
+		return amqp
+	}
+	return errors.Join(amqp, api)
+}
+
 // reload reads the configuration again and takes over what a running broker
 // can change.
 func (s *service) reload() {
@@ -236,7 +245,7 @@ func (s *service) reload() {
 		return
 	}
 	s.level.Set(next.Log.Level)
-	if err := errors.Join(s.broker.ReloadTLS(), s.management.reloadTLS()); err != nil {
+	if err := s.reloadTLS(); err != nil {
 		s.log.Error("the TLS certificate was not reloaded", "error", err)
 	}
 	for _, c := range s.running.Changes(next.Config) {

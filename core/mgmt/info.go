@@ -3,6 +3,8 @@ package mgmt
 import (
 	"net/http"
 	"strings"
+
+	"github.com/curfewmq/curfew/core/auth"
 )
 
 // index tells a person who looks what is here.
@@ -114,12 +116,30 @@ func (a *API) setClusterName(c *call) error {
 	return c.done()
 }
 
-// attempts counts logins over HTTP. They are not counted apart by protocol: failed ones are in the log.
+// attempts counts logins by protocol, those over which there were any.
 func (a *API) attempts(c *call) error {
+	if err := a.isNode(c.vars["node"]); err != nil {
+		return err
+	}
+	sasl, basic := a.users().Attempts()
+	var all []object
+	for _, p := range [...]struct {
+		name string
+		auth.Attempts
+	}{{"amqp091", sasl}, {"http", basic}} {
+		if n := p.Succeeded + p.Failed; n > 0 {
+			all = append(all, object{
+				{"protocol", p.name}, {"auth_attempts", n}, {"auth_attempts_failed", p.Failed}, {"auth_attempts_succeeded", p.Succeeded},
+			})
+		}
+	}
+	return list(c, rows[object]{items: all, object: itself})
+}
+
+// attemptSources lists nothing: logins are not counted by address, and failed ones are in the log.
+func (a *API) attemptSources(c *call) error {
 	if err := a.isNode(c.vars["node"]); err != nil {
 		return err
 	}
 	return a.nothing(c)
 }
-
-func (a *API) attemptSources(c *call) error { return a.attempts(c) }

@@ -10,21 +10,22 @@ import (
 )
 
 // depth is how many messages lie in queues.
-type depth struct{ ready, unacked int64 }
+type depth struct{ ready, unacked, discarded int64 }
 
 func (d *depth) addAll(v *vhost.VHost) {
 	for _, shell := range v.Snapshot() {
 		_ = shell.Look(func(q *queue.Queue) { // an error means that it is gone
 			s := q.Stats()
-			d.ready += int64(s.Ready + s.Discarded)
+			d.ready += int64(s.Ready)
 			d.unacked += int64(s.Unacked)
+			d.discarded += int64(s.Discarded)
 		})
 	}
 }
 
 func (d *depth) counts() []tallied {
 	return []tallied{
-		{"messages", d.ready + d.unacked}, {"messages_ready", d.ready}, {"messages_unacknowledged", d.unacked},
+		{"messages", d.ready + d.unacked + d.discarded}, {"messages_ready", d.ready}, {"messages_unacknowledged", d.unacked},
 	}
 }
 
@@ -73,11 +74,11 @@ func queueField(r queueRef, field string) (any, bool) {
 func queueCount(shell *queue.Shell, field string) (n any) {
 	_ = shell.Look(func(q *queue.Queue) { // an error means that it is gone
 		s := q.Stats()
-		switch ready := int64(s.Ready + s.Discarded); field {
+		switch field {
 		case "messages":
-			n = ready + int64(s.Unacked)
+			n = int64(s.Ready + s.Unacked + s.Discarded)
 		case "messages_ready":
-			n = ready
+			n = int64(s.Ready)
 		case "messages_unacknowledged":
 			n = int64(s.Unacked)
 		case "consumers":

@@ -26,7 +26,7 @@ func (keeper) Attach(q hook.Queue) hook.Hooks {
 	exchange, dead := hook.StringSetting(q, "dead-letter-exchange")
 	leave := func(v *hook.Verdict) {
 		if v.Action == hook.Drop && dead {
-			v.Action, v.Target = hook.Route, &hook.Target{Exchange: exchange, Key: "dead", HasKey: true}
+			v.Action, v.Target = hook.Route, &hook.Target{Exchange: exchange, Key: "dead", HasKey: true, AtLeastOnce: q.Type() == "quorum"}
 		}
 	}
 	return hook.Hooks{
@@ -52,6 +52,26 @@ func (keeper) Attach(q hook.Queue) hook.Hooks {
 				v.Deadline = now.AddMillis(lease.N()).Add(-idle)
 			}
 		},
+	}
+}
+
+// Dead letters that wait for a queue to take them were counted as ready, although no consumer gets them.
+func TestDiscardedAreNotReady(t *testing.T) {
+	r := newRigWith(t, []chain.Named{{Name: "keeper", Plugin: keeper{}}})
+	r.do(201, "PUT", "/api/queues/%2F/q", `{"durable":true,"arguments":{"x-queue-type":"quorum","x-dead-letter-exchange":""}}`)
+	r.do(200, "POST", "/api/exchanges/%2F/amq.default/publish", `{"properties":{},"routing_key":"q","payload":"x","payload_encoding":"string"}`)
+	r.do(200, "POST", "/api/queues/%2F/q/get", `{"count":1,"ackmode":"reject_requeue_false","encoding":"auto"}`)
+
+	const want = `"messages":1,"messages_ready":0,"messages_unacknowledged":0`
+	for path, want := range map[string]string{
+		"/api/queues/%2F/q?columns=messages,messages_ready,messages_unacknowledged":                   "{" + want + "}",
+		"/api/queues/%2F?disable_stats=true&enable_queue_totals=true&columns=messages,messages_ready": `[{"messages":1,"messages_ready":0}]`,
+		"/api/queues?sort=messages_ready&columns=messages_ready":                                      `[{"messages_ready":0}]`,
+		"/api/overview?columns=queue_totals.messages,queue_totals.messages_ready":                     `{"queue_totals":{"messages":1,"messages_ready":0}}`,
+	} {
+		if got := r.do(200, "GET", path, ""); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func (l *looked) state() string {
 }
 
 func (l *looked) depth() depth {
-	return depth{ready: int64(l.Ready + l.Discarded), unacked: int64(l.Unacked)}
+	return depth{ready: int64(l.Ready), unacked: int64(l.Unacked), discarded: int64(l.Discarded)}
 }
 
 // queueKey is the meter of a queue, for as long as it is that queue.

@@ -1,7 +1,10 @@
 package wire
 
 import (
+	"crypto/tls"
+	"errors"
 	"io"
+	"net"
 	"time"
 
 	"github.com/curfewmq/curfew/core/session"
@@ -36,6 +39,8 @@ func (c *conn) write() {
 // end gives the peer a chance to read what it was told last, closes the socket and gives everything back.
 func (c *conn) end() {
 	switch {
+	case c.problem != nil && failedTLS(c.socket, c.problem):
+		c.srv.log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", c.problem)
 	case c.problem != nil:
 		c.session.Lost(c.problem)
 	case c.state == session.Denied:
@@ -48,6 +53,17 @@ func (c *conn) end() {
 	<-c.written
 	c.in.release()
 	c.srv.leave(c)
+}
+
+// failedTLS tells whether the two sides could not agree on TLS, which somebody has to look into. A peer that only wanted to see
+// whether the port is open has left without a word.
+func failedTLS(socket net.Conn, why error) bool {
+	c, ok := socket.(*tls.Conn)
+	if !ok || c.ConnectionState().HandshakeComplete || errors.Is(why, io.EOF) || errors.Is(why, errHandshake) {
+		return false
+	}
+	e, ok := errors.AsType[*net.OpError](why)
+	return !ok || e.Op == "remote error" // an alert of the peer's
 }
 
 // linger waits, not for long, until everything is written and the peer has closed its side: closing a socket with unread

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -209,6 +210,64 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	newClient(t, socket).open(60).close()
+}
+
+// lines is a log.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	select {
+	case l <- string(b):
+	default: // nobody reads so many
+	}
+	return len(b), nil
+}
+
+// Whoever could not agree on TLS was only seen with log.level debug; whoever just looks whether the port is open still is.
+func TestFailedTLSIsLogged(t *testing.T) {
+	a := newAuthority(t)
+	strict := func(o *Options) { o.TLS.CA, o.TLS.VerifyPeer = a.path("ca.pem"), true }
+	friend := a.client("")
+	friend.ServerName = "127.0.0.1"
+	for _, tt := range []struct {
+		name    string
+		options func(*Options)
+		talk    func(net.Conn)
+		want    string
+	}{
+		{"no certificate", strict, func(c net.Conn) { _ = tls.Client(c, friend).Handshake() }, `level=WARN msg="TLS handshake failed" connection=`},
+		{"a stranger's certificate", nil, func(c net.Conn) { _ = tls.Client(c, &tls.Config{ServerName: "localhost"}).Handshake() }, "remote error: tls: "},
+		{"no TLS", nil, func(c net.Conn) { _, _ = c.Write([]byte("AMQP\x00\x00\x09\x01")) }, "does not look like a TLS handshake"},
+		{"a look", nil, func(c net.Conn) { c.Close() }, `level=DEBUG msg="closed before the handshake"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			told := make(lines, 100)
+			s := start(t, func(o *Options) {
+				o.AMQPS, o.TLS = "127.0.0.1:0", a.server("broker")
+				o.Session.Log = slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelDebug}))
+				if tt.options != nil {
+					tt.options(o)
+				}
+			})
+			socket, err := net.Dial("tcp", s.Addresses()[0].String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer socket.Close()
+			tt.talk(socket)
+			for deadline := time.After(time.Minute); ; {
+				select {
+				case line := <-told:
+					if strings.Contains(line, tt.want) {
+						return
+					}
+					t.Log(line)
+				case <-deadline:
+					t.Fatalf("nothing with %q was logged", tt.want)
+				}
+			}
+		})
+	}
 }
 
 func TestBothListeners(t *testing.T) {

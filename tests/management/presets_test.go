@@ -41,7 +41,7 @@ func TestPresetTTLForAllQueues(t *testing.T) {
 			ch := b.preset(t, "ttl-for-all-queues.json", "preset-ttl")
 			declare(t, ch, nil, "any", "other")
 			b.wantListed(t, "preset-ttl", "name,policy", "any\tdefault-ttl", "other\tdefault-ttl")
-			b.sooner(t, "preset-ttl", "default-ttl", "", `{"message-ttl":100}`, "--priority=-100")
+			b.sooner(t, "preset-ttl", "default-ttl", "", `{"message-ttl":100}`, "--priority", "-100")
 			b.ctl(t, "set_policy", "-p", "preset-ttl", "own", "^other$", `{"max-length":10}`)
 			send(t, ch, "any", "x")
 			send(t, ch, "other", "x")

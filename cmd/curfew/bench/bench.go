@@ -16,6 +16,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	flagusage "github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
 // Scenario is one way of loading a broker.
@@ -65,15 +67,16 @@ func (e *env) main(ctx context.Context, args []string) int {
 	if !ok {
 		return 2
 	}
-	f := newFlags(sc.name, e.stderr)
-	f.Usage = func() { help(f, sc) }
+	f := newFlags(sc.name)
 	sc.register(f)
 	o, err := f.parse(args)
 	if errors.Is(err, flag.ErrHelp) {
+		help(e.stdout, f, sc)
 		return 0
 	}
 	if err != nil {
-		return 2 // parse has complained
+		fmt.Fprintf(e.stderr, "%s: %s\nRun \"%s --help\" for help.\n", f.Name(), flagusage.Problem(f.FlagSet, err), f.Name())
+		return 2
 	}
 	if err := e.perform(ctx, sc, o); err != nil {
 		fmt.Fprintln(e.stderr, "curfew bench:", err)
@@ -103,12 +106,17 @@ func list(w io.Writer) {
 	}
 }
 
-func help(f flags, sc scenario) {
-	w := f.Output()
-	fmt.Fprintf(w, "%s: %s\n", f.Name(), sc.about)
-	f.PrintDefaults()
+func help(w io.Writer, f flags, sc scenario) {
+	fmt.Fprintf(w, "%s: %s\n\nUsage:\n  %s [FLAGS]\n\nFlags:\n", f.Name(), sc.about, f.Name())
+	f.VisitAll(func(g *flag.Flag) {
+		if g.DefValue != "" && g.DefValue != "false" {
+			g.Usage += " (default " + g.DefValue + ")"
+		}
+	})
+	const width = 25 // of the longest flag with its placeholder
+	flagusage.List(w, f.FlagSet, width)
 	if sc.name == "" {
-		fmt.Fprintln(w, "scenarios:")
+		fmt.Fprintln(w, "\nScenarios:")
 		list(w)
 	}
 }

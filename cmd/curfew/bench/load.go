@@ -14,7 +14,7 @@ func loadFlags(f flags) {
 	f.sized(16, 0)
 	f.whole(&o.rate, "rate", 0, 0, maxCount, "`messages` per second of all publishers together; 0 = as fast as the broker takes them")
 	f.counted(0, 0, "stop after so many `messages` of all publishers together; 0 = no limit. Without --duration the count alone decides")
-	f.period(&o.duration, "duration", 10*time.Second, 0, 240*time.Hour, "publish for so long; 0s = no limit")
+	f.period(&o.duration, "duration", 10*time.Second, 0, 240*time.Hour, "publish for this `time`; 0s = no limit")
 	f.confirming(0, 0)
 	f.StringVar(&o.fdatasync, "fdatasync", "", "also measure, between messages, what a write and an fdatasync take in `folder`; needs --confirm 1")
 	f.acking()

@@ -49,7 +49,7 @@ type flags struct {
 	o *options
 }
 
-func newFlags(scenario string, stderr io.Writer) flags {
+func newFlags(scenario string) flags {
 	o := &options{ttl: -1}
 	if err := o.broker.Set("amqp://guest:guest@127.0.0.1:5672/"); err != nil {
 		panic(err) // a constant
@@ -59,8 +59,9 @@ func newFlags(scenario string, stderr io.Writer) flags {
 		name += " " + scenario
 	}
 	f := flags{flag.NewFlagSet(name, flag.ContinueOnError), o}
-	f.SetOutput(stderr)
-	f.Var(&o.broker, "uri", "the broker, `amqp://USER:PASSWORD@HOST:PORT/VHOST`")
+	f.SetOutput(io.Discard) // main does the talking
+	f.Usage = func() {}
+	f.Var(&o.broker, "uri", "the broker's `URI`, amqp://USER:PASSWORD@HOST:PORT/VHOST")
 	f.BoolVar(&o.asJSON, "json", false, "print the result as one JSON object")
 	f.whole(&o.pid, "pid", 0, 0, math.MaxInt32, "the broker's `process`: also report its CPU time and memory; 0 = do not")
 	f.BoolVar(&o.durable, "durable", false, "declare durable queues")
@@ -107,18 +108,12 @@ func (f flags) parse(args []string) (*options, error) {
 		return nil, err
 	}
 	if f.NArg() > 0 {
-		return nil, f.complain(fmt.Errorf("unexpected argument %q: options begin with --", f.Arg(0)))
+		return nil, fmt.Errorf("unexpected argument %q: options begin with --", f.Arg(0))
 	}
 	if err := f.o.check(f.given()); err != nil {
-		return nil, f.complain(err)
+		return nil, err
 	}
 	return f.o, nil
-}
-
-func (f flags) complain(err error) error {
-	fmt.Fprintln(f.Output(), err)
-	f.Usage()
-	return err
 }
 
 func (f flags) given() map[string]bool {

@@ -17,39 +17,39 @@ func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"--queues 0", []string{"-queues", `"0"`, "from 1 to 1000000"}},
-		{"--size -1", []string{"-size", `"-1"`, "from 0 to 134217728"}},
-		{"--size big", []string{"-size", `"big"`, "a whole number from 0 to 134217728"}},
-		{"--prefetch 65536", []string{"-prefetch", "from 0 to 65535"}},
-		{"--rate 1e6", []string{"-rate", `"1e6"`, "from 0 to 1000000000"}},
-		{"--ttl 315360000001", []string{"-ttl", "from -1 to 315360000000"}},
-		{"--duration 10", []string{"-duration", `"10"`, "such as 10s, from 0s to 240h0m0s"}},
-		{"--duration -1s", []string{"-duration", "from 0s to 240h0m0s"}},
-		{"--expiration 9..1", []string{"-expiration", `"9..1"`, "0 <= A <= B <= 315360000000"}},
-		{"--expiration x..1", []string{"-expiration", "A..B"}},
-		{"--expiration -5", []string{"-expiration", "A..B"}},
-		{"--uri http://x", []string{"-uri", "amqp://USER:PASSWORD@HOST:PORT/VHOST"}},
-		{"--uri amqp://", []string{"-uri", "amqp://USER:PASSWORD@HOST:PORT/VHOST"}},
-		{"--queue-args x-max-length", []string{"-queue-args", "k=v"}},
-		{"--queue-args a=1 --queue-args a=2", []string{"-queue-args", "a is given twice"}},
+		{"--queues 0", []string{"--queues", `"0"`, "from 1 to 1000000"}},
+		{"--size -1", []string{"--size", `"-1"`, "from 0 to 134217728"}},
+		{"--size big", []string{"--size", `"big"`, "a whole number from 0 to 134217728"}},
+		{"--prefetch 65536", []string{"--prefetch", "from 0 to 65535"}},
+		{"--rate 1e6", []string{"--rate", `"1e6"`, "from 0 to 1000000000"}},
+		{"--ttl 315360000001", []string{"--ttl", "from -1 to 315360000000"}},
+		{"--duration 10", []string{"--duration", `"10"`, "such as 10s, from 0s to 240h0m0s"}},
+		{"--duration -1s", []string{"--duration", "from 0s to 240h0m0s"}},
+		{"--expiration 9..1", []string{"--expiration", `"9..1"`, "0 <= A <= B <= 315360000000"}},
+		{"--expiration x..1", []string{"--expiration", "A..B"}},
+		{"--expiration -5", []string{"--expiration", "A..B"}},
+		{"--uri http://x", []string{"--uri", "amqp://USER:PASSWORD@HOST:PORT/VHOST"}},
+		{"--uri amqp://", []string{"--uri", "amqp://USER:PASSWORD@HOST:PORT/VHOST"}},
+		{"--queue-args x-max-length", []string{"--queue-args", "k=v"}},
+		{"--queue-args a=1 --queue-args a=2", []string{"--queue-args", "a is given twice"}},
 		{"--ack-every 300 --prefetch 200", []string{"--ack-every 300", "from 1 to --prefetch, 200"}},
 		{"--ttl 5 --queue-args x-message-ttl=6", []string{"--queue-args x-message-ttl", "sets it itself"}},
 		{"--fdatasync /tmp", []string{"--fdatasync", "--confirm 1"}},
 		{"--fdatasync /tmp --confirm 1 --rate 5", []string{"--fdatasync", "--rate"}},
 		{"--size 16 now", []string{`unexpected argument "now"`}},
 		{"--publishers 0 --consumers 0", []string{"--publishers 0 --consumers 0", "from 1"}},
-		{"--frobnicate", []string{"-frobnicate"}},
+		{"--frobnicate", []string{"--frobnicate"}},
 		{"hurricane", []string{`unknown scenario "hurricane"`, "curfew bench storm", "curfew bench leases"}},
-		{"storm --confirm 0", []string{"-confirm", "from 1 to 1048576"}},
-		{"storm --delay 1s", []string{"-delay", "from 2s to 1h0m0s"}},
-		{"lateness --size 7", []string{"-size", "from 8 to 134217728"}},
-		{"lateness --rate 0", []string{"-rate", "from 1 to"}},
+		{"storm --confirm 0", []string{"--confirm", "from 1 to 1048576"}},
+		{"storm --delay 1s", []string{"--delay", "from 2s to 1h0m0s"}},
+		{"lateness --size 7", []string{"--size", "from 8 to 134217728"}},
+		{"lateness --rate 0", []string{"--rate", "from 1 to"}},
 		{"lateness --queue-args x-dead-letter-exchange=d", []string{"--queue-args x-dead-letter-exchange", "sets it itself"}},
-		{"leases --expires 10", []string{"-expires", "from 1000 to 315360000000"}},
+		{"leases --expires 10", []string{"--expires", "from 1000 to 315360000000"}},
 		{"leases --queue-args x-expires=9", []string{"--queue-args x-expires", "sets it itself"}},
-		{"leases --window 1001", []string{"-window", "from 1 to 1000"}},
-		{"backlog --messages 0", []string{"-messages", "from 1 to 1000000000"}},
-		{"backlog --rate 5", []string{"-rate"}},
+		{"leases --window 1001", []string{"--window", "from 1 to 1000"}},
+		{"backlog --messages 0", []string{"--messages", "from 1 to 1000000000"}},
+		{"backlog --rate 5", []string{"--rate"}},
 	}
 	for _, c := range cases {
 		t.Run(c.args, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
 			if status := e.main(t.Context(), strings.Fields(c.args)); status != 2 {
 				t.Errorf("exit status %d, want 2", status)
 			}
-			for _, want := range c.want {
+			for _, want := range append(c.want, "curfew bench") {
 				if !strings.Contains(stderr.String(), want) {
 					t.Errorf("complaint does not contain %q:\n%s", want, stderr.String())
 				}
@@ -71,21 +71,36 @@ func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
 }
 
 func TestHelpIsNoFailure(t *testing.T) {
-	var stderr bytes.Buffer
-	e := env{stderr: &stderr}
+	var stdout bytes.Buffer // it went to stderr, with flags in another style than those of all other commands
+	e := env{stdout: &stdout}
 	if status := e.main(t.Context(), []string{"--help"}); status != 0 {
 		t.Errorf("exit status %d, want 0", status)
 	}
-	for _, want := range []string{"-publishers", "curfew bench storm", "acknowledge every"} {
-		if !strings.Contains(stderr.String(), want) {
-			t.Errorf("help does not contain %q", want)
+	for _, want := range []string{
+		"\n  --publishers connections  connections that publish (default 1)\n", "\n  --durable                 declare", "curfew bench storm",
+	} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("help does not contain %q:\n%s", want, &stdout)
 		}
+	}
+}
+
+// A wrong flag was answered with forty lines of help.
+func TestComplaintIsShort(t *testing.T) {
+	var stderr bytes.Buffer
+	e := env{stderr: &stderr}
+	e.main(t.Context(), []string{"storm", "--confirm", "0"})
+	const want = `curfew bench storm: the flag --confirm does not take "0": must be a whole number from 1 to 1048576
+Run "curfew bench storm --help" for help.
+`
+	if stderr.String() != want {
+		t.Errorf("got %s\nwant %s", &stderr, want)
 	}
 }
 
 func parseLoad(t *testing.T, args ...string) *options {
 	t.Helper()
-	f := newFlags("", &bytes.Buffer{})
+	f := newFlags("")
 	loadFlags(f)
 	o, err := f.parse(args)
 	if err != nil {

@@ -24,14 +24,14 @@ func TestREADME(t *testing.T) {
 			t.Errorf("%s: %s", line, &stderr)
 			continue
 		}
-		f := newFlags(sc.name, &stderr)
+		f := newFlags(sc.name)
 		sc.register(f)
 		if _, err := f.parse(args); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
 	for _, sc := range scenarios() {
-		f := newFlags(sc.name, &bytes.Buffer{})
+		f := newFlags(sc.name)
 		sc.register(f)
 		f.VisitAll(func(g *flag.Flag) {
 			if !strings.Contains(text, "`--"+g.Name) {

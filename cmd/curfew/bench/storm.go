@@ -16,8 +16,8 @@ const (
 func stormFlags(f flags) {
 	f.sized(100, 0)
 	f.counted(200_000, 1, "`messages` that fall due at once")
-	f.period(&f.o.delay, "delay", 15*time.Second, 2*time.Second, time.Hour, "from the first publish to the instant at which all fall due; the broker must have taken all of them a second before")
-	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "how often the bystander publishes, and declares passively")
+	f.period(&f.o.delay, "delay", 15*time.Second, 2*time.Second, time.Hour, "the `time` from the first publish until all fall due; the broker must have taken all of them a second before")
+	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` after which the bystander publishes again, and declares passively")
 	f.confirming(4096, 1)
 	f.o.mortal = true
 }

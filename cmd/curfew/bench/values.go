@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// The flag values below refuse what is out of range in Set, so that the flag package's error names the flag, the value and
-// the accepted range: invalid value "0" for flag -queues: must be a whole number from 1 to 1000000.
+// The flag values below refuse what is out of range in Set, so that the error names the flag, the value and the accepted
+// range: the flag --queues does not take "0": must be a whole number from 1 to 1000000.
 
 // Whole is a whole number from lo to hi.
 type whole struct {

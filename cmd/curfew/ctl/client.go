@@ -3,6 +3,7 @@ package ctl
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -150,8 +151,11 @@ func (c *client) unreachable(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	return &failure{unavailable, fmt.Sprintf("Error: unable to reach the management API at %s: %v\n\n"+
-		"Is the broker running, and is this its address? --url, --host and --port, or CURFEW_CTL_URL, tell another one.", c.base, err)}
+	hint := "Is the broker running, and is this its address? --url, --host and --port, or CURFEW_CTL_URL, tell another one."
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		hint = "--cacert, or CURFEW_CTL_CACERT, names a file with the certificates to believe in."
+	}
+	return &failure{unavailable, fmt.Sprintf("Error: unable to reach the management API at %s: %v\n\n%s", c.base, err, hint)}
 }
 
 // maxReason is how much of a refusal is read, in bytes.

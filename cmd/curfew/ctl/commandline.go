@@ -98,16 +98,26 @@ func (l *commandLine) option(words []string) (used int, problem string) {
 		return 0, ""
 	}
 	if !given {
-		if len(words) == 1 || len(words[1]) > 1 && words[1][0] == '-' {
+		if len(words) == 1 || !o.takes(words[1]) {
 			return 0, name + " : "
 		}
 		value, used = words[1], 1
 	}
-	if _, err := strconv.ParseInt(value, 10, 32); o.numeric && err != nil {
+	if o.numeric && !isNumber(value) {
 		return used, fmt.Sprintf("%s : %s", name, value)
 	}
 	l.values[o.long] = value
 	return used, ""
+}
+
+// takes tells whether the word behind the option is its value and not another option. A number may be negative.
+func (o *option) takes(word string) bool {
+	return len(word) < 2 || word[0] != '-' || o.numeric && isNumber(word)
+}
+
+func isNumber(word string) bool {
+	_, err := strconv.ParseInt(word, 10, 32)
+	return err == nil
 }
 
 // lookup finds an option by name; those of the command hide general ones.

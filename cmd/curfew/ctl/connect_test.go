@@ -82,7 +82,7 @@ func TestTLS(t *testing.T) {
 		{"certificate", "--cacert " + good, "", 0, ""},
 		{"certificate by environment", "", cacertVariable + "=" + good, 0, ""},
 		{"any", "--insecure", "", 0, ""},
-		{"none", "", "", unavailable, "certificate"},
+		{"none", "", "", unavailable, "--cacert, or CURFEW_CTL_CACERT, names a file"},
 		{"no certificate", "--cacert " + bad, "", dataError, "there is no certificate in " + bad},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

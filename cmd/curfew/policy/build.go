@@ -73,6 +73,9 @@ func (p *Program) made(file string) error {
 // recognize finds out what language a project is in, and which file is its
 // source.
 func recognize(dir, wanted string) (*language, string, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, "", err
+	}
 	if wanted != "" {
 		l, err := findLanguage(wanted)
 		if err != nil {

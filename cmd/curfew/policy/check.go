@@ -74,7 +74,7 @@ func (p *Program) tryOut(module []byte, o wasm.Options) (err error) {
 	i := l.info()
 	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "in use\t%s\n", joined(i.Hooks))
-	fmt.Fprintf(w, "messages at once\t%d\n", i.Capacity)
+	fmt.Fprintf(w, "messages at once\t%d\n", max(i.Capacity, 1)) // 0 is each by itself
 	fmt.Fprintf(w, "fuel to start\t%d\n", i.InitFuel)
 	for _, h := range i.Hooks {
 		fmt.Fprintf(w, "fuel of %s\t%s\n", h, l.cost(h))

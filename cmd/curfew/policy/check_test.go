@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -35,6 +36,14 @@ func TestCheck(t *testing.T) {
 	}
 	r = curfewPolicy(t, "check", module, "--grants", "headers")
 	if r.status != 1 || !strings.Contains(r.stderr, "needs the grant metrics; granted: headers") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// A module that is asked about each message by itself was said to take 0 messages at once.
+func TestCheckWithoutBatches(t *testing.T) {
+	r := curfewPolicy(t, "check", filepath.Join("..", "..", "..", "wasm-examples", "size-ttl", "size.wasm"))
+	if r.status != 0 || !regexp.MustCompile(`(?m)^messages at once +1$`).MatchString(r.stdout) {
 		t.Errorf("got %+v", r)
 	}
 }

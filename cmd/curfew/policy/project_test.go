@@ -87,6 +87,8 @@ func TestNewLeavesFilesAlone(t *testing.T) {
 func TestBuildWithout(t *testing.T) {
 	empty := t.TempDir()
 	t.Setenv("PATH", empty)
+	none := filepath.Join(empty, "none") // was said to have no policy in it
+	curfewPolicy(t, "build", none).want(t, 1, "", "curfew policy build: stat "+none+": no such file or directory\n")
 	if curfewPolicy(t, "build", empty).status != 1 {
 		t.Error("an empty folder is built")
 	}

@@ -290,6 +290,29 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// An entry with a wrong checksum and entries behind it was called damaged and, in the next line, unfinished, "which is no damage";
+// and nothing was left of when the last entry was written.
+func TestDamagedIsNotCut(t *testing.T) {
+	fsys := crashfs.New(1)
+	s := openShard(t, fsys, small())
+	s.append(t, "stays")
+	_, off := place(s.append(t, strings.Repeat("x", 1000)))
+	s.append(t, "behind it")
+	name := s.active.name
+	s.close(t)
+	overwrite(t, fsys, name, off+wlog.HeaderSize+500, make([]byte, 200))
+
+	reports, err := Verify(t.Context(), fsys)
+	must(t, err)
+	r := reports[0]
+	if len(r.Damage) != 1 || r.Damage[0].Offset != off || r.Cut != nil {
+		t.Errorf("got damage %v and cut %v, want damage at %d alone", r.Damage, r.Cut, off)
+	}
+	if r.Time == 0 || r.Epoch == 0 {
+		t.Errorf("the last entry that is whole: got time %d and epoch %d", r.Time, r.Epoch)
+	}
+}
+
 // A segment that was filled to its last few bytes has no filler.
 func TestEveryBitCountsWithoutFiller(t *testing.T) {
 	const rest = 24

@@ -19,8 +19,8 @@ type ShardReport struct {
 	Bytes    int64        // of their bodies
 	First    wlog.Index   // of them; 0 = there are none
 	Last     wlog.Index   // of them
-	Epoch    uint64       // of the last owner
-	Time     hook.Instant // of its last entry
+	Epoch    uint64       // of the last whole entry
+	Time     hook.Instant // of the last whole entry
 	Cut      *Damage      // where the log ends in an entry that was not finished, which is no damage; nil = it does not
 	Damage   []*Damage    // in order; at most one in a segment
 }
@@ -89,7 +89,6 @@ func (r *ShardReport) read(ctx context.Context, fsys vfs.FS, found []named) (err
 	if err := w.run(ctx); err != nil {
 		return err
 	}
-	r.Epoch, r.Time = w.chain.Epoch, w.chain.Time
 	r.Cut = w.cut()
 	return nil
 }
@@ -100,6 +99,7 @@ func (r *ShardReport) damaged(d *Damage) error {
 }
 
 func (r *ShardReport) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte) error {
+	r.Epoch, r.Time = h.Epoch, h.Time
 	if h.Kind != wlog.Data {
 		return nil
 	}

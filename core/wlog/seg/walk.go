@@ -96,7 +96,11 @@ func (w *walk) visitSegment(ctx context.Context, i int) (*Damage, error) {
 	if err != nil || end.closed {
 		return nil, err
 	}
-	return w.damageAt(ctx, i, &end)
+	d, err := w.damageAt(ctx, i, &end)
+	if d != nil {
+		w.ends[i].cut = false // what is damaged is not unfinished
+	}
+	return d, err
 }
 
 // follows checks that no segment is missing before the i-th.
