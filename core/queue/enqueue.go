@@ -79,6 +79,8 @@ func allKept(vs []hook.Verdict) bool {
 // sift carries out verdicts of which some keep a message out.
 func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 	dead, left, refused := q.work.dead[:0], q.work.left[:0], 0
+	var aside []pick
+	var how []hook.Verdict
 	for i := range ms {
 		v, m := &vs[i], &ms[i]
 		if v.Nack || v.Action == hook.Refuse {
@@ -93,6 +95,10 @@ func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 			q.count.Dropped[v.Reason]++
 			left = append(left, turnedAway(now, m, v))
 		case hook.Route:
+			if v.Target.AtLeastOnce {
+				aside, how = append(aside, q.detain(now, m, v)), append(how, *v)
+				continue
+			}
 			q.count.DeadLettered[v.Reason]++
 			left = append(left, turnedAway(now, m, v))
 			dead = append(dead, Dead{
@@ -106,6 +112,18 @@ func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 		q.host.Refused(q.cfg, refused)
 	}
 	q.bury(now, dead, left, nil)
+	q.hold(now, aside, how)
+}
+
+// detain stores a message that is to leave at once, and takes it: it stays until it has arrived elsewhere.
+func (q *Queue) detain(now hook.Instant, m *Publish, v *hook.Verdict) pick {
+	kept := *v
+	kept.Deadline, kept.AskHead = 0, false
+	l := q.push(now, m, &kept)
+	f := &q.levels[l]
+	seq := f.next - 1
+	q.take(f, f.at(seq), len(m.Body))
+	return pick{seq: seq, level: int32(l)}
 }
 
 // bury dead-letters messages, tells of all that leave, of which those are the ones
@@ -138,8 +156,8 @@ func (q *Queue) admit(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 	}
 }
 
-// push stores one message.
-func (q *Queue) push(now hook.Instant, m *Publish, v *hook.Verdict) {
+// push stores one message, and returns its level.
+func (q *Queue) push(now hook.Instant, m *Publish, v *hook.Verdict) (level int) {
 	l := q.level(m.Priority)
 	f := &q.levels[l]
 	s := q.store.add(now, m, markOf(v), slotFlagsOf(m, v))
@@ -153,6 +171,7 @@ func (q *Queue) push(now hook.Instant, m *Publish, v *hook.Verdict) {
 	if v.Deadline != 0 {
 		q.index(l, f, seq, f.at(seq), v.Deadline)
 	}
+	return l
 }
 
 // refresh begins a run of messages that may be handed out in this turn although

@@ -76,6 +76,30 @@ func stays(t *testing.T) {
 	}
 }
 
+// A message that a strategy turns away when it comes in was sent on once, arrived or not.
+func TestAMessageThatIsTurnedAwayStaysToo(t *testing.T) { synctest.Test(t, turnedAwayStays) }
+
+func turnedAwayStays(t *testing.T) {
+	t.Helper()
+	r := &relay{targets: 1}
+	target := &hook.Target{AtLeastOnce: true}
+	s, _ := live(t, hook.Hooks{OnEnqueue: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+		vs[1] = hook.Verdict{Action: hook.Route, Reason: hook.ReasonExpired, Target: target, Deadline: second}
+	}})
+	s.clock = func() hook.Instant { return second }
+	q := &s.queue
+	q.host, q.work = r, new(scratch)
+	q.Enqueue(second, batchOf(message(1, 0), message(2, 0), message(3, 0)))
+	q.work = nil
+	if st := stats(t, s); st.Ready != 2 || st.Unacked != 0 || st.Discarded != 1 {
+		t.Fatalf("%d ready, %d unacked, %d on their way; want 2, 0, 1", st.Ready, st.Unacked, st.Discarded)
+	}
+	settle(r.sent[0], false)
+	if st := stats(t, s); st.Discarded != 0 || st.DeadLettered[hook.ReasonExpired] != 1 {
+		t.Errorf("%d on their way, %d dead-lettered; want 0, 1", st.Discarded, st.DeadLettered[hook.ReasonExpired])
+	}
+}
+
 func TestAMessageThatDidNotArriveIsSentAgain(t *testing.T) { synctest.Test(t, sentAgain) }
 
 func sentAgain(t *testing.T) {
