@@ -46,8 +46,9 @@ var queueGauges = [...]struct {
 	name, help string
 	value      func(*looked) float64
 }{
-	{"rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", func(q *looked) float64 { return float64(q.Ready + q.Discarded) }},
+	{"rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", func(q *looked) float64 { return float64(q.Ready) }},
 	{"rabbitmq_queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", func(q *looked) float64 { return float64(q.Unacked) }},
+	// Dead letters that wait for their arrival elsewhere are in no consumer's reach, and are counted here alone, as in the API.
 	{"rabbitmq_queue_messages", "Sum of ready and unacknowledged messages - total queue depth", func(q *looked) float64 {
 		return float64(q.Ready + q.Discarded + q.Unacked)
 	}},

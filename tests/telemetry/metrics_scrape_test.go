@@ -130,6 +130,23 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	}
 }
 
+// A dead letter that waits for its arrival elsewhere is in its queue, and in no consumer's reach: it was counted as ready.
+func TestDeadLettersInWaitingAreNotReady(t *testing.T) {
+	b := start(t, metricsListener)
+	b.declare("q", letters("nowhere", amqp091.Table{
+		"x-queue-type": "quorum", "x-message-ttl": 0, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+	}))
+	b.publish("q", nil, "")
+	var got map[string]float64
+	if !process.Poll(func() bool {
+		_, page := fetch(t, b.Metrics, "/metrics")
+		got = series(t, page)
+		return got[`rabbitmq_queue_messages{queue="q",vhost="/"}`] == 1 && got[`rabbitmq_queue_messages_ready{queue="q",vhost="/"}`] == 0
+	}) {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestWhoMaySeeMetrics(t *testing.T) {
 	b := start(t, metricsListener)
 	const anybody = "X-Forwarded-For"
