@@ -2,6 +2,8 @@ package session
 
 import (
 	"encoding/binary"
+	"maps"
+	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
@@ -224,18 +226,26 @@ func (ch *channel) fail(e *amqp.Error) {
 }
 
 // close ends the channel's part in the broker, if that was not done, and gives back what it holds. The peer is not told.
-func (ch *channel) close() {
-	if ch.closed {
-		return
+func (ch *channel) close() { ch.conn.closeChannels(ch) }
+
+// closeChannels closes channels. None gets what another gives back: a message would go from one to the next, and each
+// delivery counts.
+func (c *Conn) closeChannels(channels ...*channel) {
+	var leaving []*consumer
+	for _, ch := range channels {
+		if ch == nil || ch.closed {
+			continue
+		}
+		consumers, held := ch.shut()
+		ch.dropContent()
+		ch.dropReplies()
+		leaving = slices.AppendSeq(leaving, maps.Values(consumers))
+		c.settling.add(queue.Return, append(held, ch.abandon()...))
 	}
-	consumers, held := ch.shut()
-	ch.dropContent()
-	ch.dropReplies()
-	for _, s := range consumers {
+	for _, s := range leaving {
 		s.leave()
 	}
-	ch.conn.settling.add(queue.Return, append(held, ch.abandon()...))
-	ch.conn.flush()
+	c.flush()
 }
 
 // shut lets neither deliveries nor confirms through any more, and returns what the channel has.

@@ -254,11 +254,7 @@ func (c *Conn) Release(now hook.Instant) {
 // leave gives back what the connection holds in the broker: unacknowledged messages, consumers, exclusive queues. The peer
 // is not told.
 func (c *Conn) leave() {
-	for _, ch := range c.channels {
-		if ch != nil {
-			ch.close()
-		}
-	}
+	c.closeChannels(c.channels...)
 	c.last, c.open = nil, 0
 	c.dropChannels()
 	if c.entered {

@@ -281,3 +281,27 @@ func TestGet(t *testing.T) {
 		t.Errorf("got %s with %+v", body, m)
 	}
 }
+
+// What a channel gave back went to the next one of the same connection, and so on, when the connection was closed; each time
+// counted as a delivery, and with 20 channels a message of a quorum queue was out of attempts.
+func TestAConnectionThatClosesDoesNotHandMessagesToItself(t *testing.T) {
+	const channels = 25
+	p := newProbe(t).open().channel(1)
+	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "q", Durable: true, Arguments: amqp.Table{{Key: "x-queue-type", Value: "quorum"}}})
+	for id := range uint16(channels) {
+		if id > 0 {
+			p.channel(id + 1)
+		}
+		p.consume(id+1, "q", "c")
+	}
+	p.publish(1, bodies("q", "m")...)
+	p.delivers(1, "c1:m")
+	p.send(0, &amqp.ConnectionClose{ReplyCode: amqp.ReplySuccess})
+	expect[*amqp.ConnectionCloseOK](p, 0)
+
+	again := probeOf(t, p.conn.srv, Peer{}).open().channel(1)
+	m := do[*amqp.BasicGetOK](again, 1, &amqp.BasicGet{Queue: "q"})
+	if _, body := again.content(1); body != "m" || !m.Redelivered {
+		t.Errorf("got %q, redelivered: %t", body, m.Redelivered)
+	}
+}

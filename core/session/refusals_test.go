@@ -79,6 +79,7 @@ func TestRefusals(t *testing.T) {
 		{"bind to default exchange", &amqp.QueueBind{Queue: "q"}, 403, onDefault},
 		{"purge missing queue", &amqp.QueuePurge{Queue: "nope"}, 404, missing},
 		{"get from missing queue", &amqp.BasicGet{Queue: "nope"}, 404, missing},
+		{"get from quorum queue with a single active consumer", &amqp.BasicGet{Queue: "one"}, 405, "RESOURCE_LOCKED - cannot obtain access to locked queue 'one' in vhost '/'. basic.get operations are not supported by quorum queues with single active consumer"},
 		{"delete used queue", &amqp.QueueDelete{Queue: "c", IfUnused: true}, 406, "PRECONDITION_FAILED - queue 'c' in vhost '/' in use"},
 		{"delete full queue", &amqp.QueueDelete{Queue: "r", IfEmpty: true}, 406, "PRECONDITION_FAILED - queue 'r' in vhost '/' not empty"},
 
@@ -121,6 +122,8 @@ func TestRefusals(t *testing.T) {
 			p.queue(1, "r")
 			p.queue(1, "c")
 			p.queue(1, "single", "x-single-active-consumer", true)
+			one := &amqp.QueueDeclare{Queue: "one", Durable: true, Arguments: table("x-queue-type", "quorum", "x-single-active-consumer", true)}
+			do[*amqp.QueueDeclareOK](p, 1, one)
 			p.publish(1, published{key: "r", body: "x"})
 			do[*amqp.ExchangeDeclareOK](p, 1, &amqp.ExchangeDeclare{Exchange: "in", Type: "fanout", Internal: true})
 			do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{ReplyCode: 200})

@@ -91,11 +91,11 @@ func (nowhere) Gone(*queue.Shell, queue.Departure)                              
 
 // consumeReplies makes the channel one that gets replies.
 func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {
-	if err := ch.checkConsumerTag(m); err != nil {
-		return err
-	}
 	if ch.reply != nil {
 		return precondition("reply consumer already set")
+	}
+	if err := ch.checkConsumerTag(m); err != nil {
+		return err
 	}
 	if !m.NoAck {
 		return precondition("reply consumer cannot acknowledge")

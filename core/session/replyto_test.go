@@ -60,7 +60,7 @@ func TestDirectReply(t *testing.T) {
 	if other := p.request(2); other == address || !strings.HasPrefix(other, replyTo+".") {
 		t.Errorf("got %q for another channel", other)
 	}
-	p.send(1, &amqp.BasicConsume{Queue: replyTo, ConsumerTag: "r2", NoAck: true})
+	p.send(1, &amqp.BasicConsume{Queue: replyTo, ConsumerTag: "r", NoAck: true}) // RabbitMQ does not mind the tag
 	p.closed(1, 406, "PRECONDITION_FAILED - reply consumer already set")
 
 	// With the channel the address is gone.
