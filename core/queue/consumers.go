@@ -73,8 +73,7 @@ func (cs *consumers) refresh(c *Consumer) {
 		cs.deactivate(c)
 		return
 	}
-	g := cs.group(c.Priority)
-	g.active = append(g.active, c)
+	cs.group(c.Priority).add(c)
 	c.active = true
 }
 
@@ -122,6 +121,16 @@ func (cs *consumers) serve() *group {
 		}
 	}
 	return nil
+}
+
+// add takes a consumer in that comes after all that are there.
+func (g *group) add(c *Consumer) {
+	if g.turn == 0 || g.turn >= len(g.active) {
+		g.active, g.turn = append(g.active, c), 0
+		return
+	}
+	g.active = slices.Insert(g.active, g.turn, c)
+	g.turn++
 }
 
 // next returns the consumer whose turn it is.

@@ -60,6 +60,9 @@ func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining
 			q.leave(now, []pick{p}, hook.Verdict{})
 			continue
 		}
+		q.reapDue(now) // what it was in front of does not remain if its time is up
+		s = f.at(p.seq)
+		r = q.store.read(*s)
 		fn(q.delivery(p, s, &r), q.ready)
 		q.handed(int(p.level), f, p.seq, s, c)
 		q.rest(now)

@@ -11,12 +11,16 @@ import (
 // where it is although it is due: one whose plugin crashed, say.
 const askAgainMillis = 1000
 
-// reap puts due messages before their hooks, at most maxBatch of them, and not
-// before those that are to be sent again: what died first goes first.
+// reap puts due messages before their hooks, and not before those that are to be
+// sent again: what died first goes first.
 func (q *Queue) reap(now hook.Instant) {
-	if q.retry(now) {
-		return
+	if !q.retry(now) {
+		q.reapDue(now)
 	}
+}
+
+// reapDue puts due messages before their hooks, at most maxBatch of them.
+func (q *Queue) reapDue(now hook.Instant) {
 	due := q.work.due[:0]
 	for len(due) < maxBatch && q.ready > 0 {
 		p, ok := q.nextDue(now)

@@ -46,6 +46,22 @@ func TestConsumersAreServedInTurn(t *testing.T) {
 	checkSums(t, q)
 }
 
+// A consumer that came, or had credit again, between two rounds was served before one that waited for longer.
+func TestANewConsumerIsServedAfterThoseThatWait(t *testing.T) {
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	_, a := consume(t, q, Consumer{Tag: "a"}, 100)
+	publish(q, second, 1)
+	_, b := consume(t, q, Consumer{Tag: "b"}, 100)
+	publish(q, second, 2)
+	wantIDs(t, "a alone, then before b", a.take(), 1, 2)
+	_, c := consume(t, q, Consumer{Tag: "c"}, 100)
+	publish(q, second, 3, 4, 5, 6)
+	wantIDs(t, "a", a.take(), 4)
+	wantIDs(t, "b", b.take(), 3, 6)
+	wantIDs(t, "c", c.take(), 5)
+	checkSums(t, q)
+}
+
 func TestHigherPriorityConsumersAreServedFirstWhileTheyHaveCredit(t *testing.T) {
 	q, _ := passive(t, Config{}, hook.Hooks{})
 	_, low := consume(t, q, Consumer{Tag: "low"}, 100)
@@ -168,6 +184,25 @@ func TestTTLZeroMeansNowOrNever(t *testing.T) {
 		}
 		q.Settle(second+1, Requeue, []Settled{{Ref: 2, Consumer: c}})
 		wantIDs(t, "a requeued message of TTL 0", s.take())
+		checkSums(t, q)
+	}
+}
+
+// What get told counted a message that its own leaving brought to the head, where its time had been up.
+func TestGetDoesNotCountWhatExpiresBehindTheMessage(t *testing.T) {
+	for _, scan := range []hook.Scan{hook.ScanHeads, hook.ScanTop} {
+		q, _ := passive(t, Config{}, ttlHooks(scan, nil))
+		publish(q, second, 1)
+		q.Enqueue(second, batchOf(expiring(2, time.Second), expiring(3, time.Hour)))
+		now := second + hook.Instant(time.Minute)
+		if q.ready != 3 {
+			t.Errorf("%d messages, want the expired one behind the head to be counted", q.ready)
+		}
+		q.Get(now, nil2(), func(d Delivery, remaining int) {
+			if idOf(d.Body) != 1 || remaining != 1 {
+				t.Errorf("got message %d with %d left, want 1 with 1", idOf(d.Body), remaining)
+			}
+		})
 		checkSums(t, q)
 	}
 }
