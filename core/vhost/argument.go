@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -42,8 +43,8 @@ var (
 	every       = []string{queue.Classic, queue.Quorum, typeStream}
 )
 
-// coreArguments are the arguments that no plugin has to bring, in the order they are checked. Some mean nothing here, such
-// as those about replicas; they are still checked, and compared when a queue is declared again.
+// coreArguments are the arguments that no plugin has to bring. Some mean nothing here, such as those about replicas; they
+// are still checked, and compared when a queue is declared again.
 var coreArguments = []hook.Argument{
 	{Name: argQueueType, QueueTypes: every, Check: oneOf("unsupported queue type", every...)},
 	{Name: argMaxPriority, QueueTypes: onlyClassic, Check: checkMaxPriority},
@@ -63,6 +64,27 @@ var coreArguments = []hook.Argument{
 	{Name: "x-max-age", QueueTypes: onlyStream, Check: checkString},
 	{Name: "x-stream-max-segment-size-bytes", QueueTypes: onlyStream, Check: from(0)},
 	{Name: "x-stream-filter-size-bytes", QueueTypes: onlyStream, Check: from(0)},
+}
+
+// argumentOrder is the order in which RabbitMQ compares arguments, and checks them once it has checked the queue's type: of
+// several that are wrong, the first one is what the client is told about.
+var argumentOrder = []string{
+	"x-expires", "x-message-ttl", argDeadLetter, "x-dead-letter-routing-key", "x-dead-letter-strategy",
+	"x-max-length", "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes",
+	argMaxPriority, "x-overflow", "x-queue-mode", "x-queue-version", argSingleActive, argQueueType,
+}
+
+// ordered puts known arguments into the order in which they are checked and compared; what RabbitMQ has no place for stays
+// behind, as it comes.
+func ordered(arguments []hook.Argument) []hook.Argument {
+	place := func(a hook.Argument) int {
+		if i := slices.Index(argumentOrder, a.Name); i >= 0 {
+			return i
+		}
+		return len(argumentOrder)
+	}
+	slices.SortStableFunc(arguments, func(a, b hook.Argument) int { return cmp.Compare(place(a), place(b)) })
+	return arguments
 }
 
 // supports says whether an argument means anything for queues of this type. Plugins know nothing of streams: what they
@@ -86,21 +108,36 @@ func queueType(args hook.Args) string {
 // checkArguments refuses values that an argument cannot have, and arguments that queues of the type do not have. What
 // nobody knows is left alone.
 func (v *VHost) checkArguments(name string, args hook.Args) error {
+	// Its type says what else a queue may have.
+	if err := v.checkArgument(v.argument(argQueueType), name, args); err != nil {
+		return err
+	}
 	of := queueType(args)
 	for i := range v.arguments {
 		a := &v.arguments[i]
-		value, ok := args.Lookup(a.Name)
-		if !ok || a.Name != argQueueType && !supports(a, of) {
+		if !supports(a, of) {
 			continue
 		}
-		if err := a.Check(value, args); err != nil {
-			return v.invalidArgument(a.Name, name, err)
+		if err := v.checkArgument(a, name, args); err != nil {
+			return err
 		}
 	}
 	for _, arg := range args {
 		if a := v.argument(arg.Name); a != nil && !supports(a, of) {
 			return refuse(Precondition, "invalid arg '%s' for %s of queue type rabbit_%s_queue", arg.Name, v.queueName(name), of)
 		}
+	}
+	return nil
+}
+
+// checkArgument refuses a value that an argument cannot have.
+func (v *VHost) checkArgument(a *hook.Argument, name string, args hook.Args) error {
+	value, ok := args.Lookup(a.Name)
+	if !ok {
+		return nil
+	}
+	if err := a.Check(value, args); err != nil {
+		return v.invalidArgument(a.Name, name, err)
 	}
 	return nil
 }

@@ -37,6 +37,8 @@ func TestDeclareQueueRefused(t *testing.T) {
 		{"name prefix too long", QueueDeclare{Args: args("x-name-prefix", strings.Repeat("p", 65))}, Precondition, "invalid arg 'x-name-prefix'" + q + `: "expected 1 to 64 bytes, got 65"`},
 		{"name prefix reserved", QueueDeclare{Args: args("x-name-prefix", "amq.gen")}, Precondition, "invalid arg 'x-name-prefix'" + q + `: "the prefix 'amq.' is reserved"`},
 		{"unknown type", QueueDeclare{Args: args("x-queue-type", "odd")}, Precondition, "invalid arg 'x-queue-type'" + q + `: "unsupported queue type 'odd'"`},
+		{"the first of two in RabbitMQ's order", QueueDeclare{Args: args("x-single-active-consumer", int32(1), "x-overflow", "burst", "x-message-ttl", "1")}, Precondition, "invalid arg 'x-message-ttl'" + q + `: "expected integer, got longstr"`},
+		{"the type before others", QueueDeclare{Args: args("x-message-ttl", "1", "x-queue-type", "odd")}, Precondition, "invalid arg 'x-queue-type'" + q + `: "unsupported queue type 'odd'"`},
 		{"type's type", QueueDeclare{Args: args("x-queue-type", int32(1))}, Precondition, "invalid arg 'x-queue-type'" + q + ": {unacceptable_type,signedint}"},
 		{"quorum's argument", QueueDeclare{Args: args("x-delivery-limit", int32(1))}, Precondition, "invalid arg 'x-delivery-limit'" + q + " of queue type rabbit_classic_queue"},
 		{"plugin's quorum argument", QueueDeclare{Args: args("x-dead-letter-strategy", "odd")}, Precondition, "invalid arg 'x-dead-letter-strategy'" + q + " of queue type rabbit_classic_queue"},
@@ -246,6 +248,8 @@ func TestRedeclare(t *testing.T) {
 		{"another type", base(), base("x-queue-type", "quorum"), "inequivalent arg 'x-queue-type'" + q + "received the value 'quorum' of type 'longstr' but current is none"},
 		{"two types", base("x-queue-type", "quorum"), base("x-queue-type", "classic"), "inequivalent arg 'x-queue-type'" + q + "received 'classic' but current is 'quorum'"},
 		{"quorum left out", base("x-queue-type", "quorum"), base(), "inequivalent arg 'x-queue-type'" + q + "received none but current is the value 'quorum' of type 'longstr'"},
+		{"the first of two in RabbitMQ's order", base("x-message-ttl", int32(1)), base("x-max-priority", int32(1), "x-expires", int32(1)), "inequivalent arg 'x-expires'" + q + "received the value '1' of type 'signedint' but current is none"},
+		{"the type after others", base("x-message-ttl", int32(1)), base("x-queue-type", "quorum"), "inequivalent arg 'x-message-ttl'" + q + "received none but current is the value '1' of type 'signedint'"},
 		{"a value that is shortened", base("x-dead-letter-exchange", "a"), base("x-dead-letter-exchange", strings.Repeat("b", 500)), "inequivalent arg 'x-dead-letter-exchange'" + q + "received '" + strings.Repeat("b", 200) + "...' but current is 'a'"},
 	}
 	for _, tt := range tests {

@@ -44,7 +44,7 @@ type VHost struct {
 	clock     queue.Clock
 	log       *slog.Logger
 	keeper    Keeper          // nil: nothing is durable
-	arguments []hook.Argument // known ones: the core's, then the plugins'
+	arguments []hook.Argument // known ones, the core's and the plugins', in the order they are checked
 
 	// mu guards the topology: everything from here to generation. It is never held while a method of a queue's shell is
 	// called: that may run the queue's turn, and turns call back into the vhost.
@@ -89,7 +89,7 @@ func New(c Config) *VHost {
 	log := c.Log.With("vhost", c.Name)
 	v := &VHost{
 		name: c.Name, metadata: c.Metadata, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper, telemetry: c.Telemetry,
-		arguments: slices.Concat(coreArguments, c.Chain.Arguments()),
+		arguments: ordered(slices.Concat(coreArguments, c.Chain.Arguments())),
 		exchanges: map[string]*exchange{},
 		queues:    map[string]entry{},
 		owned:     map[Owner]map[*queue.Shell]struct{}{},
