@@ -22,34 +22,10 @@ const (
 	counts
 )
 
-// handout is one of the things that are counted in each vhost by the type of queues.
-type handout uint8
-
-const (
-	delivered handout = iota
-	deliveredNoAck
-	got
-	gotNoAck
-	getEmpty
-	redelivered
-	acked
-	handouts
-)
-
-// handed is what was handed out of queues of one type.
-type handed [handouts]uint64
-
-func handedOf(h *session.Handed) handed {
-	return handed{
-		delivered: h.Delivered, deliveredNoAck: h.DeliveredNoAck, got: h.Got, gotNoAck: h.GotNoAck, getEmpty: h.GetEmpty,
-		redelivered: h.Redelivered, acked: h.Acked,
-	}
-}
-
 // tallied is what was counted in a vhost, or in several.
 type tallied struct {
 	n       [counts]uint64
-	handed  [queue.Types]handed
+	handed  [queue.Types]session.Handed
 	left    vhost.Buried
 	arrived uint64 // of what left
 }
@@ -58,19 +34,17 @@ func tally(v *vhost.VHost, t *session.Tally) tallied {
 	churn := v.Churn()
 	var all tallied
 	all.left, all.arrived = v.Buried()
+	all.handed = t.Handed
 	all.n = [counts]uint64{
 		published: t.Published, routed: t.Routed, returned: t.Returned, dropped: t.Dropped,
 		confirmable: t.Confirmable, confirmed: t.Confirmed,
 		queuesDeclared: churn.QueuesDeclared.Load(), queuesCreated: churn.QueuesCreated.Load(), queuesDeleted: churn.QueuesDeleted.Load(),
 	}
-	for i := range all.handed {
-		all.handed[i] = handedOf(&t.Handed[i])
-	}
 	return all
 }
 
 // of sums up one of the things that are counted by the type of queues.
-func (t *tallied) of(what handout) (n uint64) {
+func (t *tallied) of(what session.Handout) (n uint64) {
 	for i := range t.handed {
 		n += t.handed[i][what]
 	}
@@ -94,9 +68,7 @@ func (t *tallied) add(o *tallied) {
 		t.n[i] += o.n[i]
 	}
 	for kind := range t.handed {
-		for i := range t.handed[kind] {
-			t.handed[kind][i] += o.handed[kind][i]
-		}
+		t.handed[kind].Add(&o.handed[kind])
 	}
 	for kind := range t.left {
 		for care := range t.left[kind] {

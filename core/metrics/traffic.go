@@ -139,16 +139,16 @@ func (b *builder) global(c *clients, t *tallied) {
 func (b *builder) handed(t *tallied) {
 	for _, f := range [...]struct {
 		name, help string
-		sum        []handout
+		sum        []session.Handout
 	}{
-		{"delivered_consume_manual_ack", "messages delivered to consumers using basic.consume with manual acknowledgment", []handout{delivered}},
-		{"delivered_consume_auto_ack", "messages delivered to consumers using basic.consume with automatic acknowledgment", []handout{deliveredNoAck}},
-		{"delivered_get_manual_ack", "messages delivered to consumers using basic.get with manual acknowledgment", []handout{got}},
-		{"delivered_get_auto_ack", "messages delivered to consumers using basic.get with automatic acknowledgment", []handout{gotNoAck}},
-		{"delivered", "messages delivered to consumers", []handout{delivered, deliveredNoAck, got, gotNoAck}},
-		{"redelivered", "messages redelivered to consumers", []handout{redelivered}},
-		{"acknowledged", "messages acknowledged by consumers", []handout{acked}},
-		{"get_empty", "times basic.get operations fetched no message", []handout{getEmpty}},
+		{"delivered_consume_manual_ack", "messages delivered to consumers using basic.consume with manual acknowledgment", []session.Handout{session.Delivered}},
+		{"delivered_consume_auto_ack", "messages delivered to consumers using basic.consume with automatic acknowledgment", []session.Handout{session.DeliveredNoAck}},
+		{"delivered_get_manual_ack", "messages delivered to consumers using basic.get with manual acknowledgment", []session.Handout{session.Got}},
+		{"delivered_get_auto_ack", "messages delivered to consumers using basic.get with automatic acknowledgment", []session.Handout{session.GotNoAck}},
+		{"delivered", "messages delivered to consumers", []session.Handout{session.Delivered, session.DeliveredNoAck, session.Got, session.GotNoAck}},
+		{"redelivered", "messages redelivered to consumers", []session.Handout{session.Redelivered}},
+		{"acknowledged", "messages acknowledged by consumers", []session.Handout{session.Acked}},
+		{"get_empty", "times basic.get operations fetched no message", []session.Handout{session.GetEmpty}},
 	} {
 		family := b.family(Counter, "rabbitmq_global_messages_"+f.name+"_total", "Total number of "+f.help)
 		for kind := range t.handed {
@@ -176,13 +176,13 @@ func (b *builder) channels(c *clients, t *tallied) {
 		{"messages_confirmed", "messages published into an exchange and confirmed on the channel", t.n[confirmed]},
 		{"messages_unroutable_returned", "messages published as mandatory into an exchange and returned to the publisher as unroutable", t.n[returned]},
 		{"messages_unroutable_dropped", "messages published as non-mandatory into an exchange and dropped as unroutable", t.n[dropped]},
-		{"get_ack", "messages fetched with basic.get in manual acknowledgement mode", t.of(got)},
-		{"get", "messages fetched with basic.get in automatic acknowledgement mode", t.of(gotNoAck)},
-		{"messages_delivered_ack", "messages delivered to consumers in manual acknowledgement mode", t.of(delivered)},
-		{"messages_delivered", "messages delivered to consumers in automatic acknowledgement mode", t.of(deliveredNoAck)},
-		{"messages_redelivered", "messages redelivered to consumers", t.of(redelivered)},
-		{"messages_acked", "messages acknowledged by consumers", t.of(acked)},
-		{"get_empty", "times basic.get operations fetched no message", t.of(getEmpty)},
+		{"get_ack", "messages fetched with basic.get in manual acknowledgement mode", t.of(session.Got)},
+		{"get", "messages fetched with basic.get in automatic acknowledgement mode", t.of(session.GotNoAck)},
+		{"messages_delivered_ack", "messages delivered to consumers in manual acknowledgement mode", t.of(session.Delivered)},
+		{"messages_delivered", "messages delivered to consumers in automatic acknowledgement mode", t.of(session.DeliveredNoAck)},
+		{"messages_redelivered", "messages redelivered to consumers", t.of(session.Redelivered)},
+		{"messages_acked", "messages acknowledged by consumers", t.of(session.Acked)},
+		{"get_empty", "times basic.get operations fetched no message", t.of(session.GetEmpty)},
 	} {
 		b.counter("rabbitmq_channel_"+f.name+"_total", "Total number of "+f.help, f.value)
 	}

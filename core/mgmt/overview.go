@@ -146,17 +146,17 @@ func (a *API) tallies() map[string]session.Tally {
 func channelCounts(t *session.Tally) []tallied {
 	h := t.FromAll()
 	return []tallied{
-		{"ack", int64(h.Acked)},
+		{"ack", int64(h[session.Acked])},
 		{"confirm", int64(t.Confirmed)},
-		{"deliver", int64(h.Delivered)},
-		{"deliver_get", int64(h.Delivered + h.DeliveredNoAck + h.Got + h.GotNoAck)},
-		{"deliver_no_ack", int64(h.DeliveredNoAck)},
+		{"deliver", int64(h[session.Delivered])},
+		{"deliver_get", int64(h[session.Delivered] + h[session.DeliveredNoAck] + h[session.Got] + h[session.GotNoAck])},
+		{"deliver_no_ack", int64(h[session.DeliveredNoAck])},
 		{"drop_unroutable", int64(t.Dropped)},
-		{"get", int64(h.Got)},
-		{"get_empty", int64(h.GetEmpty)},
-		{"get_no_ack", int64(h.GotNoAck)},
+		{"get", int64(h[session.Got])},
+		{"get_empty", int64(h[session.GetEmpty])},
+		{"get_no_ack", int64(h[session.GotNoAck])},
 		{"publish", int64(t.Published)},
-		{"redeliver", int64(h.Redelivered)},
+		{"redeliver", int64(h[session.Redelivered])},
 		{"return_unroutable", int64(t.Returned)},
 	}
 }

@@ -16,7 +16,7 @@ import (
 type facts struct {
 	known bool
 	raw   []byte         // the properties as they were received, if known
-	index amqp.PropIndex // of the properties as they were received
+	index amqp.PropIndex // of the properties as they are stored
 
 	stored     []byte // the properties as they are stored, if not as received; never written to again
 	cc, bcc    []string
@@ -47,13 +47,11 @@ func (ch *channel) examine(props []byte) ([]byte, error) {
 	return props, nil
 }
 
-// indexStored is the index of the properties as they are stored.
-func (f *facts) indexStored() amqp.PropIndex {
-	if f.stored == nil {
-		return f.index
-	}
-	x, _ := amqp.ScanProps(f.stored) // what the broker made cannot be wrong
-	return x
+// store takes properties that the broker made to be stored, and returns them.
+func (f *facts) store(props []byte) []byte {
+	f.stored = props
+	f.index, _ = amqp.ScanProps(props) // what the broker made cannot be wrong
+	return props
 }
 
 func (ch *channel) learn(props []byte) error {
@@ -103,13 +101,10 @@ func (ch *channel) checkUserID(id []byte, given bool) error {
 // who wants replies directly is given an address.
 func (ch *channel) rewrite(props []byte) error {
 	f := &ch.facts
-	x := f.index
-	to, _ := x.ReplyTo(props)
+	to, _ := f.index.ReplyTo(props)
 	wantsReply := string(to) == replyTo
 	if f.bcc != nil {
-		f.stored = death.StripBCC(nil, props, x)
-		props = f.stored
-		x, _ = amqp.ScanProps(props) // what the broker made cannot be wrong
+		props = f.store(death.StripBCC(nil, props, f.index))
 	}
 	if !wantsReply {
 		return nil
@@ -117,6 +112,6 @@ func (ch *channel) rewrite(props []byte) error {
 	if ch.reply == nil {
 		return precondition("fast reply consumer does not exist")
 	}
-	f.stored = amqp.RewriteProps(nil, props, x, amqp.PropEdit{ReplyTo: ch.reply.name})
+	f.store(amqp.RewriteProps(nil, props, f.index, amqp.PropEdit{ReplyTo: ch.reply.name}))
 	return nil
 }

@@ -46,7 +46,7 @@ func (ch *channel) sendEmpty(s *consumer) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ch.tally.Handed[s.Type].GetEmpty++
+	ch.tally.Handed[s.Type][GetEmpty]++
 	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicGetEmpty{})
 	o.kick()
 }

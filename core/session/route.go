@@ -114,9 +114,5 @@ func (ch *channel) resolveAlone(r *route) (origin *queue.Origin, shells []*queue
 // readHeaders returns the headers of the message at hand, for routing.
 func (ch *channel) readHeaders() amqp.RawTable {
 	ch.asked = true
-	x := ch.facts.index
-	if ch.facts.stored != nil {
-		x, _ = amqp.ScanProps(ch.content.props) // the broker's own cannot be wrong
-	}
-	return x.Headers(ch.content.props)
+	return ch.facts.index.Headers(ch.content.props)
 }

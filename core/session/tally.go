@@ -21,15 +21,22 @@ type Tally struct {
 }
 
 // Handed counts what clients were handed out.
-type Handed struct {
-	Delivered      uint64 // to consumers that acknowledge
-	DeliveredNoAck uint64
-	Got            uint64 // by basic.get, to be acknowledged
-	GotNoAck       uint64
-	GetEmpty       uint64 // basic.get that found nothing
-	Redelivered    uint64 // of all four, those that had been handed out before
-	Acked          uint64
-}
+type Handed [Handouts]uint64
+
+// Handout is one of the things that [Handed] counts.
+type Handout uint8
+
+// The handouts.
+const (
+	Delivered Handout = iota // to consumers that acknowledge
+	DeliveredNoAck
+	Got // by basic.get, to be acknowledged
+	GotNoAck
+	GetEmpty    // basic.get that found nothing
+	Redelivered // of the first four, those that had been handed out before
+	Acked
+	Handouts
+)
 
 // Add adds what another one has counted.
 func (t *Tally) Add(o *Tally) {
@@ -40,24 +47,21 @@ func (t *Tally) Add(o *Tally) {
 	t.Confirmable += o.Confirmable
 	t.Confirmed += o.Confirmed
 	for i := range t.Handed {
-		t.Handed[i].add(&o.Handed[i])
+		t.Handed[i].Add(&o.Handed[i])
 	}
 }
 
-func (h *Handed) add(o *Handed) {
-	h.Delivered += o.Delivered
-	h.DeliveredNoAck += o.DeliveredNoAck
-	h.Got += o.Got
-	h.GotNoAck += o.GotNoAck
-	h.GetEmpty += o.GetEmpty
-	h.Redelivered += o.Redelivered
-	h.Acked += o.Acked
+// Add adds what another one has counted.
+func (h *Handed) Add(o *Handed) {
+	for i := range h {
+		h[i] += o[i]
+	}
 }
 
 // FromAll sums up what was handed out of queues of all types.
 func (t *Tally) FromAll() (sum Handed) {
 	for i := range t.Handed {
-		sum.add(&t.Handed[i])
+		sum.Add(&t.Handed[i])
 	}
 	return sum
 }
@@ -66,23 +70,23 @@ func (t *Tally) FromAll() (sum Handed) {
 func (t *Tally) handed(s *consumer, again bool) {
 	h := &t.Handed[s.Type]
 	if again {
-		h.Redelivered++
+		h[Redelivered]++
 	}
 	switch {
 	case s.Sink != nil && s.NoAck:
-		h.DeliveredNoAck++
+		h[DeliveredNoAck]++
 	case s.Sink != nil:
-		h.Delivered++
+		h[Delivered]++
 	case s.NoAck:
-		h.GotNoAck++
+		h[GotNoAck]++
 	default:
-		h.Got++
+		h[Got]++
 	}
 }
 
 func (t *Tally) settled(kind queue.SettleKind, s queue.Settled) {
 	if kind == queue.Ack {
-		t.Handed[s.Consumer.Type].Acked++
+		t.Handed[s.Consumer.Type][Acked]++
 	}
 }
 

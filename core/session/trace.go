@@ -26,7 +26,7 @@ func (ch *channel) follow(m *queue.Publish) {
 			ch.gap--
 			return
 		}
-		props, gap := spans.Adopt(m.Props, ch.facts.indexStored())
+		props, gap := spans.Adopt(m.Props, ch.facts.index)
 		ch.gap = gap
 		if len(props) > ch.conn.frameMax-amqp.FrameOverhead-contentHead {
 			return

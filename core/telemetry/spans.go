@@ -74,7 +74,7 @@ type Standing uint8
 const (
 	Untraced Standing = iota // it has a context, and is not to be traced
 	Traced                   // it has a context, and is to be traced
-	Orphan                   // it has no context: chance decides, see [Spans.Draw]
+	Orphan                   // it has no context: chance decides, see [Spans.Gap]
 )
 
 // Judge says how a message with these headers (nil: it has none) stands. It allocates nothing, and may be remembered for

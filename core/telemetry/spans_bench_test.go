@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -27,10 +26,7 @@ func BenchmarkPublished(b *testing.B) {
 		b.Run(fmt.Sprintf("%d%%", share), func(b *testing.B) {
 			s := benchSpans(b, share)
 			m := message(nil)
-			x, err := amqp.ScanProps(m.Props)
-			if err != nil {
-				b.Fatal(err)
-			}
+			x := indexOf(m.Props)
 			b.ReportAllocs()
 			for b.Loop() {
 				if s != nil && s.Draw() {
@@ -75,10 +71,7 @@ func BenchmarkJudge(b *testing.B) {
 func BenchmarkAdopt(b *testing.B) {
 	s := benchSpans(b, 1)
 	m := message(nil)
-	x, err := amqp.ScanProps(m.Props)
-	if err != nil {
-		b.Fatal(err)
-	}
+	x := indexOf(m.Props)
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Adopt(m.Props, x)

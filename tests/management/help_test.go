@@ -2,7 +2,6 @@ package management
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -33,17 +32,11 @@ func (b broker) http(t *testing.T, user, method, path, body string, header ...st
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: process.Patience}
-	answer, err := client.Do(request)
+	status, text, err = process.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	all, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.StatusCode, string(all)
+	return status, text
 }
 
 // get decodes what is at path.

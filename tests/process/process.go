@@ -274,17 +274,15 @@ func (p *Process) Stop() {
 // Health returns the status and the body of the management API's /health.
 func (p *Process) Health() (status int, body string) {
 	p.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: Patience}
-	r, err := client.Get("http://" + p.Management + "/health")
+	r, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+p.Management+"/health", http.NoBody)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
+	status, body, err = Do(r)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return r.StatusCode, string(b)
+	return status, body
 }
 
 // Resident is the memory the process occupies, in bytes; 0 where that cannot be told. A broker built with the race detector is such

@@ -37,18 +37,24 @@ func (p *Process) Ask(t *testing.T, status int, method, path string, body any) [
 		t.Fatal(err)
 	}
 	r.SetBasicAuth("guest", "guest")
+	code, got, err := Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code != status {
+		t.Fatalf("%s %s: got %d %s, want %d", method, path, code, got, status)
+	}
+	return []byte(got)
+}
+
+// Do makes a request over a connection of its own, which is closed afterwards.
+func Do(r *http.Request) (status int, body string, err error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: Patience}
 	answer, err := client.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		return 0, "", err
 	}
 	defer answer.Body.Close()
-	got, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if answer.StatusCode != status {
-		t.Fatalf("%s %s: got %d %s, want %d", method, path, answer.StatusCode, got, status)
-	}
-	return got
+	all, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(all), err
 }

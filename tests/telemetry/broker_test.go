@@ -1,14 +1,10 @@
 package telemetry
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
-	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/rabbitmq/amqp091-go"
@@ -151,20 +147,8 @@ func (b *broker) ask(status int, method, path string, body any) {
 // counter reads a counter without labels from /metrics, 0 if it is not there.
 func (b *broker) counter(name string) float64 {
 	b.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: process.Patience}
-	answer, err := client.Get("http://" + b.Management + "/metrics")
-	must(b.t, err)
-	defer answer.Body.Close()
-	lines := bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			n, err := strconv.ParseFloat(text, 64)
-			must(b.t, err)
-			return n
-		}
-	}
-	must(b.t, lines.Err())
-	return 0
+	_, page := fetch(b.t, b.Management, "/metrics")
+	return series(b.t, page)[name]
 }
 
 // unchanged checks that a delivery carries exactly what its publisher wrote.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -33,13 +32,9 @@ func fetch(t *testing.T, address, path string, header ...string) (status int, bo
 	for i := 0; i+1 < len(header); i += 2 {
 		q.Header.Set(header[i], header[i+1])
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: process.Patience}
-	r, err := client.Do(q)
+	status, body, err = process.Do(q)
 	must(t, err)
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
-	must(t, err)
-	return r.StatusCode, string(b)
+	return status, body
 }
 
 // series are the values on a page of metrics.
