@@ -296,7 +296,9 @@ func (l *ledger) take(c *copied, s *session, d *arrival) {
 	}
 	v := c.visit(s.place)
 	v.count, v.life, v.holder = v.count+1, l.life, s
-	if l.whole(c) || c.ack.where == s.place && !c.ack.sure {
+	// A broker that ends takes back what lies in a client's library. Another client may have acknowledged that by now.
+	late := l.ending && c.ack.sent && c.ack.life == l.life
+	if !late && (l.whole(c) || c.ack.where == s.place && !c.ack.sure) {
 		c.ack = ack{} // it was lost
 	}
 	c.due = c.due || s.rest && !c.transient // what survived once is durable

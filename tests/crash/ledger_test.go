@@ -33,6 +33,22 @@ func TestLedger(t *testing.T) {
 			h.kill()
 			h.census(h.plain, m)
 		}, ""},
+		{"acknowledged by another client while the broker ends, and read late", func(h *history) {
+			m := h.published(h.plain)
+			h.end()
+			h.acked(m, h.open(h.plain))
+			h.deliverAs(m, h.open(h.plain), arrival{redelivered: true})
+			h.kill()
+			h.census()
+		}, ""},
+		{"read late while the broker ends, and lost", func(h *history) {
+			m := h.published(h.plain)
+			h.end()
+			h.deliver(m, h.open(h.plain))
+			h.deliverAs(m, h.open(h.plain), arrival{redelivered: true})
+			h.kill()
+			h.census()
+		}, "lost"},
 		{"dead after its time", func(h *history) {
 			m := h.published(h.brief)
 			h.pass(h.brief.ttl)
