@@ -34,7 +34,7 @@ func (s *session) newAsker(ctx context.Context, queue string) (*asker, error) {
 func (a *asker) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = a.c.nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	s := newSchedule(a.s.clock.now(), float64(time.Second)/float64(a.s.o.every))
+	s := newSchedule(a.s.clock.now(), float64(time.Second)/float64(a.s.o.every), 1)
 	for ctx.Err() == nil && !a.stop.Load() {
 		if err := a.s.clock.nap(a.pace, s.next()); err != nil {
 			return err

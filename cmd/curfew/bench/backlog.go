@@ -13,6 +13,7 @@ func backlogFlags(f flags) {
 	f.whole(&f.o.publishers, "publishers", 1, 1, 10_000, "`connections` that publish")
 	f.whole(&f.o.consumers, "consumers", 1, 0, 10_000, "`connections` that drain the queue afterwards; 0 = leave that out")
 	f.sized(100, 0)
+	f.batched(64) // what is measured comes after the publishing
 	f.counted(1_000_000, 1, "`messages` to publish")
 	f.confirming(0, 0)
 	f.acking()

@@ -1,9 +1,9 @@
 // Package bench is the load generator behind "curfew bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
 // rates, latencies, how late messages and queues expire, and, given the broker's process, its CPU time and memory.
 //
-// It shares the machine with the broker, so it costs as little as it can: publishers write runs of messages prepared
-// beforehand, of which nothing changes but the stamps; consumers parse deliveries in place from a large buffer, allocate
-// nothing and acknowledge everything one read brought in one write.
+// It shares the machine with the broker, so it costs as little as it can: publishers write messages prepared beforehand, of
+// which nothing changes but the stamps; consumers parse deliveries in place from a large buffer, allocate nothing and
+// acknowledge everything one read brought in one write.
 package bench
 
 import (
@@ -25,22 +25,34 @@ type scenario struct {
 	name, about string
 	register    func(flags)
 	run         func(context.Context, *session) (*report, error)
+	brokerless  bool // it measures something else, and has no flags for a broker
+}
+
+func (sc scenario) flags() flags {
+	f := newFlags(sc.name)
+	if !sc.brokerless {
+		f.loaded()
+	}
+	sc.register(f)
+	return f
 }
 
 func scenarios() []scenario {
 	return []scenario{
-		{"", "publishers and consumers: rates, end-to-end latency, cost per message", loadFlags, runLoad},
-		{"backlog", "a queue without consumers: memory per message, then the drain", backlogFlags, runBacklog},
-		{"expire", "messages that all expire to a dead-letter queue: rate and cost per message", expireFlags, runExpire},
-		{"lateness", "when messages arrive at the dead-letter queue, measured from their deadline", latenessFlags, runLateness},
-		{"storm", "what a bystander feels while many messages of one queue fall due at once", stormFlags, runStorm},
-		{"leases", "queues with x-expires: declare rate, memory, and when they are gone", leasesFlags, runLeases},
+		{name: "", about: "publishers and consumers: rates, end-to-end latency, cost per message", register: loadFlags, run: runLoad},
+		{name: "backlog", about: "a queue without consumers: memory per message, then the drain", register: backlogFlags, run: runBacklog},
+		{name: "expire", about: "messages that all expire to a dead-letter queue: rate and cost per message", register: expireFlags, run: runExpire},
+		{name: "lateness", about: "when messages arrive at the dead-letter queue, measured from their deadline", register: latenessFlags, run: runLateness},
+		{name: "storm", about: "what a bystander feels while many messages of one queue fall due at once", register: stormFlags, run: runStorm},
+		{name: "leases", about: "queues with x-expires: declare rate, memory, and when they are gone", register: leasesFlags, run: runLeases},
+		{name: "floor", about: "no broker but a relay: what passing messages on costs this machine at least", register: floorFlags, run: runFloor, brokerless: true},
 	}
 }
 
 // Env is the outside world.
 type env struct {
 	dial           func(ctx context.Context, addr string) (net.Conn, error)
+	relay          func() (*relay, error)
 	pace           func() (pacer, error)
 	proc           string
 	stdout, stderr io.Writer
@@ -49,11 +61,15 @@ type env struct {
 // Main runs "curfew bench" with the arguments behind those words. The result goes to stdout, progress and complaints go to
 // stderr. It returns the exit status: 0, 1 for a run that failed, 2 for a call that makes no sense.
 func Main(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 1 && args[0] == relayCommand {
+		return relayMain(os.Stdin, stdout, stderr)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var d net.Dialer
 	e := env{
 		dial:   func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) },
+		relay:  startRelay,
 		pace:   newPacer,
 		proc:   "/proc",
 		stdout: stdout,
@@ -67,8 +83,7 @@ func (e *env) main(ctx context.Context, args []string) int {
 	if !ok {
 		return 2
 	}
-	f := newFlags(sc.name)
-	sc.register(f)
+	f := sc.flags()
 	o, err := f.parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		help(e.stdout, f, sc)
@@ -122,7 +137,7 @@ func help(w io.Writer, f flags, sc scenario) {
 }
 
 func (e *env) perform(ctx context.Context, sc scenario, o *options) error {
-	s, err := e.begin(ctx, o)
+	s, err := e.begin(ctx, o, !sc.brokerless)
 	if err != nil {
 		return err
 	}

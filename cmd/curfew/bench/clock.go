@@ -33,8 +33,8 @@ type naps struct{}
 func (naps) sleep(d time.Duration) error { time.Sleep(d); return nil }
 func (naps) Close() error                { return nil }
 
-// Schedule says when messages are to be sent: rate of them per second in even bursts of one millisecond, or one by one when
-// the rate is below a thousand. It is the intended schedule: a generator that falls behind stamps messages with the time
+// Schedule says when messages are to be sent: rate of them per second in even bursts, of a batch each or of what is due in a
+// millisecond, whichever is less. It is the intended schedule: a generator that falls behind stamps messages with the time
 // they should have left, so that a broker which stalls its publishers is charged for every message it held up.
 type schedule struct {
 	begin int64   // instant
@@ -44,11 +44,9 @@ type schedule struct {
 	ticks int64 // used up so far; tick k falls on begin + k*tick and brings the total due to (k+1)*burst
 }
 
-func newSchedule(begin int64, rate float64) schedule {
-	if rate <= 1000 {
-		return schedule{begin: begin, tick: float64(time.Second) / rate, burst: 1}
-	}
-	return schedule{begin: begin, tick: float64(time.Millisecond), burst: rate / 1000}
+func newSchedule(begin int64, rate, batch float64) schedule {
+	burst := max(1, min(batch, rate/1000))
+	return schedule{begin: begin, tick: burst / rate * float64(time.Second), burst: burst}
 }
 
 // Next is the instant at which the next message is to be sent.

@@ -7,7 +7,7 @@ import (
 
 func TestScheduleKeepsItsRate(t *testing.T) {
 	for _, rate := range []float64{0.5, 1, 3, 999, 1000, 1001, 5000, 33_333, 1e6} {
-		s := newSchedule(0, rate)
+		s := newSchedule(0, rate, 64)
 		const seconds = 20
 		var total, last int64
 		for now := int64(0); now < seconds*int64(time.Second); now = s.next() {
@@ -24,8 +24,33 @@ func TestScheduleKeepsItsRate(t *testing.T) {
 	}
 }
 
+func TestScheduleSpreadsBatches(t *testing.T) {
+	cases := []struct {
+		name        string
+		rate, batch float64
+		n           int64
+		apart       time.Duration
+	}{
+		{name: "one by one", rate: 20_000, batch: 1, n: 1, apart: 50 * time.Microsecond},
+		{name: "by fours", rate: 20_000, batch: 4, n: 4, apart: 200 * time.Microsecond},
+		{name: "no batch is waited for", rate: 20_000, batch: 64, n: 20, apart: time.Millisecond},
+		{name: "rarely", rate: 100, batch: 64, n: 1, apart: 10 * time.Millisecond},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSchedule(0, c.rate, c.batch)
+			for k := range int64(100) {
+				n, at := s.take(int64(time.Second), 1000)
+				if n != c.n || time.Duration(at) != time.Duration(k)*c.apart {
+					t.Fatalf("burst %d: %d messages at %v, want %d at %v", k, n, time.Duration(at), c.n, time.Duration(k)*c.apart)
+				}
+			}
+		})
+	}
+}
+
 func TestScheduleChargesAStall(t *testing.T) {
-	s := newSchedule(0, 2000)
+	s := newSchedule(0, 2000, 64)
 	if n, _ := s.take(0, 100); n != 2 {
 		t.Fatalf("first burst of %d, want 2", n)
 	}

@@ -17,7 +17,8 @@ type window struct {
 	low     uint64   // everything up to here is settled
 	ahead   uint64   // settled beyond low
 	settled []bool   // by number modulo its length, a power of two not below limit
-	flights []flight // oldest first
+	flights []flight // oldest first, from landed on
+	landed  int
 	nacked  uint64
 	latency histogram // publish to confirm, by write
 }
@@ -103,30 +104,35 @@ func (w *window) slide() {
 
 // Land records the latency of the writes that are settled as a whole.
 func (w *window) land(now int64) {
-	done := 0
-	for done < len(w.flights) && w.flights[done].last <= w.low {
-		f := w.flights[done]
+	for w.landed < len(w.flights) && w.flights[w.landed].last <= w.low {
+		f := w.flights[w.landed]
 		w.latency.record(now-f.at, f.n)
-		done++
+		w.landed++
 	}
-	w.flights = append(w.flights[:0], w.flights[done:]...)
+	if w.landed*2 > len(w.flights) { // moves each once: there may be one for each message
+		w.flights = append(w.flights[:0], w.flights[w.landed:]...)
+		w.landed = 0
+	}
 }
 
 // Gate is a window shared by the goroutine that publishes and the one that reads the confirms.
 type gate struct {
+	least uint64 // room that is worth a write
+
 	mu      sync.Mutex // guards window
 	window  *window
 	changed chan struct{} // has one place: set when the window moved
 }
 
-func newGate(limit int64) *gate {
-	return &gate{window: newWindow(limit), changed: make(chan struct{}, 1)}
+// NewGate lets messages out in writes of batch.
+func newGate(limit, batch int64) *gate {
+	return &gate{least: uint64(max(1, min(batch, limit/4))), window: newWindow(limit), changed: make(chan struct{}, 1)}
 }
 
-// Room waits until at least a quarter of the window is free, so that confirms that come one by one do not turn into writes
-// of one message, and says how much.
+// Room waits until a batch, or at least a quarter of the window, is free, so that confirms that come one by one do not turn
+// batches into writes of one message, and says how much.
 func (g *gate) room(ctx context.Context) (int64, error) {
-	return g.wait(ctx, func(w *window) bool { return w.room() >= max(1, w.limit/4) })
+	return g.wait(ctx, func(w *window) bool { return w.room() >= g.least })
 }
 
 // Drained waits until every message is settled.

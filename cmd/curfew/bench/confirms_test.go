@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 )
@@ -40,6 +41,33 @@ func TestWindowSettles(t *testing.T) {
 				t.Errorf("outstanding %d room %d nacked %d, want %d %d %d", w.outstanding(), w.room(), w.nacked, c.outstanding, c.room, c.nacked)
 			}
 		})
+	}
+}
+
+// With a write for each message, the place that one confirm frees is used at once.
+func TestGateWaitsForABatch(t *testing.T) {
+	cases := []struct{ limit, batch, after int64 }{
+		{limit: 10, batch: 1, after: 1},
+		{limit: 100, batch: 64, after: 25},
+		{limit: 1000, batch: 64, after: 64},
+		{limit: 1, batch: 64, after: 1},
+	}
+	for _, c := range cases {
+		g := newGate(c.limit, c.batch)
+		g.send(c.limit, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for n := range c.after {
+			if room, err := g.room(ctx); err == nil {
+				t.Fatalf("%+v: room for %d after %d confirms", c, room, n)
+			}
+			if err := g.settle([]confirm{{tag: uint64(n + 1)}}, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if room, err := g.room(t.Context()); room != c.after || err != nil {
+			t.Errorf("%+v: room %d, error %v", c, room, err)
+		}
 	}
 }
 

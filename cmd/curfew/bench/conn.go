@@ -25,6 +25,7 @@ type conn struct {
 	in       []byte // in[r:w] has arrived and is not yet taken
 	r, w     int
 	frameMax int
+	relayed  bool // there is no broker to take leave of
 }
 
 // ClosedError is the broker's reason for closing the channel or the connection.
@@ -213,6 +214,9 @@ func complaint(payload []byte) error {
 // Close takes leave of the broker, not waiting long for its answer, and closes the socket. No other goroutine may use the
 // connection any more.
 func (c *conn) close() error {
+	if c.relayed {
+		return c.nc.Close()
+	}
 	if err := c.nc.SetDeadline(time.Now().Add(farewell)); err != nil {
 		return errors.Join(err, c.nc.Close())
 	}

@@ -159,11 +159,30 @@ func (s *sink) Write(b []byte) (int, error)      { s.writes++; return s.Buffer.W
 func (s *sink) Read(b []byte) (int, error)       { return s.Buffer.Read(b) }
 func (s *sink) SetWriteDeadline(time.Time) error { return nil }
 
+// Client libraries write each message by itself.
+func TestPublisherWritesEachMessageByItself(t *testing.T) {
+	for _, rate := range []float64{0, 1e6} {
+		synctest.Test(t, func(t *testing.T) {
+			out := &sink{}
+			p := &publisher{
+				c: &conn{nc: out}, clock: newClock(), pace: naps{}, limit: 1000, rate: rate,
+				t: newTemplate(content{keys: []string{"a"}, size: 16, batch: 1, ttl: -1, frameMax: 4096}),
+			}
+			if err := p.publish(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if out.writes != 1000 || len(readBack(t, out.Bytes())) != 1000 {
+				t.Errorf("rate %v: 1000 messages in %d writes", rate, out.writes)
+			}
+		})
+	}
+}
+
 func TestPublisherWritesManyMessagesAtOnce(t *testing.T) {
 	out := &sink{}
 	p := &publisher{
 		c: &conn{nc: out}, clock: newClock(), limit: 10_000,
-		t: newTemplate(content{keys: []string{"a", "b", "c"}, size: 16, ttl: -1, frameMax: 4096}),
+		t: newTemplate(content{keys: []string{"a", "b", "c"}, size: 16, batch: 800, ttl: -1, frameMax: 4096}),
 	}
 	if err := p.publish(t.Context()); err != nil {
 		t.Fatal(err)

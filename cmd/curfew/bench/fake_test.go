@@ -30,6 +30,23 @@ type fakeBroker struct {
 
 	late     time.Duration // of expiry and of the end of leases
 	password string
+
+	relayed *pipes // clients are connected with each other instead; nil = they are not
+}
+
+// Pipes is a listener for clients at the other end of pipes.
+type pipes struct {
+	net.Listener
+	arrived chan net.Conn
+}
+
+func (p *pipes) Accept() (net.Conn, error) { return <-p.arrived, nil }
+
+func (b *fakeBroker) relay() *relay {
+	b.relayed = &pipes{arrived: make(chan net.Conn, 2)}
+	done := make(chan error, 1)
+	go func() { done <- passOn(b.relayed) }()
+	return &relay{pid: 42, stop: func() error { return <-done }}
 }
 
 type fakeQueue struct {
@@ -75,6 +92,7 @@ func (b *fakeBroker) env(t *testing.T) (e *env, stdout, stderr *bytes.Buffer) {
 	}
 	return &env{
 		dial:   func(context.Context, string) (net.Conn, error) { return b.connect(), nil },
+		relay:  func() (*relay, error) { return b.relay(), nil },
 		pace:   func() (pacer, error) { return naps{}, nil },
 		proc:   filepath.Dir(proc),
 		stdout: stdout,
@@ -84,6 +102,10 @@ func (b *fakeBroker) env(t *testing.T) (e *env, stdout, stderr *bytes.Buffer) {
 
 func (b *fakeBroker) connect() net.Conn {
 	ours, theirs := net.Pipe()
+	if b.relayed != nil {
+		b.relayed.arrived <- ours
+		return theirs
+	}
 	p := &fakePeer{b: b, nc: ours, out: make(chan []byte, 1<<16), unacked: 1}
 	go p.write()
 	go p.read()

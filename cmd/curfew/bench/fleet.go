@@ -45,13 +45,19 @@ func (f *fleet) consume(queue string) error {
 	if err != nil {
 		return err
 	}
-	k := &consumer{c: c, clock: f.s.clock, ackEvery: f.s.o.ackEvery}
-	f.consumers = append(f.consumers, k)
+	k := f.consumer(c)
 	if err := k.subscribe(queue, f.s.o.prefetch); err != nil {
 		return err
 	}
 	f.start(k.run)
 	return nil
+}
+
+// Consumer adds a consumer, which has not subscribed and does not yet read.
+func (f *fleet) consumer(c *conn) *consumer {
+	k := &consumer{c: c, clock: f.s.clock, ackEvery: f.s.o.ackEvery}
+	f.consumers = append(f.consumers, k)
+	return k
 }
 
 // Publisher adds a publisher, which is connected and listens but does not yet publish.
@@ -60,10 +66,14 @@ func (f *fleet) publisher(c content, confirm int64) (*publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &publisher{c: conn, clock: f.s.clock}
+	return f.publisherOn(conn, c, confirm)
+}
+
+func (f *fleet) publisherOn(conn *conn, c content, confirm int64) (p *publisher, err error) {
+	p = &publisher{c: conn, clock: f.s.clock}
 	f.publishers = append(f.publishers, p)
 	if confirm > 0 {
-		p.gate = newGate(confirm)
+		p.gate = newGate(confirm, f.s.o.batch)
 		if err := conn.confirms(); err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 
 func latenessFlags(f flags) {
 	f.sized(16, stampSize)
+	f.batched(1)
 	f.whole(&f.o.rate, "rate", 5000, 1, maxCount, "`messages` per second")
 	f.period(&f.o.duration, "duration", 20*time.Second, time.Millisecond, 240*time.Hour, "publish for this `time`")
 	f.expiring()

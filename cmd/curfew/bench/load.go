@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"strconv"
-	"time"
 )
 
 func loadFlags(f flags) {
@@ -12,9 +11,9 @@ func loadFlags(f flags) {
 	f.whole(&o.consumers, "consumers", 1, 0, 10_000, "`connections` that consume")
 	f.whole(&o.queues, "queues", 1, 1, 1_000_000, "`queues`; publishers and consumers are spread over them")
 	f.sized(16, 0)
-	f.whole(&o.rate, "rate", 0, 0, maxCount, "`messages` per second of all publishers together; 0 = as fast as the broker takes them")
-	f.counted(0, 0, "stop after so many `messages` of all publishers together; 0 = no limit. Without --duration the count alone decides")
-	f.period(&o.duration, "duration", 10*time.Second, 0, 240*time.Hour, "publish for this `time`; 0s = no limit")
+	f.batched(1)
+	f.paced()
+	f.lasting()
 	f.confirming(0, 0)
 	f.StringVar(&o.fdatasync, "fdatasync", "", "also measure, between messages, what a write and an fdatasync take in `folder`; needs --confirm 1")
 	f.acking()
@@ -75,7 +74,11 @@ func (l *load) run(queues []string) error {
 			return err
 		}
 	}
-	var err error
+	return l.measured()
+}
+
+// Measured publishes and waits for what was published, between two looks at the broker's process.
+func (l *load) measured() (err error) {
 	if l.from, err = l.s.usage(); err != nil {
 		return err
 	}
@@ -97,6 +100,12 @@ func (l *load) publisher(i int64, queues []string) error {
 	if err != nil {
 		return err
 	}
+	return l.share(p, i)
+}
+
+// Share gives publisher i its part of what all have to do.
+func (l *load) share(p *publisher, i int64) (err error) {
+	o := l.s.o
 	if o.fdatasync != "" {
 		if p.disk, err = openDisk(o.fdatasync, l.s.clock); err != nil {
 			return err

@@ -27,6 +27,7 @@ type options struct {
 	publishers, consumers int64
 	queues                int64
 	size                  int64 // bytes
+	batch                 int64 // messages in a write of a publisher
 	rate                  int64 // messages per second of all publishers together; 0 = as fast as the broker takes them
 	messages              int64 // of all publishers together; 0 = no limit
 	duration              time.Duration
@@ -61,13 +62,18 @@ func newFlags(scenario string) flags {
 	f := flags{flag.NewFlagSet(name, flag.ContinueOnError), o}
 	f.SetOutput(io.Discard) // main does the talking
 	f.Usage = func() {}
-	f.Var(&o.broker, "uri", "the broker's `URI`, amqp://USER:PASSWORD@HOST:PORT/VHOST")
 	f.BoolVar(&o.asJSON, "json", false, "print the result as one JSON object")
+	return f
+}
+
+// Loaded are the flags of all scenarios that load a broker.
+func (f flags) loaded() {
+	o := f.o
+	f.Var(&o.broker, "uri", "the broker's `URI`, amqp://USER:PASSWORD@HOST:PORT/VHOST")
 	f.whole(&o.pid, "pid", 0, 0, math.MaxInt32, "the broker's `process`: also report its CPU time and memory; 0 = do not")
 	f.BoolVar(&o.durable, "durable", false, "declare durable queues")
 	f.BoolVar(&o.persistent, "persistent", false, "publish with delivery mode 2")
 	f.Var(&o.queueArgs, "queue-args", "an argument of the queues' declaration, `k=v`; may be repeated")
-	return f
 }
 
 func (f flags) whole(to *int64, name string, initial, lo, hi int64, usage string) {
@@ -84,8 +90,21 @@ func (f flags) sized(initial, lo int64) {
 	f.whole(&f.o.size, "size", initial, lo, maxSize, "`bytes` in a message's body; from 8 on the body carries its send time")
 }
 
+func (f flags) batched(initial int64) {
+	f.whole(&f.o.batch, "batch", initial, 1, 100_000, "`messages` in each write of a publisher, fewer where they are more than 256 KiB; client libraries have 1")
+}
+
+func (f flags) paced() {
+	f.whole(&f.o.rate, "rate", 0, 0, maxCount, "`messages` per second of all publishers together; 0 = as fast as the broker takes them")
+}
+
 func (f flags) counted(initial, lo int64, usage string) {
 	f.whole(&f.o.messages, "messages", initial, lo, maxCount, usage)
+}
+
+func (f flags) lasting() {
+	f.counted(0, 0, "stop after so many `messages` of all publishers together; 0 = no limit. Without --duration the count alone decides")
+	f.period(&f.o.duration, "duration", 10*time.Second, 0, 240*time.Hour, "publish for this `time`; 0s = no limit")
 }
 
 func (f flags) acking() {

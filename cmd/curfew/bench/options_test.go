@@ -50,6 +50,8 @@ func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
 		{"leases --window 1001", []string{"--window", "from 1 to 1000"}},
 		{"backlog --messages 0", []string{"--messages", "from 1 to 1000000000"}},
 		{"backlog --rate 5", []string{"--rate"}},
+		{"--batch 0", []string{"--batch", "from 1 to 100000"}},
+		{"floor --uri amqp://h", []string{"--uri"}},
 	}
 	for _, c := range cases {
 		t.Run(c.args, func(t *testing.T) {
@@ -100,9 +102,7 @@ Run "curfew bench storm --help" for help.
 
 func parseLoad(t *testing.T, args ...string) *options {
 	t.Helper()
-	f := newFlags("")
-	loadFlags(f)
-	o, err := f.parse(args)
+	o, err := scenarios()[0].flags().parse(args)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,6 +52,9 @@ func ownCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
+// OwnSession is how to start a process that is in a session, and a scheduling group, of its own.
+func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
 // SyncData makes what was written to a file durable.
 func syncData(f *os.File) error {
 	return os.NewSyscallError("fdatasync", syscall.Fdatasync(int(f.Fd())))

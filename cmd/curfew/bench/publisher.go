@@ -76,7 +76,7 @@ func (p *publisher) flow(ctx context.Context) error {
 }
 
 func (p *publisher) paced(ctx context.Context) error {
-	s := newSchedule(p.clock.now(), p.rate)
+	s := newSchedule(p.clock.now(), p.rate, float64(p.t.batch))
 	for {
 		room, err := p.allowed(ctx, p.clock.now())
 		if room == 0 || err != nil {

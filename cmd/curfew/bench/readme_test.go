@@ -24,16 +24,13 @@ func TestREADME(t *testing.T) {
 			t.Errorf("%s: %s", line, &stderr)
 			continue
 		}
-		f := newFlags(sc.name)
-		sc.register(f)
+		f := sc.flags()
 		if _, err := f.parse(args); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
 	for _, sc := range scenarios() {
-		f := newFlags(sc.name)
-		sc.register(f)
-		f.VisitAll(func(g *flag.Flag) {
+		sc.flags().VisitAll(func(g *flag.Flag) {
 			if !strings.Contains(text, "`--"+g.Name) {
 				t.Errorf("--%s of curfew bench %s is not explained", g.Name, sc.name)
 			}

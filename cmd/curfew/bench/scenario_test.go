@@ -14,7 +14,11 @@ import (
 func runScenario(t *testing.T, b *fakeBroker, line string) map[string]any {
 	t.Helper()
 	e, stdout, stderr := b.env(t)
-	if status := e.main(t.Context(), append(strings.Fields(line), "--json", "--pid", "42")); status != 0 {
+	args := append(strings.Fields(line), "--json")
+	if args[0] != "floor" {
+		args = append(args, "--pid", "42")
+	}
+	if status := e.main(t.Context(), args); status != 0 {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
 	synctest.Wait()
@@ -91,6 +95,18 @@ func TestScenarios(t *testing.T) {
 		{
 			name: "storm", line: "storm --messages 500 --delay 3s --every 10ms",
 			want: map[string]float64{"messages": 500, "dead_lettered": 500, "quiet_deliver_max_ms": 0, "storm_deliver_max_ms": 0, "storm_declare_max_ms": 0, "storm_schedule_delay_max_ms": 0},
+		},
+		{
+			name: "one by one", line: "--rate 20000 --duration 100ms --batch 1",
+			want: map[string]float64{"published": 2000, "consumed": 2000, "publish_rate": 20000},
+		},
+		{
+			name: "floor", line: "floor --messages 5000 --size 200000 --batch 64",
+			want: map[string]float64{"published": 5000, "consumed": 5000, "latency_max_ms": 0, "broker_cpu_seconds": 0},
+		},
+		{
+			name: "floor by rate", line: "floor --rate 2000 --duration 1s",
+			want: map[string]float64{"published": 2000, "consumed": 2000, "latency_max_ms": 0, "publish_rate": 2000},
 		},
 		{
 			name: "leases", line: "leases --queues 300 --sample 30 --expires 5000", late: 6500 * time.Microsecond,

@@ -17,15 +17,18 @@ type session struct {
 	*env
 	o      *options
 	clock  clock
-	admin  *conn
+	admin  *conn  // nil without a broker
 	prefix string // of the queues' names
 	queues []string
 	start  usage // the broker before anything was declared
 	own    time.Duration
 }
 
-func (e *env) begin(ctx context.Context, o *options) (*session, error) {
-	s := &session{env: e, o: o, clock: newClock(), prefix: fmt.Sprintf("bench-%d-", os.Getpid())}
+func (e *env) begin(ctx context.Context, o *options, broker bool) (*session, error) {
+	s := &session{env: e, o: o, clock: newClock(), prefix: fmt.Sprintf("bench-%d-", os.Getpid()), own: ownCPU()}
+	if !broker {
+		return s, nil
+	}
 	var err error
 	if s.start, err = s.usage(); err != nil {
 		return nil, err
@@ -39,6 +42,9 @@ func (e *env) begin(ctx context.Context, o *options) (*session, error) {
 
 // End removes the queues and leaves.
 func (s *session) end() error {
+	if s.admin == nil {
+		return nil
+	}
 	for _, q := range s.queues {
 		if err := s.admin.remove(q); err != nil {
 			return errors.Join(err, s.admin.nc.Close())
@@ -100,6 +106,7 @@ func (s *session) content(keys []string, frameMax int) content {
 		keys:       keys,
 		size:       int(s.o.size),
 		persistent: s.o.persistent,
+		batch:      int(s.o.batch),
 		expiration: s.o.expiration,
 		ttl:        s.o.ttl,
 		frameMax:   frameMax,

@@ -15,6 +15,7 @@ const (
 
 func stormFlags(f flags) {
 	f.sized(100, 0)
+	f.batched(64) // what is measured comes after the publishing
 	f.counted(200_000, 1, "`messages` that fall due at once")
 	f.period(&f.o.delay, "delay", 15*time.Second, 2*time.Second, time.Hour, "the `time` from the first publish until all fall due; the broker must have taken all of them a second before")
 	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` after which the bystander publishes again, and declares passively")

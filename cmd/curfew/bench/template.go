@@ -11,7 +11,9 @@ import (
 
 const (
 	channel   = 1       // the only channel of each connection
-	writeSize = 1 << 16 // bytes aimed at per write
+	ringSize  = 1 << 16 // bytes of a ring, unless what has to be in it is more
+	writeSize = 1 << 18 // bytes in a write of more than one message, at most
+	ringMost  = 1 << 22 // bytes of a ring, at most, to have whole batches in it
 	stampSize = 8       // bytes of a stamp: nanoseconds, big endian
 	variants  = 1 << 14 // messages prepared when each draws an expiration of its own
 )
@@ -25,13 +27,15 @@ type template struct {
 	off    []int   // message i is buf[off[i]:off[i+1]]
 	stamps []int   // where in buf message i's stamp goes; nil when bodies are too short for one
 	plus   []int64 // added to message i's stamp; nil = nothing
-	batch  int     // messages in a write of about writeSize
+	batch  int     // messages in a write
 }
 
 // Content is what a template's messages have in common.
 type content struct {
 	keys       []string // queues, taken in turn by way of the default exchange
 	size       int      // of the body
+	batch      int      // messages in a write
+	delivered  bool     // as a broker delivers them, not as a client publishes them
 	persistent bool
 	mandatory  bool
 	expiration span  // each message's own, drawn from here
@@ -43,30 +47,42 @@ type content struct {
 func newTemplate(c content) *template {
 	t := &template{off: []int{0}}
 	t.append(c, 0)
-	n := t.plan(c, max(1, writeSize/len(t.buf)))
+	n := t.plan(c, len(t.buf))
 	for i := 1; i < n; i++ {
 		t.append(c, i)
 	}
 	return t
 }
 
-// Plan sets the batch to about batch and returns the length of the ring: whole batches, and every queue equally often.
-func (t *template) plan(c content, batch int) int {
-	n := len(c.keys)
-	if n <= batch {
-		n = batch - batch%n
+// Plan sets the batch and returns the length of the ring: every queue equally often, and whole batches if that is not too much.
+func (t *template) plan(c content, size int) int {
+	t.batch = max(1, min(c.batch, writeSize/size))
+	n := lcm(len(c.keys), t.batch)
+	if n*size > ringMost {
+		n = len(c.keys)
 	}
+	least := ringSize / size
 	if c.expiration.hi > c.expiration.lo {
-		n *= (variants + n - 1) / n
+		least = variants
 	}
-	writes := (n + batch - 1) / batch
-	t.batch = (n + writes - 1) / writes
-	return n
+	return n * max(1, (least+n-1)/n)
+}
+
+func lcm(a, b int) int {
+	x, y := a, b
+	for y > 0 {
+		x, y = y, x%y
+	}
+	return a / x * b
 }
 
 func (t *template) append(c content, i int) {
 	key := c.keys[i%len(c.keys)]
-	t.buf = amqp.AppendMethod(t.buf, channel, &amqp.BasicPublish{RoutingKey: key, Mandatory: c.mandatory})
+	if c.delivered {
+		t.buf = amqp.AppendDeliver(t.buf, channel, "c", uint64(i+1), false, nil, []byte(key))
+	} else {
+		t.buf = amqp.AppendMethod(t.buf, channel, &amqp.BasicPublish{RoutingKey: key, Mandatory: c.mandatory})
+	}
 	t.buf = amqp.AppendContentHeader(t.buf, channel, uint64(c.size), t.properties(c))
 	if c.size >= stampSize {
 		t.stamps = append(t.stamps, len(t.buf)+amqp.FrameOverhead-1)

@@ -66,7 +66,7 @@ func TestTemplateIsWhatItSays(t *testing.T) {
 		{name: "no room for a stamp", in: content{keys: []string{"a"}, size: 7, ttl: -1, frameMax: 4096}, frames: 1},
 		{name: "empty", in: content{keys: []string{"a"}, ttl: -1, frameMax: 4096, mandatory: true}},
 		{name: "several frames", in: content{keys: []string{"a", "b"}, size: 10_000, ttl: -1, frameMax: 4096}, frames: 3, stamps: true},
-		{name: "larger than a write", in: content{keys: []string{"a"}, size: writeSize + 1, ttl: -1, frameMax: frameMax}, frames: 1, stamps: true},
+		{name: "larger than a write", in: content{keys: []string{"a"}, size: writeSize + 1, batch: 64, ttl: -1, frameMax: frameMax}, frames: 3, stamps: true},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -90,6 +90,32 @@ func TestTemplateIsWhatItSays(t *testing.T) {
 				if c.stamps && binary.BigEndian.Uint64(m.body) != at {
 					t.Fatalf("message %d: stamp %d, want %d", i, binary.BigEndian.Uint64(m.body), at)
 				}
+			}
+		})
+	}
+}
+
+func TestTemplateBatches(t *testing.T) {
+	cases := []struct {
+		name  string
+		in    content
+		batch int
+		whole bool // the ring consists of whole batches
+	}{
+		{name: "one each", in: content{keys: []string{"a"}, size: 16, batch: 1}, batch: 1, whole: true},
+		{name: "as many as were asked for", in: content{keys: []string{"a"}, size: 1024, batch: 64}, batch: 64, whole: true},
+		{name: "with several queues", in: content{keys: []string{"a", "b", "c"}, size: 1024, batch: 64}, batch: 64, whole: true},
+		{name: "with more queues than messages", in: content{keys: make([]string, 300), size: 100, batch: 16}, batch: 16, whole: true},
+		{name: "as many as fit", in: content{keys: []string{"a"}, size: 60 << 10, batch: 64}, batch: 4, whole: true},
+		{name: "large ones by themselves", in: content{keys: []string{"a"}, size: 1 << 20, batch: 64}, batch: 1, whole: true},
+		{name: "a ring that would be too large", in: content{keys: make([]string, 61), size: 4000, batch: 64}, batch: 64},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			c.in.ttl, c.in.frameMax = -1, frameMax
+			tm := newTemplate(c.in)
+			if tm.batch != c.batch || tm.len()%len(c.in.keys) != 0 || (tm.len()%tm.batch == 0) != c.whole {
+				t.Errorf("a ring of %d in batches of %d for %d queues, want batches of %d", tm.len(), tm.batch, len(c.in.keys), c.batch)
 			}
 		})
 	}

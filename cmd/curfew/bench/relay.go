@@ -1,0 +1,100 @@
+package bench
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// relayCommand is the only argument of the process that is the relay.
+const relayCommand = "relay"
+
+// Relay is a process that passes on what it reads, and nothing else: the least that a broker can do.
+type relay struct {
+	addr string
+	pid  int
+	stop func() error
+}
+
+// StartRelay starts this program anew, in a session of its own as a service would be.
+func startRelay() (*relay, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	cmd := exec.Command(self, "bench", relayCommand)
+	cmd.SysProcAttr = ownSession()
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	stop := func() error { return errors.Join(stdin.Close(), cmd.Wait()) }
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("relay: no address: %w", err), stop())
+	}
+	return &relay{addr: strings.TrimSpace(line), pid: cmd.Process.Pid, stop: stop}, nil
+}
+
+// RelayMain is that process: it writes its address to stdout and relays until stdin ends.
+func relayMain(stdin io.Reader, stdout, stderr io.Writer) int {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		_, err = fmt.Fprintln(stdout, ln.Addr())
+	}
+	if err == nil {
+		go func() { _ = passOn(ln) }() // what goes wrong, its clients see
+		_, err = io.Copy(io.Discard, stdin)
+		err = errors.Join(err, ln.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "curfew bench: relay:", err)
+		return 1
+	}
+	return 0
+}
+
+// PassOn writes what comes from the first client to the second, as it comes, until the first leaves.
+func passOn(ln net.Listener) error {
+	from, err := ln.Accept()
+	if err != nil {
+		return err
+	}
+	to, err := ln.Accept()
+	if err != nil {
+		return errors.Join(err, from.Close())
+	}
+	return errors.Join(pump(to, from), from.Close(), to.Close())
+}
+
+// Pump is not io.Copy, which would not let the bytes pass through this process.
+func pump(to io.Writer, from io.Reader) error {
+	buf := make([]byte, readSize)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
