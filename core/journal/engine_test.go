@@ -124,7 +124,7 @@ func TestSettlesGoOnWhenTheDiskIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := crashfs.New(1)
 		var w *owner
-		engine, err := seg.New(disk, seg.Options{SegmentSize: 64 << 10, Events: seg.Events{Space: func(_ uint32, low bool) { w.s.Low(low) }}})
+		engine, err := seg.New(disk, seg.Options{SegmentSize: 64 << 10, Events: seg.Events{Space: func(_ uint32, low *seg.Shortage) { w.s.Low(low != nil) }}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,9 +22,21 @@ func eventObject(e *telemetry.Event) object {
 	case e.Kind == telemetry.PolicyApplied:
 		return append(o, policyEvent(e.Notice)...)
 	case e.Kind == telemetry.AlarmRaised, e.Kind == telemetry.AlarmCleared:
-		return append(o, member{"alarm", e.Notice.Name})
+		return append(o, append(object{{"alarm", e.Notice.Name}}, shortage(e.Notice.Disk)...)...)
 	}
 	return append(o, moduleEvent(e)...)
+}
+
+// shortage says what a disk lacks, as far as it is known.
+func shortage(s telemetry.Shortage) object {
+	if s.Needed == 0 {
+		return nil
+	}
+	o := object{{"path", orNull(s.Path)}, {"free_bytes", s.Free}, {"needed_bytes", s.Needed}}
+	if s.Free < 0 {
+		o.set("free_bytes", nil)
+	}
+	return o
 }
 
 func messageEvent(e *telemetry.Event) object {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/telemetry"
 )
 
 // failed answers a health check that does not pass.
@@ -30,6 +31,9 @@ func (a *API) checkAlarms(c *call) error {
 	all := make([]object, len(alarms))
 	for i, name := range alarms {
 		all[i] = object{{"node", a.Node}, {"resource", name}}
+		if short := a.Store.Shortage(); name == "disk" && short != nil {
+			all[i] = append(all[i], shortage(telemetry.Shortage(*short))...)
+		}
 	}
 	return c.failed("alarms raised", member{"alarms", all})
 }

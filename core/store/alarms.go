@@ -3,11 +3,13 @@ package store
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
 // alarms are what keeps the store from taking more.
@@ -19,8 +21,16 @@ type alarms struct {
 
 	mu     sync.Mutex // guards what follows, and changes of room
 	full   map[uint32]lack
-	broken []uint32 // shards
+	short  map[uint32]Shortage // as far as it is known, of those that are full
+	broken []uint32            // shards
 }
+
+func newAlarms(log *slog.Logger, told *telemetry.Recorder) alarms {
+	return alarms{log: log, telemetry: told, full: map[uint32]lack{}, short: map[uint32]Shortage{}}
+}
+
+// Shortage is how the disk falls short of what is needed for publishers to go on.
+type Shortage = seg.Shortage
 
 // lack is how a shard wants for space.
 type lack uint8
@@ -30,10 +40,25 @@ const (
 	waiting                  // what was committed waits
 )
 
-// set notes that a shard has too little space in one way, or has enough.
-func (a *alarms) set(shard uint32, how lack, full bool) {
+// space notes that a shard has too little space for what comes next, nil that it has enough.
+func (a *alarms) space(shard uint32, low *Shortage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if low != nil {
+		a.short[shard] = *low
+	}
+	a.set(shard, tight, low != nil)
+}
+
+// wait notes that what was committed to a shard waits for space, or does not any more.
+func (a *alarms) wait(shard uint32, full bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.set(shard, waiting, full)
+}
+
+// set notes that a shard has too little space in one way, or has enough. The caller holds mu.
+func (a *alarms) set(shard uint32, how lack, full bool) {
 	now := a.full[shard] &^ how
 	if full {
 		now |= how
@@ -41,9 +66,25 @@ func (a *alarms) set(shard uint32, how lack, full bool) {
 	if now != 0 {
 		a.full[shard] = now
 	} else {
-		delete(a.full, shard)
+		a.enough(shard)
 	}
 	a.update()
+}
+
+// enough notes that a shard wants for nothing. The caller holds mu.
+func (a *alarms) enough(shard uint32) {
+	delete(a.full, shard)
+	delete(a.short, shard)
+}
+
+// shortage returns what lacks most of all that is known, nil for nothing. The caller holds mu.
+func (a *alarms) shortage() (most *Shortage) {
+	for _, n := range slices.Sorted(maps.Keys(a.short)) {
+		if s := a.short[n]; most == nil || s.Needed-s.Free > most.Needed-most.Free {
+			most = &s
+		}
+	}
+	return most
 }
 
 // update raises or ends the alarm. The caller holds mu.
@@ -53,8 +94,14 @@ func (a *alarms) update() {
 	case len(a.full) > 0 && c == nil:
 		fresh := make(chan struct{})
 		a.room.Store(&fresh)
-		a.log.Warn("disk alarm: publishers wait")
-		a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: diskAlarm})
+		notice := telemetry.Notice{Kind: telemetry.AlarmRaised, Name: diskAlarm}
+		var known []any
+		if s := a.shortage(); s != nil {
+			notice.Disk = telemetry.Shortage(*s)
+			known = []any{"path", s.Path, "free_bytes", s.Free, "needed_bytes", s.Needed}
+		}
+		a.log.Warn("disk alarm: publishers wait", known...)
+		a.telemetry.Notice(notice)
 	case len(a.full) == 0 && c != nil:
 		a.room.Store(nil)
 		close(*c)
@@ -69,7 +116,7 @@ func (a *alarms) fail(shard uint32) {
 	defer a.mu.Unlock()
 	a.broken = append(a.broken, shard)
 	a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: shardAlarm(shard)})
-	delete(a.full, shard) // nothing waits for space there any more
+	a.enough(shard) // nothing waits for space there any more
 	a.update()
 }
 

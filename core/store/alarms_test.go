@@ -12,14 +12,14 @@ import (
 // Every alarm is told of when it is raised and when it is over, once.
 func TestAlarmsAreTold(t *testing.T) {
 	told := telemetry.New(telemetry.Options{Events: 1})
-	a := alarms{log: slog.New(slog.DiscardHandler), telemetry: told, full: map[uint32]lack{}}
-	a.set(1, tight, true)
-	a.set(2, waiting, true)
-	a.set(2, tight, true)
-	a.set(1, tight, false)
-	a.set(2, tight, false)
-	a.set(2, waiting, false)
-	a.set(3, tight, true)
+	a := newAlarms(slog.New(slog.DiscardHandler), told)
+	a.space(1, &Shortage{})
+	a.wait(2, true)
+	a.space(2, &Shortage{})
+	a.space(1, nil)
+	a.space(2, nil)
+	a.wait(2, false)
+	a.space(3, &Shortage{})
 	a.fail(3)
 	var got []string
 	events := make([]telemetry.Event, 10)
@@ -29,5 +29,30 @@ func TestAlarmsAreTold(t *testing.T) {
 	want := []string{"alarm_raised disk", "alarm_cleared disk", "alarm_raised disk", "alarm_raised shard 3", "alarm_cleared disk"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// An alarm that names neither the disk nor what it lacks sends its reader to look for both.
+func TestTheDiskAlarmSaysWhatIsMissing(t *testing.T) {
+	var log lines
+	told := telemetry.New(telemetry.Options{Events: 1})
+	a := newAlarms(slog.New(slog.NewTextHandler(&log, nil)), told)
+	a.space(2, &Shortage{Path: "/data", Free: 10, Needed: 30})
+	a.space(1, &Shortage{Path: "/data", Free: 5, Needed: 100})
+	if got, want := log.find("disk alarm"), `"disk alarm: publishers wait" path=/data free_bytes=10 needed_bytes=30`; got != want {
+		t.Errorf("logged %s, want %s", got, want)
+	}
+	if got := a.shortage(); got == nil || got.Needed != 100 {
+		t.Errorf("got shortage %+v, want the one that lacks most", got)
+	}
+	events := make([]telemetry.Event, 1)
+	told.Events().Read(told.Events().First(), events)
+	if got, want := events[0].Notice.Disk, (telemetry.Shortage{Path: "/data", Free: 10, Needed: 30}); got != want {
+		t.Errorf("told %+v, want %+v", got, want)
+	}
+	a.space(1, nil)
+	a.space(2, nil)
+	if got := a.shortage(); got != nil {
+		t.Errorf("still short of %+v", got)
 	}
 }

@@ -25,7 +25,7 @@ const DefaultVHost = "/"
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		log: o.Log, spread: uint64(o.Shards),
-		alarms: alarms{log: o.Log, telemetry: o.Telemetry, full: map[uint32]lack{}},
+		alarms: newAlarms(o.Log, o.Telemetry),
 		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry},
 		vhosts: vhosts{all: map[string]tenant{}},
 	}
@@ -153,7 +153,7 @@ func (r *recovery) openDefinitions(ctx context.Context) error {
 	s := r.store
 	o := journal.Options{
 		Extent: definitionsExtent, Slack: worthwhile, Reclaim: s.reclaim,
-		OnFull: func(full bool) { s.alarms.set(definitionsShard, waiting, full) },
+		OnFull: func(full bool) { s.alarms.wait(definitionsShard, full) },
 		OnFailed: func(err error) {
 			s.alarms.fail(definitionsShard)
 			s.log.Error("the log of definitions failed: nothing durable can be declared or deleted until the broker is started again", "error", err)
@@ -342,7 +342,7 @@ func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Shel
 	}
 	j, err := journal.Open(ctx, r.store.engine, d.number, replay, journal.Options{
 		Header:   wlog.HeaderSize,
-		OnFull:   func(full bool) { r.store.alarms.set(d.number, waiting, full) },
+		OnFull:   func(full bool) { r.store.alarms.wait(d.number, full) },
 		OnFailed: d.failed,
 		Reclaim:  d.reclaim,
 	})

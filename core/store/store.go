@@ -102,11 +102,18 @@ func (s *Store) Full() <-chan struct{} {
 	return nil
 }
 
-// space is told when the disk has no room for what a shard will need next, and when it has again.
-func (s *Store) space(number uint32, low bool) {
-	s.alarms.set(number, tight, low)
+// Shortage says what the disk lacks, nil while there is no alarm for it, or when that is not known.
+func (s *Store) Shortage() *Shortage {
+	s.alarms.mu.Lock()
+	defer s.alarms.mu.Unlock()
+	return s.alarms.shortage()
+}
+
+// space is told when the disk has no room for what a shard will need next, and, with nil, when it has again.
+func (s *Store) space(number uint32, low *Shortage) {
+	s.alarms.space(number, low)
 	if number != definitionsShard {
-		s.shards[number-1].space(low)
+		s.shards[number-1].space(low != nil)
 	}
 }
 

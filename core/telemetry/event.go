@@ -85,6 +85,14 @@ type Notice struct {
 	Previous string       // digest of the module that was in force before; "" = there was none
 	Beside   string       // strategy that the module runs beside, unheard; "" = it is in force
 	Until    hook.Instant // when a module that failed is asked again
+	Disk     Shortage     // why the alarm for the disk was raised
+}
+
+// Shortage is what a disk has, and what is needed of it.
+type Shortage struct {
+	Path   string // "" = nothing is known
+	Free   int64  // bytes; less than 0 = not known
+	Needed int64  // bytes
 }
 
 // The parts of a message that an event has copies of.

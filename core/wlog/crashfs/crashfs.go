@@ -36,7 +36,10 @@ type FS struct {
 	dark   bool // without power: nothing works any more
 }
 
-var _ vfs.FS = (*FS)(nil)
+var (
+	_ vfs.FS       = (*FS)(nil)
+	_ vfs.Spacious = (*FS)(nil)
+)
 
 // New returns an empty file system. Everything that is left to chance follows
 // from the seed.
@@ -178,6 +181,20 @@ func (s *FS) SetSpace(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.space = bytes
+}
+
+// Space implements [vfs.Spacious].
+func (s *FS) Space() (vfs.Space, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dark {
+		return vfs.Space{}, errDark
+	}
+	total := s.space
+	for _, f := range s.names {
+		total += f.allocated
+	}
+	return vfs.Space{Path: "crashfs", Free: s.space, Total: total}, nil
 }
 
 // take takes space for a file.

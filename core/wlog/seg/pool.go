@@ -90,9 +90,9 @@ func (p *pool) run(number uint32, size int64, spare *named) {
 // is a change in space. The next turn begins after that, so that what was told
 // last is true.
 func (p *pool) done(err error) {
-	full, changed := p.outcome(err)
+	short, changed := p.outcome(err)
 	if changed {
-		p.Events.Space(p.shard, full)
+		p.Events.Space(p.shard, short)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,20 +100,32 @@ func (p *pool) done(err error) {
 	p.turn = nil
 }
 
-func (p *pool) outcome(err error) (full, changed bool) {
+func (p *pool) outcome(err error) (short *Shortage, changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	full = vfs.NoSpace(err)
+	full := vfs.NoSpace(err)
 	if err != nil && !full {
 		p.err = fmt.Errorf("prepare segment %08x: %w", p.number, err)
-		return full, false
+		return nil, false
 	}
 	if full && !p.closed {
 		p.retry = time.AfterFunc(retryAfter, p.again)
 	}
 	changed = p.low != full
 	p.low = full
-	return full, changed
+	if full && changed {
+		short = p.shortage(p.size)
+	}
+	return short, changed
+}
+
+// shortage says that so many bytes are needed.
+func (s *storage) shortage(needed int64) *Shortage {
+	room, ok := vfs.SpaceOf(s.fs)
+	if !ok {
+		return &Shortage{Free: -1, Needed: needed}
+	}
+	return &Shortage{Path: room.Path, Free: room.Free, Needed: needed}
 }
 
 // again looks for space once more.

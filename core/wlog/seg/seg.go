@@ -46,17 +46,25 @@ type Options struct {
 // Events tell what happens besides. Any may be nil. They are called from many
 // goroutines, must not wait, and must not use the Engine or its Logs.
 type Events struct {
-	// Space says that the disk has no room for a shard's next segment (low), and
-	// later that it has again. While it is low, entries of up to 64 KiB are still
-	// taken until what is left of the last segment is used up; larger ones are
-	// refused with ErrFull. Whoever fills the log should stop at the first sign.
-	Space func(shard uint32, low bool)
+	// Space says that the disk has no room for a shard's next segment, and how much
+	// it lacks, and later, with nil, that it has again. While it is low, entries of
+	// up to 64 KiB are still taken until what is left of the last segment is used
+	// up; larger ones are refused with ErrFull. Whoever fills the log should stop at
+	// the first sign.
+	Space func(shard uint32, low *Shortage)
 	// Cut says that an entry at the end of a shard had not been written whole when
 	// the process or the machine stopped, and is dropped. Nobody was told that it
 	// was durable; with Flush, entries after it go with it.
 	Cut func(shard uint32, file string, offset int64)
 	// Progress says how many bytes of how many were replayed.
 	Progress func(shard uint32, done, total int64)
+}
+
+// Shortage is what a log needs, and its disk does not have.
+type Shortage struct {
+	Path   string // of the data directory; "" = the file system does not tell
+	Free   int64  // bytes; less than 0 = the file system does not tell
+	Needed int64  // bytes that have to be free for the log to go on
 }
 
 const (
@@ -91,7 +99,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Clock = wallClock
 	}
 	if o.Events.Space == nil {
-		o.Events.Space = func(uint32, bool) {}
+		o.Events.Space = func(uint32, *Shortage) {}
 	}
 	if o.Events.Cut == nil {
 		o.Events.Cut = func(uint32, string, int64) {}

@@ -35,7 +35,7 @@ func (n *notices) all() []bool {
 func watched(told *notices) Options {
 	o := small()
 	o.inline = false
-	o.Events.Space = func(_ uint32, low bool) { told.add(low) }
+	o.Events.Space = func(_ uint32, low *Shortage) { told.add(low != nil) }
 	return o
 }
 
