@@ -526,3 +526,36 @@ func TestSyncsAreAppends(t *testing.T) {
 		k.close()
 	}
 }
+
+// With durability: flush, a queue that was durable for long was gone after a loss of power, if definitions had been written
+// again and given back to the disk shortly before.
+func TestFlushKeepsDefinitionsThatWereDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for seed := range uint64(6) {
+			disk := crashfs.New(seed)
+			flush := func(o *Options) { o.Durability, o.SegmentSize = seg.Flush, 64<<10 }
+			k := open(t, disk, flush)
+			k.put(k.declare("stays"), "a message")
+			long := table("x", strings.Repeat("x", 10_000))
+			for size := int64(0); ; {
+				_, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "comes and goes", Durable: true, Args: long})
+				must(t, err)
+				_, err = k.v.DeleteQueue("comes and goes", 0, false, false)
+				must(t, err)
+				synctest.Wait()
+				now := k.meta.Stats().LogBytes
+				if now < size {
+					break // what was before was given back
+				}
+				size = now
+			}
+			disk = disk.LosePower()
+			k.end()
+			k = open(t, disk, flush)
+			if k.v.Shell("stays") == nil {
+				t.Errorf("seed %d: a durable queue is gone", seed)
+			}
+			k.close()
+		}
+	})
+}

@@ -3,7 +3,10 @@ package seg
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
@@ -24,8 +27,8 @@ var _ wlog.Engine = (*Engine)(nil)
 
 // slot is a shard's place in the engine.
 type slot struct {
-	mu      sync.Mutex // held while the shard changes owners; guards current
-	current *journal
+	mu      sync.Mutex              // held while the shard changes owners, which may take as long as reading it
+	current atomic.Pointer[journal] // changed under mu; nil = nobody has it open
 }
 
 // New locks a directory and returns its engine. While another process has it,
@@ -50,17 +53,17 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current != nil {
-		if err := s.current.yield(); err != nil {
+	if j := s.current.Load(); j != nil {
+		if err := j.yield(); err != nil {
 			return nil, err
 		}
-		s.current = nil
+		s.current.Store(nil)
 	}
-	j, err := recoverShard(ctx, &storage{fs: e.fs, shard: shard, Options: e.options}, fn)
+	j, err := recoverShard(ctx, &storage{fs: e.fs, shard: shard, settle: e.settle, Options: e.options}, fn)
 	if err != nil {
 		return nil, err
 	}
-	s.current = j
+	s.current.Store(j)
 	return j, nil
 }
 
@@ -104,8 +107,20 @@ func (e *Engine) Close() error {
 func (s *slot) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current == nil {
-		return nil
+	if j := s.current.Load(); j != nil {
+		return j.Close()
 	}
-	return s.current.Close()
+	return nil
+}
+
+// settle makes durable what Flush has not, in all shards. One that fails is lost.
+func (e *Engine) settle() {
+	e.mu.Lock()
+	slots := slices.Collect(maps.Values(e.slots))
+	e.mu.Unlock()
+	for _, s := range slots {
+		if j := s.current.Load(); j != nil {
+			j.settleOwn()
+		}
+	}
 }

@@ -161,8 +161,25 @@ func (j *journal) fill() error {
 	return err
 }
 
-// Trim implements [wlog.Log].
+// settleOwn makes durable what Flush has not. If it cannot, the journal is lost.
+func (j *journal) settleOwn() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.shut || j.synced || j.life.end() != nil {
+		return
+	}
+	if err := j.sync(); err != nil {
+		_ = j.life.lose(err)
+	}
+}
+
+// Trim implements [wlog.Log]. What is given up stands again behind it, or in
+// another shard, as far as it is still of use. That has to be durable first: the
+// names of the files that go are so at once, and what they held was for long.
 func (j *journal) Trim(before wlog.Index) error {
+	if j.Durability == Flush && j.table.droppable(before) {
+		j.settle()
+	}
 	if err := j.life.end(); err != nil {
 		return err
 	}

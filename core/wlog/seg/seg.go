@@ -114,8 +114,9 @@ func wallClock() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
 
 // storage is what the parts of a shard share. It does not change.
 type storage struct {
-	fs    vfs.FS
-	shard uint32
+	fs     vfs.FS
+	shard  uint32
+	settle func() // makes durable what Flush has not, in all shards
 	Options
 }
 

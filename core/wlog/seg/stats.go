@@ -13,7 +13,8 @@ type Stats struct {
 	Syncs telemetry.Distribution
 }
 
-// Stats returns the state of a shard; ok is false if it is not open.
+// Stats returns the state of a shard; ok is false if it is not open. It does not
+// wait for one that is being opened.
 func (e *Engine) Stats(shard uint32) (st Stats, ok bool) {
 	e.mu.Lock()
 	s := e.slots[shard]
@@ -21,9 +22,7 @@ func (e *Engine) Stats(shard uint32) (st Stats, ok bool) {
 	if s == nil {
 		return Stats{}, false
 	}
-	s.mu.Lock()
-	j := s.current
-	s.mu.Unlock()
+	j := s.current.Load()
 	if j == nil {
 		return Stats{}, false
 	}

@@ -101,3 +101,24 @@ func TestStatsOfAShardThatIsNotOpen(t *testing.T) {
 	}
 	must(t, e.Close())
 }
+
+// Reading a shard may take minutes, in which somebody may look at the broker:
+// Stats used to wait for that.
+func TestStatsDoNotWaitForAShardThatIsOpened(t *testing.T) {
+	fsys := crashfs.New(1)
+	s := openShard(t, fsys, small())
+	s.append(t, "x")
+	_, err := s.engine.Open(t.Context(), 0, func(wlog.Index, []byte) error {
+		asked := make(chan bool)
+		go func() {
+			_, ok := s.engine.Stats(0)
+			asked <- ok
+		}()
+		if <-asked {
+			t.Error("there is something to tell of a shard that is not open yet")
+		}
+		return nil
+	})
+	must(t, err)
+	s.close(t)
+}

@@ -55,13 +55,26 @@ func (t *table) drop(before wlog.Index) (g *segment, left int, read bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	left = len(t.segments) - 1
-	if t.closed || left == 0 || t.segments[0].last >= before {
+	if !t.dead(before) {
 		return nil, left, false
 	}
 	g = t.segments[0]
 	t.segments = t.segments[1:]
 	g.dropped = true
 	return g, left - 1, g.readers > 0
+}
+
+// droppable reports whether drop would find a segment.
+func (t *table) droppable(before wlog.Index) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.dead(before)
+}
+
+// dead reports whether all that the oldest segment holds is before an index. The
+// caller holds mu.
+func (t *table) dead(before wlog.Index) bool {
+	return !t.closed && len(t.segments) > 1 && t.segments[0].last < before
 }
 
 // close ends lending; files still lent are closed when they come back.
