@@ -264,14 +264,11 @@ func (c *Conn) Congested() bool { return c.out.congested.Load() }
 // Resumed has a value when the writer has caught up, and maybe when it has not.
 func (c *Conn) Resumed() <-chan struct{} { return c.out.resumed }
 
-// Beat sends a heartbeat, unless something waits to be written anyway.
+// Beat sends a heartbeat, unless something else was written since it was last called, or is about to be.
 func (c *Conn) Beat() {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	if len(c.out.pending) == 0 {
-		c.out.pending = amqp.AppendHeartbeat(c.out.pending)
-		c.out.kick()
-	}
+	c.out.beat()
 }
 
 // Heartbeat is the negotiated interval in seconds; 0 = none.

@@ -171,6 +171,7 @@ func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
 	}
 	c.publishFacts()
 	c.log().Info("connection open", "user", c.user.Name, "vhost", m.VirtualHost, "tls", c.peer.TLS)
+	c.out.expectBeat()
 	c.send(0, &amqp.ConnectionOpenOK{})
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -25,6 +26,8 @@ type out struct {
 	held    *queue.Block // pending lies in it, unless it was outgrown
 	writing *queue.Block // the same for what the writer took last
 	size    int          // of what the writer took last: as much is expected again
+	taken   uint64       // how often the writer took something
+	beaten  uint64       // that, as it was or will be when the last heartbeat is written, or was not needed
 
 	congested atomic.Bool   // the reader should pause: the peer does not read its answers
 	resumed   chan struct{} // capacity 1; tells the reader that congested is over
@@ -84,6 +87,24 @@ func (o *out) kick() {
 	}
 }
 
+// beat appends a heartbeat, unless something else was written since the last one or waits to be. The caller holds mu.
+func (o *out) beat() {
+	if o.taken != o.beaten || len(o.pending) > 0 {
+		o.beaten = o.taken
+		return
+	}
+	o.pending = amqp.AppendHeartbeat(o.pending)
+	o.beaten = o.taken + 1
+	o.kick()
+}
+
+// expectBeat makes what is written next no reason to leave the first heartbeat out.
+func (o *out) expectBeat() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.beaten = o.taken + 1
+}
+
 // count makes n the share of pending in the total.
 func (o *out) count(n int) {
 	o.total.Add(int64(n - o.counted))
@@ -112,6 +133,7 @@ func (o *out) next() (b []byte, woken []*queue.Consumer, ok bool) {
 		return nil, nil, o.asleep
 	}
 	o.size = min(len(b), room)
+	o.taken++
 	if o.congested.Swap(false) {
 		signal(o.resumed)
 	}

@@ -28,13 +28,12 @@ type conn struct {
 	late    <-chan struct{} // closed when the disk has caught up with it; nil while it need not wait for that
 	problem error           // why reading ended, if not by agreement
 
-	heard hook.Instant // when something was read last
-	spoke hook.Instant // when it was noticed last that something had been written
-	said  uint32       // sent at that time
+	beatAt hook.Instant // when it is looked next whether anything was written
+	beats  uint         // how often that was
+	silent int          // how often in a row it was looked whether anything was read, and nothing was
 
 	asks    atomic.Uint32 // what others ask of the reader
 	poked   chan struct{} // capacity 1; wakes a reader that does not read
-	sent    atomic.Uint32 // counts writes
 	written chan struct{} // closed when the writer has ended
 	traffic traffic
 }
@@ -72,7 +71,6 @@ func (c *conn) ask(what uint32) {
 // run reads the connection until it ends, and then tidies up.
 func (c *conn) run() {
 	now := c.srv.options.Clock()
-	c.heard, c.spoke = now, now
 	c.plan(now)
 	c.attend(now)
 	c.read()
@@ -97,7 +95,7 @@ func (c *conn) fill() {
 	n, err := c.socket.Read(c.in.space())
 	now := c.srv.options.Clock()
 	if n > 0 {
-		c.heard = now
+		c.silent = 0
 		c.traffic.read(n)
 		c.in.got(n)
 		c.feed(now)
@@ -164,7 +162,8 @@ func (c *conn) plan(now hook.Instant) {
 	case session.Handshake:
 		c.due = now.Add(c.srv.options.HandshakeTimeout)
 	case session.Open:
-		c.due = now.Add(c.beatInterval())
+		c.beatAt = now.Add(c.halfBeat())
+		c.due = c.nextLook(now)
 	default:
 		c.due = now.Add(patience)
 	}
@@ -200,8 +199,7 @@ func (c *conn) overdue(now hook.Instant) {
 	case session.Handshake:
 		c.problem = errHandshake
 	case session.Open:
-		c.due = now.Add(c.beatInterval())
-		c.beat(now)
+		c.look(now)
 	default:
 		c.problem = errNoCloseOK
 	}
@@ -213,40 +211,52 @@ var (
 	errSilent    = errors.New("missed heartbeats from client")
 )
 
-// beatInterval is how often an open connection is looked at.
-func (c *conn) beatInterval() time.Duration {
+// halfBeat is half the interval of heartbeats; 0 = there are none.
+func (c *conn) halfBeat() time.Duration {
+	return time.Duration(c.session.Heartbeat()) * time.Second / 2
+}
+
+// nextLook is when an open connection is looked at next.
+func (c *conn) nextLook(now hook.Instant) hook.Instant {
 	interval := idleBeat
-	if half := c.heartbeat() / 2; half > 0 {
-		interval = min(interval, half)
-	}
 	if t := c.srv.options.Session.ConsumerTimeout; t > 0 {
 		interval = min(interval, max(t/4, quickBeat))
 	}
-	return interval
+	next := now.Add(interval)
+	if c.halfBeat() > 0 {
+		next = min(next, c.beatAt)
+	}
+	return next
 }
 
-func (c *conn) heartbeat() time.Duration {
-	return time.Duration(c.session.Heartbeat()) * time.Second
-}
-
-// beat sends a heartbeat if nothing was written for half the interval, and gives up a peer that was silent for two of them
-// [AMQP 4.2.7].
-func (c *conn) beat(now hook.Instant) {
-	if interval := c.heartbeat(); interval > 0 {
-		if sent := c.sent.Load(); sent != c.said {
-			c.said, c.spoke = sent, now
-		}
-		if now.Sub(c.spoke) >= interval/2 {
-			c.session.Beat()
-		}
-		if now.Sub(c.heard) >= 2*interval && !c.held() {
+// look looks at an open connection.
+func (c *conn) look(now hook.Instant) {
+	if half := c.halfBeat(); half > 0 && now >= c.beatAt {
+		c.beatAt = now.Add(half)
+		if !c.beat() {
 			c.problem = errSilent
 			return
 		}
 	}
+	c.due = c.nextLook(now)
 	c.in.beat()
 	c.session.Tick(now)
 	c.plan(now)
+}
+
+// lostAfter is how many intervals in a row must have passed without a word until a peer is given up. What it said last may have
+// been said at the end of the interval before: it is cut off between two and three intervals after that, as by RabbitMQ.
+const lostAfter = 3
+
+// beat sends a heartbeat if nothing was written for half an interval. After every whole interval it looks whether the peer said
+// anything, and returns false when it is to be given up [AMQP 4.2.7].
+func (c *conn) beat() (alive bool) {
+	c.session.Beat()
+	if c.beats++; c.beats%2 != 0 {
+		return true
+	}
+	c.silent++
+	return c.silent < lostAfter || c.held()
 }
 
 // block stops a publisher until an alarm is over; nil is none.
@@ -286,7 +296,6 @@ func (c *conn) wait() {
 	case <-c.poked:
 	case <-timer.C:
 	}
-	now := c.srv.options.Clock()
-	c.heard = now // it could not be heard
-	c.attend(now)
+	c.silent = 0 // it could not be heard
+	c.attend(c.srv.options.Clock())
 }

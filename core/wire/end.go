@@ -21,7 +21,6 @@ func (c *conn) write() {
 		}
 		switch {
 		case len(b) > 0:
-			c.sent.Add(1)
 			c.traffic.write(len(b))
 			if _, err := c.socket.Write(b); err != nil {
 				c.socket.Close() // wakes the reader
