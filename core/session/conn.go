@@ -43,6 +43,7 @@ type Conn struct {
 	facts      atomic.Pointer[Facts] // nil before connection.open; set once
 	blocked    bool                  // Block was called last, not Unblock; written under out's lock
 
+	gone    atomic.Bool            // it is not one of the broker's open connections any more
 	evicted atomic.Pointer[string] // why the connection must end; nil = it need not
 
 	channels []*channel // by number; nil where none is open. Grown as they are opened; written under out's lock
@@ -82,7 +83,7 @@ const (
 	awaitTuneOK               // connection.tune was sent
 	awaitOpen                 // connection.open must come
 	running                   // channels may be opened
-	closing                   // connection.close was sent, close-ok is awaited
+	closing                   // connection.close was sent or answered; close-ok or the end of the socket is awaited
 	denied                    // the handshake failed without an answer
 	closed                    // nothing is read, and nothing written beyond what is pending
 )
@@ -94,7 +95,7 @@ type State uint8
 const (
 	Handshake State = iota // bounded in time
 	Open
-	Closing // connection.close was sent: read on, but not for long
+	Closing // connection.close was sent or received: read on, but not for long
 	Denied  // leave the peer without an answer for a while, then close the socket
 	Closed  // write what is pending, then close the socket
 )
@@ -154,7 +155,7 @@ func (c *Conn) step(data []byte) int {
 // lose is called when it is unknown where the next frame starts: close-ok could not be recognised.
 func (c *Conn) lose() {
 	if c.phase == closing {
-		c.phase = closed
+		c.finish()
 	}
 }
 

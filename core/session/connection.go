@@ -136,7 +136,8 @@ func (c *Conn) updateSecret(m *amqp.ConnectionUpdateSecret) error {
 	return nil
 }
 
-// closeByPeer answers connection.close. When the client reads close-ok, its exclusive queues are gone.
+// closeByPeer answers connection.close, however often it comes. When the client reads close-ok, its exclusive queues are gone. It
+// is the client's to close the socket.
 func (c *Conn) closeByPeer(m *amqp.ConnectionClose) {
 	switch {
 	case c.phase == closing:
@@ -148,7 +149,7 @@ func (c *Conn) closeByPeer(m *amqp.ConnectionClose) {
 	c.flush()
 	c.leave()
 	c.seal(&amqp.ConnectionCloseOK{})
-	c.phase = closed
+	c.phase = closing
 }
 
 // fail ends the connection for err. Who has not logged in learns nothing, unless it is a refused login and the client
@@ -171,12 +172,12 @@ func (c *Conn) fail(err error) {
 	c.close(e)
 }
 
-// close sends connection.close as the last frame and gives back what the connection holds.
+// close gives back what the connection holds, and sends connection.close as the last frame.
 func (c *Conn) close(e *amqp.Error) {
 	c.flush()
 	c.phase = closing
-	c.seal(&amqp.ConnectionClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
 	c.leave()
+	c.seal(&amqp.ConnectionClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
 }
 
 // seal sends m as the last method.
@@ -191,7 +192,14 @@ func (c *Conn) finish() {
 	c.phase = closed
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	c.out.seal(nil)
+	c.out.end()
+}
+
+// End is told that the peer will say nothing more to a connection that is closing.
+func (c *Conn) End() {
+	if c.phase == closing {
+		c.finish()
+	}
 }
 
 // Shutdown closes the connection for a reason that is not the client's.
@@ -254,6 +262,7 @@ func (c *Conn) Release(now hook.Instant) {
 // leave gives back what the connection holds in the broker: unacknowledged messages, consumers, exclusive queues. The peer
 // is not told.
 func (c *Conn) leave() {
+	c.gone.Store(true)
 	c.closeChannels(c.channels...)
 	c.last, c.open = nil, 0
 	c.dropChannels()

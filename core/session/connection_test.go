@@ -81,13 +81,37 @@ func TestLargeFrame(t *testing.T) {
 	p.state(Closed)
 }
 
+// A client that closed the connection has its socket for itself, and is answered when it closes again, as by RabbitMQ. The sending
+// side was shut at once.
 func TestCloseByClient(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.send(0, &amqp.ConnectionClose{ReplyCode: 200, ReplyText: "bye"})
 	expect[*amqp.ConnectionCloseOK](p, 0)
-	p.state(Closed)
+	p.state(Closing)
 	p.send(1, &amqp.QueueDeclare{})
 	p.silent()
+	for range 2 {
+		p.send(0, &amqp.ConnectionClose{ReplyCode: 200, ReplyText: "bye"})
+		expect[*amqp.ConnectionCloseOK](p, 0)
+	}
+	p.send(0, &amqp.ConnectionCloseOK{})
+	p.state(Closed)
+}
+
+// When a client reads connection.close, the connection holds nothing any more: it is in no list, and its exclusive queues are gone.
+func TestClosedConnectionHoldsNothing(t *testing.T) {
+	s := testServer(t)
+	p, other := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
+	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "mine", Exclusive: true})
+	if !p.conn.Listed() {
+		t.Error("an open connection is not listed")
+	}
+	p.send(0, &amqp.ConnectionOpen{})
+	expect[*amqp.ConnectionClose](p, 0)
+	if p.conn.Listed() {
+		t.Error("a closed connection is listed")
+	}
+	do[*amqp.QueueDeclareOK](other, 1, &amqp.QueueDeclare{Queue: "mine", Exclusive: true})
 }
 
 func TestCloseByServer(t *testing.T) {
@@ -107,6 +131,8 @@ func TestCloseByBoth(t *testing.T) {
 	p.send(0, &amqp.ConnectionClose{ReplyCode: 200})
 	p.refused(320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'")
 	expect[*amqp.ConnectionCloseOK](p, 0)
+	p.state(Closing)
+	p.send(0, &amqp.ConnectionCloseOK{})
 	p.state(Closed)
 }
 

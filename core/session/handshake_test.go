@@ -268,6 +268,6 @@ func TestCloseInHandshake(t *testing.T) {
 	for _, p := range []*probe{newProbe(t).start(), newProbe(t).login(), newProbe(t).login().tune()} {
 		p.send(0, &amqp.ConnectionClose{ReplyCode: 200, ReplyText: "changed my mind"})
 		expect[*amqp.ConnectionCloseOK](p, 0)
-		p.state(Closed)
+		p.state(Closing)
 	}
 }

@@ -41,6 +41,9 @@ func (c *Conn) publishFacts() {
 // Facts returns what never changes of the connection; nil as long as it is not open. Any goroutine may ask.
 func (c *Conn) Facts() *Facts { return c.facts.Load() }
 
+// Listed says whether the connection is open: not in the handshake, and not closed by either side. Any goroutine may ask.
+func (c *Conn) Listed() bool { return c.Facts() != nil && !c.gone.Load() }
+
 // Status is what changes of an open connection.
 type Status struct {
 	Channels int

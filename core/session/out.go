@@ -20,7 +20,8 @@ type out struct {
 	wake    chan struct{}     // capacity 1; tells the writer that there is something to do
 	asleep  bool              // the writer waits on wake
 	closed  bool              // the peer is gone: bytes are thrown away
-	sealed  bool              // the last frame is pending or written
+	sealed  bool              // the last frame is pending or written, but for answers to connection.close
+	ended   bool              // the writer has nothing to wait for when all is written
 	last    int               // what of pending lies before the seal
 
 	held    *queue.Block // pending lies in it, unless it was outgrown
@@ -111,13 +112,22 @@ func (o *out) count(n int) {
 	o.counted = n
 }
 
-// seal appends a frame, or nothing, that is the last to be written but for another sealing one. The caller holds mu.
+// seal appends a frame that is the last to be written but for another sealing one. The caller holds mu.
 func (o *out) seal(frame []byte) {
 	if o.sealed {
 		o.pending = o.pending[:min(o.last, len(o.pending))]
 	}
 	o.pending = append(o.pending, frame...)
 	o.sealed, o.last = true, len(o.pending)
+	o.kick()
+}
+
+// end lets the writer end when what is pending is written. The caller holds mu.
+func (o *out) end() {
+	if !o.sealed {
+		o.seal(nil)
+	}
+	o.ended = true
 	o.kick()
 }
 
@@ -129,7 +139,7 @@ func (o *out) next() (b []byte, woken []*queue.Consumer, ok bool) {
 	release(o.writing)
 	b = o.take()
 	if len(b) == 0 {
-		o.asleep = !o.closed && !o.sealed
+		o.asleep = !o.closed && !o.ended
 		return nil, nil, o.asleep
 	}
 	o.size = min(len(b), room)

@@ -62,8 +62,17 @@ func TestOutSealed(t *testing.T) {
 		t.Errorf("got %q, want aZ", got)
 	}
 	write(&o, "c")
+	if b, _, ok := o.next(); !ok || len(b) > 0 {
+		t.Errorf("got %q, %t after the last frame, which another may follow", b, ok)
+	}
+	o.seal([]byte("Y"))
+	o.end()
+	write(&o, "d")
+	if got := taken(&o); got != "Y" {
+		t.Errorf("got %q, want Y", got)
+	}
 	if b, _, ok := o.next(); ok || len(b) > 0 {
-		t.Errorf("got %q, %t after the last frame", b, ok)
+		t.Errorf("got %q, %t after the end", b, ok)
 	}
 }
 

@@ -181,5 +181,6 @@ func (c *client) close() {
 	c.t.Helper()
 	c.send(0, &amqp.ConnectionClose{ReplyCode: amqp.ReplySuccess})
 	expectMethod[*amqp.ConnectionCloseOK](c)
+	c.socket.Close()
 	c.ended()
 }

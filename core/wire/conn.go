@@ -103,7 +103,11 @@ func (c *conn) fill() {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.rearm = true
-	case err != nil && c.state <= session.Closing:
+	case err != nil && c.state == session.Closing:
+		c.session.End() // what is pending may still be of interest
+		c.plan(now)
+		return
+	case err != nil && c.state < session.Closing:
 		c.problem = err
 		return
 	}
@@ -201,13 +205,13 @@ func (c *conn) overdue(now hook.Instant) {
 	case session.Open:
 		c.look(now)
 	default:
-		c.problem = errNoCloseOK
+		c.problem = errLeftOpen
 	}
 }
 
 var (
 	errHandshake = errors.New("handshake timeout")
-	errNoCloseOK = errors.New("client did not answer connection.close")
+	errLeftOpen  = errors.New("client did not close its socket")
 	errSilent    = errors.New("missed heartbeats from client")
 )
 

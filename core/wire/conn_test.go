@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -139,6 +140,47 @@ func TestErrorWithCloseOK(t *testing.T) {
 	})
 }
 
+// A connection that the broker closed is in no list from then on, though its client takes its time. It stayed, as closing, until
+// the client hung up.
+func TestClosedConnectionIsNotListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := dial(t, s).open(0)
+		if got := len(s.Links()); got != 1 {
+			t.Errorf("%d connections listed, want 1", got)
+		}
+		c.send(0, &amqp.ConnectionOpen{})
+		expectMethod[*amqp.ConnectionClose](c)
+		if got := len(s.Links()); got != 0 {
+			t.Errorf("%d connections listed after the end, want none", got)
+		}
+		c.send(0, &amqp.ConnectionClose{})
+		expectMethod[*amqp.ConnectionCloseOK](c) // the two of them crossed, or so it seems
+		c.send(0, &amqp.ConnectionCloseOK{})
+		c.ended()
+	})
+}
+
+// Who closed the connection may close it again, and has a while to close the socket. The broker had shut its side, and the second
+// answer never came.
+func TestSecondClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := dial(t, s).open(0)
+		wantElapsed(t, patience, func() {
+			for range 3 {
+				c.send(0, &amqp.ConnectionClose{ReplyCode: amqp.ReplySuccess})
+				expectMethod[*amqp.ConnectionCloseOK](c)
+				if got := len(s.Links()); got != 0 {
+					t.Errorf("%d connections listed after the end, want none", got)
+				}
+				time.Sleep(time.Second)
+			}
+			c.ended()
+		})
+	})
+}
+
 // A peer that floods the connection after an error does not keep it.
 func TestFloodAfterError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +280,7 @@ func TestHeartbeatsBesideTraffic(t *testing.T) {
 // A peer is given up when it said nothing in two whole intervals, seen from when the connection was opened, after the one that
 // it said something in: after two to three intervals of silence, as by RabbitMQ. It was given up after two.
 func TestSilentClient(t *testing.T) {
-	tests := []struct{ spoke, given time.Duration }{ // since the connection was opened, seconds
+	tests := []struct{ spoke, given time.Duration }{ // since the connection was opened, in seconds
 		{0, 30},
 		{5, 30},
 		{13, 40},
@@ -246,7 +288,7 @@ func TestSilentClient(t *testing.T) {
 		{22, 50},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprint(int(tt.spoke)), func(t *testing.T) {
+		t.Run(tt.spoke.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				opened := time.Now()
 				c := dial(t, newServer(t)).open(10)
@@ -393,4 +435,25 @@ func TestConsumerTimeout(t *testing.T) {
 		c.send(1, &amqp.ChannelCloseOK{})
 		c.close()
 	})
+}
+
+// A peer that says all that it has to say, and closes its side of the socket, still reads the answers.
+func TestHalfClosed(t *testing.T) {
+	s := start(t, func(o *Options) { o.AMQP = "127.0.0.1:0" })
+	for name, last := range map[string]amqp.Method{
+		"in good order": &amqp.ConnectionClose{ReplyCode: amqp.ReplySuccess},
+		"in error":      &amqp.ConnectionOpen{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := connect(t, s.Addresses()[0]).open(0)
+			c.send(0, last)
+			if err := c.socket.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if f, ok := <-c.frames; !ok || f.Type != amqp.FrameMethod {
+				t.Errorf("got frame %+v, %t, want an answer", f, ok)
+			}
+			c.ended()
+		})
+	}
 }

@@ -49,15 +49,16 @@ type Link struct {
 	conn *conn
 }
 
-// Links lists the open connections, the oldest first.
+// Links lists the open connections, the oldest first. One that is closed by either side is gone at once, whatever its client does
+// with the socket.
 func (s *Server) Links() []Link {
 	s.mu.Lock()
 	conns := s.all()
 	s.mu.Unlock()
 	links := make([]Link, 0, len(conns))
 	for _, c := range conns {
-		if f := c.session.Facts(); f != nil {
-			links = append(links, Link{f, c})
+		if c.session.Listed() {
+			links = append(links, Link{c.session.Facts(), c})
 		}
 	}
 	slices.SortFunc(links, func(a, b Link) int { return cmp.Compare(a.ID, b.ID) })
