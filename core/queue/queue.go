@@ -8,7 +8,9 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
@@ -305,7 +307,9 @@ func (q *Queue) close() {
 	if e := q.stopped; e != nil && q.contents != nil {
 		q.count.Deleted += uint64(e.ready + e.unacked + e.discarded)
 	}
-	for _, c := range q.consumers.removeAll() {
+	consumers := q.consumers.removeAll()
+	slices.SortFunc(consumers, func(a, b *Consumer) int { return cmp.Compare(a.Tag, b.Tag) }) // as RabbitMQ tells each channel
+	for _, c := range consumers {
 		c.removed = true
 		c.Sink.Cancelled(c)
 	}

@@ -48,6 +48,8 @@ type channel struct {
 	charged   uint32            // how many it has
 	blocked   []*queue.Consumer // stalled by limit
 	marks     []mark            // when deliveries were made, roughly
+	holding   bool              // basic.cancel waits in cancels
+	cancels   []string          // consumer tags
 	tally     Tally
 }
 

@@ -107,9 +107,37 @@ func (s *consumer) Cancelled(*queue.Consumer) {
 		return
 	}
 	delete(ch.consumers, s.Tag)
-	if ch.conn.caps.cancelNotify {
-		s.announce()
-		o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicCancel{ConsumerTag: s.Tag, NoWait: true})
-		o.kick()
+	if !ch.conn.caps.cancelNotify {
+		return
 	}
+	s.announce()
+	if ch.holding {
+		ch.cancels = append(ch.cancels, s.Tag)
+		return
+	}
+	ch.sendCancel(s.Tag)
+}
+
+// sendCancel tells the client that a consumer is no more. The caller holds out's lock.
+func (ch *channel) sendCancel(tag string) {
+	o := &ch.conn.out
+	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
+	o.kick()
+}
+
+// holdCancels keeps basic.cancel back until releaseCancels: the client hears what its own method did before it hears what followed
+// from that.
+func (ch *channel) holdCancels() {
+	ch.conn.out.mu.Lock()
+	defer ch.conn.out.mu.Unlock()
+	ch.holding = true
+}
+
+func (ch *channel) releaseCancels() {
+	ch.conn.out.mu.Lock()
+	defer ch.conn.out.mu.Unlock()
+	for _, tag := range ch.cancels {
+		ch.sendCancel(tag)
+	}
+	ch.holding, ch.cancels = false, nil
 }

@@ -305,3 +305,30 @@ func TestAConnectionThatClosesDoesNotHandMessagesToItself(t *testing.T) {
 		t.Errorf("got %q, redelivered: %t", body, m.Redelivered)
 	}
 }
+
+// Who deletes a queue that it consumes from hears that the queue is deleted, and then that its consumers are no more, by tag: it was
+// the other way round.
+func TestDeleteOKIsBeforeCancel(t *testing.T) {
+	s := testServer(t)
+	p, other := probeOf(t, s, Peer{}).open("consumer_cancel_notify").channel(1), probeOf(t, s, Peer{}).open("consumer_cancel_notify").channel(1)
+	for _, noWait := range []bool{false, true} {
+		p.queue(1, "q")
+		for _, tag := range []string{"b", "a", "d", "c"} {
+			p.consume(1, "q", tag)
+			other.consume(1, "q", tag)
+		}
+		p.send(1, &amqp.QueueDelete{Queue: "q", NoWait: noWait})
+		if !noWait {
+			expect[*amqp.QueueDeleteOK](p, 1)
+		}
+		other.feed(nil)
+		for _, client := range []*probe{p, other} {
+			for _, want := range []string{"a", "b", "c", "d"} {
+				if got := expect[*amqp.BasicCancel](client, 1).ConsumerTag; got != want {
+					t.Errorf("%s was cancelled, want %s", got, want)
+				}
+			}
+			client.silent()
+		}
+	}
+}

@@ -120,6 +120,8 @@ func (ch *channel) deleteQueue(m *amqp.QueueDelete) error {
 	if err := ch.conn.mayQueue(auth.Configure, name); err != nil {
 		return err
 	}
+	ch.holdCancels()
+	defer ch.releaseCancels() // delete-ok is before them
 	n, err := ch.conn.vhost.DeleteQueue(name, ch.conn.id, m.IfUnused, m.IfEmpty)
 	if err != nil {
 		return err
