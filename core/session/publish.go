@@ -36,7 +36,6 @@ func (ch *channel) complete(body []byte) error {
 	}
 	c.published = true
 	ch.sent.published++
-	ch.sent.routed += uint64(len(shells))
 	m := queue.Publish{
 		Origin: origin, Props: ch.content.props, Body: body,
 		Expiration: ch.facts.expiration, Priority: ch.facts.priority, Flags: ch.facts.flags,
@@ -50,8 +49,9 @@ func (ch *channel) complete(body []byte) error {
 	if m.Flags&queue.Traced != 0 {
 		ch.tellPublished(&m, len(shells), ch.adopted())
 	}
+	ch.sent.routed += uint64(len(shells))
 	if len(shells) == 0 {
-		ch.unroutable(&m)
+		ch.unroutable(&m, ch.content.mandatory)
 	}
 	if ch.mode == confirming {
 		ch.seq++
@@ -76,9 +76,9 @@ func (ch *channel) source() *channel {
 }
 
 // unroutable tells the publisher of a mandatory message that it leads nowhere [AMQP 1.8.3.10].
-func (ch *channel) unroutable(m *queue.Publish) {
-	ch.sent.unroutable(ch.content.mandatory)
-	if !ch.content.mandatory {
+func (ch *channel) unroutable(m *queue.Publish, mandatory bool) {
+	ch.sent.unroutable(mandatory)
+	if !mandatory {
 		return
 	}
 	o := &ch.conn.out

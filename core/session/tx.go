@@ -11,18 +11,18 @@ import (
 
 // transaction is what a channel published and settled since the last commit [AMQP 1.9].
 type transaction struct {
-	messages []pendingPublish
-	returns  []byte // frames that give mandatory messages back
-	settles  []pendingSettle
-	size     int // of the messages and returns, bytes
+	messages   []pendingPublish
+	settles    []pendingSettle
+	size       int    // of the messages, bytes
+	generation uint64 // of the vhost when the transaction began
 }
 
-// pendingPublish is a message that was routed, if only nowhere, in which case it is of interest for its trace alone. Its
-// bytes are its own.
+// pendingPublish is a message that was routed, if only nowhere. Its bytes are its own.
 type pendingPublish struct {
 	queue.Publish
-	shells  []*queue.Shell
-	adopted bool // it was given its context
+	shells    []*queue.Shell
+	mandatory bool
+	adopted   bool // it was given its context
 }
 
 type pendingSettle struct {
@@ -35,9 +35,13 @@ func (ch *channel) txSelect() error {
 		return precondition("cannot switch from confirm to tx mode")
 	}
 	ch.setMode(transactional)
+	ch.begin()
 	ch.send(&amqp.TxSelectOK{})
 	return nil
 }
+
+// begin begins a transaction.
+func (ch *channel) begin() { ch.tx = transaction{generation: ch.conn.vhost.Generation()} }
 
 var errNotTransactional = amqp.Errorf(amqp.ReplyPreconditionFailed, "channel is not transactional")
 
@@ -57,19 +61,40 @@ func (ch *channel) txPublish(m *queue.Publish, shells []*queue.Shell) error {
 	}
 	t.size += size
 	ch.conn.hoard(size)
-	if len(shells) > 0 || m.Flags&queue.Traced != 0 {
-		p := pendingPublish{Publish: *m, shells: slices.Clone(shells), adopted: ch.adopted()}
-		p.Props, p.Body = bytes.Clone(m.Props), bytes.Clone(m.Body)
-		t.messages = append(t.messages, p)
-	}
-	if len(shells) > 0 {
-		return nil
-	}
-	ch.sent.unroutable(ch.content.mandatory)
-	if ch.content.mandatory {
-		t.returns = appendReturn(t.returns, ch, m)
-	}
+	p := pendingPublish{Publish: *m, shells: slices.Clone(shells), mandatory: ch.content.mandatory, adopted: ch.adopted()}
+	p.Props, p.Body = bytes.Clone(m.Props), bytes.Clone(m.Body)
+	t.messages = append(t.messages, p)
 	return nil
+}
+
+// address finds the queues of a transaction's messages as they are now, and gives back those that are mandatory and have none.
+// As in RabbitMQ, the names of the queues are those that the messages were routed to when they were published.
+func (ch *channel) address(t *transaction) {
+	changed := ch.conn.vhost.Generation() != t.generation
+	for i := range t.messages {
+		p := &t.messages[i]
+		if changed {
+			p.shells = ch.successors(p.Origin, p.shells)
+		}
+		ch.sent.routed += uint64(len(p.shells))
+		if len(p.shells) == 0 {
+			ch.unroutable(&p.Publish, p.mandatory)
+		}
+	}
+	ch.sent.show(&ch.shown)
+}
+
+// successors returns the queues that have the names now that a message was routed to. To the default exchange every key is one.
+func (ch *channel) successors(o *queue.Origin, shells []*queue.Shell) []*queue.Shell {
+	switch c := ch.conn; {
+	case isReply(o):
+		return shells
+	case o.Exchange == "":
+		shells, _ = c.vhost.Route(o.Exchange, o.Key, nil, slices.Concat(o.CC, o.BCC), shells[:0]) // it was permitted
+		return shells
+	default:
+		return c.vhost.Successors(shells)
+	}
 }
 
 func (t *transaction) settle(kind queue.SettleKind, ts ...tagged) {
@@ -87,8 +112,8 @@ func (ch *channel) txCommit() error {
 		return errNotTransactional
 	}
 	t := ch.tx
-	ch.tx = transaction{}
-	ch.conn.sendRaw(t.returns)
+	ch.begin()
+	ch.address(&t)
 	first, second := t.rounds()
 	refused, err := queue.Transact(first)
 	ch.conn.hoard(-t.size)
@@ -205,6 +230,6 @@ func (ch *channel) abandon() []tagged {
 		ts[i] = ch.tx.settles[i].tagged
 	}
 	ch.conn.hoard(-ch.tx.size)
-	ch.tx = transaction{}
+	ch.begin()
 	return ts
 }

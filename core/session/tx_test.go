@@ -125,3 +125,71 @@ func TestRollbackAndLimit(t *testing.T) {
 	p.send(1, &amqp.BasicAck{DeliveryTag: 2})
 	p.delivers(1, "c3:3")
 }
+
+// A transaction's messages go to the queues that have, at commit, the names that they were routed to when they were published, and a
+// mandatory one that has none left comes back before commit-ok, as in RabbitMQ. Those whose queue was gone were lost without a
+// word.
+func TestRoutedAtCommit(t *testing.T) {
+	tests := []struct {
+		name         string
+		before       []amqp.Method // what happens before the message is published
+		exchange     string
+		after        []amqp.Method // what happens between that and the commit
+		returned     bool
+		left, routed int // in q in the end
+	}{
+		{name: "nothing happens", before: []amqp.Method{declare("q")}, left: 1, routed: 1},
+		{name: "the queue is deleted", before: []amqp.Method{declare("q")}, after: []amqp.Method{remove("q")}, returned: true},
+		{name: "the queue is declared", after: []amqp.Method{declare("q")}, left: 1, routed: 1},
+		{name: "the queue is another", before: []amqp.Method{declare("q")}, after: []amqp.Method{remove("q"), declare("q")}, left: 1, routed: 1},
+		{name: "the bound queue is deleted", before: []amqp.Method{declare("q"), bind("q")}, exchange: "amq.fanout", after: []amqp.Method{remove("q")}, returned: true},
+		{
+			name: "the bound queue is another", before: []amqp.Method{declare("q"), bind("q")}, exchange: "amq.fanout",
+			after: []amqp.Method{remove("q"), declare("q")}, left: 1, routed: 1,
+		},
+		{name: "it is bound later", before: []amqp.Method{declare("q")}, exchange: "amq.fanout", after: []amqp.Method{bind("q")}, returned: true},
+		{
+			name: "it is unbound", before: []amqp.Method{declare("q"), bind("q")}, exchange: "amq.fanout",
+			after: []amqp.Method{&amqp.QueueUnbind{Queue: "q", Exchange: "amq.fanout"}}, left: 1, routed: 1,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newProbe(t).open().channel(1).channel(2)
+			do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+			p.run(2, tt.before...)
+			p.publish(1, published{exchange: tt.exchange, key: "q", body: "m", mandatory: true})
+			p.run(2, tt.after...)
+			p.silent()
+			p.send(1, &amqp.TxCommit{})
+			if tt.returned {
+				m := expect[*amqp.BasicReturn](p, 1)
+				if _, body := p.content(1); body != "m" || m.ReplyCode != amqp.ReplyNoRoute || m.Exchange != tt.exchange || m.RoutingKey != "q" {
+					t.Errorf("returned: got %+v %q", m, body)
+				}
+			}
+			expect[*amqp.TxCommitOK](p, 1)
+			got := p.conn.Channels()[0].Tally
+			if got.Published != 1 || got.Routed != uint64(tt.routed) || got.Returned != uint64(1-tt.routed) {
+				t.Errorf("counted: got %+v", got)
+			}
+			p.run(2, declare("q"))
+			p.holds(2, "q", uint32(tt.left))
+		})
+	}
+}
+
+func declare(name string) amqp.Method { return &amqp.QueueDeclare{Queue: name} }
+func remove(name string) amqp.Method  { return &amqp.QueueDelete{Queue: name} }
+func bind(name string) amqp.Method    { return &amqp.QueueBind{Queue: name, Exchange: "amq.fanout"} }
+
+// run sends methods that are answered in good order.
+func (p *probe) run(channel uint16, ms ...amqp.Method) {
+	p.t.Helper()
+	for _, m := range ms {
+		p.send(channel, m)
+		if _, answer := p.method(); answer == nil || strings.HasSuffix(answer.Name(), "close") {
+			p.t.Fatalf("%s: got %+v", m.Name(), answer)
+		}
+	}
+}

@@ -139,3 +139,16 @@ func (v *VHost) queue(name string) (entry, bool) {
 	}
 	return e, ok
 }
+
+// Successors replaces queues by those that have their names now, and leaves out those that have none.
+func (v *VHost) Successors(shells []*queue.Shell) []*queue.Shell {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	now := shells[:0]
+	for _, s := range shells {
+		if e, ok := v.queues[s.Config().Name]; ok {
+			now = append(now, e.shell)
+		}
+	}
+	return now
+}
