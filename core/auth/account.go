@@ -100,77 +100,69 @@ func (s *Store) Set(a Account) (created bool, err error) {
 		return false, err
 	}
 	a.Tags = slices.Clone(a.Tags)
-	s.mu.Lock()
-	s.noteAccount(&a)
-	created = s.put(a)
-	s.unlock()
-	return created, s.await()
+	err = s.change(func() (replacement, error) {
+		created = s.users[a.Name] == nil
+		s.note(defineAccount(&a))
+		return replacement{a.Name: s.with(a)}, nil
+	})
+	return created, err
 }
 
-// put adds a user or changes one. The caller holds mu.
-func (s *Store) put(a Account) (created bool) {
+// with returns the user that has this account from now on. The caller holds changing.
+func (s *Store) with(a Account) *user {
 	u := s.users[a.Name]
 	if u == nil {
 		s.births++
-		s.users[a.Name] = &user{Account: a, born: s.births}
-		return true
+		return &user{Account: a, born: s.births}
 	}
 	changed := *u
 	changed.Account = a
-	s.users[a.Name] = &changed
-	return false
+	return &changed
 }
 
 // SetPassword gives a user another password.
 func (s *Store) SetPassword(name string, h Hash) error {
-	return s.change(name, func(a *Account) { a.Password = h })
+	return s.changeAccount(name, func(a *Account) { a.Password = h })
 }
 
 // SetTags gives a user these tags instead of others.
 func (s *Store) SetTags(name string, tags []string) error {
-	return s.change(name, func(a *Account) { a.Tags = slices.Clone(tags) })
+	return s.changeAccount(name, func(a *Account) { a.Tags = slices.Clone(tags) })
 }
 
 // SetLimits gives a user these limits instead of others. Whoever is connected stays.
 func (s *Store) SetLimits(name string, l Limits) error {
-	return s.change(name, func(a *Account) { a.Limits = l })
+	return s.changeAccount(name, func(a *Account) { a.Limits = l })
 }
 
-func (s *Store) change(name string, set func(*Account)) error {
-	if err := s.tryChange(name, set); err != nil {
-		return err
-	}
-	return s.await()
-}
-
-func (s *Store) tryChange(name string, set func(*Account)) error {
-	s.mu.Lock()
-	defer s.unlock()
-	u := s.users[name]
-	if u == nil {
-		return errNoUser(name)
-	}
-	a := u.Account
-	set(&a)
-	if err := a.Check(); err != nil {
-		return err
-	}
-	s.noteAccount(&a)
-	s.put(a)
-	return nil
+func (s *Store) changeAccount(name string, set func(*Account)) error {
+	return s.change(func() (replacement, error) {
+		u := s.users[name]
+		if u == nil {
+			return nil, errNoUser(name)
+		}
+		a := u.Account
+		set(&a)
+		if err := a.Check(); err != nil {
+			return nil, err
+		}
+		s.note(defineAccount(&a))
+		return replacement{name: s.with(a)}, nil
+	})
 }
 
 // Delete deletes a user with all permissions, and has its connections closed.
 func (s *Store) Delete(name string) (existed bool, err error) {
-	s.mu.Lock()
-	if existed = s.users[name] != nil; existed {
-		delete(s.users, name)
+	err = s.change(func() (replacement, error) {
+		if s.users[name] == nil {
+			return nil, nil
+		}
+		existed = true
 		s.note(defineUserDeleted(name))
+		return replacement{name: nil}, nil
+	})
+	if existed && err == nil {
+		s.seats.evict(name, "user '"+name+"' is deleted")
 	}
-	s.unlock()
-	if !existed {
-		return false, nil
-	}
-	s.seats.evict(name, "user '"+name+"' is deleted")
-	return true, s.await()
+	return existed, err
 }

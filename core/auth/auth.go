@@ -3,6 +3,7 @@
 package auth
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,10 +44,12 @@ type Store struct {
 	version  atomic.Uint64
 	logins   [ways]loginCounts
 
-	mu     sync.RWMutex     // guards what follows
-	users  map[string]*user // a user in it is replaced, never changed
-	births uint64           // users there ever were
-	noted  []byte           // definitions of the change at hand
+	changing sync.Mutex // held while users change, until that is durable; it guards what follows
+	births   uint64     // users there ever were
+	noted    []byte     // definitions of the change at hand
+
+	mu    sync.RWMutex     // guards users, which are changed with changing held, too
+	users map[string]*user // a user in it is replaced, never changed
 }
 
 type user struct {
@@ -77,14 +80,20 @@ func (s *Store) Furnish() error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.put(Account{Name: Guest, Tags: []string{"administrator"}, Password: h})
-	s.users[Guest].grants = map[string]grant{"/": {Permissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"}}}
-	if k := s.options.Keeper; k != nil {
-		k.Rewrite(s.definitions())
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	guest := s.with(Account{Name: Guest, Tags: []string{"administrator"}, Password: h})
+	guest.grants = map[string]grant{"/": {Permissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"}}}
+	s.replace(replacement{Guest: guest})
+	k := s.options.Keeper
+	if k == nil {
+		return nil
 	}
-	s.unlock()
-	return s.await()
+	k.Rewrite(s.parts)
+	if err := k.Wait(); err != nil {
+		return fmt.Errorf("users: definitions: %w", err)
+	}
+	return nil
 }
 
 // Version changes with every change to users and permissions: results of Check

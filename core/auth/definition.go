@@ -73,9 +73,6 @@ func text(key, value string) amqp.Field { return amqp.Field{Key: key, Value: val
 
 func limit(key string, l hook.Limit) amqp.Field { return amqp.Field{Key: key, Value: l.N()} }
 
-// noteAccount is for a caller who holds mu.
-func (s *Store) noteAccount(a *Account) { s.note(defineAccount(a)) }
-
 func defineAccount(a *Account) amqp.Table {
 	tags := make(amqp.Array, len(a.Tags))
 	for i, tag := range a.Tags {
@@ -110,22 +107,41 @@ func defineNoTopics(user string, p topicPlace) amqp.Table {
 
 // Definitions returns the definitions of everything there is.
 func (s *Store) Definitions() []byte {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.definitions()
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	var all []byte
+	for b := range s.parts {
+		all = append(all, b...)
+	}
+	return all
 }
 
-// definitions is Definitions for a caller who holds mu.
-func (s *Store) definitions() []byte {
+// partSize is about how many bytes of definitions are written at once.
+const partSize = 32 << 10
+
+// parts yields the definitions of everything there is in parts. The caller holds changing.
+func (s *Store) parts(yield func([]byte) bool) {
 	b := amqp.AppendTable(nil, define(opNoUsers))
-	for name, u := range s.users {
-		b = amqp.AppendTable(b, defineAccount(&u.Account))
-		for vhost, g := range u.grants {
-			b = amqp.AppendTable(b, definePermissions(&Grant{User: name, VHost: vhost, Permissions: g.Permissions}))
+	for _, u := range s.users {
+		if b = u.appendTo(b); len(b) < partSize {
+			continue
 		}
-		for p, g := range u.topics {
-			b = amqp.AppendTable(b, defineTopics(&TopicGrant{User: name, VHost: p.vhost, TopicPermissions: g.TopicPermissions}))
+		if !yield(b) {
+			return
 		}
+		b = b[:0]
+	}
+	yield(b)
+}
+
+// appendTo adds the definitions of a user.
+func (u *user) appendTo(b []byte) []byte {
+	b = amqp.AppendTable(b, defineAccount(&u.Account))
+	for vhost, g := range u.grants {
+		b = amqp.AppendTable(b, definePermissions(&Grant{User: u.Name, VHost: vhost, Permissions: g.Permissions}))
+	}
+	for p, g := range u.topics {
+		b = amqp.AppendTable(b, defineTopics(&TopicGrant{User: u.Name, VHost: p.vhost, TopicPermissions: g.TopicPermissions}))
 	}
 	return b
 }

@@ -3,7 +3,7 @@ package auth
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"iter"
 	"strings"
 	"testing"
 
@@ -22,8 +22,11 @@ type notebook struct {
 func (n *notebook) Write(defs []byte) { n.written = append(n.written, defs...) }
 func (n *notebook) Bulky() bool       { return n.bulky }
 func (n *notebook) Wait() error       { return n.err }
-func (n *notebook) Rewrite(defs []byte) {
-	n.written, n.bulky = slices.Clone(defs), false
+func (n *notebook) Rewrite(parts iter.Seq[[]byte]) {
+	n.written, n.bulky = nil, false
+	for b := range parts {
+		n.written = append(n.written, b...)
+	}
 	n.rewrites++
 }
 

@@ -121,33 +121,32 @@ func (s *Store) SetPermissions(g Grant) (created bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = s.permit(g.User, g.VHost, func(u *user) {
+	err = s.permit(g.User, g.VHost, func(u *user) bool {
 		_, existed := u.grants[g.VHost]
 		created = !existed
 		u.grants = with(u.grants, g.VHost, compiled)
 		s.note(definePermissions(&g))
+		return true
 	})
-	if err != nil {
-		return false, err
-	}
-	return created, s.await()
+	return created, err
 }
 
-// permit changes what a user may do in a vhost, if both exist.
-func (s *Store) permit(name, vhost string, change func(*user)) error {
-	s.mu.Lock()
-	defer s.unlock()
-	u := s.users[name]
-	if u == nil {
-		return errNoUser(name)
-	}
-	if exists := s.options.VHost; exists != nil && !exists(vhost) {
-		return errNoVHost(vhost)
-	}
-	changed := *u
-	change(&changed)
-	s.users[name] = &changed
-	return nil
+// permit changes what a user may do in a vhost, if both exist, and if change says that there is something to do.
+func (s *Store) permit(name, vhost string, change func(*user) bool) error {
+	return s.change(func() (replacement, error) {
+		u := s.users[name]
+		if u == nil {
+			return nil, errNoUser(name)
+		}
+		if exists := s.options.VHost; exists != nil && !exists(vhost) {
+			return nil, errNoVHost(vhost)
+		}
+		changed := *u
+		if !change(&changed) {
+			return nil, nil
+		}
+		return replacement{name: &changed}, nil
+	})
 }
 
 // with returns m with one more.
@@ -162,16 +161,14 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 
 // ClearPermissions takes what a user may do in a vhost away.
 func (s *Store) ClearPermissions(name, vhost string) (existed bool, err error) {
-	err = s.permit(name, vhost, func(u *user) {
+	err = s.permit(name, vhost, func(u *user) bool {
 		if _, existed = u.grants[vhost]; existed {
 			u.dropGrant(vhost)
 			s.note(defineNoPermissions(name, vhost))
 		}
+		return existed
 	})
-	if err != nil || !existed {
-		return false, err
-	}
-	return true, s.await()
+	return existed && err == nil, err
 }
 
 // dropGrant is for a user that nobody sees yet.
@@ -182,21 +179,22 @@ func (u *user) dropGrant(vhost string) {
 
 // ForgetVHost takes all permissions for a vhost away, which must not exist any more as far as [Options] say.
 func (s *Store) ForgetVHost(vhost string) error {
-	s.mu.Lock()
-	s.forgetVHost(vhost)
-	s.note(defineNoVHost(vhost))
-	s.unlock()
-	return s.await()
+	return s.change(func() (replacement, error) {
+		s.note(defineNoVHost(vhost))
+		return s.withoutVHost(vhost), nil
+	})
 }
 
-// forgetVHost is for a caller who holds mu.
-func (s *Store) forgetVHost(vhost string) {
+// withoutVHost is what all users are without their permissions for a vhost.
+func (s *Store) withoutVHost(vhost string) replacement {
+	next := make(replacement, len(s.users))
 	for name, u := range s.users {
 		changed := *u
 		changed.dropGrant(vhost)
 		changed.dropTopics(func(p topicPlace) bool { return p.vhost == vhost })
-		s.users[name] = &changed
+		next[name] = &changed
 	}
+	return next
 }
 
 // Grants lists all permissions, by user and vhost.

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -17,7 +18,7 @@ func (s *Store) Apply(op string, fields amqp.Table) error {
 	case opDeleteUser:
 		delete(s.users, read[string](&r, fieldName))
 	case opForgetVHost:
-		s.forgetVHost(read[string](&r, fieldVHost))
+		maps.Copy(s.users, s.withoutVHost(read[string](&r, fieldVHost)))
 	case opSetPermissions, opClearPermissions, opSetTopics, opClearTopics:
 		s.applyTo(&r)
 	default:
@@ -32,7 +33,7 @@ func (s *Store) applyUser(r *reader) {
 		r.err = a.Check()
 	}
 	if r.err == nil {
-		s.put(a)
+		s.users[a.Name] = s.with(a)
 	}
 }
 

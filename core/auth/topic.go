@@ -82,31 +82,27 @@ func (s *Store) SetTopicPermissions(g TopicGrant) (created bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = s.permit(g.User, g.VHost, func(u *user) {
+	err = s.permit(g.User, g.VHost, func(u *user) bool {
 		_, existed := u.topics[g.place()]
 		created = !existed
 		u.topics = with(u.topics, g.place(), compiled)
 		s.note(defineTopics(&g))
+		return true
 	})
-	if err != nil {
-		return false, err
-	}
-	return created, s.await()
+	return created, err
 }
 
 // ClearTopicPermissions lets a user use every topic of an exchange, or, if that is "", of all exchanges of a vhost.
 func (s *Store) ClearTopicPermissions(name, vhost, exchange string) (existed bool, err error) {
-	err = s.permit(name, vhost, func(u *user) {
+	err = s.permit(name, vhost, func(u *user) bool {
 		gone := u.dropTopics(func(p topicPlace) bool { return p.vhost == vhost && (exchange == "" || p.exchange == exchange) })
 		for _, p := range gone {
 			s.note(defineNoTopics(name, p))
 		}
 		existed = len(gone) > 0
+		return existed
 	})
-	if err != nil || !existed {
-		return false, err
-	}
-	return true, s.await()
+	return existed && err == nil, err
 }
 
 // dropTopics is for a user that nobody sees yet.

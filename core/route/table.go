@@ -17,7 +17,8 @@ type Binding[D comparable] struct {
 	Args        amqp.Table // sorted by key
 }
 
-// Table is the bindings of one exchange. Readers (Match, Len, Of, All) may run
+// Table is the bindings of one exchange. Readers (Match, Has, Len, Of, All) may
+// run
 // at the same time; Add, Remove and RemoveDestination need the table for
 // themselves. The lock is the caller's.
 type Table[D comparable] struct {
@@ -88,6 +89,11 @@ func (t *Table[D]) Add(key string, args amqp.Table, d D) bool {
 		t.headers.add(b)
 	}
 	return true
+}
+
+// Has reports whether there is that binding.
+func (t *Table[D]) Has(key string, args amqp.Table, d D) bool {
+	return t.bindings[identity[D]{d, key, canonical(args)}] != nil
 }
 
 // Remove takes a binding out and reports whether it was there.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"iter"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -14,11 +15,11 @@ type brokenDisk struct{}
 
 func (brokenDisk) Sync() error { return errors.New("input/output error") }
 
-func (d brokenDisk) Place() *queue.Record { return &queue.Record{Journal: d, ID: 1} }
-func (brokenDisk) Write([]byte)           {}
-func (brokenDisk) Bulky() bool            { return false }
-func (brokenDisk) Rewrite([]byte)         {}
-func (brokenDisk) Wait() error            { return nil }
+func (d brokenDisk) Place() *queue.Record   { return &queue.Record{Journal: d, ID: 1} }
+func (brokenDisk) Write([]byte)             {}
+func (brokenDisk) Bulky() bool              { return false }
+func (brokenDisk) Rewrite(iter.Seq[[]byte]) {}
+func (brokenDisk) Wait() error              { return nil }
 
 func (brokenDisk) Extent() uint32 { return 1 }
 func (brokenDisk) Err() error     { return nil }

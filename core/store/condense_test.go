@@ -9,6 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
 // Users, vhosts and global parameters are written anew when they get in the way, even if nobody touches them.
@@ -68,4 +69,106 @@ func TestFrontIsCutOff(t *testing.T) {
 		t.Errorf("%d queues have %d bindings", len(k.v.Queues()), n)
 	}
 	k.close()
+}
+
+// syncedFS calls a function before each sync of the definitions.
+type syncedFS struct {
+	vfs.FS
+	before func()
+}
+
+type syncedFile struct {
+	vfs.File
+	fs *syncedFS
+}
+
+func (s *syncedFS) Open(name string, mode vfs.Mode) (vfs.File, error) {
+	f, err := s.FS.Open(name, mode)
+	if err != nil || !strings.HasPrefix(name, "00000-") {
+		return f, err
+	}
+	return syncedFile{f, s}, nil
+}
+
+func (f syncedFile) Sync() error {
+	if f.fs.before != nil {
+		f.fs.before()
+	}
+	return f.File.Sync()
+}
+
+// Whenever the power goes while definitions are written anew in parts, what there was is there.
+func TestPowerGoesWhileRewriting(t *testing.T) {
+	losses := 0
+	for lost := true; lost; losses++ {
+		lost = powerGoesWhileRewriting(t, losses)
+	}
+	if losses < 4 {
+		t.Errorf("the power went %d times", losses)
+	}
+}
+
+// powerGoesWhileRewriting loses the power before the nth sync while definitions are rewritten, or, if there are fewer, after
+// that. It reports which.
+func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
+	t.Helper()
+	disk := crashfs.New(uint64(nth))
+	synced := &syncedFS{FS: disk}
+	k := open(t, synced)
+	k.furnish(t)
+	want := fmt.Sprint(k.says(), len(k.v.Bindings()))
+	var next *crashfs.FS
+	synced.before = func() {
+		if nth--; nth < 0 && next == nil {
+			next = disk.LosePower()
+		}
+	}
+	for _, rewrite := range []func(){k.v.Condense, k.users.Condense, k.globals.condense} {
+		k.stale.Store(k.meta.Extent())
+		rewrite()
+		_ = k.meta.Sync() // it fails once the power is gone
+	}
+	synced.before = nil
+	if meanwhile = next != nil; !meanwhile {
+		next = disk.LosePower()
+	}
+	k.end()
+
+	reopened := func(bindings int) {
+		t.Helper()
+		k = open(t, next)
+		if n := len(k.v.Bindings()); n != bindings {
+			t.Errorf("there are %d bindings, want %d", n, bindings)
+		}
+	}
+	reopened(400)
+	if got := fmt.Sprint(k.says(), len(k.v.Bindings())); got != want {
+		t.Errorf("there are %d bytes of things, want %d", len(got), len(want))
+	}
+	must(t, k.v.Bind(vhost.Binding{Source: "amq.fanout", Destination: "0"}, 0))
+	k.close()
+	reopened(401) // an unfinished rewrite lies in the middle of the log now
+	k.stale.Store(k.meta.Extent())
+	k.v.Condense()
+	k.close()
+	reopened(401)
+	k.close()
+	return meanwhile
+}
+
+// furnish makes so much of everything that it does not go into one part.
+func (k *kept) furnish(t *testing.T) {
+	t.Helper()
+	for n := range 400 {
+		name := strconv.Itoa(n)
+		k.declare(name)
+		must(t, k.v.Bind(vhost.Binding{Source: "amq.topic", Destination: name, Key: strings.Repeat("k", 100)}, 0))
+	}
+	for n := range 200 {
+		_, err := k.Users().Set(auth.Account{Name: strconv.Itoa(n), Tags: []string{strings.Repeat("x", 200)}})
+		must(t, err)
+		_, err = k.SetGlobalParameter(strconv.Itoa(n), []byte(`"`+strings.Repeat("x", 300)+`"`))
+		must(t, err)
+	}
+	must(t, k.meta.Sync())
 }

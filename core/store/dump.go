@@ -42,6 +42,12 @@ func describe(b *bytes.Buffer, entry []byte) error {
 		if err != nil {
 			return err
 		}
+		if def.Op == opRewrite {
+			if err := describePart(b, &def); err != nil {
+				return err
+			}
+			continue
+		}
 		b.WriteString(def.Op)
 		for _, f := range def.Fields()[1:] {
 			b.WriteString(" " + f.Key + "=" + shown(&def, f))
@@ -49,6 +55,22 @@ func describe(b *bytes.Buffer, entry []byte) error {
 		b.WriteByte('\n')
 	}
 	return nil
+}
+
+// describePart writes a line about a part of a rewrite, and one for each definition in it.
+func describePart(b *bytes.Buffer, def *vhost.Definition) error {
+	p, err := partOf(def)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "%s of=%q vhost=%q first=%t last=%t\n", def.Op, p.of.kind, p.of.vhost, p.first, p.last)
+	var within bytes.Buffer
+	err = describe(&within, p.definitions)
+	for line := range bytes.Lines(within.Bytes()) {
+		b.WriteString("  ")
+		b.Write(line)
+	}
+	return err
 }
 
 // shown is a field of a definition in words. Of a password's hash it says how long it is.

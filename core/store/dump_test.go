@@ -35,6 +35,12 @@ func TestDescribe(t *testing.T) {
 			"password", amqp.AppendTable(nil, amqp.Table{{Key: "op", Value: "user.set"}, {Key: "name", Value: "u"}, {Key: "password", Value: []byte("secret")}}),
 			`  user.set name="u" password=(6 bytes)` + "\n",
 		},
+		{
+			"part of a rewrite", amqp.AppendTable(nil, (&part{of: scope{kind: scopeUsers}, first: true, definitions: amqp.AppendTable(nil, amqp.Table{
+				{Key: "op", Value: "user.set"}, {Key: "password", Value: []byte("secret")},
+			})}).definition()),
+			`  rewrite of="users" vhost="" first=true last=false` + "\n    user.set password=(6 bytes)\n",
+		},
 		{"cut definition", definition[:8], "  NOT UNDERSTOOD: definition: "},
 		{"no operation", []byte{99, 1, 0, 0, 0, 0, 0, 0, 0}, "  NOT UNDERSTOOD: malformed queue operations: kind 99\n"},
 	} {
@@ -50,6 +56,7 @@ func TestDescribe(t *testing.T) {
 
 func FuzzDescribe(f *testing.F) {
 	f.Add(amqp.AppendTable(nil, numbersDefinition("/", 1)))
+	f.Add(amqp.AppendTable(nil, (&part{definitions: amqp.AppendTable(nil, numbersDefinition("/", 1))}).definition()))
 	f.Add([]byte{2, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, entry []byte) { must(t, Describe(io.Discard, 0, entry)) })
 }

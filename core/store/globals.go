@@ -24,9 +24,10 @@ type GlobalParameter struct {
 //	name    of the parameter
 //	value   JSON; of global.set alone
 type globals struct {
-	keeper *keeper
+	keeper   *keeper
+	changing sync.Mutex // held while they change, until that is durable: only then it is in force
 
-	mu  sync.RWMutex // guards what follows
+	mu  sync.RWMutex // guards what follows, which is changed with changing held, too
 	all map[string]json.RawMessage
 }
 
@@ -102,65 +103,74 @@ func (s *Store) SetGlobalParameter(name string, value []byte) (created bool, err
 	if err != nil {
 		return false, err
 	}
-	if created, err = s.globals.set(name, value); err != nil {
-		return false, err
-	}
-	return created, s.globals.await()
+	return s.globals.set(name, value)
 }
 
 func (g *globals) set(name string, value []byte) (created bool, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.changing.Lock()
+	defer g.changing.Unlock()
 	_, exists := g.all[name]
 	if !exists && len(g.all) >= maxGlobals {
 		return false, &vhost.Error{Kind: vhost.Precondition, Text: fmt.Sprintf("there are %d global parameters: no more are allowed", len(g.all))}
 	}
-	g.all[name] = value
-	g.keeper.Write(amqp.AppendTable(nil, defineGlobalSet(name, value)))
-	return !exists, nil
+	return !exists, g.change(defineGlobalSet(name, value), func() { g.all[name] = value })
 }
 
 // ClearGlobalParameter deletes a global parameter, and reports whether there was one.
 func (s *Store) ClearGlobalParameter(name string) (existed bool, err error) {
-	if !s.globals.clear(name) {
+	return s.globals.clear(name)
+}
+
+func (g *globals) clear(name string) (existed bool, err error) {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	if _, existed = g.all[name]; !existed {
 		return false, nil
 	}
-	return true, s.globals.await()
+	return true, g.change(defineGlobal(opClearGlobal, name), func() { delete(g.all, name) })
 }
 
-func (g *globals) clear(name string) (existed bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if _, existed = g.all[name]; !existed {
-		return false
-	}
-	delete(g.all, name)
-	g.keeper.Write(amqp.AppendTable(nil, defineGlobal(opClearGlobal, name)))
-	return true
-}
-
-// await waits until a change is durable.
-func (g *globals) await() error {
-	g.condense()
+// change makes a change once it is durable. The caller holds changing.
+func (g *globals) change(def amqp.Table, apply func()) error {
+	g.keeper.Write(amqp.AppendTable(nil, def))
 	if err := g.keeper.Wait(); err != nil {
 		return fmt.Errorf("global parameters: definitions: %w", err)
+	}
+	g.mu.Lock()
+	apply()
+	g.mu.Unlock()
+	if g.keeper.Bulky() {
+		g.keeper.Rewrite(g.parts)
 	}
 	return nil
 }
 
 // condense writes the definitions of all there is in place of all that was written so far, if that is worth it.
 func (g *globals) condense() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.keeper.Bulky() {
-		return
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	if g.keeper.Bulky() {
+		g.keeper.Rewrite(g.parts)
 	}
+}
+
+// parts yields the definitions of all there is in parts. The caller holds changing.
+func (g *globals) parts(yield func([]byte) bool) {
 	b := amqp.AppendTable(nil, amqp.Table{{Key: "op", Value: opNoGlobals}})
 	for name, value := range g.all {
-		b = amqp.AppendTable(b, defineGlobalSet(name, value))
+		if b = amqp.AppendTable(b, defineGlobalSet(name, value)); len(b) < partSize {
+			continue
+		}
+		if !yield(b) {
+			return
+		}
+		b = b[:0]
 	}
-	g.keeper.Rewrite(b)
+	yield(b)
 }
+
+// partSize is about how many bytes of global parameters are written at once.
+const partSize = 32 << 10
 
 // apply takes in the next definition. Nobody else may use the store yet.
 func (g *globals) apply(op string, fields amqp.Table) error {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"iter"
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -14,8 +15,8 @@ import (
 // keeper writes the definitions of one vhost, of the users or of the global parameters to the shard of definitions. It is a [journal.Completer] for all it commits.
 type keeper struct {
 	store   *Store
-	vhost   string // "" = none
-	numbers bool   // what is rewritten says which numbers were given to queues
+	scope   scope
+	numbers bool // what is rewritten says which numbers were given to queues
 
 	mu      sync.Mutex // guards what follows
 	settled *sync.Cond // signalled when durable or err changed
@@ -64,8 +65,8 @@ func (t *tally) reset() (gone []journal.Delta) {
 
 func (t *tally) bulky() bool { return t.bytes > worthwhile && t.bytes > 4*t.least }
 
-func newKeeper(s *Store, vhost string) *keeper {
-	k := &keeper{store: s, vhost: vhost, numbers: true}
+func newKeeper(s *Store, of scope) *keeper {
+	k := &keeper{store: s, scope: of, numbers: of.kind != scopeGlobals}
 	k.settled = sync.NewCond(&k.mu)
 	return k
 }
@@ -98,19 +99,41 @@ func (k *keeper) Bulky() bool {
 }
 
 // Rewrite implements [vhost.Keeper].
-func (k *keeper) Rewrite(defs []byte) {
-	if k.numbers {
-		defs = amqp.AppendTable(defs, numbersDefinition(k.vhost, k.store.numbers.Load()))
+func (k *keeper) Rewrite(parts iter.Seq[[]byte]) {
+	before := k.begin()
+	first := true
+	for defs := range parts {
+		k.writePart(part{first: first}, defs, nil)
+		first = false
 	}
+	var defs []byte
+	if k.numbers {
+		defs = amqp.AppendTable(nil, numbersDefinition(k.scope.vhost, k.store.numbers.Load()))
+	}
+	k.writePart(part{first: first, last: true}, defs, before)
+}
+
+// begin forgets what was written so far, and returns what is to be said of that to the journal once it was replaced.
+func (k *keeper) begin() (before []journal.Delta) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.tally.reset()
+}
+
+// writePart writes a part of a rewrite. With the last one what was written before is not needed any more.
+func (k *keeper) writePart(p part, defs []byte, before []journal.Delta) {
+	p.of, p.definitions = k.scope, defs
+	b := amqp.AppendTable(nil, p.definition())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	meta := k.store.meta
-	live := k.tally.reset()
-	use := journal.Delta{Extent: meta.Extent(), Bytes: int64(len(defs))}
+	use := journal.Delta{Extent: meta.Extent(), Bytes: int64(len(b))}
 	k.tally.add(use.Extent, use.Bytes)
-	k.tally.least = use.Bytes
+	if p.last {
+		k.tally.least = k.tally.bytes
+	}
 	k.written++
-	meta.Commit(defs, append(live, use), k)
+	meta.Commit(b, append(before, use), k)
 }
 
 // release lets the log forget what was written.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -29,11 +30,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry},
 		vhosts: vhosts{all: map[string]tenant{}},
 	}
-	s.keeper = newKeeper(s, "")
+	s.keeper = newKeeper(s, scope{kind: scopeUsers})
 	s.users = auth.New(auth.Options{Hashing: o.Hashing, Keeper: s.keeper, VHost: s.vhosts.has})
-	s.globals = globals{keeper: newKeeper(s, ""), all: map[string]json.RawMessage{}}
-	s.globals.keeper.numbers = false
-	r := &recovery{store: s, options: o, began: o.Clock(), reported: o.Clock(), vhosts: map[string]*recovered{}}
+	s.globals = globals{keeper: newKeeper(s, scope{kind: scopeGlobals}), all: map[string]json.RawMessage{}}
+	r := &recovery{store: s, options: o, began: o.Clock(), reported: o.Clock(), vhosts: map[string]*recovered{}, rewrites: rewrites{}}
 	var err error
 	s.engine, err = seg.New(o.Dir, seg.Options{
 		Durability: o.Durability, SegmentSize: o.SegmentSize, Clock: o.Clock, Events: r.events(),
@@ -69,6 +69,8 @@ type recovery struct {
 	vhosts  map[string]*recovered
 	people  bool  // users were defined
 	doubt   doubt // of definitions of users
+
+	rewrites rewrites
 
 	began, reported hook.Instant
 	entries         int
@@ -157,6 +159,11 @@ func (r *recovery) openDefinitions(ctx context.Context) error {
 		OnFailed: func(err error) {
 			s.alarms.fail(definitionsShard)
 			s.log.Error("the log of definitions failed: nothing durable can be declared or deleted until the broker is started again", "error", err)
+			s.running.Go(func() {
+				for _, v := range s.VHosts() {
+					v.Fail(err)
+				}
+			})
 		},
 	}
 	var err error
@@ -192,34 +199,92 @@ func (r *recovery) define(extent uint32, at wlog.Index, ops []byte) error {
 }
 
 func (r *recovery) apply(extent uint32, def *vhost.Definition) error {
-	s := r.store
-	switch {
-	case def.Op == opNumbers:
-		r.applyNumbers(extent, def)
-		return nil
-	case auth.Defines(def.Op):
-		r.people = true
-		s.keeper.tally.recall(extent, def.Size, auth.Resets(def.Op))
-		r.doubt.note(s.users.Apply(def.Op, def.Fields()), auth.Resets(def.Op))
-		return nil
-	case definesGlobals(def.Op):
-		s.globals.keeper.tally.recall(extent, def.Size, def.Op == opNoGlobals)
-		return s.globals.apply(def.Op, def.Fields())
-	case def.Deletes():
-		delete(r.vhosts, def.VHost)
+	if def.Op == opRewrite {
+		return r.applyPart(extent, def)
+	}
+	r.rewrites.pass(extent, def)
+	if t := r.tallyOf(def); t != nil {
+		t.recall(extent, def.Size, resets(def))
+	}
+	return r.take(def)
+}
+
+// applyPart takes in a part of a rewrite.
+func (r *recovery) applyPart(extent uint32, def *vhost.Definition) error {
+	p, err := partOf(def)
+	if err != nil {
+		return err
+	}
+	var k *keeper
+	switch p.of.kind {
+	case scopeVHost:
+		k = r.vhost(p.of.vhost).keeper
+	case scopeUsers:
+		k = r.store.keeper
+	case scopeGlobals:
+		k = r.store.globals.keeper
+	default:
+		return fmt.Errorf("definition %q: of %q, which is unknown", def.Op, p.of.kind)
+	}
+	k.tally.add(extent, int64(def.Size))
+	w := r.rewrites.found(extent, &p, def.Size)
+	if w == nil {
 		return nil
 	}
-	r.applyInVHost(extent, def)
+	k.tally = w.tally
+	for def, err := range vhost.ParseDefinitions(w.definitions) {
+		if err == nil {
+			err = r.take(&def)
+		}
+		if err != nil {
+			return fmt.Errorf("rewritten %s %q: %w", p.of.kind, p.of.vhost, err)
+		}
+	}
 	return nil
 }
 
-func (r *recovery) applyInVHost(extent uint32, def *vhost.Definition) {
-	v := r.vhost(def.VHost)
-	v.keeper.tally.recall(extent, def.Size, def.Resets())
-	if id, ok := def.Number(); ok {
-		r.number(id >> shardBits)
+// resets reports whether nothing that was defined before counts any more.
+func resets(def *vhost.Definition) bool {
+	return auth.Resets(def.Op) || def.Op == opNoGlobals || def.Resets()
+}
+
+// tallyOf is where a definition is accounted; nil if it is of a vhost that is gone.
+func (r *recovery) tallyOf(def *vhost.Definition) *tally {
+	switch of := scopeOf(def); {
+	case of.kind == scopeUsers:
+		return &r.store.keeper.tally
+	case of.kind == scopeGlobals:
+		return &r.store.globals.keeper.tally
+	case def.Op == opNumbers && r.vhosts[of.vhost] == nil:
+		return nil
+	default:
+		return &r.vhost(of.vhost).keeper.tally
 	}
-	v.doubt.note(v.definitions.Apply(def), def.Resets())
+}
+
+// take takes in what a definition says.
+func (r *recovery) take(def *vhost.Definition) error {
+	s := r.store
+	switch {
+	case def.Op == opNumbers:
+		last, _ := def.Fields().Lookup(fieldLast)
+		n, _ := last.(int64)
+		r.number(uint64(n))
+	case auth.Defines(def.Op):
+		r.people = true
+		r.doubt.note(s.users.Apply(def.Op, def.Fields()), auth.Resets(def.Op))
+	case definesGlobals(def.Op):
+		return s.globals.apply(def.Op, def.Fields())
+	case def.Deletes():
+		delete(r.vhosts, def.VHost)
+	default:
+		if id, ok := def.Number(); ok {
+			r.number(id >> shardBits)
+		}
+		v := r.vhost(def.VHost)
+		v.doubt.note(v.definitions.Apply(def), def.Resets())
+	}
+	return nil
 }
 
 // doubts are the definitions that made no sense.
@@ -231,18 +296,6 @@ func (r *recovery) doubts() error {
 	return errors.Join(errs...)
 }
 
-// applyNumbers takes in which numbers were given to queues, which a vhost says, or the users do.
-func (r *recovery) applyNumbers(extent uint32, def *vhost.Definition) {
-	last, _ := def.Fields().Lookup(fieldLast)
-	n, _ := last.(int64)
-	r.number(uint64(n))
-	if v := r.vhosts[def.VHost]; v != nil {
-		v.keeper.tally.add(extent, int64(def.Size))
-	} else if def.VHost == "" {
-		r.store.keeper.tally.add(extent, int64(def.Size))
-	}
-}
-
 // number takes note of a number that was given to a queue.
 func (r *recovery) number(n uint64) {
 	r.store.numbers.Store(max(r.store.numbers.Load(), n))
@@ -251,7 +304,7 @@ func (r *recovery) number(n uint64) {
 func (r *recovery) vhost(name string) *recovered {
 	v := r.vhosts[name]
 	if v == nil {
-		v = &recovered{keeper: newKeeper(r.store, name), definitions: vhost.NewDefinitions(r.options.Rules)}
+		v = &recovered{keeper: newKeeper(r.store, scope{scopeVHost, name}), definitions: vhost.NewDefinitions(r.options.Rules)}
 		r.vhosts[name] = v
 	}
 	return v
@@ -300,8 +353,7 @@ func (r *recovery) furnish() error {
 	k := r.vhost(DefaultVHost).keeper
 	v := r.store.newVHost(DefaultVHost, vhost.Metadata{Description: "Default virtual host"}, k)
 	r.store.vhosts.add(v)
-	k.tally.least = int64(len(v.Definitions()))
-	k.Rewrite(v.Definitions())
+	k.Rewrite(slices.Values([][]byte{v.Definitions()}))
 	return k.Wait()
 }
 

@@ -96,8 +96,8 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 		return false, &vhost.Error{Kind: vhost.Precondition, Text: "there are as many vhosts as there may be"}
 	}
 	m.Tags = slices.Clone(m.Tags)
-	t := s.newVHost(name, m, newKeeper(s, name))
-	t.keeper.Rewrite(t.Definitions())
+	t := s.newVHost(name, m, newKeeper(s, scope{scopeVHost, name}))
+	t.keeper.Rewrite(slices.Values([][]byte{t.Definitions()}))
 	if err := t.keeper.Wait(); err != nil {
 		return false, errors.Join(err, errors.New("vhost "+name+": is not added"))
 	}
@@ -112,7 +112,8 @@ func (s *Store) newVHost(name string, m vhost.Metadata, k *keeper) tenant {
 	return tenant{vhost.New(c), k}
 }
 
-// DeleteVHost deletes a vhost with everything in it and all permissions for it, and has the connections to it closed.
+// DeleteVHost deletes a vhost with everything in it and all permissions for it, and has the connections to it closed. If that
+// cannot be kept, the vhost stays; permissions for it may be gone.
 func (s *Store) DeleteVHost(name string) (existed bool, err error) {
 	s.vhosts.changing.Lock()
 	defer s.vhosts.changing.Unlock()
@@ -122,8 +123,14 @@ func (s *Store) DeleteVHost(name string) (existed bool, err error) {
 	}
 	// What is written of the vhost will be forgotten, the numbers of its queues must not be.
 	s.keeper.Write(amqp.AppendTable(nil, numbersDefinition("", s.numbers.Load())))
-	err = errors.Join(s.users.ForgetVHost(name), t.Delete())
+	if err = s.users.ForgetVHost(name); err == nil {
+		err = t.Delete()
+	}
+	if err != nil {
+		s.vhosts.add(t)
+		return true, err
+	}
 	t.keeper.release()
 	s.log.Info("vhost deleted", "vhost", name)
-	return true, err
+	return true, nil
 }

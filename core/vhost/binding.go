@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -23,36 +24,45 @@ func (v *VHost) Bind(b Binding, owner Owner) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	durable, err := v.bind(b, owner)
-	if err != nil {
-		return err
-	}
-	return v.await(durable)
+	return v.change(v.lasting(b.Source, adding), func() (func() error, error) { return v.bind(&b, owner) })
 }
 
-func (v *VHost) bind(b Binding, owner Owner) (durable bool, err error) {
-	v.mu.Lock()
-	defer v.unlock()
+// bind plans a binding. The caller holds mu.
+func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
 	x, to, err := v.ends(b)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if err := route.Validate(x.table.Kind(), b.Args); err != nil {
-		return false, invalidBinding(err)
+		return nil, invalidBinding(err)
 	}
 	if err := v.checkOwner(b, owner); err != nil {
-		return false, err
+		return nil, err
 	}
-	durable = v.keepsBinding(x, to)
-	if !x.table.Add(b.Key, b.Args, to) {
-		return durable, nil
+	if x.table.Has(b.Key, b.Args, to) {
+		return nil, nil
 	}
-	v.link(x, to)
-	if durable {
-		v.note(v.defineBinding(opBind, &b))
+	if v.keepsBinding(x, to) {
+		v.note(v.defineBinding(opBind, b))
 	}
-	v.changed()
-	return durable, nil
+	return func() error {
+		if now, same, err := v.ends(b); err != nil || now != x || same != to {
+			return cmp.Or(err, b.missing(v)) // the queue went meanwhile, and the binding with it
+		}
+		if x.table.Add(b.Key, b.Args, to) {
+			v.link(x, to)
+			v.changed()
+		}
+		return nil
+	}, nil
+}
+
+// missing is the error for a binding whose destination was replaced while it was made.
+func (b *Binding) missing(v *VHost) error {
+	if b.ToExchange {
+		return v.NoExchange(b.Destination)
+	}
+	return v.NoQueue(b.Destination)
 }
 
 // Unbind removes a binding, which need not exist. An auto-delete exchange goes with its last one.
@@ -60,38 +70,46 @@ func (v *VHost) Unbind(b Binding, owner Owner) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	durable, err := v.unbind(b, owner)
-	if err != nil {
-		return err
-	}
-	return v.await(durable)
+	return v.change(v.lasting(b.Source, alone), func() (func() error, error) { return v.unbind(&b, owner) })
 }
 
-func (v *VHost) unbind(b Binding, owner Owner) (durable bool, err error) {
-	v.mu.Lock()
-	defer v.unlock()
+// unbind plans the end of a binding. The caller holds mu.
+func (v *VHost) unbind(b *Binding, owner Owner) (apply func() error, err error) {
 	x, to, err := v.ends(b)
 	if err != nil {
-		return false, nil // what is missing is not bound
+		return nil, nil // what is missing is not bound
 	}
 	if err := v.checkOwner(b, owner); err != nil {
-		return false, err
+		return nil, err
 	}
-	durable = v.keepsBinding(x, to)
-	if !x.table.Remove(b.Key, b.Args, to) {
-		return durable, nil
+	if !x.table.Has(b.Key, b.Args, to) {
+		return nil, nil
 	}
-	if durable {
-		v.note(v.defineBinding(opUnbind, &b))
+	if v.keepsBinding(x, to) {
+		v.note(v.defineBinding(opUnbind, b))
+	}
+	var doomed []*exchange
+	if x.AutoDelete && x.table.Len() == 1 {
+		doomed = v.doom(x)
+	}
+	return func() error {
+		v.takeOut(x, b, to, doomed)
+		return nil
+	}, nil
+}
+
+// takeOut takes a binding out, which may have gone meanwhile, and the exchanges that go with it. The caller holds mu.
+func (v *VHost) takeOut(x *exchange, b *Binding, to destination, doomed []*exchange) {
+	if v.exchanges[x.Name] != x || !x.table.Remove(b.Key, b.Args, to) {
+		return
 	}
 	if !x.leadsTo(to) {
 		v.unlink(x, to)
 	}
 	if x.unused() {
-		v.removeExchange(x)
+		v.removeExchange(x, doomed)
 	}
 	v.changed()
-	return durable, nil
 }
 
 // check sanitises the names and refuses the default exchange at either end.
@@ -104,7 +122,7 @@ func (b *Binding) check() error {
 }
 
 // ends finds the two ends of a binding. The caller holds mu.
-func (v *VHost) ends(b Binding) (*exchange, destination, error) {
+func (v *VHost) ends(b *Binding) (*exchange, destination, error) {
 	x := v.exchanges[b.Source]
 	if x == nil {
 		return nil, destination{}, v.NoExchange(b.Source)
@@ -124,7 +142,7 @@ func (v *VHost) ends(b Binding) (*exchange, destination, error) {
 }
 
 // checkOwner keeps others from the bindings of exclusive queues. The caller holds mu.
-func (v *VHost) checkOwner(b Binding, owner Owner) error {
+func (v *VHost) checkOwner(b *Binding, owner Owner) error {
 	if b.ToExchange {
 		return nil
 	}

@@ -2,6 +2,8 @@ package vhost
 
 import (
 	"fmt"
+	"iter"
+	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
@@ -16,15 +18,118 @@ type Keeper interface {
 	Write(defs []byte)
 	// Bulky reports whether so much was written that it is worth a Rewrite.
 	Bulky() bool
-	// Rewrite replaces all that was written of the vhost so far.
-	Rewrite(defs []byte)
+	// Rewrite replaces all that was written of the vhost so far by what the parts say together, the first of which begins
+	// anew: all of it, or, if it comes to nothing, none. A part is written before the next is asked for, and is the caller's
+	// again then. What is written between two of them follows the first and comes before the second.
+	Rewrite(parts iter.Seq[[]byte])
 	// Wait returns when all that was written before is durable. Its error means that nobody knows whether it is.
 	Wait() error
 }
 
-// A change of what is durable is written under the vhost's lock, in the order things happen, and awaited outside of it: the
-// client's answer says that it is durable. Others may see it before; a queue they do not, as its messages would be confirmed
-// while it might yet be lost.
+// A change of what is durable is in force once it is durable: nobody has seen anything of one that cannot be made so. It is
+// checked and written with mu held, awaited without, and carried out with mu held again. What changes in between must not
+// contradict what was written. So changes that remove or replace something are made one at a time; those that only add
+// something, of which clients make many when they start, share the wait for the disk.
+//
+// A queue that is deleted, by whatever, goes first and is written after: its messages are not to be had by anybody who takes
+// the deletion for failed. What goes with it, bindings and exchanges that delete themselves, goes with it.
+
+// hold is how a change keeps others away until it is made.
+type hold uint8
+
+const (
+	passing hold = iota // it does not: nothing of it is durable
+	adding              // it only adds, or contradicts nothing that others add
+	alone               // it removes or replaces
+)
+
+// changing is who makes changes of what is durable. The vhost's mu guards it.
+type changing struct {
+	ended  sync.Cond // broadcast when somebody has made a change
+	adding int       // changes that add something
+	alone  bool      // there is one that does more
+	eager  int       // of those, how many wait for their turn
+}
+
+// begin waits for the turn of a change. The caller holds mu, if not all the time.
+func (c *changing) begin(h hold) {
+	switch h {
+	case passing:
+	case adding:
+		for c.alone || c.eager > 0 {
+			c.ended.Wait()
+		}
+		c.adding++
+	case alone:
+		c.eager++
+		for c.alone || c.adding > 0 {
+			c.ended.Wait()
+		}
+		c.eager--
+		c.alone = true
+	}
+}
+
+func (c *changing) end(h hold) {
+	switch h {
+	case passing:
+		return
+	case adding:
+		c.adding--
+	case alone:
+		c.alone = false
+	}
+	c.ended.Broadcast()
+}
+
+// change makes a change. All functions are called with mu held. of says how it keeps others away. plan checks it and notes
+// its definitions, if there are any; when they are durable, apply carries it out. Definitions that apply notes are of what
+// followed; they are durable, too, when change returns. Without apply there is nothing to do.
+func (v *VHost) change(of func() hold, plan func() (apply func() error, err error)) error {
+	defer v.Condense()
+	followed, err := v.carryOut(of, plan)
+	if err != nil {
+		return err
+	}
+	return v.await(followed)
+}
+
+func (v *VHost) carryOut(of func() hold, plan func() (apply func() error, err error)) (followed bool, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	h := of()
+	if v.keeper == nil {
+		h = passing
+	}
+	v.changing.begin(h)
+	defer v.changing.end(h)
+	apply, err := plan()
+	if err != nil || apply == nil {
+		return false, err
+	}
+	if v.write() {
+		v.mu.Unlock()
+		err = v.await(true)
+		v.mu.Lock()
+	}
+	if err != nil {
+		return false, err
+	}
+	err = apply()
+	return v.write(), err
+}
+
+func always(h hold) func() hold { return func() hold { return h } }
+
+// lasting is the hold of a change of an exchange or of its bindings: with one that is not durable others may go that are.
+func (v *VHost) lasting(exchange string, h hold) func() hold {
+	return func() hold {
+		if x := v.exchanges[exchange]; x != nil && (x.Durable || len(x.sources) > 0) {
+			return h
+		}
+		return passing
+	}
+}
 
 // coming is a durable queue that will be there as soon as its definition is durable.
 type coming struct {
@@ -35,14 +140,19 @@ type coming struct {
 // note adds a definition to those of the change at hand. The caller holds mu.
 func (v *VHost) note(def amqp.Table) { v.noted = amqp.AppendTable(v.noted, def) }
 
-// unlock ends a change: what was noted is written, all at once.
-func (v *VHost) unlock() {
-	if len(v.noted) > 0 {
-		if !v.gone {
-			v.keeper.Write(v.noted)
-		}
-		v.noted = v.noted[:0]
+// write writes what was noted, all at once, and reports whether there was anything. The caller holds mu.
+func (v *VHost) write() bool {
+	written := len(v.noted) > 0 && !v.gone
+	if written {
+		v.keeper.Write(v.noted)
 	}
+	v.noted = v.noted[:0]
+	return written
+}
+
+// unlock ends a change that is in force before it is durable.
+func (v *VHost) unlock() {
+	v.write()
 	v.mu.Unlock()
 }
 
@@ -51,9 +161,20 @@ func (v *VHost) await(durable bool) error {
 	if !durable || v.keeper == nil {
 		return nil
 	}
-	v.Condense()
 	if err := v.keeper.Wait(); err != nil {
+		v.Fail(err)
 		return v.unkept(err)
+	}
+	return nil
+}
+
+// Fail notes that nothing durable can be changed any more. Queues stay then.
+func (v *VHost) Fail(err error) { v.failure.CompareAndSwap(nil, &err) }
+
+// kept returns an error if nothing durable can be changed any more.
+func (v *VHost) kept() error {
+	if err := v.failure.Load(); err != nil {
+		return v.unkept(*err)
 	}
 	return nil
 }
@@ -77,6 +198,7 @@ func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Shell, error) {
 	if err := cfg.Record.Journal.Err(); err != nil {
 		return nil, stopped(&queue.StoppedError{VHost: v.name, Queue: d.Name, Shard: cfg.Record.Shard, Err: err})
 	}
+	defer v.Condense()
 	c, err := v.announce(cfg, p)
 	if c == nil {
 		return nil, err
@@ -85,15 +207,18 @@ func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Shell, error) {
 	return v.arrive(c, err), err
 }
 
-// announce reserves the name of a queue that is coming. It returns nil, but not before that one is there, if the name is
-// taken, and if the policies have changed since the profile was made.
+// announce reserves the name of a queue that is coming, a change that ends when it has arrived. It returns nil, but not
+// before that one is there, if the name is taken, and if the policies have changed since the profile was made.
 func (v *VHost) announce(cfg *queue.Config, p *profile) (*coming, error) {
 	v.mu.Lock()
 	defer v.unlock()
+	v.changing.begin(adding)
 	if !v.free(cfg.Name) || p.epoch != v.epoch.Load() {
+		v.changing.end(adding)
 		return nil, nil
 	}
 	if err := v.admits(cfg.Name); err != nil {
+		v.changing.end(adding)
 		return nil, err
 	}
 	c := &coming{config: cfg, over: make(chan struct{})}
@@ -110,6 +235,7 @@ func (v *VHost) arrive(c *coming, err error) *queue.Shell {
 	v.mu.Lock()
 	defer v.unlock()
 	defer close(c.over)
+	defer v.changing.end(adding)
 	delete(v.coming, c.config.Name)
 	if err != nil || v.gone {
 		return nil
@@ -137,59 +263,6 @@ func (v *VHost) free(name string) bool {
 	<-c.over
 	v.mu.Lock()
 	return false
-}
-
-// Condense writes the definitions of everything there is, in place of all that was written so far, if that is worth it.
-func (v *VHost) Condense() {
-	if v.keeper == nil || !v.keeper.Bulky() {
-		return
-	}
-	v.mu.Lock()
-	defer v.unlock()
-	if v.keeper.Bulky() && !v.gone { // nobody else did it meanwhile
-		v.keeper.Rewrite(v.definitions())
-	}
-}
-
-// Definitions returns the definitions of everything durable, as it is written.
-func (v *VHost) Definitions() []byte {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.definitions()
-}
-
-// definitions is Definitions for a caller who holds mu.
-func (v *VHost) definitions() []byte {
-	b := amqp.AppendTable(nil, define(opVHost, v.name, v.metadata.fields()...))
-	for _, x := range v.exchanges {
-		if x.Durable && !isPredeclared(x.Name) {
-			b = amqp.AppendTable(b, v.defineExchange(&x.Exchange))
-		}
-	}
-	for _, e := range v.queues {
-		if e.shell.Config().Record != nil {
-			b = amqp.AppendTable(b, v.defineQueue(e.shell.Config()))
-		}
-	}
-	for _, c := range v.coming {
-		b = amqp.AppendTable(b, v.defineQueue(c.config))
-	}
-	for _, x := range v.exchanges {
-		b = v.appendBindings(b, x)
-	}
-	return v.appendParameters(v.appendPolicies(b))
-}
-
-func (v *VHost) appendBindings(b []byte, x *exchange) []byte {
-	if x.table == nil || !x.Durable {
-		return b
-	}
-	for r := range x.table.All() {
-		if v.keepsBinding(x, r.Destination) {
-			b = amqp.AppendTable(b, v.defineBinding(opBind, bindingOf(x, r)))
-		}
-	}
-	return b
 }
 
 // Restore makes what definitions say. Nobody else may use the vhost yet. place returns the place a queue has its messages

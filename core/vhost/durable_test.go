@@ -3,10 +3,12 @@ package vhost
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,20 +20,47 @@ import (
 // memoryKeeper keeps definitions in memory. Messages it loses.
 type memoryKeeper struct {
 	queue.Journal
-	written []byte
 	numbers atomic.Uint64
 	bulky   atomic.Bool
 	wait    func() error
+	between func() // called between the parts of a rewrite
+
+	mu        sync.Mutex // guards what follows
+	written   []byte
+	rewriting bool
+	next      []byte // of a rewrite: its parts, and what is written meanwhile
 }
 
 var _ Keeper = (*memoryKeeper)(nil)
 
 func (k *memoryKeeper) Place() *queue.Record { return &queue.Record{Journal: k, ID: k.numbers.Add(1)} }
-func (k *memoryKeeper) Write(defs []byte)    { k.written = append(k.written, defs...) }
 func (k *memoryKeeper) Bulky() bool          { return k.bulky.Load() }
 
-func (k *memoryKeeper) Rewrite(defs []byte) {
-	k.written = slices.Clone(defs)
+func (k *memoryKeeper) Write(defs []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.written = append(k.written, defs...)
+	if k.rewriting {
+		k.next = append(k.next, defs...)
+	}
+}
+
+func (k *memoryKeeper) Rewrite(parts iter.Seq[[]byte]) {
+	k.mu.Lock()
+	k.rewriting = true
+	k.mu.Unlock()
+	parts(func(b []byte) bool {
+		k.mu.Lock()
+		k.next = append(k.next, b...)
+		k.mu.Unlock()
+		if k.between != nil {
+			go k.between()
+		}
+		return true
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.written, k.next, k.rewriting = k.next, nil, false
 	k.bulky.Store(false)
 }
 
@@ -123,7 +152,7 @@ func TestDefinitionsSurvive(t *testing.T) {
 			if got := durable(after); got != want {
 				t.Fatalf("after a restart there is\n%s\nwant\n%s", got, want)
 			}
-			k.Rewrite(after.Definitions())
+			k.Rewrite(slices.Values([][]byte{after.Definitions()}))
 			if got := durable(k.restart(t)); got != want {
 				t.Fatalf("of the rewritten definitions there is\n%s\nwant\n%s", got, want)
 			}
@@ -216,8 +245,11 @@ func TestQueueComes(t *testing.T) {
 		if got := k.read(t).Queues(); got != 1 {
 			t.Errorf("%d queues are written down, want 1", got)
 		}
-		if d := string(v.Definitions()); !strings.Contains(d, opDeclareQueue) {
-			t.Error("a rewrite would leave the queue out")
+		k.bulky.Store(true)
+		go v.Condense() // it waits for the queue: it would leave it out
+		synctest.Wait()
+		if !k.bulky.Load() {
+			t.Error("definitions are rewritten while a queue comes")
 		}
 
 		disk <- nil
@@ -225,6 +257,10 @@ func TestQueueComes(t *testing.T) {
 			t.Errorf("got %p and %p, want one queue", a, b)
 		}
 		<-third
+		synctest.Wait()
+		if k.bulky.Load() || k.read(t).Queues() != 1 {
+			t.Errorf("of the rewritten definitions there are %d queues, want 1", k.read(t).Queues())
+		}
 	})
 }
 

@@ -96,15 +96,15 @@ func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) 
 	}
 	current, ok := v.Exchange(d.Name)
 	if !ok {
-		if err := v.checkNewExchange(d, allow); err != nil {
+		err := v.checkNewExchange(d, allow)
+		if err != nil {
 			return err
 		}
-		current = v.addExchange(d)
+		if current, err = v.addExchange(d); err != nil {
+			return err
+		}
 	}
-	if err := v.equivalentExchange(current, d); err != nil {
-		return err
-	}
-	return v.await(d.Durable)
+	return v.equivalentExchange(current, d)
 }
 
 func (v *VHost) checkNewExchange(d Exchange, allow func(alternate string) error) error {
@@ -126,20 +126,29 @@ func (v *VHost) checkNewExchange(d Exchange, allow func(alternate string) error)
 }
 
 // addExchange creates an exchange unless somebody was faster, and returns the one that is there.
-func (v *VHost) addExchange(d Exchange) Exchange {
-	v.mu.Lock()
-	defer v.unlock()
-	if x := v.exchanges[d.Name]; x != nil {
-		return x.Exchange
+func (v *VHost) addExchange(d Exchange) (is Exchange, err error) {
+	h := adding // one that is not durable keeps its name from one that will be
+	if d.Durable {
+		h = alone
 	}
-	x := newExchange(d)
-	x.follow(v.policies.Load())
-	v.exchanges[d.Name] = x
-	if v.keeps(x) {
-		v.note(v.defineExchange(&x.Exchange))
-	}
-	v.changed()
-	return d
+	is = d
+	err = v.change(always(h), func() (apply func() error, err error) {
+		if x := v.exchanges[d.Name]; x != nil {
+			is = x.Exchange
+			return nil, nil
+		}
+		x := newExchange(d)
+		if v.keeps(x) {
+			v.note(v.defineExchange(&x.Exchange))
+		}
+		return func() error {
+			x.follow(v.policies.Load())
+			v.exchanges[d.Name] = x
+			v.changed()
+			return nil
+		}, nil
+	})
+	return is, err
 }
 
 // equivalentExchange compares a declaration with the exchange that exists. Of the arguments, only the alternate counts.
@@ -170,35 +179,68 @@ func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
 	if strings.HasPrefix(name, reservedPrefix) {
 		return refuse(AccessRefused, "deletion of system %s not allowed", v.exchangeName(name))
 	}
-	durable, err := v.dropExchange(name, ifUnused)
-	if err != nil {
-		return err
-	}
-	return v.await(durable)
+	return v.change(v.lasting(name, alone), func() (func() error, error) { return v.dropExchange(name, ifUnused) })
 }
 
-// dropExchange reports whether there was a durable exchange.
-func (v *VHost) dropExchange(name string, ifUnused bool) (durable bool, err error) {
-	v.mu.Lock()
-	defer v.unlock()
+// dropExchange plans the deletion of an exchange. The caller holds mu.
+func (v *VHost) dropExchange(name string, ifUnused bool) (apply func() error, err error) {
 	x := v.exchanges[name]
 	if x == nil {
-		return false, nil
+		return nil, nil
 	}
 	if ifUnused && x.table.Len() > 0 {
-		return false, refuse(Precondition, "%s in use", v.exchangeName(name))
+		return nil, refuse(Precondition, "%s in use", v.exchangeName(name))
 	}
-	v.removeExchange(x)
-	return x.Durable, nil
+	doomed := v.doom(x)
+	return func() error {
+		if v.exchanges[name] == x { // else it has deleted itself
+			v.removeExchange(x, doomed)
+		}
+		return nil
+	}, nil
 }
 
-// removeExchange deletes x, and then every auto-delete exchange that lost its last binding by it. The caller holds mu.
-func (v *VHost) removeExchange(x *exchange) {
+// doom notes that x is to be deleted, and with it every auto-delete exchange that leads nowhere else, and returns all of
+// them. The caller holds mu.
+func (v *VHost) doom(x *exchange) []*exchange {
 	doomed := []*exchange{x}
-	for len(doomed) > 0 {
-		x, doomed = doomed[len(doomed)-1], doomed[:len(doomed)-1]
-		if v.keeps(x) {
-			v.note(v.defineName(opDeleteExchange, x.Name))
+	for i := 0; i < len(doomed); i++ {
+		for _, source := range doomed[i].sources {
+			if source.AutoDelete && !slices.Contains(doomed, source) && source.leadsOnlyTo(doomed) {
+				doomed = append(doomed, source)
+			}
+		}
+	}
+	for _, x := range doomed {
+		v.noteDeleted(x)
+	}
+	return doomed
+}
+
+func (v *VHost) noteDeleted(x *exchange) {
+	if v.keeps(x) {
+		v.note(v.defineName(opDeleteExchange, x.Name))
+	}
+}
+
+func (x *exchange) leadsOnlyTo(list []*exchange) bool {
+	n := 0
+	for _, to := range list {
+		for range x.table.Of(destination{exchange: to}) {
+			n++
+		}
+	}
+	return n == x.table.Len()
+}
+
+// removeExchange deletes x, and then every auto-delete exchange that lost its last binding by it. Those that are not doomed,
+// as the others are, are noted. The caller holds mu.
+func (v *VHost) removeExchange(x *exchange, doomed []*exchange) {
+	going := []*exchange{x}
+	for len(going) > 0 {
+		x, going = going[len(going)-1], going[:len(going)-1]
+		if !slices.Contains(doomed, x) {
+			v.noteDeleted(x)
 		}
 		delete(v.exchanges, x.Name)
 		for b := range x.table.All() {
@@ -207,7 +249,7 @@ func (v *VHost) removeExchange(x *exchange) {
 		for _, source := range x.sources {
 			source.table.RemoveDestination(destination{exchange: x})
 			if source.unused() {
-				doomed = append(doomed, source)
+				going = append(going, source)
 			}
 		}
 	}

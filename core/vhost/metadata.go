@@ -72,11 +72,10 @@ func (v *VHost) SetMetadata(m Metadata) error {
 		return err
 	}
 	m.Tags = slices.Clone(m.Tags)
-	v.mu.Lock()
-	v.metadata = m
-	v.keep(define(opDescribe, v.name, m.fields()...))
-	v.unlock()
-	return v.await(true)
+	return v.change(always(alone), func() (func() error, error) {
+		v.keep(define(opDescribe, v.name, m.fields()...))
+		return func() error { v.metadata = m; return nil }, nil
+	})
 }
 
 // keep notes a definition, unless nothing of the vhost is durable. The caller holds mu.

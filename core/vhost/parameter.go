@@ -105,46 +105,42 @@ func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if created, err = v.putParameter(parameterKey{p.Component, p.Name}, value); err != nil {
-		return false, err
-	}
-	return created, v.await(true)
-}
-
-func (v *VHost) putParameter(k parameterKey, value []byte) (created bool, err error) {
-	v.mu.Lock()
-	defer v.unlock()
-	_, exists := v.parameters[k]
-	if !exists && len(v.parameters) >= maxParameters {
-		return false, refuse(Precondition, "there are %d parameters in vhost '%s': at most %d are allowed", len(v.parameters), v.name, maxParameters)
-	}
-	if v.parameters == nil {
-		v.parameters = map[parameterKey]json.RawMessage{}
-	}
-	v.parameters[k] = value
-	v.followLimits()
-	v.keep(v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
-	return !exists, nil
+	k := parameterKey{p.Component, p.Name}
+	err = v.change(always(alone), func() (apply func() error, err error) {
+		_, exists := v.parameters[k]
+		if !exists && len(v.parameters) >= maxParameters {
+			return nil, refuse(Precondition, "there are %d parameters in vhost '%s': at most %d are allowed", len(v.parameters), v.name, maxParameters)
+		}
+		v.keep(v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
+		return func() error {
+			created = !exists
+			if v.parameters == nil {
+				v.parameters = map[parameterKey]json.RawMessage{}
+			}
+			v.parameters[k] = value
+			v.followLimits()
+			return nil
+		}, nil
+	})
+	return created, err
 }
 
 // ClearParameter deletes a parameter, and reports whether there was one.
 func (v *VHost) ClearParameter(component, name string) (existed bool, err error) {
-	if !v.dropParameter(parameterKey{component, name}) {
-		return false, nil
-	}
-	return true, v.await(true)
-}
-
-func (v *VHost) dropParameter(k parameterKey) (existed bool) {
-	v.mu.Lock()
-	defer v.unlock()
-	if _, existed = v.parameters[k]; !existed {
-		return false
-	}
-	delete(v.parameters, k)
-	v.followLimits()
-	v.keep(v.defineParameter(opClearParameter, k))
-	return true
+	k := parameterKey{component, name}
+	err = v.change(always(alone), func() (apply func() error, err error) {
+		if _, exists := v.parameters[k]; !exists {
+			return nil, nil
+		}
+		v.keep(v.defineParameter(opClearParameter, k))
+		return func() error {
+			existed = true
+			delete(v.parameters, k)
+			v.followLimits()
+			return nil
+		}, nil
+	})
+	return existed, err
 }
 
 // followLimits puts in force what the parameter of the limits says. The caller holds mu.
@@ -158,13 +154,6 @@ func (v *VHost) followLimits() {
 func (v *VHost) defineParameter(op string, k parameterKey, value ...amqp.Field) amqp.Table {
 	names := define(op, v.name, amqp.Field{Key: fieldComponent, Value: k.component}, amqp.Field{Key: fieldName, Value: k.name})
 	return append(names, value...)
-}
-
-func (v *VHost) appendParameters(b []byte) []byte {
-	for k, value := range v.parameters {
-		b = amqp.AppendTable(b, v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
-	}
-	return b
 }
 
 // parameter takes in the definition of a parameter, or of its end.

@@ -16,8 +16,8 @@ func (v *VHost) Policies() *policies.Set { return v.policies.Load() }
 
 // SetPolicy adds a policy, or replaces the one of that name, which matters at once
 // to the queues and exchanges it applies to or no longer does. One that is the same
-// changes nothing. It returns when the change is durable and all of them have taken
-// it on.
+// changes nothing. It returns when the change is durable and, after that, all of them
+// have taken it on.
 func (v *VHost) SetPolicy(kind policies.Kind, p *policies.Policy) (created bool, err error) {
 	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: v.name, Name: p.Name, Operator: kind == policies.Operator}
 	err = v.changePolicies(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
@@ -43,33 +43,37 @@ func (v *VHost) ClearPolicy(kind policies.Kind, name string) (existed bool, err 
 func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set) (*policies.Set, amqp.Table)) error {
 	v.applying.Lock()
 	defer v.applying.Unlock()
-	if !v.replacePolicies(change) {
-		return nil
+	changed, err := v.replacePolicies(change)
+	if err != nil || !changed {
+		return err
 	}
 	what.Queues = v.applyPolicies()
 	v.telemetry.Notice(what)
-	return v.await(true)
+	return nil
 }
 
 // replacePolicies reports whether anything changed. Queues that are declared from
 // now on have the new policies.
-func (v *VHost) replacePolicies(change func(*policies.Set) (*policies.Set, amqp.Table)) bool {
-	v.mu.Lock()
-	defer v.unlock()
-	s, def := change(v.policies.Load())
-	if s == v.policies.Load() {
-		return false
-	}
-	if v.keeper != nil {
-		v.note(def)
-	}
-	v.policies.Store(s)
-	v.outdate()
-	for _, x := range v.exchanges {
-		x.follow(s)
-	}
-	v.changed()
-	return true
+func (v *VHost) replacePolicies(change func(*policies.Set) (*policies.Set, amqp.Table)) (changed bool, err error) {
+	h := adding // and alone among changes of policies: the caller holds applying
+	err = v.change(always(h), func() (apply func() error, err error) {
+		s, def := change(v.policies.Load())
+		if s == v.policies.Load() {
+			return nil, nil
+		}
+		v.keep(def)
+		return func() error {
+			changed = true
+			v.policies.Store(s)
+			v.outdate()
+			for _, x := range v.exchanges {
+				x.follow(s)
+			}
+			v.changed()
+			return nil
+		}, nil
+	})
+	return changed, err
 }
 
 // outdate makes every profile one that no new queue may have. The caller holds mu.
@@ -210,15 +214,4 @@ func (d *Definitions) policy(def *Definition) error {
 	}
 	d.policies = d.policies.With(k, p)
 	return nil
-}
-
-// appendPolicies adds the definitions of all policies.
-func (v *VHost) appendPolicies(b []byte) []byte {
-	s := v.policies.Load()
-	for _, kind := range policyKinds {
-		for _, p := range s.List(kind) {
-			b = amqp.AppendTable(b, v.definePolicy(kind, p))
-		}
-	}
-	return b
 }

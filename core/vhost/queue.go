@@ -105,6 +105,12 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	if err := v.accessible(name, e, owner); err != nil {
 		return 0, err
 	}
+	durable := e.shell.Config().Record != nil
+	if durable {
+		if err := v.kept(); err != nil {
+			return 0, err
+		}
+	}
 	if e.shell.Do(func(q *queue.Queue, _ hook.Instant) { messages, err = q.Delete(ifUnused, ifEmpty) }) != nil {
 		err = nil // gone already
 	}
@@ -115,7 +121,8 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 		return 0, refuse(Precondition, "%s not empty", v.queueName(name))
 	}
 	v.forget(e.shell)
-	return messages, v.await(e.shell.Config().Record != nil)
+	defer v.Condense()
+	return messages, v.await(durable)
 }
 
 // Leave ends the stay of a connection, which must not ask for anything any more, and deletes its exclusive queues.
@@ -156,7 +163,7 @@ func (v *VHost) forget(s *queue.Shell) {
 	for _, x := range e.more.sources {
 		x.table.RemoveDestination(destination{queue: s})
 		if x.unused() {
-			v.removeExchange(x)
+			v.removeExchange(x, nil)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package vhost
 
 import (
-	"errors"
 	"maps"
 	"slices"
 
@@ -36,31 +35,43 @@ func (v *VHost) Connections() int {
 }
 
 // Delete ends the vhost: its connections are closed, its queues deleted, and a restart knows nothing of it. Nobody gets in any
-// more.
+// more. If that cannot be kept, the vhost stays as it is.
 func (v *VHost) Delete() error {
-	for _, evict := range v.end() {
-		evict("vhost '" + v.name + "' is deleted")
+	if err := v.end(); err != nil {
+		return err
 	}
-	var err error
-	if v.keeper != nil {
-		v.keeper.Rewrite(amqp.AppendTable(nil, define(opDeleteVHost, v.name)))
-		err = v.keeper.Wait()
+	for _, evict := range v.evictions() {
+		evict("vhost '" + v.name + "' is deleted")
 	}
 	for _, shell := range v.Queues() {
 		// An error means that it is gone already.
 		_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
 		v.forget(shell)
 	}
-	if err != nil {
-		return errors.Join(err, errors.New("vhost "+v.name+": whether it is deleted shows when the broker is started again"))
-	}
 	return nil
 }
 
-// end lets nobody in any more, and returns how to evict those that are.
-func (v *VHost) end() []func(reason string) {
+// end lets nobody in any more, once that is durable.
+func (v *VHost) end() error {
 	v.mu.Lock()
-	defer v.unlock()
-	v.gone = true
+	defer v.mu.Unlock()
+	v.changing.begin(alone)
+	defer v.changing.end(alone)
+	v.gone = true // nothing is written after the end
+	if v.keeper == nil {
+		return nil
+	}
+	v.mu.Unlock()
+	v.keeper.Rewrite(func(yield func([]byte) bool) { yield(amqp.AppendTable(nil, define(opDeleteVHost, v.name))) })
+	err := v.await(true)
+	v.mu.Lock()
+	v.gone = err == nil
+	return err
+}
+
+// evictions are how to evict those who are in.
+func (v *VHost) evictions() []func(reason string) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
 	return slices.Collect(maps.Values(v.clients))
 }

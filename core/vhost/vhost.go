@@ -56,6 +56,7 @@ type VHost struct {
 	profiles  map[profileKey]*profile
 	coming    map[string]*coming // durable queues on their way into the table, by name
 	gone      bool               // the vhost is deleted
+	changing  changing           // who changes what is durable
 	noted     []byte             // definitions of the change at hand
 
 	metadata   Metadata
@@ -68,6 +69,8 @@ type VHost struct {
 
 	// epoch changes, with mu held, whenever what follows from a queue's arguments may have changed: policies or strategies.
 	epoch atomic.Uint64
+
+	failure atomic.Pointer[error] // why nothing durable can be changed any more; nil while it can
 
 	generation atomic.Uint64
 	missed     atomic.Bool // a message for a queue that does not exist was routed since generation changed
@@ -96,6 +99,7 @@ func New(c Config) *VHost {
 		profiles:  map[profileKey]*profile{},
 		expiry:    expiryLog{log: log, tokens: expiryBurst},
 	}
+	v.changing.ended.L = &v.mu
 	for _, x := range predeclared {
 		v.exchanges[x.Name] = newExchange(x)
 	}

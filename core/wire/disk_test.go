@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,7 +75,7 @@ type slowDisk struct{ alarm }
 func (d *slowDisk) Place() *queue.Record    { return &queue.Record{Journal: d, ID: 1} }
 func (*slowDisk) Write([]byte)              {}
 func (*slowDisk) Bulky() bool               { return false }
-func (*slowDisk) Rewrite([]byte)            {}
+func (*slowDisk) Rewrite(iter.Seq[[]byte])  {}
 func (*slowDisk) Wait() error               { return nil }
 func (*slowDisk) Extent() uint32            { return 1 }
 func (*slowDisk) Err() error                { return nil }

@@ -1,0 +1,191 @@
+package vhost
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/curfewmq/curfew/policies"
+)
+
+// everything describes all that is durable and what follows from it.
+func everything(v *VHost) string {
+	p := v.Policies()
+	return fmt.Sprintln(durable(v), p.List(policies.User), p.List(policies.Operator), v.Parameters(), v.Limits(), v.Metadata(), v.Generation())
+}
+
+// A change whose definition cannot be written did not happen, and nobody saw it happen meanwhile: exchanges, bindings,
+// policies and parameters were changed in memory first, were used by others at once, and stayed when the disk failed.
+func TestChangeThatCannotBeKept(t *testing.T) {
+	routed := Binding{Source: "x", Destination: "q", Key: "k"}
+	for _, tt := range []struct {
+		name   string
+		change func(v *VHost) error
+	}{
+		{"queue.declare", func(v *VHost) error {
+			_, err := v.DeclareQueue(QueueDeclare{Name: "new", Durable: true})
+			return err
+		}},
+		{"exchange.declare", func(v *VHost) error {
+			return v.DeclareExchange(Exchange{Name: "new", Type: "topic", Durable: true}, nil)
+		}},
+		{"exchange.delete", func(v *VHost) error { return v.DeleteExchange("x", false) }},
+		{"queue.bind", func(v *VHost) error { return v.Bind(Binding{Source: "x", Destination: "q", Key: "new"}, 0) }},
+		{"exchange.bind", func(v *VHost) error {
+			return v.Bind(Binding{Source: "amq.topic", Destination: "x", ToExchange: true, Key: "new"}, 0)
+		}},
+		{"queue.unbind", func(v *VHost) error { return v.Unbind(routed, 0) }},
+		{"set policy", func(v *VHost) error {
+			_, err := v.SetPolicy(policies.User, policy(t, policies.User, "new", "", 3, "message-ttl", int64(4000)))
+			return err
+		}},
+		{"clear policy", func(v *VHost) error { _, err := v.ClearPolicy(policies.User, "p"); return err }},
+		{"set parameter", func(v *VHost) error {
+			_, err := v.SetParameter(Parameter{Component: "c", Name: "new", Value: json.RawMessage("1")})
+			return err
+		}},
+		{"clear parameter", func(v *VHost) error { _, err := v.ClearParameter("c", "n"); return err }},
+		{"limits", func(v *VHost) error { return v.SetLimits(Limits{}) }},
+		{"metadata", func(v *VHost) error { return v.SetMetadata(Metadata{Description: "new"}) }},
+		{"delete vhost", func(v *VHost) error { return v.Delete() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := &memoryKeeper{}
+				v, _ := newVHostWith(t, k)
+				declare(t, v, "q")
+				must(t, v.DeclareExchange(Exchange{Name: "x", Type: "direct", Durable: true, AutoDelete: true}, nil))
+				must(t, v.Bind(routed, 0))
+				setPolicy(t, v, policies.User, policy(t, policies.User, "p", "", 3, "message-ttl", int64(5000)))
+				must(t, v.setParameter("c", "n", "1"))
+				must(t, v.setParameter(limitsComponent, limitsName, `{"max-queues": 7}`))
+				before := everything(v)
+
+				disk, outcome := make(chan error), make(chan error)
+				k.wait = func() error { return <-disk }
+				go func() { outcome <- tt.change(v) }()
+				synctest.Wait()
+				if got := everything(v); got != before {
+					t.Errorf("while the disk was written there was\n%s\nwant\n%s", got, before)
+				}
+				disk <- errors.New("input/output error")
+				want(t, <-outcome, Stopped, "vhost '/': definitions cannot be kept: shard 0 failed, see the broker logfile")
+				if got := everything(v); got != before {
+					t.Errorf("afterwards there was\n%s\nwant\n%s", got, before)
+				}
+				must(t, v.Enter(1, "u", func(string) {}))
+
+				k.wait = nil
+				must(t, tt.change(v))
+				if tt.name != "delete vhost" && everything(v) == before {
+					t.Error("once the disk is well the change is not made")
+				}
+			})
+		})
+	}
+}
+
+// A queue is not deleted when it is known that it would be back after a restart.
+func TestQueueStaysThatWouldComeBack(t *testing.T) {
+	k := &memoryKeeper{}
+	v, _ := newVHostWith(t, k)
+	declare(t, v, "q")
+	v.Fail(errors.New("input/output error"))
+	_, err := v.DeleteQueue("q", 0, false, false)
+	want(t, err, Stopped, "vhost '/': definitions cannot be kept: shard 0 failed, see the broker logfile")
+	_, err = v.Queue("q", 0)
+	must(t, err)
+}
+
+// Changes that only add something share the wait for the disk; what removes waits for them, and those that come later for it.
+func TestChangesShareTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := make(chan error)
+		k := &memoryKeeper{}
+		v, _ := newVHostWith(t, k)
+		for n := range 4 {
+			declare(t, v, strconv.Itoa(n))
+		}
+		k.wait = func() error { return <-disk }
+		did := make(chan error, 4)
+		bound := func(n int) Binding { return Binding{Source: "amq.topic", Destination: strconv.Itoa(n), Key: "k"} }
+		for n := range 2 {
+			go func() { did <- v.Bind(bound(n), 0) }()
+		}
+		synctest.Wait()
+		go func() { did <- v.DeleteExchange("nope", false) }() // nothing to do
+		synctest.Wait()
+		must(t, <-did)
+		go func() { did <- v.Unbind(bound(0), 0) }()
+		synctest.Wait()
+		go func() { did <- v.Bind(bound(2), 0) }()
+		synctest.Wait()
+		if n := len(did); n != 0 || len(v.Bindings()) != 0 {
+			t.Fatalf("%d changes are made, there are %d bindings: want none", n, len(v.Bindings()))
+		}
+		for range 2 {
+			disk <- nil // two bindings
+			must(t, <-did)
+		}
+		synctest.Wait()
+		if n := len(v.Bindings()); n != 2 {
+			t.Fatalf("%d bindings, want 2", n)
+		}
+		for range 2 {
+			disk <- nil // the end of one, then the third
+			must(t, <-did)
+		}
+		if got := fmt.Sprint(len(v.Bindings()), len(v.restartedOf(t, k).Bindings())); got != "2 2" {
+			t.Errorf("bindings here and after a restart: %s, want 2 2", got)
+		}
+	})
+}
+
+func (v *VHost) restartedOf(t *testing.T, k *memoryKeeper) *VHost {
+	t.Helper()
+	k.wait = nil
+	return k.restart(t)
+}
+
+// Definitions are written anew in parts, with room for others between them: one entry was made with the vhost's lock held,
+// which stopped every publisher for as long as a hundred thousand queues take. Queues that go meanwhile do not come back.
+func TestRewrittenInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &memoryKeeper{}
+		v, _ := newVHostWith(t, k)
+		const queues = 2000
+		must(t, v.DeclareExchange(Exchange{Name: "x", Type: "direct", Durable: true, AutoDelete: true}, nil))
+		for n := range queues {
+			declare(t, v, strconv.Itoa(n))
+			must(t, v.Bind(Binding{Source: "x", Destination: strconv.Itoa(n), Key: "k"}, 0))
+			must(t, v.Bind(Binding{Source: "amq.topic", Destination: strconv.Itoa(n), Key: "k"}, 0))
+		}
+		parts := 0
+		largest := 0
+		for b := range v.parts() {
+			parts++
+			largest = max(largest, len(b))
+		}
+		if parts < 10 || largest > 2*partSize {
+			t.Errorf("%d parts, the largest of %d bytes", parts, largest)
+		}
+		var gone atomic.Int64
+		k.between = func() {
+			_, err := v.DeleteQueue(strconv.Itoa(int(gone.Add(1)*7)), 0, false, false)
+			must(t, err)
+		}
+		k.bulky.Store(true)
+		v.Condense()
+		synctest.Wait()
+		if gone.Load() == 0 || k.bulky.Load() {
+			t.Errorf("%d queues went meanwhile; still bulky: %t", gone.Load(), k.bulky.Load())
+		}
+		if got, want := durable(k.restart(t)), durable(v); got != want {
+			t.Errorf("after a restart there are %d bytes of things, want %d", len(got), len(want))
+		}
+	})
+}
