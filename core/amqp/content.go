@@ -59,6 +59,9 @@ func AppendBody(dst []byte, channel uint16, body []byte, frameMax int) []byte {
 	return appendBodyFrame(dst, channel, body)
 }
 
+// MaxBodyPart is how much of a body fits into one frame.
+func MaxBodyPart(frameMax int) int { return maxPayload(frameMax) }
+
 // BodyFramesSize is how many bytes AppendBody appends for a body of this size.
 func BodyFramesSize(bodySize, frameMax int) int {
 	limit := maxPayload(frameMax)

@@ -9,7 +9,7 @@ import (
 // the occasion and left to the garbage collector.
 const (
 	minBlockBits = 12 // 4 KiB
-	maxBlockBits = 20 // 1 MiB
+	maxBlockBits = 24 // 16 MiB
 )
 
 var blockPools [maxBlockBits - minBlockBits + 1]sync.Pool

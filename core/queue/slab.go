@@ -2,6 +2,7 @@ package queue
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -48,8 +49,9 @@ func newSlab(size int) []byte {
 		used.Add(int64(size))
 		return make([]byte, size)
 	case class > maxSlabBits:
-		used.Add(int64(size))
-		return mapMemory(size)
+		b := large.take(size)
+		used.Add(int64(cap(b)))
+		return b
 	}
 	c := &slabClasses[class-minSlabBits]
 	used.Add(1 << class)
@@ -64,10 +66,65 @@ func freeSlab(b []byte) {
 		return
 	}
 	if len(b) > 1<<maxSlabBits {
-		unmapMemory(b)
+		large.give(b)
 		return
 	}
 	slabClasses[bits.Len(uint(len(b)-1))-minSlabBits].give(b)
+}
+
+// largeSlabs are those beyond the classes, which large messages have to themselves. Some that are free are kept, because the
+// system clears every page that it provides.
+type largeSlabs struct {
+	mu   sync.Mutex
+	free [][]byte // the longest unused first
+	kept int      // bytes of them
+}
+
+var large largeSlabs
+
+// largeReserve is how many bytes of free large slabs stay resident, in no more than maxLarge pieces.
+const (
+	largeReserve = 32 << 20
+	maxLarge     = 16
+)
+
+// take returns a slab of size bytes or, rather than a new one, of up to a quarter more.
+func (l *largeSlabs) take(size int) []byte {
+	l.mu.Lock()
+	for i, b := range slices.Backward(l.free) {
+		if n := len(b); n >= size && n <= size+size/4 {
+			l.free = slices.Delete(l.free, i, i+1)
+			l.kept -= n
+			l.mu.Unlock()
+			return b
+		}
+	}
+	l.mu.Unlock()
+	return mapMemory((size + largeGrain - 1) &^ (largeGrain - 1))
+}
+
+// largeGrain is what sizes are rounded up to, so that slabs suit more messages than the one they were made for.
+const largeGrain = 64 << 10
+
+// give takes back a slab.
+func (l *largeSlabs) give(b []byte) {
+	if len(b) > largeReserve {
+		unmapMemory(b)
+		return
+	}
+	l.mu.Lock()
+	l.free = append(l.free, b)
+	l.kept += len(b)
+	var surplus [][]byte
+	for l.kept > largeReserve || len(l.free) > maxLarge {
+		surplus = append(surplus, l.free[0])
+		l.kept -= len(l.free[0])
+		l.free = slices.Delete(l.free, 0, 1)
+	}
+	l.mu.Unlock()
+	for _, b := range surplus {
+		unmapMemory(b) // a system call: not under the lock
+	}
 }
 
 func (c *slabClass) take(size int) []byte {

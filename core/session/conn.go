@@ -281,7 +281,7 @@ func (c *Conn) Writer() Writer { return Writer{&c.out} }
 // Writer hands out what is to be written. It belongs to the goroutine that writes the connection.
 type Writer struct{ out *out }
 
-// Next returns everything that is pending; the bytes are valid until the next call. The consumers that waited for room are
+// Next returns what is to be written next; the bytes are valid until the next call. The consumers that waited for room are
 // to be woken. Nothing pending means that Wake should be waited for; ok is false when nothing will come any more.
 func (w Writer) Next() (b []byte, waiting []*queue.Consumer, ok bool) { return w.out.next() }
 

@@ -111,7 +111,7 @@ func (ch *channel) append(part []byte) {
 	c := &ch.content
 	need := c.received + len(part)
 	if c.parts == nil || len(c.parts.Buf) < need {
-		k := queue.NewBlock(min(2*need, c.size))
+		k := queue.NewBlock(min(4*need, c.size)) // growing copies: seldom is better
 		ch.conn.hoard(len(k.Buf))
 		if c.parts != nil {
 			copy(k.Buf, c.parts.Buf[:c.received])

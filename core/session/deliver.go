@@ -64,17 +64,19 @@ func (ch *channel) stall(s *consumer) {
 	ch.blocked = append(ch.blocked, &s.Consumer)
 }
 
-// deliveryOverhead is the size of the two frames before the body, without what varies.
-const deliveryOverhead = 2*amqp.FrameOverhead + 16 + 12
+// deliverOverhead is the size of the method's frame without the names in it.
+const deliverOverhead = amqp.FrameOverhead + 16
 
 // deliver writes one delivery. The caller holds out's lock.
 func (ch *channel) deliver(s *consumer, d *queue.Delivery) {
 	o := &ch.conn.out
-	o.reserve(deliveryOverhead + len(s.Tag) + len(d.Exchange) + len(d.Key) + len(d.Props) +
-		amqp.BodyFramesSize(len(d.Body), ch.conn.frameMax))
+	size := deliverOverhead + len(s.Tag) + len(d.Exchange) + len(d.Key) + contentOverhead + len(d.Props)
+	if whole := size + amqp.BodyFramesSize(len(d.Body), ch.conn.frameMax); whole <= largestChunk {
+		size = whole
+	}
+	o.reserve(size)
 	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, ch.tag(s, d), d.Redelivered, d.Exchange, d.Key)
-	o.pending = amqp.AppendContentHeader(o.pending, ch.id, uint64(len(d.Body)), d.Props)
-	o.pending = amqp.AppendBody(o.pending, ch.id, d.Body, ch.conn.frameMax)
+	o.content(ch.id, d.Props, d.Body, ch.conn.frameMax)
 	if d.Traced {
 		ch.tellDelivered(s, d)
 	}

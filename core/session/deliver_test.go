@@ -228,7 +228,7 @@ func TestSlowConsumer(t *testing.T) {
 	for range 100 {
 		r.feed(frames)
 	}
-	waits := func() int { return len(r.conn.out.pending) }
+	waits := func() int { return r.conn.out.bytes() }
 	if got := waits(); got < room || got > room+20_000 {
 		t.Errorf("%d bytes wait to be written", got)
 	}

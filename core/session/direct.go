@@ -66,9 +66,11 @@ func (d *Direct) feed(b []byte) {
 
 // listen takes over what the connection has to say. It reports whether there was anything.
 func (d *Direct) listen() bool {
-	b, _, _ := d.conn.out.next()
-	d.in = append(d.in, b...)
-	return len(b) > 0
+	before := len(d.in)
+	for b, _, _ := d.conn.out.next(); len(b) > 0; b, _, _ = d.conn.out.next() {
+		d.in = append(d.in, b...)
+	}
+	return len(d.in) > before
 }
 
 // Reply is what the broker says, with the content that belongs to it.

@@ -56,7 +56,7 @@ type Status struct {
 func (c *Conn) Status() Status {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	s := Status{Blocked: c.blocked, Closing: c.out.sealed || c.out.closed, Pending: len(c.out.pending)}
+	s := Status{Blocked: c.blocked, Closing: c.out.sealed || c.out.closed, Pending: c.out.bytes()}
 	for _, ch := range c.channels {
 		if ch != nil {
 			s.Channels++

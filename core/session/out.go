@@ -16,6 +16,7 @@ import (
 type out struct {
 	mu      sync.Mutex
 	pending []byte            // encoded frames
+	earlier []chunk           // what is to be written before pending: frames of large messages
 	waiting []*queue.Consumer // stalled by a full buffer; woken when it drains
 	wake    chan struct{}     // capacity 1; tells the writer that there is something to do
 	asleep  bool              // the writer waits on wake
@@ -24,6 +25,7 @@ type out struct {
 	ended   bool              // the writer has nothing to wait for when all is written
 	last    int               // what of pending lies before the seal
 
+	before  int          // bytes of earlier
 	held    *queue.Block // pending lies in it, unless it was outgrown
 	writing *queue.Block // the same for what the writer took last
 	size    int          // of what the writer took last: as much is expected again
@@ -32,7 +34,7 @@ type out struct {
 
 	congested atomic.Bool   // the reader should pause: the peer does not read its answers
 	resumed   chan struct{} // capacity 1; tells the reader that congested is over
-	counted   int           // what of pending is in total
+	counted   int           // what of the waiting bytes is in total
 	total     *atomic.Int64 // bytes pending in all connections, more or less
 }
 
@@ -41,6 +43,8 @@ const (
 	room = 512 << 10
 	// congestion is where the peer's requests stop being read, because their answers, which are always taken, pile up.
 	congestion = 4 * room
+	// largestChunk is how much is written at once, unless a single frame is larger.
+	largestChunk = 2 * room
 	// grain is how far the count of pending bytes may lag behind.
 	grain = 64 << 10
 )
@@ -49,13 +53,27 @@ func newOut(total *atomic.Int64) out {
 	return out{wake: make(chan struct{}, 1), resumed: make(chan struct{}, 1), total: total}
 }
 
+// chunk is frames in a block.
+type chunk struct {
+	frames []byte
+	block  *queue.Block
+}
+
+// bytes is how many wait to be written. The caller holds mu.
+func (o *out) bytes() int { return o.before + len(o.pending) }
+
 // full reports whether deliveries should wait. The caller holds mu.
-func (o *out) full() bool { return len(o.pending) >= room || o.sealed || o.closed }
+func (o *out) full() bool { return o.bytes() >= room || o.sealed || o.closed }
 
 // reserve makes room in pending for n more bytes. Appending without is not wrong, only slower. The caller holds mu.
 func (o *out) reserve(n int) {
 	if cap(o.pending)-len(o.pending) >= n {
 		return
+	}
+	if len(o.pending)+n > largestChunk && len(o.pending) > 0 && !o.sealed {
+		o.earlier = append(o.earlier, chunk{o.pending, o.held})
+		o.before += len(o.pending)
+		o.pending, o.held = nil, nil
 	}
 	k := queue.NewBlock(bufferSize(max(len(o.pending)+n, o.size)))
 	o.pending = k.Buf[:copy(k.Buf, o.pending)]
@@ -65,7 +83,7 @@ func (o *out) reserve(n int) {
 
 // bufferSize is the size of a buffer for n bytes. There are few sizes: every step up copies what is pending.
 func bufferSize(n int) int {
-	for _, size := range [...]int{4 << 10, 32 << 10, 256 << 10, 2 * room} {
+	for _, size := range [...]int{4 << 10, 32 << 10, 256 << 10, largestChunk} {
 		if n <= size {
 			return size
 		}
@@ -78,7 +96,7 @@ func (o *out) kick() {
 	if o.sealed || o.closed {
 		o.pending = o.pending[:min(o.last, len(o.pending))]
 	}
-	if n := len(o.pending); n >= o.counted+grain {
+	if n := o.bytes(); n >= o.counted+grain {
 		o.count(n)
 		o.congested.Store(n >= congestion)
 	}
@@ -90,7 +108,7 @@ func (o *out) kick() {
 
 // beat appends a heartbeat, unless something else was written since the last one or waits to be. The caller holds mu.
 func (o *out) beat() {
-	if o.taken != o.beaten || len(o.pending) > 0 {
+	if o.taken != o.beaten || o.bytes() > 0 {
 		o.beaten = o.taken
 		return
 	}
@@ -106,7 +124,22 @@ func (o *out) expectBeat() {
 	o.beaten = o.taken + 1
 }
 
-// count makes n the share of pending in the total.
+// content appends the header and the body of a message. The caller holds mu.
+func (o *out) content(channel uint16, props, body []byte, frameMax int) {
+	o.reserve(contentOverhead + len(props))
+	o.pending = amqp.AppendContentHeader(o.pending, channel, uint64(len(body)), props)
+	for len(body) > 0 {
+		part := body[:min(len(body), amqp.MaxBodyPart(frameMax))]
+		o.reserve(amqp.FrameOverhead + len(part))
+		o.pending = amqp.AppendBody(o.pending, channel, part, frameMax)
+		body = body[len(part):]
+	}
+}
+
+// contentOverhead is the size of a content header without its properties.
+const contentOverhead = amqp.FrameOverhead + 12
+
+// count makes n the share of what waits in the total.
 func (o *out) count(n int) {
 	o.total.Add(int64(n - o.counted))
 	o.counted = n
@@ -131,7 +164,7 @@ func (o *out) end() {
 	o.kick()
 }
 
-// next hands the writer everything that is pending, which stays valid until the next call, and the consumers that may be
+// next hands the writer what is to be written next, which stays valid until the next call, and the consumers that may be
 // woken now. No bytes mean that the writer should wait for wake, and ok=false that there will be none any more.
 func (o *out) next() (b []byte, woken []*queue.Consumer, ok bool) {
 	o.mu.Lock()
@@ -144,19 +177,29 @@ func (o *out) next() (b []byte, woken []*queue.Consumer, ok bool) {
 	}
 	o.size = min(len(b), room)
 	o.taken++
-	if o.congested.Swap(false) {
+	if o.bytes() < congestion && o.congested.Swap(false) {
 		signal(o.resumed)
 	}
-	woken, o.waiting = o.waiting, nil
+	if o.bytes() < room {
+		woken, o.waiting = o.waiting, nil
+	}
 	return b, woken, true
 }
 
-// take empties pending, as far as it may still be written.
-func (o *out) take() []byte {
-	b := o.pending
-	o.writing, o.held, o.pending = o.held, nil, nil
+// take takes out what is to be written next: a chunk, or at last what is pending.
+func (o *out) take() (b []byte) {
+	defer func() { o.count(o.bytes()) }()
+	if len(o.earlier) > 0 {
+		c := o.earlier[0]
+		o.earlier[0] = chunk{}
+		o.earlier = o.earlier[1:]
+		o.before -= len(c.frames)
+		o.writing = c.block
+		return c.frames
+	}
+	b = o.pending
+	o.writing, o.held, o.pending, o.earlier = o.held, nil, nil, nil
 	o.last = 0
-	o.count(0)
 	return b
 }
 
@@ -166,7 +209,10 @@ func (o *out) close() {
 	defer o.mu.Unlock()
 	o.closed, o.last, o.waiting = true, 0, nil
 	release(o.held)
-	o.held, o.pending = nil, nil
+	for _, c := range o.earlier {
+		release(c.block)
+	}
+	o.held, o.pending, o.earlier, o.before = nil, nil, nil, 0
 	o.count(0)
 	o.congested.Store(false)
 	signal(o.resumed)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"sync/atomic"
 	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
 )
 
 func write(o *out, b string) {
@@ -14,9 +16,16 @@ func write(o *out, b string) {
 	o.kick()
 }
 
+// taken takes what waits to be written, in as many pieces as it comes in.
 func taken(o *out) string {
-	b, _, _ := o.next()
-	return string(b)
+	var all []byte
+	for {
+		b, _, _ := o.next()
+		if len(b) == 0 {
+			return string(all)
+		}
+		all = append(all, b...)
+	}
 }
 
 func signalled(c <-chan struct{}) bool {
@@ -135,5 +144,57 @@ func TestOutIdleHoldsNothing(t *testing.T) {
 	taken(&o)
 	if o.pending != nil || o.held != nil || o.writing != nil {
 		t.Error("an idle connection holds on to a buffer")
+	}
+}
+
+// A large message is written in chunks, none of which is copied when another is begun.
+func TestOutChunks(t *testing.T) {
+	const frameMax = 128 << 10
+	body := bytes.Repeat([]byte("0123456789abcdef"), 5*largestChunk/16/2)
+	want := amqp.AppendContentHeader([]byte("before"), 7, uint64(len(body)), []byte{0, 0})
+	want = append(amqp.AppendBody(want, 7, body, frameMax), "behind"...)
+
+	var total atomic.Int64
+	o := newOut(&total)
+	o.mu.Lock()
+	o.pending = append(o.pending, "before"...)
+	o.content(7, []byte{0, 0}, body, frameMax)
+	o.pending = append(o.pending, "behind"...)
+	o.kick()
+	if got := o.bytes(); got != len(want) || !o.full() {
+		t.Errorf("%d bytes wait, full %t; want %d", got, o.full(), len(want))
+	}
+	o.mu.Unlock()
+
+	var got []byte
+	for {
+		b, _, _ := o.next()
+		if len(b) == 0 {
+			break
+		}
+		if len(b) > largestChunk {
+			t.Errorf("%d bytes at once", len(b))
+		}
+		got = append(got, b...)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d bytes were written, not the %d of the message", len(got), len(want))
+	}
+	if n := total.Load(); n != 0 {
+		t.Errorf("%d bytes are counted as waiting", n)
+	}
+}
+
+// What comes after the last frame is thrown away, and what came before it is not, however many chunks it takes.
+func TestOutSealedChunks(t *testing.T) {
+	o := newOut(new(atomic.Int64))
+	write(&o, string(make([]byte, largestChunk)))
+	write(&o, "a")
+	o.mu.Lock()
+	o.seal([]byte("Z"))
+	o.mu.Unlock()
+	write(&o, string(make([]byte, largestChunk)))
+	if got := taken(&o); len(got) != largestChunk+2 || got[largestChunk:] != "aZ" {
+		t.Errorf("%d bytes were written, want %d", len(got), largestChunk+2)
 	}
 }
