@@ -4,8 +4,9 @@ BENCH    ?= .
 SOAK     ?= 10m
 CRASH_CYCLES ?= 1000
 RELOADS  ?= 1000
+PERF     ?=
 
-.PHONY: help check test race fuzz bench build tools generate upstream record crash reloads soak ci
+.PHONY: help check test race fuzz bench build tools generate upstream record crash reloads soak perf ci
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +51,9 @@ reloads: ## load a policy anew RELOADS times (default 1000) under load; nothing 
 
 soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
 	.ci/soak $(SOAK)
+
+perf: ## what messages cost, beside RabbitMQ and the machine's limit, as a table; PERF=flags (about half an hour; PERF=--help)
+	.ci/perf $(PERF)
 
 ci: ## everything CI runs
 	.ci/run

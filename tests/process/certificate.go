@@ -17,9 +17,18 @@ import (
 // Certificate makes a certificate for 127.0.0.1, which is its own authority, and returns its files and a pool that has it.
 func Certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	cert, key, pool, err := MakeCertificate(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
+	}
+	return cert, key, pool
+}
+
+// MakeCertificate is Certificate with the files in dir.
+func MakeCertificate(dir string) (cert, key string, pool *x509.CertPool, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -27,22 +36,21 @@ func Certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
-		t.Fatal(err)
+		return "", "", nil, err
 	}
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
-		t.Fatal(err)
+		return "", "", nil, err
 	}
-	dir := t.TempDir()
 	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 	for file, content := range map[string][]byte{cert: certPEM, key: keyPEM} {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
+			return "", "", nil, err
 		}
 	}
 	pool = x509.NewCertPool()
 	pool.AppendCertsFromPEM(certPEM)
-	return cert, key, pool
+	return cert, key, pool, nil
 }

@@ -1,0 +1,234 @@
+// Command perf measures brokers side by side: every scenario with each of them in turn, several times, the medians in a table.
+// Each broker runs in a session of its own, as services do, which is what decides when the kernel wakes it; see CONTRIBUTING.md.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/curfewmq/curfew/tests/process"
+)
+
+// options are the flags.
+type options struct {
+	curfew, before string
+	others         []*broker
+	rabbit, list   bool
+	rows           *regexp.Regexp
+	runs           int
+	duration       time.Duration
+	dir, log       string
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{rows: regexp.MustCompile("")}
+	f := flag.NewFlagSet("perf", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.curfew, "curfew", "bin/curfew", "the `binary` to measure, and to measure with")
+	f.StringVar(&o.before, "before", "", "another `binary` of Curfew, to compare with")
+	f.BoolVar(&o.rabbit, "rabbitmq", true, "also measure Debian's RabbitMQ, where it is installed")
+	f.BoolVar(&o.list, "list", false, "only say which scenarios there are")
+	f.IntVar(&o.runs, "runs", 3, "how many `times` everything is measured")
+	f.DurationVar(&o.duration, "duration", 5*time.Second, "how `long` messages are published in scenarios that have no number of them")
+	f.StringVar(&o.dir, "dir", "", "the `folder` for the brokers' data; a temporary one unless given")
+	f.StringVar(&o.log, "log", "", "append the result of each run to `file`, a JSON object a line")
+	f.Func("other", "also measure a broker that runs on this machine, `NAME,URI,PID`; may be repeated", func(s string) error {
+		b, err := foreign(s)
+		o.others = append(o.others, b)
+		return err
+	})
+	f.Func("rows", "only the scenarios whose name matches `regexp`", func(s string) (err error) {
+		o.rows, err = regexp.Compile("(?i)" + s)
+		return err
+	})
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 || o.runs < 1 || o.duration <= 0 {
+		return nil, errors.New("perf: no arguments but flags, at least one run, some duration")
+	}
+	return o, nil
+}
+
+func main() {
+	o, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		err = run(o, os.Stdout, os.Stderr)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(o *options, stdout, stderr io.Writer) error {
+	all := slices.DeleteFunc(rows(), func(r row) bool { return !o.rows.MatchString(r.name) })
+	if o.list {
+		for _, r := range all {
+			fmt.Fprintln(stdout, r.name)
+		}
+		return nil
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	raiseFileLimit()
+	if err := o.absolute(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(o.dir, "curfew-perf-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // our own folder
+	brokers, err := o.brokers(dir)
+	if err != nil {
+		return err
+	}
+	p := &perf{generator: generator{binary: o.curfew, duration: o.duration}, brokers: brokers, runs: o.runs, stderr: stderr, log: io.Discard}
+	defer p.stop()
+	if o.log != "" {
+		f, err := os.OpenFile(o.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // each line was written as a whole
+		p.log = f
+	}
+	samples := p.measureAll(ctx, all)
+	return errors.Join(writeTable(stdout, samples), ctx.Err())
+}
+
+// absolute makes the paths what they are for programs that run in other folders.
+func (o *options) absolute() (err error) {
+	for _, path := range []*string{&o.curfew, &o.before, &o.dir} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// brokers are those to be measured, in the order of the table.
+func (o *options) brokers(dir string) ([]*broker, error) {
+	cert, key, _, err := process.MakeCertificate(dir)
+	if err != nil {
+		return nil, err
+	}
+	c := certificate{cert, key}
+	b, err := newCurfew("curfew", o.curfew, dir, c)
+	if err != nil {
+		return nil, err
+	}
+	all := []*broker{b}
+	if o.before != "" {
+		if b, err = newCurfew("before", o.before, dir, c); err != nil {
+			return nil, err
+		}
+		all = append(all, b)
+	}
+	if o.rabbit {
+		if b, err = newRabbit(dir, c); err != nil {
+			return nil, err
+		}
+		if b != nil {
+			all = append(all, b)
+		}
+	}
+	return append(all, o.others...), nil
+}
+
+// raiseFileLimit makes room for many connections here and in what is started from here. Where that is not allowed, those
+// scenarios say so.
+func raiseFileLimit() {
+	const files = 1 << 16
+	_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: files, Max: files})
+}
+
+// perf measures.
+type perf struct {
+	generator
+	brokers []*broker
+	runs    int
+	stderr  io.Writer
+	log     io.Writer
+}
+
+func (p *perf) stop() {
+	for _, b := range p.brokers {
+		b.stop()
+	}
+}
+
+func (p *perf) measureAll(ctx context.Context, all []row) (samples []sample) {
+	for i, r := range all {
+		fmt.Fprintf(p.stderr, "%d of %d: %s\n", i+1, len(all), r.name)
+		samples = append(samples, p.measureRow(ctx, r)...)
+		if ctx.Err() != nil {
+			return samples
+		}
+	}
+	return samples
+}
+
+// measureRow measures the brokers in turn, so that a machine that becomes slower does so for all.
+func (p *perf) measureRow(ctx context.Context, r row) []sample {
+	var samples []sample
+	for _, b := range p.brokers {
+		samples = append(samples, sample{row: r, broker: b.name})
+	}
+	if r.floor {
+		samples = append(samples, sample{row: r, broker: relayName})
+	}
+	for range p.runs {
+		for i := range samples {
+			if ctx.Err() != nil {
+				return samples
+			}
+			p.once(ctx, &samples[i], i)
+		}
+	}
+	return samples
+}
+
+func (p *perf) once(ctx context.Context, s *sample, i int) {
+	var f figures
+	var err error
+	if s.broker == relayName {
+		f, err = p.bench(ctx, s.row.relay(p.duration.String()))
+	} else {
+		f, err = p.measure(ctx, s.row, p.brokers[i])
+	}
+	if err != nil {
+		s.failed = err.Error()
+		fmt.Fprintf(p.stderr, "  %-10s %v\n", s.broker, err)
+		return
+	}
+	s.runs = append(s.runs, f)
+	fmt.Fprintf(p.stderr, "  %-10s %10s/s %8s CPU-s/M\n", s.broker, number(one(f, s.row.rate)), number(one(f, cpuKey)))
+	line, err := json.Marshal(map[string]any{"row": s.row.name, "broker": s.broker, "figures": f})
+	if err == nil {
+		_, err = p.log.Write(append(line, '\n'))
+	}
+	if err != nil {
+		fmt.Fprintln(p.stderr, "--log:", err)
+	}
+}
+
+func one(f figures, key string) float64 { return sample{runs: []figures{f}}.median(key) }
