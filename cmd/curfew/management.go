@@ -156,6 +156,7 @@ func (s *service) manage(ctx context.Context) (*mgmt.API, error) {
 	o.Alarms, o.Listeners, o.Machine = s.alarms, s.listeners, s.machine
 	o.GuestLoopbackOnly, o.FixedOperators = c.Auth.GuestLoopbackOnly, !c.Management.OperatorPolicyChanges
 	o.RatesInterval, o.BodyMax = c.Management.RatesInterval, int64(c.Management.BodySize)
+	o.Hosts = c.Management.Hosts
 	o.Events, o.ConnectionLimit = s.telemetry.Recorder.Events(), c.Limits.Connections
 	var a *mgmt.API
 	if o.Store != nil {

@@ -19,6 +19,8 @@ type Refused struct {
 	Reason    string
 	// Retry is how long to wait before the next try, if there were too many: the password was not looked at. 0 = try at once.
 	Retry time.Duration
+	// Elsewhere says that it is guest, who may log in from this machine only.
+	Elsewhere bool
 }
 
 // Error says everything, for the log.
@@ -75,7 +77,9 @@ func (s *Store) authenticate(name, password string, from Origin) (User, *Refused
 	case !right || u == nil:
 		return User{}, refuse(name, "user '%s' - invalid credentials", name)
 	case name == Guest && !from.Loopback:
-		return User{}, refuse(name, "user '%s' can only connect via localhost", name)
+		r := refuse(name, "user '%s' can only connect via localhost", name)
+		r.Elsewhere = true
+		return User{}, r
 	}
 	return User{Name: u.Name, Tags: u.Tags, born: u.born}, nil
 }

@@ -65,6 +65,7 @@ type Management struct {
 	OperatorPolicyChanges bool // operator policies can be set and cleared over it
 	RatesInterval         time.Duration
 	BodySize              Size
+	Hosts                 []string // names that requests may be for, in lower case; empty = any
 }
 
 // Data says where the broker keeps what must survive a restart.

@@ -176,6 +176,15 @@ plugins:
 	}
 }
 
+func TestHosts(t *testing.T) {
+	for text, want := range map[string]string{"Broker.Example.com, b": "broker.example.com,b", "": ""} {
+		c := load(t, input(t, "", []string{"CURFEW_MANAGEMENT__HOSTS=" + text}))
+		if got := strings.Join(c.Management.Hosts, ","); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestListsAndEmptyChain(t *testing.T) {
 	for _, tt := range []struct{ name, env, want string }{
 		{"commas", "ttl, expires", "ttl,expires"},

@@ -205,6 +205,13 @@ func TestErrors(t *testing.T) {
 			want: []string{`plugins.chain: "ttl,,expires" has an empty item; accepted: a list such as [ttl, expires], or ttl,expires (env CURFEW_PLUGINS__CHAIN)`},
 		},
 		{
+			name: "hosts", file: "management: {hosts: [ok.example.com, 'https://broker.example.com']}\n", environ: []string{"CURFEW_MANAGEMENT__HOSTS=broker:15672"},
+			want: []string{
+				`management.hosts: "ok.example.com, https://broker.example.com" has "https://broker.example.com", which is not the name of a host without scheme and port; accepted: a list such as [broker.example.com], or a.example.com,b.example.com (file curfew.yaml:1)`,
+				`management.hosts: "broker:15672" has "broker:15672", which is not the name of a host without scheme and port; accepted: a list such as [broker.example.com], or a.example.com,b.example.com (env CURFEW_MANAGEMENT__HOSTS)`,
+			},
+		},
+		{
 			name:    "a plugin's own keys",
 			file:    "plugins:\n  ttl:\n    strategy: lazy\n    max: -1s\n    batch-size: 300\n    ratio: x\n    mx: 1s\n    idle: 5\n    since: later\n",
 			environ: []string{"CURFEW_PLUGINS__TTL__IDLE__CHECK=never"},

@@ -27,6 +27,7 @@ func coreSettings(c *Config) []*setting {
 
 		{key: "management.operator-policy-changes", value: boolean(&c.Management.OperatorPolicyChanges), doc: "Let administrators set and clear operator policies over the management API; false = they can only be read."},
 		{key: "management.rates-interval", value: duration(&c.Management.RatesInterval, time.Second, 10*time.Minute), doc: "The shortest time that the rates in the management API are of."},
+		{key: "management.hosts", value: hosts{list{&c.Management.Hosts}}, doc: "Names that requests over HTTP may be for, besides addresses, localhost and the machine's own name; empty = any."},
 		{key: "management.body-size", value: size(&c.Management.BodySize, 64*KiB, GiB), doc: "Largest body of a request to the management API: a file of definitions, or a message."},
 
 		{key: "data.dir", value: text(&c.Data.Dir, 4096), doc: "Folder for what survives a restart."},
@@ -42,7 +43,7 @@ func coreSettings(c *Config) []*setting {
 		{key: "tls.verify-peer", value: boolean(&c.TLS.VerifyPeer), doc: "Demand a client certificate signed by tls.ca; for AMQP alone."},
 		{key: "tls.min-version", value: oneOf(&c.TLS.MinVersion, "1.2", "1.3"), doc: "The oldest TLS version that clients may speak."},
 
-		{key: "auth.guest-loopback-only", value: boolean(&c.Auth.GuestLoopbackOnly), doc: "Let the user guest in from this machine only."},
+		{key: "auth.guest-loopback-only", value: boolean(&c.Auth.GuestLoopbackOnly), doc: "Let the user guest in from this machine only; over HTTP, not through a proxy on it either."},
 		{key: "auth.password-hashing", value: oneOf(&c.Auth.PasswordHashing, PBKDF2, SHA512), doc: "How new passwords are kept: pbkdf2 = hard to guess even from a stolen data directory, sha512 = in RabbitMQ's format, so that exported users can log in there."},
 
 		{key: "limits.connections", value: whole(&l.Connections, 0, 10_000_000), doc: "Connections at a time; 0 = no limit."},

@@ -312,6 +312,37 @@ func (v list) YAML() string {
 	return "[" + strings.Join(items, ", ") + "]"
 }
 
+// hosts is a list of names of hosts, in lower case.
+type hosts struct{ list }
+
+var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
+
+func (v hosts) Set(s string) error {
+	if strings.TrimSpace(s) == "" {
+		return v.SetList(nil)
+	}
+	return v.SetList(strings.Split(s, ","))
+}
+
+func (v hosts) SetList(items []string) error {
+	var words []string
+	if err := (list{&words}).SetList(items); err != nil {
+		return err
+	}
+	for i, word := range words {
+		words[i] = strings.ToLower(word)
+		if !hostName.MatchString(words[i]) {
+			return fmt.Errorf("has %q, which is not the name of a host without scheme and port", word)
+		}
+	}
+	*v.p = words
+	return nil
+}
+
+func (v hosts) Accepts() string {
+	return "a list such as [broker.example.com], or a.example.com,b.example.com"
+}
+
 // plain are the strings that every YAML reader takes for a string; words like
 // "no" are not among them.
 var (

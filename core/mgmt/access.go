@@ -3,9 +3,7 @@ package mgmt
 import (
 	"errors"
 	"math"
-	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"time"
 
@@ -17,11 +15,12 @@ import (
 type access uint8
 
 const (
-	anyone        access = iota // any of these tags
-	inVHost                     // and permissions in the vhost that the path names, or the tag administrator
-	monitor                     // monitoring or administrator
-	policymaker                 // policymaker or administrator and, if the path names a vhost, permissions there
-	administrator               // that tag
+	anyone           access = iota // any of these tags
+	inVHost                        // and permissions in the vhost that the path names, or the tag administrator
+	inVHostOrMonitor               // the same, or the tag monitoring
+	monitor                        // monitoring or administrator
+	policymaker                    // policymaker or administrator and, if the path names a vhost, permissions there
+	administrator                  // that tag
 )
 
 // The tags that mean something here.
@@ -55,6 +54,10 @@ func (c *call) authenticate() error {
 	if !ok {
 		return err
 	}
+	if refused.Elsewhere {
+		c.api.Log.Warn("login refused", "user", refused.User, "client", c.r.RemoteAddr, "reason", refused.Reason, "because", c.elsewhere())
+		return errNotHere
+	}
 	c.api.Log.Warn("login refused", "user", refused.User, "client", c.r.RemoteAddr, "reason", refused.Reason)
 	if refused.Retry > 0 {
 		seconds := int(math.Ceil(refused.Retry.Seconds()))
@@ -67,18 +70,8 @@ func (c *call) authenticate() error {
 var (
 	errNoLogin     = &failure{status: http.StatusUnauthorized}
 	errLoginFailed = &failure{http.StatusUnauthorized, "not_authorized", "Login failed"}
+	errNotHere     = notAuthorised("User can only log in via localhost")
 )
-
-// origin is where the request comes from. Headers that proxies add are not believed: anybody can add them.
-func (c *call) origin() auth.Origin {
-	host, _, err := net.SplitHostPort(c.r.RemoteAddr)
-	if err != nil {
-		host = c.r.RemoteAddr
-	}
-	addr, err := netip.ParseAddr(host)
-	local := err == nil && addr.Unmap().IsLoopback()
-	return auth.Origin{Host: host, Loopback: local || !c.api.GuestLoopbackOnly, Now: c.api.Clock()}
-}
 
 // authorise checks that the user may use an endpoint, and finds the vhost that the path names.
 func (c *call) authorise(need access) error {
@@ -105,11 +98,11 @@ func (c *call) enterVHost(need access) error {
 	if !ok {
 		return c.absentVHost()
 	}
-	if (need == inVHost || need == policymaker) && !c.mayEnter(name) {
-		if need == policymaker {
-			return notAuthorised("User not authorised to access object")
-		}
+	switch {
+	case need == inVHost && !c.mayEnter(name), need == inVHostOrMonitor && !isMonitor(c.user) && !c.mayEnter(name):
 		return notAuthorised("User not authorised to access virtual host")
+	case need == policymaker && !c.mayEnter(name):
+		return notAuthorised("User not authorised to access object")
 	}
 	c.vhost = v
 	return nil

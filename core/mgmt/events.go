@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -15,6 +14,8 @@ import (
 
 const (
 	maxStreams = 64
+	// maxUserStreams are one user's: nobody keeps all others from looking.
+	maxUserStreams = 16
 
 	// heartbeat is how long a stream says nothing, so that whoever is between knows that it is still there.
 	heartbeat = 15 * time.Second
@@ -28,42 +29,57 @@ const (
 
 // streams are the event streams that are open. Any goroutine may use them.
 type streams struct {
-	open  atomic.Int32
 	ended context.Context // over when they end
 	end   func()          // ends them; once is enough
 	until time.Time       // when the last byte of a stream must be gone; set before ended is over
+
+	mu   sync.Mutex // guards what follows
+	open int
+	of   map[string]int // users
 }
 
 // begin makes it possible to end them.
 func (s *streams) begin() {
 	ended, cancel := context.WithCancel(context.Background())
-	s.ended = ended
+	s.ended, s.of = ended, map[string]int{}
 	s.end = sync.OnceFunc(func() {
 		s.until = time.Now().Add(lastTime)
 		cancel()
 	})
 }
 
-// enter reports whether there may be one more stream. The one that is leaves.
-func (s *streams) enter() bool {
-	if s.open.Add(1) <= maxStreams {
-		return true
+// enter counts one more stream of a user in, unless there may be none. The one that is leaves.
+func (s *streams) enter(user string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.of[user] >= maxUserStreams:
+		return tooManyStreams("user '%s' has %d event streams already", user, maxUserStreams)
+	case s.open >= maxStreams:
+		return tooManyStreams("there are %d event streams already", maxStreams)
 	}
-	s.leave()
-	return false
+	s.open++
+	s.of[user]++
+	return nil
 }
 
-func (s *streams) leave() { s.open.Add(-1) }
+func (s *streams) leave(user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	if s.of[user]--; s.of[user] == 0 {
+		delete(s.of, user)
+	}
+}
+
+func tooManyStreams(layout string, args ...any) error {
+	return &failure{http.StatusServiceUnavailable, "too_many_streams", fmt.Sprintf(layout, args...)}
+}
 
 // EndStreams ends all event streams, which would go on for ever, and those that are asked for later.
 func (a *API) EndStreams() { a.streams.end() }
 
-var (
-	errNoEvents       = &failure{http.StatusNotFound, "not_found", "telemetry.events is 0: no events are remembered"}
-	errTooManyStreams = &failure{
-		http.StatusServiceUnavailable, "too_many_streams", fmt.Sprintf("there are %d event streams already", maxStreams),
-	}
-)
+var errNoEvents = &failure{http.StatusNotFound, "not_found", "telemetry.events is 0: no events are remembered"}
 
 // events streams what happens, see the package's documentation.
 func (a *API) events(c *call) error {
@@ -78,10 +94,10 @@ func (a *API) events(c *call) error {
 		s.begin()
 		return nil
 	}
-	if !a.streams.enter() {
-		return errTooManyStreams
+	if err := a.streams.enter(c.user.Name); err != nil {
+		return err
 	}
-	defer a.streams.leave()
+	defer a.streams.leave(c.user.Name)
 	s.run()
 	return nil
 }

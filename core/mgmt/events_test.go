@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -197,7 +198,9 @@ func TestEventsRefused(t *testing.T) {
 	if w := r.serve(q); w.Code != 400 || !strings.Contains(w.Body.String(), `Last-Event-ID: \"yesterday\" is not the id of an event`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	r.api.streams.open.Store(maxStreams)
+	for i := range maxStreams {
+		must(t, r.api.streams.enter("user"+strconv.Itoa(i)))
+	}
 	if got := r.do(503, "GET", "/api/events", ""); got != `{"error":"too_many_streams","reason":"there are 64 event streams already"}` {
 		t.Errorf("got %s", got)
 	}
@@ -325,8 +328,32 @@ func TestEventsAsTheyHappen(t *testing.T) {
 	}
 	hangUp()
 	server.Close() // waits for requests
-	if n := r.api.streams.open.Load(); n != 0 {
-		t.Errorf("%d streams are open", n)
+	if s := &r.api.streams; s.open != 0 || len(s.of) != 0 {
+		t.Errorf("%d streams are open, of %v", s.open, s.of)
+	}
+}
+
+// One user could take all streams there may be, with the least of tags, and nobody else saw any event.
+func TestOneUserLeavesStreamsToOthers(t *testing.T) {
+	r, server := serving(t, told(100))
+	r.do(201, "PUT", "/api/users/clerk", `{"password": "clerk", "tags": "management"}`)
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	address := server.URL + "/api/events"
+	for range maxUserStreams - 1 {
+		follow(ctx, t, server.Client(), address, "clerk:clerk")
+	}
+	ctxOfOne, hangUpOne := context.WithCancel(ctx)
+	defer hangUpOne()
+	follow(ctxOfOne, t, server.Client(), address, "clerk:clerk")
+	w := r.serve(r.request("clerk:clerk", "GET", "/api/events", ""))
+	if w.Code != 503 || w.Body.String() != `{"error":"too_many_streams","reason":"user 'clerk' has 16 event streams already"}` {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	follow(ctx, t, server.Client(), address, guest)
+	hangUpOne()
+	for r.api.streams.enter("clerk") != nil { // until the broker has noticed
+		runtime.Gosched()
 	}
 }
 

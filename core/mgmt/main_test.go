@@ -90,7 +90,7 @@ const guest = "guest:guest"
 // request makes a request of a user, "name:password"; "-" is nobody.
 func (r *rig) request(user, method, path, body string) *http.Request {
 	q := httptest.NewRequest(method, path, strings.NewReader(body))
-	q.RemoteAddr = "127.0.0.1:9"
+	q.RemoteAddr, q.Host = "127.0.0.1:9", "localhost:15672"
 	if name, password, ok := strings.Cut(user, ":"); ok {
 		q.SetBasicAuth(name, password)
 	}

@@ -16,7 +16,8 @@ func TestMetricsAreForThisMachineAndWhoMayMonitor(t *testing.T) {
 		want                                  int
 	}{
 		{name: "this machine", from: "127.0.0.1:9", host: "localhost:15672", want: 200},
-		{name: "this machine by its name", from: "127.0.1.1:9", host: "broker:15672", want: 200},
+		{name: "this machine by its name", from: "127.0.1.1:9", host: "test:15672", want: 200},
+		{name: "a name that might lead anywhere", from: "127.0.1.1:9", host: "broker:15672", want: 401},
 		{name: "this machine over IPv6", from: "[::1]:9", host: "[::1]:15672", want: 200},
 		{name: "a proxy on this machine", from: "127.0.0.1:9", host: "localhost", header: "X-Forwarded-For", value: "192.0.2.1", want: 401},
 		{name: "a proxy that says little", from: "127.0.0.1:9", host: "localhost", header: "X-Forwarded-Host", want: 401},

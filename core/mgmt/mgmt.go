@@ -51,7 +51,7 @@
 // no vhost. history=N begins with the last N events that pass, as far as they are remembered; columns picks members. The
 // header Last-Event-ID goes on after an event, history or not. A reader that is too slow, or comes back too late, gets an
 // event of kind missed with how many it missed, of whatever kind, in count; restarted in it is true after a restart of the
-// broker, and what happened before that is forgotten. At most 64 streams are open at a time.
+// broker, and what happened before that is forgotten. At most 64 streams are open at a time, 16 of one user.
 //
 // All events have id, kind and time.
 //
@@ -118,10 +118,12 @@ type Options struct {
 	Machine func() Machine
 
 	GuestLoopbackOnly bool // let the user guest in from this machine only
-	FixedOperators    bool // operator policies can be read only
-	ConnectionLimit   int  // most clients there may be; 0 = any number
-	RatesInterval     time.Duration
-	BodyMax           int64 // largest body of a request, bytes
+	// Hosts are the names that requests may be for, in lower case, besides addresses and this machine's own; empty = any.
+	Hosts           []string
+	FixedOperators  bool // operator policies can be read only
+	ConnectionLimit int  // most clients there may be; 0 = any number
+	RatesInterval   time.Duration
+	BodyMax         int64 // largest body of a request, bytes
 }
 
 // Listener is an address that the broker listens on.
@@ -166,6 +168,10 @@ const root = "/api/"
 // ServeHTTP implements [http.Handler].
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header(), r)
+	if err := a.misdirected(r); err != nil {
+		(&call{api: a, w: w, r: r}).refuse(err)
+		return
+	}
 	path := r.URL.EscapedPath()
 	switch {
 	case path == "/health":
@@ -226,18 +232,15 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, path string) {
 		}
 		return
 	}
-	if err := crossOrigin.Check(r); err != nil {
-		writeFailure(w, &failure{http.StatusForbidden, "forbidden", err.Error()})
-		return
-	}
 	c := &call{api: a, w: w, r: r, vars: vars}
-	if err := c.serve(e); err != nil {
+	err := checkSite(r)
+	if err == nil {
+		err = c.serve(e)
+	}
+	if err != nil {
 		c.refuse(err)
 	}
 }
-
-// crossOrigin keeps pages of other sites from using the login that a browser remembers. It holds no state.
-var crossOrigin = http.NewCrossOriginProtection()
 
 // secure sets what every answer says to browsers: what comes from here is data, for nobody else, and not to be kept.
 func secure(h http.Header, r *http.Request) {

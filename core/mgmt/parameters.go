@@ -38,6 +38,22 @@ func describeParameter(in string, p vhost.Parameter) object {
 	return object{{"value", p.Value}, {"vhost", in}, {"component", p.Component}, {"name", p.Name}}
 }
 
+// ofLimits is for a path that names the component of the vhosts' limits.
+func ofLimits(do func(*call) error) func(*call) error { return naming("component", "vhost-limits", do) }
+
+// ofClusterName is for a path that names that global parameter.
+func ofClusterName(do func(*call) error) func(*call) error {
+	return naming("parameter", paramClusterName, do)
+}
+
+// naming does what is done where a path says by a label what this one says itself.
+func naming(label, value string, do func(*call) error) func(*call) error {
+	return func(c *call) error {
+		c.vars[label] = value
+		return do(c)
+	}
+}
+
 // The components whose parameters are policies.
 var policyComponents = map[string]policies.Kind{
 	policies.User.String():     policies.User,

@@ -45,7 +45,7 @@ func (a *API) routes() []route {
 		{"vhosts/{vhost}/channels", []endpoint{get(inVHost, a.channelsIn)}},
 		{"vhosts/{vhost}/start/{node}", []endpoint{post(administrator, a.startVHost)}},
 		{"vhost-limits", []endpoint{get(anyone, a.vhostLimits)}},
-		{"vhost-limits/{vhost}", []endpoint{get(anyone, a.limitsOfVHost)}},
+		{"vhost-limits/{vhost}", []endpoint{get(inVHostOrMonitor, a.limitsOfVHost)}},
 		{"vhost-limits/{vhost}/{limit}", []endpoint{put(administrator, a.putVHostLimit), remove(administrator, a.deleteVHostLimit)}},
 
 		{"users", []endpoint{get(administrator, a.listUsers)}},
@@ -100,7 +100,7 @@ func (a *API) routes() []route {
 		{"operator-policies", []endpoint{get(inVHost, a.operatorPolicies)}},
 		{"operator-policies/{vhost}", []endpoint{get(inVHost, a.operatorPolicies)}},
 		{"operator-policies/{vhost}/{policy}", []endpoint{
-			get(policymaker, a.operatorPolicy), put(administrator, a.putOperatorPolicy), remove(administrator, a.deleteOperatorPolicy),
+			get(administrator, a.operatorPolicy), put(administrator, a.putOperatorPolicy), remove(administrator, a.deleteOperatorPolicy),
 		}},
 		{"parameters", []endpoint{get(policymaker, a.parameters)}},
 		{"parameters/{component}", []endpoint{get(policymaker, a.parameters)}},
@@ -108,9 +108,16 @@ func (a *API) routes() []route {
 		{"parameters/{component}/{vhost}/{parameter}", []endpoint{
 			get(policymaker, a.parameter), put(policymaker, a.putParameter), remove(policymaker, a.deleteParameter),
 		}},
+		{"parameters/vhost-limits/{vhost}/{parameter}", []endpoint{ // limits are an administrator's, whatever they go by
+			get(policymaker, ofLimits(a.parameter)), put(administrator, ofLimits(a.putParameter)), remove(administrator, ofLimits(a.deleteParameter)),
+		}},
 		{"global-parameters", []endpoint{get(policymaker, a.globalParameters)}},
 		{"global-parameters/{parameter}", []endpoint{
 			get(policymaker, a.globalParameter), put(policymaker, a.putGlobalParameter), remove(policymaker, a.deleteGlobalParameter),
+		}},
+		{"global-parameters/cluster_name", []endpoint{ // as cluster-name
+			get(policymaker, ofClusterName(a.globalParameter)), put(administrator, ofClusterName(a.putGlobalParameter)),
+			remove(administrator, ofClusterName(a.deleteGlobalParameter)),
 		}},
 		{"events", []endpoint{get(anyone, a.events)}},
 		{"wasm/policies", []endpoint{get(monitor, a.withModules(listModules))}},

@@ -173,7 +173,11 @@ func (a *API) startVHost(c *call) error {
 // The limits of vhosts.
 
 func (a *API) vhostLimits(c *call) error {
-	return listLimits(c, "vhost", c.visible(), func(v *vhost.VHost) (string, object) {
+	all := c.visible()
+	if c.vhost == nil && isMonitor(c.user) {
+		all = a.Store.VHosts()
+	}
+	return listLimits(c, "vhost", all, func(v *vhost.VHost) (string, object) {
 		l := v.Limits()
 		return v.Name(), limitsObject(limit{limitConnections, l.Connections}, limit{limitQueues, l.Queues})
 	})
