@@ -41,7 +41,7 @@ func (h *Hooks) vet(by *part, p point, ms []hook.Message, before, vs []hook.Verd
 		if before != nil {
 			was = &before[i]
 		}
-		if kept(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && v.Digest == was.Digest) {
+		if kept(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && v.Digest == was.Digest && v.Again == was.Again) {
 			continue // as nearly all are
 		}
 		if v.Action == hook.Keep && p == onHead && ms[i].Why == hook.WhyLeaving {
@@ -68,7 +68,7 @@ func (h *Hooks) vetOne(by *part, p point, was, v *hook.Verdict) {
 	if by == h.strategy {
 		return
 	}
-	v.State, v.Digest = was.State, was.Digest
+	v.State, v.Digest, v.Again = was.State, was.Digest, was.Again
 	if was.Deadline != 0 && (v.Deadline == 0 || v.Deadline > was.Deadline) {
 		v.Deadline = was.Deadline
 	}

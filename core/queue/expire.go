@@ -8,8 +8,28 @@ import (
 )
 
 // askAgainMillis is when a message is put before its hooks again that left it
-// where it is although it is due: one whose plugin crashed, say.
-const askAgainMillis = 1000
+// where it is although it is due: one whose plugin crashed, say. While nothing
+// comes of asking, it takes longer each time, up to askAgainMost: nobody may be
+// there any more who cares for the deadline.
+const (
+	askAgainMillis = 1000
+	askAgainMost   = 64 * askAgainMillis
+)
+
+// vain is how long hooks have let messages be that were due.
+type vain struct {
+	millis int64        // until a message is asked about again; 0 = there was no such message
+	until  hook.Instant // from then on it is longer
+}
+
+// askAgain is when a message is due again that its hooks have let be.
+func (w *vain) askAgain(now hook.Instant) hook.Instant {
+	if w.millis == 0 || now >= w.until {
+		w.millis = min(max(2*w.millis, askAgainMillis), askAgainMost)
+		w.until = now.AddMillis(w.millis)
+	}
+	return now.AddMillis(w.millis)
+}
 
 // reap puts due messages before their hooks, and not before those that are to be
 // sent again: what died first goes first.
@@ -52,8 +72,11 @@ func (q *Queue) nextDeadline() hook.Instant {
 }
 
 // earliest returns the message that is due first, among those the strategy
-// looks at.
+// looks at. Without anybody to ask, none is.
 func (q *Queue) earliest() (p pick, at hook.Instant, ok bool) {
+	if !q.hooks.WantsHead {
+		return pick{}, 0, false
+	}
 	switch q.hooks.Scan {
 	case hook.ScanAnywhere:
 		return q.earliestAnywhere()
@@ -166,9 +189,14 @@ func (q *Queue) leaveSome(now hook.Instant, picks []pick, from hook.Verdict) {
 	if q.hooks.WantsHead {
 		q.hooks.Head(now, views, vs)
 	}
+	if from.Action == hook.Keep && q.vain.millis > 0 && slices.ContainsFunc(vs, leaves) {
+		q.vain = vain{}
+	}
 	q.carryOut(now, picks, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
 }
+
+func leaves(v hook.Verdict) bool { return v.Action != hook.Keep }
 
 // why says what brings a message before its hooks.
 func why(s *slot, action hook.Action) hook.Why {
@@ -254,18 +282,22 @@ func deadOf(r *record, s *slot, v *hook.Verdict) Dead {
 	}
 }
 
-// keep puts a message back that its hooks did not let go.
+// keep puts a message back that its hooks did not let go. When it is only asked
+// about again later, that is nobody's business but this process's: the journal
+// keeps the deadline that it has.
 func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict, body int) {
 	s.flags &^= askHead
 	at := f.deadline(p.seq)
 	if q.hooks.WantsHead {
-		at = v.Deadline
-		q.setMark(f, p.seq, s, markOf(v))
+		in, marked := at, q.setMark(f, p.seq, s, markOf(v))
+		if at = v.Deadline; !v.Again {
+			in = at
+		}
+		q.noteRenewed(ref(int(p.level), p.seq), f, p.seq, s, in, marked)
 	}
 	if at != 0 && at <= now {
-		at = now.AddMillis(askAgainMillis)
+		at = q.vain.askAgain(now)
 	}
-	q.noteRenewed(ref(int(p.level), p.seq), f, p.seq, s, at)
 	q.untake(f, p.seq, s, body)
 	q.move(int(p.level), f, p.seq, s, at)
 }

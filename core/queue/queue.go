@@ -151,7 +151,8 @@ type contents struct {
 
 	revision *revision // nil when no change of the settings is under way
 	excess   bool      // there is more to drop than one turn may
-	census   *census   // nil if the queue is small, or nobody wants to know: see Survey
+	vain     vain
+	census   *census // nil if the queue is small, or nobody wants to know: see Survey
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of
@@ -190,6 +191,9 @@ type Stats struct {
 // Attach puts the hooks of a chain in force and starts the queue's lease anew.
 func (q *Queue) Attach(now hook.Instant, c *chain.Chain) {
 	q.hooks = c.AttachLike((*view)(q), &q.cfg.Hooks)
+	if q.contents != nil {
+		q.vain = vain{}
+	}
 	q.Touch(now)
 }
 

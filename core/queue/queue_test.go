@@ -352,6 +352,19 @@ func TestAPluginThatKeepsADueMessageIsAskedAgainLater(t *testing.T) {
 	if next := q.Next(); next != 3*second {
 		t.Errorf("asked again at %v, want a second later", next)
 	}
+	for want, now := 2*second, 3*second; now < 200*second; now += want {
+		q.Tick(now)
+		if next := q.Next(); next != now+want {
+			t.Fatalf("after %v in vain, asked again after %v, want %v", now-2*second, next-now, want)
+		}
+		want = min(2*want, 64*second)
+	}
+	h.OnHead = ttlHooks(hook.ScanAnywhere, nil).OnHead
+	q.Attach(200*second, chainOf(t, h))
+	q.Tick(q.Next())
+	if q.ready > 0 {
+		t.Error("it stays although its hooks let it go")
+	}
 }
 
 func TestAnEmptyQueueGivesItsMemoryBack(t *testing.T) {

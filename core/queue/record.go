@@ -92,10 +92,9 @@ func (q *Queue) noteDiscarded(r Ref, s *slot, why hook.Reason) {
 	}
 }
 
-// noteRenewed notes a deadline that a message did not have before, or a mark that
-// may be new.
-func (q *Queue) noteRenewed(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant) {
-	if !q.kept(s) || at == f.deadline(seq) && s.flags&marks == 0 {
+// noteRenewed notes a deadline that a message did not have before, or another mark.
+func (q *Queue) noteRenewed(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant, marked bool) {
+	if !q.kept(s) || at == f.deadline(seq) && !marked {
 		return
 	}
 	var m mark
@@ -106,13 +105,14 @@ func (q *Queue) noteRenewed(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant
 }
 
 // setMark changes what a strategy keeps with a message, which may make its record
-// longer.
-func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m mark) {
+// longer. It reports whether the message had another.
+func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m mark) (changed bool) {
 	before := weight(s)
-	q.store.setMark(s, m)
+	changed = q.store.setMark(s, m)
 	if grown := weight(s) - before; grown != 0 && q.kept(s) {
 		q.work.notes.account(f.extent(seq), grown)
 	}
+	return changed
 }
 
 // commit hands the journal what the turn noted so far. c, if not nil, is told when

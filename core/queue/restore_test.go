@@ -241,3 +241,46 @@ func far(r *Restorer) bool {
 	}
 	return false
 }
+
+// A deadline that nobody acted on was moved by a second and written to the journal, for ever.
+func TestADeadlineThatNobodyActsOnIsNotWritten(t *testing.T) {
+	ignore := func(hook.Instant, []hook.Message, []hook.Verdict) {}
+	for _, tc := range []struct {
+		name  string
+		head  func(hook.Instant, []hook.Message, []hook.Verdict)
+		asked bool
+	}{
+		{"no hook looks at due messages", nil, false},
+		{"a hook leaves them", ignore, true},
+		{"a hook wants to be asked again", func(now hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+			vs[0].Again, vs[0].Deadline = true, now+second/10
+		}, true},
+	} {
+		hooks, asked := ttlHooks(hook.ScanAnywhere, nil), 0
+		hooks.OnHead = tc.head
+		if tc.head != nil {
+			hooks.OnHead = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+				asked++
+				tc.head(now, ms, vs)
+			}
+		}
+		q, _, j := durable(t, Config{}, hooks)
+		m := expiring(1, time.Second)
+		m.Flags = Persistent
+		q.Enqueue(second, batchOf(m))
+		written := len(j.entries)
+		for now := 2 * second; now <= 60*second; now += second / 10 {
+			q.Tick(now)
+			q.commit(nil)
+		}
+		if n := len(j.entries) - written; n > 0 {
+			t.Errorf("%s: %d entries in a minute", tc.name, n)
+		}
+		if (asked > 0) != tc.asked || (q.Next() != 0) != tc.asked {
+			t.Errorf("%s: asked %d times, again at %v", tc.name, asked, q.Next())
+		}
+		if at := j.reborn(t, q).levels[0].deadline(0); at != 2*second {
+			t.Errorf("%s: after a restart it is due at %v", tc.name, at)
+		}
+	}
+}

@@ -97,8 +97,8 @@ func (q *Queue) restamp(now hook.Instant, picks []pick) {
 		at := f.deadline(p.seq)
 		if vs != nil {
 			at = vs[i].Deadline
-			q.setMark(f, p.seq, s, markOf(&vs[i]))
-			q.noteRenewed(ref(l, p.seq), f, p.seq, s, at)
+			marked := q.setMark(f, p.seq, s, markOf(&vs[i]))
+			q.noteRenewed(ref(l, p.seq), f, p.seq, s, at, marked)
 		}
 		q.reschedule(l, f, p.seq, s, at)
 	}

@@ -110,15 +110,17 @@ func (q *Queue) requeue(now hook.Instant, r Ref, f *fifo, seq uint64, s *slot) {
 	l := r.level()
 	at := f.deadline(seq)
 	if q.hooks.WantsRequeue {
-		at = q.renewed(now, pick{seq: seq, level: int32(l)}, s)
-		q.noteRenewed(r, f, seq, s, at)
+		var marked bool
+		at, marked = q.renewed(now, pick{seq: seq, level: int32(l)}, s)
+		q.noteRenewed(r, f, seq, s, at, marked)
 	}
 	q.noteReturned(r, s)
 	q.move(l, f, seq, s, at)
 }
 
-// renewed asks the strategy for the deadline of a message that came back.
-func (q *Queue) renewed(now hook.Instant, p pick, s *slot) hook.Instant {
+// renewed asks the strategy for the deadline of a message that came back, and
+// gives it the mark that goes with it, which may be another.
+func (q *Queue) renewed(now hook.Instant, p pick, s *slot) (at hook.Instant, marked bool) {
 	w := q.work
 	views, vs := w.batch(1)
 	w.leaving.records = append(w.leaving.records[:0], q.store.read(*s))
@@ -128,8 +130,7 @@ func (q *Queue) renewed(now hook.Instant, p pick, s *slot) hook.Instant {
 	views[0].Bind(&w.leaving, 0)
 	q.hooks.Requeue(now, views, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
-	q.setMark(&q.levels[p.level], p.seq, s, markOf(&vs[0]))
-	return vs[0].Deadline
+	return vs[0].Deadline, q.setMark(&q.levels[p.level], p.seq, s, markOf(&vs[0]))
 }
 
 // Queue types.

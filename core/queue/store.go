@@ -299,20 +299,22 @@ func (s *store) parse(at slot, b []byte) record {
 // up: a deadline that is worked out from it must not be early.
 func age(entered, began hook.Instant) uint32 { return uint32((entered - began + 999_999) / 1e6) }
 
-// setMark changes the mark of a record, which is copied when it has no room for it.
-func (s *store) setMark(at *slot, m mark) {
+// setMark changes the mark of a record, which is copied when it has no room for it. It reports whether the record had
+// another.
+func (s *store) setMark(at *slot, m mark) (changed bool) {
 	flags := at.flags | m.flags()
 	if flags&marks == 0 {
-		return
+		return false
 	}
 	b := s.peek(*at)
 	if flags != at.flags {
 		s.enlarge(at, b, flags)
 	} else if was, _ := cutMark(b, flags); was == m {
-		return
+		return false
 	}
 	s.keep(at.segment)
 	m.put(s.at(at.segment).buf[at.offset:], flags)
+	return true
 }
 
 // enlarge copies a record, the bytes of which are b, to one that has room for the

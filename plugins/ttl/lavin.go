@@ -42,7 +42,7 @@ func (l *lavin) reap(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 			continue
 		}
 		if m.State == zeroTTL && !m.Redelivered && l.queue.Consumers() > 0 {
-			v.Deadline = now.Add(time.Duration(tick)) // ask again: the consumer may leave
+			v.Again, v.Deadline = true, now.Add(time.Duration(tick)) // the consumer may leave
 			continue
 		}
 		expire(v)

@@ -48,7 +48,7 @@ func TestOnError(t *testing.T) {
 		onError OnError
 		enter   hook.Verdict
 	}{
-		{Builtin, hook.Verdict{Deadline: now.AddMillis(400)}},
+		{Builtin, hook.Verdict{Again: true, Deadline: now.AddMillis(400)}},
 		{Keep, hook.Verdict{}},
 		{Reject, hook.Verdict{Action: hook.Refuse}},
 	} {
@@ -75,11 +75,11 @@ func TestFailsWhenDue(t *testing.T) {
 		age      int64 // milliseconds
 		want     hook.Verdict
 	}{
-		{"before its own time", Builtin, queueTTL, 100, hook.Verdict{Deadline: now.AddMillis(1000)}},
-		{"shortly before", Builtin, queueTTL, 4900, hook.Verdict{Deadline: now.AddMillis(100)}},
+		{"before its own time", Builtin, queueTTL, 100, hook.Verdict{Again: true, Deadline: now.AddMillis(1000)}},
+		{"shortly before", Builtin, queueTTL, 4900, hook.Verdict{Again: true, Deadline: now.AddMillis(100)}},
 		{"at its own time", Builtin, queueTTL, 5000, hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired, Deadline: now}},
-		{"without one", Builtin, nil, 100_000, hook.Verdict{Deadline: now.AddMillis(1000)}},
-		{"kept", Keep, queueTTL, 5000, hook.Verdict{Deadline: now.AddMillis(1000)}},
+		{"without one", Builtin, nil, 100_000, hook.Verdict{Again: true, Deadline: now.AddMillis(1000)}},
+		{"kept", Keep, queueTTL, 5000, hook.Verdict{Again: true, Deadline: now.AddMillis(1000)}},
 	} {
 		h := open(t, 1, Env{})
 		load(t, h, "x", module, Options{OnError: tc.onError})

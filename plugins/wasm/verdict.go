@@ -270,7 +270,7 @@ func (c *call) failedWhenDue(ver *version, i int) {
 		c.leave(v, hook.Drop, false, nil)
 		return
 	}
-	v.Deadline = max(c.now.AddMillis(retryMillis), hook.Instant(ver.breaker.until.Load()))
+	v.Again, v.Deadline = true, max(c.now.AddMillis(retryMillis), hook.Instant(ver.breaker.until.Load()))
 	if last != 0 {
 		v.Deadline = min(v.Deadline, last)
 	}

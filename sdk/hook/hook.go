@@ -133,8 +133,11 @@ type Verdict struct {
 	// DeadLetter asks, with Drop from OnIdle, that the queue's messages are
 	// put through OnHead with Drop(ReasonQueueExpired) before it goes.
 	DeadLetter bool
-	Deadline   Instant // Keep: when the message's time is up; OnIdle: when to ask again; 0 = never
-	State      int64   // Keep: the strategy's own 8 bytes, stored with the message
+	// Again says, with Keep from OnHead, that Deadline is no new deadline but only
+	// when to ask again: the one in force stays, and counts after a restart.
+	Again    bool
+	Deadline Instant // Keep: when the message's time is up; OnIdle: when to ask again; 0 = never
+	State    int64   // Keep: the strategy's own 8 bytes, stored with the message
 	// Digest is, with a Deadline that a module said, the first 8 bytes of the
 	// module's SHA-256 as a big-endian number: it is stored with the message, so
 	// that everybody can see whose deadline it is. 0 = no module's.
