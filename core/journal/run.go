@@ -118,6 +118,7 @@ func (s *Shard) finish(b *batch, at wlog.Index, err error) (d due) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending -= int64(len(b.entry))
+	waiting.Add(-int64(len(b.entry)))
 	if err != nil {
 		return due{}
 	}

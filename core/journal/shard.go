@@ -33,6 +33,12 @@ type Completer interface {
 	Failed(err error)
 }
 
+var waiting atomic.Int64
+
+// WaitingBytes returns the memory of operations in the whole process that were
+// committed and are not durable.
+func WaitingBytes() int64 { return waiting.Load() }
+
 // Shard is one log and all that is committed to it. Any goroutine may call its
 // methods. With nothing to append it has no goroutine.
 type Shard struct {
@@ -93,6 +99,7 @@ func (s *Shard) Commit(ops []byte, live []Delta, c Completer) {
 	}
 	s.gather.batch(len(ops)).put(ops, live, c)
 	s.pending += int64(len(ops))
+	waiting.Add(int64(len(ops)))
 	s.stats.Commits++
 	s.pace()
 	s.start()

@@ -59,6 +59,7 @@ type Batch struct {
 	Source   Source   // nil when nobody waits for confirms
 	Receipt  *Receipt // of the queue that these messages left, nil for none
 	blocks   []*Block
+	underway int64 // bytes that are counted as under way: see traffic
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
@@ -87,7 +88,7 @@ func (b *Batch) Release() {
 	if cap(b.Messages) > large {
 		b.Messages = nil
 	}
-	b.Messages, b.blocks, b.Source, b.Receipt = b.Messages[:0], b.blocks[:0], nil, nil
+	b.Messages, b.blocks, b.Source, b.Receipt, b.underway = b.Messages[:0], b.blocks[:0], nil, nil, 0
 	batches.Put(b)
 }
 

@@ -34,15 +34,18 @@ func (w *vain) askAgain(now hook.Instant) hook.Instant {
 // reap puts due messages before their hooks, and not before those that are to be
 // sent again: what died first goes first.
 func (q *Queue) reap(now hook.Instant) {
-	if !q.retry(now) {
+	if q.departing.count() == 0 && !q.retry(now) {
 		q.reapDue(now)
 	}
 }
 
+// maxReaped is about how many bytes of messages are put before their hooks at once.
+const maxReaped = 4 << 20
+
 // reapDue puts due messages before their hooks, at most maxBatch of them.
 func (q *Queue) reapDue(now hook.Instant) {
-	due := q.work.due[:0]
-	for len(due) < maxBatch && q.ready > 0 {
+	due, bytes := q.work.due[:0], 0
+	for len(due) < maxBatch && bytes < maxReaped && q.ready > 0 {
 		p, ok := q.nextDue(now)
 		if !ok {
 			break
@@ -50,6 +53,7 @@ func (q *Queue) reapDue(now hook.Instant) {
 		f := &q.levels[p.level]
 		s := f.at(p.seq)
 		q.take(f, s, len(q.store.read(*s).body))
+		bytes += int(s.length)
 		due = append(due, p)
 	}
 	q.work.due = due
@@ -221,6 +225,16 @@ func (q *Queue) message(p pick, s *slot, r *record) hook.Message {
 // carryOut does to taken messages what their verdicts say.
 func (q *Queue) carryOut(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	picks, vs = q.setAside(now, picks, vs)
+	picks, vs, admitted := q.queueUp(picks, vs)
+	q.letGo(now, picks, vs)
+	if admitted {
+		underway.landed(departBytes)
+		q.depart(now)
+	}
+}
+
+// letGo is carryOut for messages that need not wait.
+func (q *Queue) letGo(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	lost, left := q.work.dead[:0], q.work.left[:0]
 	for i, p := range picks {
 		r, v := &q.work.leaving.records[i], &vs[i]
@@ -357,13 +371,14 @@ func (q *Queue) tooLong() bool {
 // there are too many of them.
 func (q *Queue) shed(now hook.Instant, reason hook.Reason, tooMany func() bool) {
 	for q.ready > 0 && tooMany() {
-		picks := q.work.due[:0]
-		for len(picks) < maxBatch && q.ready > 0 && tooMany() {
+		picks, bytes := q.work.due[:0], 0
+		for len(picks) < maxBatch && bytes < maxReaped && q.ready > 0 && tooMany() {
 			l := q.top()
 			f := &q.levels[l]
 			seq := f.peek()
 			s := f.at(seq)
 			q.take(f, s, len(q.store.read(*s).body))
+			bytes += int(s.length)
 			picks = append(picks, pick{seq: seq, level: int32(l)})
 		}
 		q.work.due = picks

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +40,15 @@ func (d *discards) why(r Ref) hook.Reason {
 		return hook.ReasonNone
 	}
 	return d.reasons[r]
+}
+
+// known reports whether a message was a discard before, which is written down.
+func (d *discards) known(r Ref) bool {
+	if d == nil {
+		return false
+	}
+	_, known := d.since[r]
+	return known
 }
 
 // underway returns how long a message has been a discard, 0 if it never was one
@@ -184,12 +195,13 @@ func (q *Queue) arrived(p pick, why hook.Reason) {
 	q.discarded.forget(p.ref())
 }
 
-// waiting returns how many messages wait for their arrival elsewhere.
+// waiting returns how many messages wait to leave, or for their arrival elsewhere.
 func (q *Queue) waiting() int {
-	if q.discarded == nil {
-		return 0
+	n := q.departing.count()
+	if q.discarded != nil {
+		n += q.discarded.count
 	}
-	return q.discarded.count
+	return n
 }
 
 // retryAt returns when messages are sent again, 0 for never.
@@ -228,10 +240,34 @@ func (q *Queue) hold(now hook.Instant, picks []pick, vs []hook.Verdict) {
 		return
 	}
 	for i, p := range picks {
-		q.noteDiscarded(p.ref(), q.levels[p.level].at(p.seq), vs[i].Reason)
+		if !q.discarded.known(p.ref()) {
+			q.noteDiscarded(p.ref(), q.levels[p.level].at(p.seq), vs[i].Reason)
+		}
 		q.addDiscard(now, p.ref(), vs[i].Reason)
 	}
-	q.forward(now, picks, vs)
+	n := 0
+	if underway.admits(q.shell) {
+		for bytes := 0; n < len(picks) && bytes <= departBytes; n++ {
+			bytes += int(q.levels[picks[n].level].at(picks[n].seq).length)
+		}
+		q.forward(now, picks[:n], vs[:n])
+		underway.landed(departBytes)
+	}
+	q.sendSoon(now, picks[n:], vs[n:])
+}
+
+// sendSoon sends discards when there is room.
+func (q *Queue) sendSoon(now hook.Instant, picks []pick, vs []hook.Verdict) {
+	if len(picks) == 0 {
+		return
+	}
+	late := make([]discard, len(picks))
+	for i, p := range picks {
+		late[i] = discard{p.ref(), vs[i].Reason, now}
+	}
+	d := q.discarded
+	at, _ := slices.BinarySearchFunc(d.again, now+1, func(a discard, t hook.Instant) int { return cmp.Compare(a.at, t) })
+	d.again = slices.Insert(d.again, at, late...)
 }
 
 // retry sends discards whose time has come, as many as a turn may, and reports
@@ -239,11 +275,16 @@ func (q *Queue) hold(now hook.Instant, picks []pick, vs []hook.Verdict) {
 // other ones.
 func (q *Queue) retry(now hook.Instant) (more bool) {
 	d := q.discarded
-	if d == nil {
+	if d == nil || len(d.again) == 0 || now < d.again[0].at {
 		return false
 	}
-	n := 0
-	for n < len(d.again) && n < maxBatch && now >= d.again[n].at {
+	if !underway.room(q.shell) {
+		return true
+	}
+	n, bytes := 0, 0
+	for n < len(d.again) && n < maxBatch && bytes <= departBytes && now >= d.again[n].at {
+		_, _, s := q.find(d.again[n].ref)
+		bytes += int(s.length)
 		n++
 	}
 	due := d.again[:n]

@@ -64,7 +64,7 @@ func (q *Queue) leaveAll() {
 		q.notePurged(true)
 	}
 	q.part(0)
-	q.unacked, q.discarded = 0, nil
+	q.unacked, q.discarded, q.departing, q.ending = 0, nil, nil, nil
 	q.clean()
 }
 

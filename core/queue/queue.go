@@ -126,7 +126,9 @@ type Queue struct {
 
 	ready, unacked int
 	readyBytes     int64
-	discarded      *discards // nil until at-least-once dead-lettering is at work
+	departing      *departing // nil unless messages wait to leave
+	ending         *ending    // nil unless its lease ran out
+	discarded      *discards  // nil until at-least-once dead-lettering is at work
 	waste          *waste
 	stopped        *StoppedError // nil: it is at work
 
@@ -218,7 +220,7 @@ func (q *Queue) Stats() Stats {
 // Touch renews the queue's lease: it was used.
 func (q *Queue) Touch(now hook.Instant) {
 	q.lastUse = now
-	q.lease = 0
+	q.lease, q.ending = 0, nil
 	if q.stopped != nil || !q.hooks.WantsIdle || q.consumers.count() > 0 {
 		return
 	}
@@ -235,6 +237,10 @@ func (q *Queue) Tick(now hook.Instant) {
 		q.idle(now)
 	}
 	if q.closed {
+		return
+	}
+	q.depart(now)
+	if q.wind(now); q.closed {
 		return
 	}
 	q.revise(now)
@@ -260,11 +266,27 @@ func (q *Queue) Next() hook.Instant {
 	if q.contents != nil && (q.excess || q.revision != nil) {
 		return atOnce
 	}
-	next := q.nextDeadline()
-	for _, t := range [...]hook.Instant{q.lease, q.trim, q.retryAt()} {
+	if q.ending != nil && q.departing.count() == 0 && (q.ready > 0 || q.waiting() == 0) {
+		return atOnce
+	}
+	var next hook.Instant
+	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDead()} {
 		if t != 0 && (next == 0 || t < next) {
 			next = t
 		}
+	}
+	return next
+}
+
+// nextDead returns when messages are due to leave, 0 for never. While there is no
+// room for dead letters it is not a matter of time.
+func (q *Queue) nextDead() hook.Instant {
+	if q.shell != nil && q.shell.waits {
+		return 0
+	}
+	next, again := q.nextDeadline(), q.retryAt()
+	if next == 0 || again != 0 && again < next {
+		return again
 	}
 	return next
 }
@@ -285,13 +307,11 @@ func (q *Queue) idle(now hook.Instant) {
 		}
 		return
 	}
-	end := Departure{Reason: GoneExpired, Lease: due}
 	if v.DeadLetter && q.contents != nil {
-		before := q.count.DeadLettered[hook.ReasonQueueExpired]
-		q.shed(now, hook.ReasonQueueExpired, func() bool { return true })
-		end.DeadLettered = int(q.count.DeadLettered[hook.ReasonQueueExpired] - before)
+		q.ending = &ending{lease: due, before: q.count.DeadLettered[hook.ReasonQueueExpired]}
+		return
 	}
-	q.end(now, end)
+	q.end(now, Departure{Reason: GoneExpired, Lease: due})
 }
 
 // end deletes the queue from within.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/binary"
+	"sync"
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/journal"
@@ -171,9 +172,8 @@ func (q *Queue) finish(b *Batch) {
 	if r := b.Receipt; waits && r != nil && r.joins(q.cfg.Record.Journal) {
 		n.ops = append(n.ops, r.ops...)
 		n.deltas = append(n.deltas, r.deltas...)
-		b.Receipt = nil
 	}
-	if waits && (b.Source != nil || b.Receipt != nil) {
+	if waits && (b.Source != nil || b.Receipt != nil || b.underway > 0) {
 		q.commit(b)
 		return
 	}
@@ -197,10 +197,14 @@ func (b *Batch) land(err error) {
 	if b.Source != nil && err != nil {
 		b.Source.Failed(b, err)
 	}
-	if b.Receipt != nil && err == nil {
-		b.Receipt.landed()
+	if b.Receipt != nil {
+		b.Receipt.landed(err)
 	}
+	bytes := b.underway
 	b.Release()
+	if bytes > 0 {
+		underway.landed(bytes)
+	}
 }
 
 // Receipt is what the journal is still to be told of messages that went from one
@@ -209,12 +213,15 @@ func (b *Batch) land(err error) {
 // their arrival, so that a message that moves is in one place always; otherwise
 // after it, so that a crash may show it in both, but never in none.
 type Receipt struct {
-	journal Journal
-	ops     []byte
-	deltas  []Delta
-	left    atomic.Int32 // batches under way
-	source  Source       // of the batches, instead of all this: see forwarding
+	journal    Journal
+	ops        []byte
+	deltas     []Delta
+	left       atomic.Int32 // batches under way, less one once it has joined the last of them
+	departures *departures  // of the queue
+	source     Source       // of the batches, instead of all this: see forwarding
 }
+
+var _ Completer = (*Receipt)(nil)
 
 // Source is who follows the batches, nil for nobody.
 func (r *Receipt) Source() Source { return r.source }
@@ -236,14 +243,74 @@ func (r *Receipt) joins(j Journal) bool {
 	return r.journal == j && r.left.CompareAndSwap(1, 0)
 }
 
-// landed is called when a batch has arrived that the receipt did not join.
-func (r *Receipt) landed() {
-	if r.left.Add(-1) == 0 {
+// landed is called when a batch has arrived, for good, or has failed to.
+func (r *Receipt) landed(err error) {
+	switch left := r.left.Add(-1); {
+	case err != nil:
+		r.departures.end(err)
+	case left == 0:
 		r.commit()
+	case left < 0:
+		r.departures.end(nil)
 	}
 }
 
-func (r *Receipt) commit() { r.journal.Commit(r.ops, r.deltas, nil) }
+func (r *Receipt) commit() { r.journal.Commit(r.ops, r.deltas, r) }
+
+// Durable is part of [Completer].
+func (r *Receipt) Durable(wlog.Index, int) { r.departures.end(nil) }
+
+// Failed is part of [Completer].
+func (r *Receipt) Failed(err error) { r.departures.end(err) }
+
+// departures is the receipts of a queue that are not recorded yet. What they are
+// about is in the queue still, for a restart. Any goroutine may use it.
+type departures struct {
+	mu     sync.Mutex // guards what follows
+	open   int
+	failed error // why one never will be
+	then   func(error)
+}
+
+func (d *departures) begin() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open++
+}
+
+func (d *departures) end(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed == nil {
+		d.failed = err
+	}
+	if d.open--; d.open <= 0 && d.then != nil {
+		go d.then(d.failed)
+		d.then = nil
+	}
+}
+
+// AfterDepartures has fn called when all dead letters that have left the queue,
+// which is gone, have arrived for good; with an error, if one of them did not: then
+// a restart finds it in the queue. It returns false, and fn is not called, if that
+// is so already.
+func (s *Shell) AfterDepartures(fn func(error)) bool {
+	d := s.departures.Load()
+	if d == nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.open > 0:
+		d.then = fn
+	case d.failed != nil:
+		go fn(d.failed)
+	default:
+		return false
+	}
+	return true
+}
 
 // receipt returns what is to be recorded of the picks that are routed, nil when
 // that is nothing.
@@ -265,7 +332,14 @@ func (q *Queue) receipt(picks []pick, vs []hook.Verdict) *Receipt {
 	if len(refs) == 0 {
 		return nil
 	}
-	return &Receipt{journal: q.cfg.Record.Journal, ops: appendSettled(nil, q.cfg.Record.ID, refs), deltas: n.deltas}
+	r := &Receipt{
+		journal: q.cfg.Record.Journal, ops: appendSettled(nil, q.cfg.Record.ID, refs), deltas: n.deltas, departures: &departures{},
+	}
+	if q.shell != nil {
+		r.departures = q.shell.departing()
+	}
+	r.departures.begin()
+	return r
 }
 
 func appendSettled(b []byte, queue uint64, refs []Ref) []byte {

@@ -35,12 +35,14 @@ type Shell struct {
 	running bool
 	room    *sync.Cond // publishers wait here while inbox is full; nil until one had to
 
-	ahead atomic.Pointer[chan struct{}] // see Publish; nil while publishers are not ahead
+	ahead      atomic.Pointer[chan struct{}] // see Publish; nil while publishers are not ahead
+	departures atomic.Pointer[departures]    // nil until the first; its turn's
 
 	// What follows belongs, as queue does, to whoever set running.
 	spare []op // the inbox that was worked off last
 	timer *time.Timer
 	armed hook.Instant // what timer is set to; 0 = not set
+	waits bool         // it has dead letters and is in the line of underway
 }
 
 type opKind uint8
@@ -52,6 +54,7 @@ const (
 	opWake
 	opTick
 	opForwarded
+	opRoom
 )
 
 type op struct {
@@ -124,9 +127,10 @@ func (s *Shell) Publish(b *Batch) (caughtUp <-chan struct{}) {
 	return nil
 }
 
-// PublishAsync is Publish for a caller who is on another queue's turn: it never
-// runs the queue on the caller's stack.
+// PublishAsync is Publish for a caller who is on another queue's turn, with dead
+// letters: it never runs the queue on the caller's stack.
 func (s *Shell) PublishAsync(b *Batch) {
+	underway.depart(b)
 	s.postAsync(op{kind: opPublish, batch: b})
 }
 
@@ -277,9 +281,13 @@ func (s *Shell) swap(rest bool) []op {
 func (s *Shell) handle(now hook.Instant, o *op) {
 	q := &s.queue
 	q.heed()
-	if o.kind == opTick {
+	switch o.kind {
+	case opTick:
 		s.armed = 0
 		q.clean()
+	case opRoom:
+		s.waits = false
+		defer underway.next()
 	}
 	switch {
 	case q.closed:
@@ -309,10 +317,22 @@ func (s *Shell) carryOut(now hook.Instant, o *op) {
 		q.wake(now, o.consumer)
 	case opForwarded:
 		q.forwarded(now, o.forwarded, o.which)
-		q.rest(now)
-	case opTick:
+		if q.wind(now); !q.closed {
+			q.rest(now)
+		}
+	case opTick, opRoom:
 		q.Tick(now)
 	}
+}
+
+// departing returns the queue's departures. It is called on its turn.
+func (s *Shell) departing() *departures {
+	d := s.departures.Load()
+	if d == nil {
+		d = &departures{}
+		s.departures.Store(d)
+	}
+	return d
 }
 
 // plentyToDo is how much the consumers of a queue have before them, in bytes of

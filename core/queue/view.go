@@ -21,6 +21,7 @@ type scratch struct {
 	leaving  stored
 	picks    []pick // chosen to be handed out
 	due      []pick // chosen to go before their hooks
+	parting  []pick // that have waited to leave
 	records  []record
 	delivery []Delivery
 	dead     []Dead

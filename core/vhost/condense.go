@@ -87,6 +87,7 @@ func (v *VHost) durables() (exchanges []*exchange, queues []string, parameters m
 			queues = append(queues, name)
 		}
 	}
+	queues = slices.AppendSeq(queues, maps.Keys(v.coming)) // none comes now, but some may be on their way out
 	return exchanges, queues, maps.Clone(v.parameters)
 }
 
@@ -98,8 +99,11 @@ func (v *VHost) appendExchange(b []byte, x *exchange) []byte {
 	return amqp.AppendTable(b, v.defineExchange(&x.Exchange))
 }
 
-// appendQueue adds a queue that is still there, with its bindings.
+// appendQueue adds a queue that is still there, with its bindings, or still defined.
 func (v *VHost) appendQueue(b []byte, name string) []byte {
+	if c := v.coming[name]; c != nil {
+		return amqp.AppendTable(b, v.defineQueue(c.config))
+	}
 	e, ok := v.queues[name]
 	if !ok || e.shell.Config().Record == nil {
 		return b

@@ -1,11 +1,13 @@
 package vhost
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/policies"
 )
@@ -131,10 +133,12 @@ func (v *VHost) lasting(exchange string, h hold) func() hold {
 	}
 }
 
-// coming is a durable queue that will be there as soon as its definition is durable.
+// coming is a durable queue that is defined and not in the table: it will be there as soon as its definition is durable, or
+// was, and the definition goes once its dead letters have arrived elsewhere. Until then no other has the name.
 type coming struct {
 	config *queue.Config
 	over   chan struct{} // closed when the queue is in the table, or will not be
+	err    error         // why the definition stays
 }
 
 // note adds a definition to those of the change at hand. The caller holds mu.
@@ -222,10 +226,7 @@ func (v *VHost) announce(cfg *queue.Config, p *profile) (*coming, error) {
 		return nil, err
 	}
 	c := &coming{config: cfg, over: make(chan struct{})}
-	if v.coming == nil {
-		v.coming = map[string]*coming{}
-	}
-	v.coming[cfg.Name] = c
+	v.announced(c)
 	v.note(v.defineQueue(cfg))
 	return c, nil
 }
@@ -249,7 +250,42 @@ func (v *VHost) arrive(c *coming, err error) *queue.Shell {
 	return shell
 }
 
-// free reports whether a queue may have that name. If one is coming by it, it waits until that is there; the caller holds
+// undefine deletes the definition of a queue that is gone: at once, or when the last of the messages that it gave up has
+// arrived, as a restart would look for it in the queue until then. In that case what it returns says when. The caller holds mu.
+func (v *VHost) undefine(s *queue.Shell) *coming {
+	c := &coming{config: s.Config(), over: make(chan struct{})}
+	if !s.AfterDepartures(func(err error) { v.departed(c, err) }) {
+		v.note(v.defineName(opDeleteQueue, c.config.Name))
+		return nil
+	}
+	v.announced(c)
+	return c
+}
+
+// departed ends what undefine began. With an error the definition stays: a restart finds the queue with what has not arrived.
+func (v *VHost) departed(c *coming, err error) {
+	v.mu.Lock()
+	delete(v.coming, c.config.Name)
+	if c.err = err; err == nil {
+		v.note(v.defineName(opDeleteQueue, c.config.Name))
+	}
+	v.unlock()
+	close(c.over)
+	if err != nil && !errors.Is(err, journal.ErrClosed) {
+		v.log.Error("a queue is gone, but will be back after a restart: messages that it dead-lettered could not be written",
+			"queue", c.config.Name, "error", err)
+	}
+}
+
+// announced reserves the name of a queue. The caller holds mu.
+func (v *VHost) announced(c *coming) {
+	if v.coming == nil {
+		v.coming = map[string]*coming{}
+	}
+	v.coming[c.config.Name] = c
+}
+
+// free reports whether a queue may have that name. If one is coming by it, or going, it waits until that is over; the caller holds
 // mu, and holds it again when it returns.
 func (v *VHost) free(name string) bool {
 	if _, taken := v.queues[name]; taken {

@@ -120,8 +120,14 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	case errors.Is(err, queue.ErrNotEmpty):
 		return 0, refuse(Precondition, "%s not empty", v.queueName(name))
 	}
-	v.forget(e.shell)
+	left := v.forget(e.shell)
 	defer v.Condense()
+	if left != nil {
+		<-left.over
+		if left.err != nil {
+			return messages, v.undelivered(name, left.err)
+		}
+	}
 	return messages, v.await(durable)
 }
 
@@ -140,24 +146,25 @@ func (v *VHost) Leave(owner Owner) {
 }
 
 // forget takes a queue that is gone out of the table, with its bindings. It does nothing when that has been done, even if
-// there is another queue by that name now.
-func (v *VHost) forget(s *queue.Shell) {
+// there is another queue by that name now. What it returns, if it is not nil, says when the definition has been deleted.
+func (v *VHost) forget(s *queue.Shell) *coming {
 	v.mu.Lock()
 	defer v.unlock()
 	name := s.Config().Name
 	e := v.queues[name]
 	if e.shell != s {
-		return
+		return nil
 	}
+	var left *coming
 	if s.Config().Record != nil {
-		v.note(v.defineName(opDeleteQueue, name))
+		left = v.undefine(s)
 	}
 	delete(v.queues, name)
 	v.churn.QueuesDeleted.Add(1)
 	v.shrink()
 	v.changed()
 	if e.more == nil {
-		return
+		return left
 	}
 	v.disown(e)
 	for _, x := range e.more.sources {
@@ -166,6 +173,7 @@ func (v *VHost) forget(s *queue.Shell) {
 			v.removeExchange(x, nil)
 		}
 	}
+	return left
 }
 
 // own notes whose an exclusive queue is. The caller holds mu.

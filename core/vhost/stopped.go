@@ -21,6 +21,12 @@ func (v *VHost) unkept(err error) *Error {
 	return &Error{Kind: Stopped, Text: text, cause: err}
 }
 
+// undelivered is the error for a queue that is deleted until the next restart.
+func (v *VHost) undelivered(name string, err error) *Error {
+	text := v.queueName(name) + ": messages that it dead-lettered could not be written, see the broker logfile"
+	return &Error{Kind: Stopped, Text: text, cause: err}
+}
+
 // usable refuses a queue the shard of which has failed.
 func usable(shell *queue.Shell) error {
 	cfg := shell.Config()

@@ -81,7 +81,9 @@ func (s *Server) alarm() (over <-chan struct{}, reason string) {
 	return s.options.DiskFull(), "low on disk"
 }
 
-func (s *Server) usedBytes() int64 { return queue.UsedBytes() + s.sessions.PendingBytes() }
+func (s *Server) usedBytes() int64 {
+	return queue.UsedBytes() + queue.UnderwayBytes() + s.sessions.PendingBytes()
+}
 
 // Start listens, and serves whoever connects until Shutdown. ctx bounds finding the addresses only.
 func (s *Server) Start(ctx context.Context) error {

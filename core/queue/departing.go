@@ -1,0 +1,120 @@
+package queue
+
+import "github.com/curfewmq/curfew/sdk/hook"
+
+// departing is messages that have been given up, and wait until there is room for
+// them to leave: see traffic. Until then they are in the queue, out of reach.
+type departing struct {
+	list []parting // in the order they were given up
+}
+
+// parting is a message that is to go to a target.
+type parting struct {
+	ref    Ref
+	why    hook.Reason
+	target *hook.Target
+}
+
+// departBytes is about how much leaves at a time.
+const departBytes = 256 << 10
+
+// count returns how many messages wait.
+func (d *departing) count() int {
+	if d == nil {
+		return 0
+	}
+	return len(d.list)
+}
+
+// queueUp has messages wait that are to be routed and for which there is no room,
+// and returns the others. All of them are taken. admitted says that some are to be
+// sent now.
+func (q *Queue) queueUp(picks []pick, vs []hook.Verdict) (_ []pick, _ []hook.Verdict, admitted bool) {
+	kept, bytes := 0, 0
+	for i, p := range picks {
+		if vs[i].Action == hook.Route {
+			admitted = admitted || q.departing.count() == 0 && underway.admits(q.shell)
+			if !admitted || bytes > departBytes {
+				q.waitToDepart(p, &vs[i])
+				continue
+			}
+			bytes += int(q.levels[p.level].at(p.seq).length)
+		}
+		if kept < i {
+			picks[kept], vs[kept] = p, vs[i]
+			q.work.leaving.records[kept] = q.work.leaving.records[i]
+		}
+		kept++
+	}
+	return picks[:kept], vs[:kept], admitted
+}
+
+func (q *Queue) waitToDepart(p pick, v *hook.Verdict) {
+	if q.departing == nil {
+		q.departing = &departing{}
+	}
+	q.departing.list = append(q.departing.list, parting{p.ref(), v.Reason, v.Target})
+	q.unacked--
+}
+
+// depart sends on those that wait, for as long as there is room.
+func (q *Queue) depart(now hook.Instant) {
+	for q.departing.count() > 0 && underway.admits(q.shell) {
+		q.departSome(now)
+		underway.landed(departBytes)
+	}
+}
+
+// departSome sends on the first ones.
+func (q *Queue) departSome(now hook.Instant) {
+	w, d := q.work, q.departing
+	picks, bytes := w.parting[:0], 0
+	_, vs := w.batch(min(len(d.list), maxBatch))
+	w.leaving.records = w.leaving.records[:0]
+	for len(picks) < len(vs) && bytes <= departBytes {
+		l := d.list[len(picks)]
+		p := pick{seq: l.ref.seq(), level: int32(l.ref.level())}
+		s := q.levels[p.level].at(p.seq)
+		bytes += int(s.length)
+		vs[len(picks)] = hook.Verdict{Action: hook.Route, Reason: l.why, Target: l.target}
+		picks = append(picks, p)
+		w.leaving.records = append(w.leaving.records, q.store.read(*s))
+	}
+	w.parting = picks
+	clear(d.list[:len(picks)])
+	if d.list = d.list[len(picks):]; len(d.list) == 0 {
+		q.departing = nil
+	}
+	q.unacked += len(picks)
+	q.letGo(now, picks, vs[:len(picks)])
+}
+
+// ending is how far a queue has come whose time is up, and which gives up what it
+// holds before it goes. If somebody uses it meanwhile, it stays.
+type ending struct {
+	lease  hook.Instant
+	before uint64 // messages dead-lettered with this reason
+}
+
+// wind gives up what a queue holds that is about to end, a part of it, and ends the
+// queue when all has left. It is safe to call at any time.
+func (q *Queue) wind(now hook.Instant) {
+	e := q.ending
+	if e == nil {
+		return
+	}
+	if q.consumers.count() > 0 {
+		q.ending = nil
+		return
+	}
+	if q.departing.count() == 0 && q.ready > 0 {
+		before := q.ready
+		q.shed(now, hook.ReasonQueueExpired, func() bool { return before-q.ready < maxBatch })
+	}
+	if q.ready+q.waiting() > 0 {
+		return
+	}
+	q.end(now, Departure{
+		Reason: GoneExpired, Lease: e.lease, DeadLettered: int(q.count.DeadLettered[hook.ReasonQueueExpired] - e.before),
+	})
+}

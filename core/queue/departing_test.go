@@ -1,0 +1,223 @@
+package queue
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// farewell has a queue end after a second without use, when its messages have gone to a target.
+func farewell(target *hook.Target) hook.Hooks {
+	return hook.Hooks{
+		OnHead: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+			for i := range vs {
+				if vs[i].Action == hook.Drop {
+					vs[i].Action, vs[i].Target = hook.Route, target
+				}
+			}
+		},
+		OnIdle: func(now hook.Instant, idle time.Duration, v *hook.Verdict) {
+			if idle < time.Second {
+				v.Deadline = now.Add(time.Second - idle)
+				return
+			}
+			v.Action, v.Reason, v.DeadLetter = hook.Drop, hook.ReasonQueueExpired, true
+		},
+	}
+}
+
+// A queue whose time was up dead-lettered all it held in one turn: nobody else had theirs meanwhile.
+func TestAQueueEndsInManyTurns(t *testing.T) {
+	q, h := passive(t, Config{}, farewell(&hook.Target{}))
+	const n = 10_000
+	publish(q, second, make([]uint64, n)...)
+	turns := 0
+	for ; len(h.gone) == 0; turns++ {
+		before := len(h.dead)
+		q.Tick(2 * second)
+		if did := len(h.dead) - before; did > maxBatch {
+			t.Fatalf("%d messages in one turn", did)
+		}
+		if len(h.gone) == 0 && q.Next() != atOnce {
+			t.Fatalf("after %d turns the next is at %v", turns, q.Next())
+		}
+	}
+	d := h.gone[0]
+	if len(h.dead) != n || d.DeadLettered != n || d.Messages != 0 || d.Lease != 2*second {
+		t.Errorf("%d dead letters, gone as %+v", len(h.dead), d)
+	}
+	checkSums(t, q)
+}
+
+// Whoever uses a queue that is about to end keeps it, and what it holds still.
+func TestAQueueThatIsUsedDoesNotEnd(t *testing.T) {
+	for name, use := range map[string]func(q *Queue){
+		"declared": func(q *Queue) { q.Touch(2 * second) },
+		"fetched":  func(q *Queue) { q.Get(2*second, &Consumer{NoAck: true}, func(Delivery, int) {}) },
+		"consumed": func(q *Queue) { consume(t, q, Consumer{Prefetch: 1}, 1) },
+	} {
+		q, h := passive(t, Config{}, farewell(&hook.Target{}))
+		publish(q, second, make([]uint64, 1000)...)
+		q.Tick(2 * second)
+		use(q)
+		left := q.ready
+		q.Tick(2 * second)
+		if len(h.gone) > 0 || left < 1000-maxBatch-1 || q.ready != left {
+			t.Errorf("%s: gone %v, %d left, later %d", name, h.gone, left, q.ready)
+		}
+		if q.consumers.count() == 0 && q.lease != 3*second {
+			t.Errorf("%s: its lease ends at %v", name, q.lease)
+		}
+		checkSums(t, q)
+	}
+}
+
+// Messages that were to arrive at least once went with their queue when that expired.
+func TestAQueueStaysUntilWhatItSentHasArrived(t *testing.T) { synctest.Test(t, staysUntilArrived) }
+
+func staysUntilArrived(t *testing.T) {
+	t.Helper()
+	r := &leaver{relay: relay{targets: 1}}
+	s, _ := live(t, farewell(&hook.Target{AtLeastOnce: true}))
+	s.queue.host = r
+	s.Publish(batchOf(message(1, 0), message(2, 0)))
+	time.Sleep(2 * time.Second)
+	if st := stats(t, s); st.Discarded != 2 || len(r.gone) > 0 {
+		t.Fatalf("%d on their way, gone %v", st.Discarded, r.gone)
+	}
+	settle(r.sent[0], true) // the first of them was refused
+	time.Sleep(2 * retryMillis * time.Millisecond)
+	if len(r.gone) > 0 {
+		t.Fatal("gone before all has arrived")
+	}
+	settle(r.sent[0], false)
+	if len(r.gone) != 1 || r.gone[0].DeadLettered != 2 || r.gone[0].Messages != 0 {
+		t.Errorf("gone %+v", r.gone)
+	}
+}
+
+type leaver struct {
+	relay
+	gone []Departure
+}
+
+func (l *leaver) Gone(_ *Shell, d Departure) { l.gone = append(l.gone, d) }
+
+// graveyard is a host whose dead letters are under way until the test lets them land.
+type graveyard struct {
+	mu     sync.Mutex
+	flying []*Batch
+	dead   int
+}
+
+func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b := NewBatch()
+	for i := range ds {
+		b.Messages = append(b.Messages, Publish{Seq: ds[i].Seq, Body: append([]byte(nil), ds[i].Body...)})
+		ds[i].Sent = 1
+	}
+	switch {
+	case r != nil && r.Source() != nil:
+		b.Source = r.Source()
+	case r != nil:
+		r.Split(1)
+		b.Receipt = r
+	}
+	underway.depart(b)
+	g.flying = append(g.flying, b)
+	g.dead += len(ds)
+}
+
+func (g *graveyard) land() {
+	g.mu.Lock()
+	all := g.flying
+	g.flying = nil
+	g.mu.Unlock()
+	for _, b := range all {
+		b.land(nil)
+	}
+	time.Sleep(time.Second)
+}
+
+func (g *graveyard) Left(*Config, hook.Instant, []telemetry.Left)                      {}
+func (g *graveyard) Refused(*Config, int)                                              {}
+func (g *graveyard) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
+func (g *graveyard) Gone(*Shell, Departure)                                            {}
+
+// However many queues have dead letters, only so many bytes are under way; all of them have their turn, whoever goes
+// meanwhile; and none of it keeps consumers from what is behind.
+func TestDeadLettersWaitForRoom(t *testing.T) {
+	for name, target := range map[string]*hook.Target{"at most once": {}, "at least once": {AtLeastOnce: true}} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { waitForRoom(t, target) }) })
+	}
+}
+
+func waitForRoom(t *testing.T, target *hook.Target) {
+	t.Helper()
+	const queues, each, size = 20, 40, 100_000
+	g := &graveyard{}
+	all := make([]*Shell, queues)
+	for i := range all {
+		all[i], _ = live(t, ttlHooks(hook.ScanAnywhere, target))
+		all[i].queue.host = g
+		for range each {
+			m := message(1, size)
+			m.Expiration = hook.LimitOf(1000)
+			all[i].Publish(batchOf(m))
+		}
+		all[i].Publish(batchOf(message(2, 0)))
+	}
+	time.Sleep(time.Minute)
+	if n := underway.bytes.Load(); n < trafficLimit || n > trafficLimit+queues*(departBytes+size) {
+		t.Fatalf("%d bytes are under way", n)
+	}
+	waiting := stats(t, all[queues-1]).Discarded
+	if waiting == 0 {
+		t.Fatal("the last queue waits for nothing")
+	}
+	for i, s := range all {
+		got := uint64(0)
+		must := s.Do(func(q *Queue, now hook.Instant) {
+			q.Get(now, &Consumer{NoAck: true}, func(d Delivery, _ int) { got = idOf(d.Body) })
+			checkSums(t, q)
+		})
+		if must != nil || got != 2 {
+			t.Fatalf("queue %d: got message %d, %v", i, got, must)
+		}
+	}
+	gone, arrived := 0, 0
+	for i := range all[:queues/2] { // some go, or are stopped, while they are in the line
+		_ = all[i].Do(func(q *Queue, _ hook.Instant) {
+			gone += q.ready + q.waiting()
+			arrived += int(q.count.DeadLettered[hook.ReasonExpired])
+			if i%2 == 0 {
+				_, _ = q.Delete(false, false)
+				return
+			}
+			q.stop(ErrGone)
+		})
+	}
+	for range 100 {
+		g.land()
+		if n := underway.bytes.Load(); n > trafficLimit+queues*(departBytes+size) {
+			t.Fatalf("%d bytes are under way", n)
+		}
+	}
+	for _, s := range all[queues/2:] {
+		arrived += int(stats(t, s).DeadLettered[hook.ReasonExpired])
+	}
+	if arrived+gone != queues*each || underway.bytes.Load() != 0 || len(underway.line) > 0 {
+		t.Errorf("%d dead-lettered and %d gone of %d; %d bytes under way, %d wait", arrived, gone, queues*each, underway.bytes.Load(), len(underway.line))
+	}
+	for _, s := range all[queues/2:] {
+		if st := stats(t, s); st.Ready+st.Discarded > 0 || st.DeadLettered[hook.ReasonExpired] != each {
+			t.Errorf("%+v", st)
+		}
+	}
+}

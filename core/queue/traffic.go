@@ -1,0 +1,121 @@
+package queue
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/journal"
+)
+
+// Dead letters go as fast as the queues and logs take them that they go to: there
+// are never more than so many bytes of them under way in the whole process, from
+// when they leave their queue until they are in another and, if that keeps them in
+// a journal, durable. Beyond that, queues with dead letters wait in line, and the
+// dead letters in their queues, where memory is counted and may be spilled.
+
+// trafficLimit is how many bytes may be under way before others wait.
+const trafficLimit = 8 << 20
+
+// traffic is the dead letters under way, and the queues that wait to send more.
+type traffic struct {
+	bytes   atomic.Int64
+	waiting atomic.Bool // line is not empty
+
+	mu   sync.Mutex // guards line, and changes of waiting
+	line []*Shell   // none is twice in it
+}
+
+var underway traffic
+
+// UnderwayBytes returns the memory of messages in the whole process that are in no
+// queue: dead letters on their way, and what waits to be written to a journal.
+func UnderwayBytes() int64 { return underway.bytes.Load() + journal.WaitingBytes() }
+
+// admits reports whether a queue may send dead letters, about departBytes of them.
+// They are under way from now on: what is not sent, or is counted as a batch now,
+// has landed. If the queue, whose turn it is, may not, it is sent opRoom once it may.
+func (t *traffic) admits(s *Shell) bool {
+	if t.hold() {
+		return true
+	}
+	if s == nil { // it has no turns to wait for
+		t.bytes.Add(departBytes)
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.hold() {
+		return true
+	}
+	t.enter(s)
+	return false
+}
+
+// room is admits for who sends nothing yet.
+func (t *traffic) room(s *Shell) bool {
+	if !t.admits(s) {
+		return false
+	}
+	t.landed(departBytes)
+	return true
+}
+
+// hold counts departBytes in if there is room.
+func (t *traffic) hold() bool {
+	for {
+		n := t.bytes.Load()
+		if n >= trafficLimit {
+			return false
+		}
+		if t.bytes.CompareAndSwap(n, n+departBytes) {
+			return true
+		}
+	}
+}
+
+// enter has a queue wait. The caller holds mu.
+func (t *traffic) enter(s *Shell) {
+	if !s.waits {
+		s.waits = true
+		t.line = append(t.line, s)
+		t.waiting.Store(true)
+	}
+}
+
+// depart counts a batch in; landed counts it out.
+func (t *traffic) depart(b *Batch) {
+	const record = 64 // what else there is of a message
+	for i := range b.Messages {
+		b.underway += int64(len(b.Messages[i].Props) + len(b.Messages[i].Body) + record)
+	}
+	t.bytes.Add(b.underway)
+}
+
+func (t *traffic) landed(bytes int64) {
+	if left := t.bytes.Add(-bytes); left < trafficLimit/2 && t.waiting.Load() {
+		t.next()
+	}
+}
+
+// next gives the next queue its turn if there is room. That one calls it again, so
+// that the line goes on until there is none.
+func (t *traffic) next() {
+	if s := t.first(); s != nil {
+		s.postAsync(op{kind: opRoom})
+	}
+}
+
+func (t *traffic) first() *Shell {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.line) == 0 || t.bytes.Load() >= trafficLimit {
+		return nil
+	}
+	s := t.line[0]
+	t.line[0] = nil
+	if t.line = t.line[1:]; len(t.line) == 0 {
+		t.line = nil
+		t.waiting.Store(false)
+	}
+	return s
+}
