@@ -86,11 +86,13 @@ func staysUntilArrived(t *testing.T) {
 	s.queue.host = r
 	s.Publish(batchOf(message(1, 0), message(2, 0)))
 	time.Sleep(2 * time.Second)
+	synctest.Wait()
 	if st := stats(t, s); st.Discarded != 2 || len(r.gone) > 0 {
 		t.Fatalf("%d on their way, gone %v", st.Discarded, r.gone)
 	}
 	settle(r.sent[0], true) // the first of them was refused
 	time.Sleep(2 * retryMillis * time.Millisecond)
+	synctest.Wait()
 	if len(r.gone) > 0 {
 		t.Fatal("gone before all has arrived")
 	}
@@ -143,6 +145,7 @@ func (g *graveyard) land() {
 		b.land(nil)
 	}
 	time.Sleep(time.Second)
+	synctest.Wait()
 }
 
 func (g *graveyard) Left(*Config, hook.Instant, []telemetry.Left)                      {}
@@ -174,6 +177,7 @@ func waitForRoom(t *testing.T, target *hook.Target) {
 		all[i].Publish(batchOf(message(2, 0)))
 	}
 	time.Sleep(time.Minute)
+	synctest.Wait()
 	if n := underway.bytes.Load(); n < trafficLimit || n > trafficLimit+queues*(departBytes+size) {
 		t.Fatalf("%d bytes are under way", n)
 	}
