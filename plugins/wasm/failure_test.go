@@ -48,7 +48,7 @@ func TestOnError(t *testing.T) {
 		onError OnError
 		enter   hook.Verdict
 	}{
-		{Builtin, hook.Verdict{Again: true, Deadline: now.AddMillis(400)}},
+		{Builtin, hook.Verdict{Deadline: now.AddMillis(400)}},
 		{Keep, hook.Verdict{}},
 		{Reject, hook.Verdict{Action: hook.Refuse}},
 	} {
