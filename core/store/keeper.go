@@ -33,9 +33,6 @@ type tally struct {
 	least int64 // what they took when they were last rewritten
 }
 
-// worthwhile is below which size definitions are not rewritten.
-const worthwhile = 1 << 20
-
 func (t *tally) add(extent uint32, bytes int64) {
 	t.bytes += bytes
 	if n := len(t.uses); n > 0 && t.uses[n-1].Extent == extent {
@@ -63,7 +60,7 @@ func (t *tally) reset() (gone []journal.Delta) {
 	return gone
 }
 
-func (t *tally) bulky() bool { return t.bytes > worthwhile && t.bytes > 4*t.least }
+func (t *tally) bulky(worthwhile int64) bool { return t.bytes > worthwhile && t.bytes > 4*t.least }
 
 func newKeeper(s *Store, of scope) *keeper {
 	k := &keeper{store: s, scope: of, numbers: of.kind != scopeGlobals}
@@ -95,7 +92,7 @@ func (k *keeper) Write(defs []byte) {
 func (k *keeper) Bulky() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.tally.bulky() || k.tally.stale(k.store.stale.Load())
+	return k.tally.bulky(k.store.worthwhile) || k.tally.stale(k.store.stale.Load())
 }
 
 // Rewrite implements [vhost.Keeper].

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,7 +26,7 @@ const DefaultVHost = "/"
 // Open recovers what the logs hold. The end of ctx ends it, with an error.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		log: o.Log, spread: uint64(o.Shards),
+		log: o.Log, spread: uint64(o.Shards), worthwhile: cmp.Or(o.Extent, worthwhile),
 		alarms: newAlarms(o.Log, o.Telemetry),
 		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry},
 		vhosts: vhosts{all: map[string]tenant{}},
@@ -36,7 +37,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	r := &recovery{store: s, options: o, began: o.Clock(), reported: o.Clock(), vhosts: map[string]*recovered{}, rewrites: rewrites{}}
 	var err error
 	s.engine, err = seg.New(o.Dir, seg.Options{
-		Durability: o.Durability, SegmentSize: o.SegmentSize, Clock: o.Clock, Events: r.events(),
+		Durability: o.Durability, Firm: []uint32{definitionsShard}, SegmentSize: o.SegmentSize, Clock: o.Clock, Events: r.events(),
 	})
 	if err != nil {
 		return nil, err
@@ -154,7 +155,7 @@ func numbersDefinition(vhost string, last uint64) amqp.Table {
 func (r *recovery) openDefinitions(ctx context.Context) error {
 	s := r.store
 	o := journal.Options{
-		Extent: definitionsExtent, Slack: worthwhile, Reclaim: s.reclaim,
+		Extent: cmp.Or(r.options.Extent, definitionsExtent), Slack: s.worthwhile, Reclaim: s.reclaim,
 		OnFull: func(full bool) { s.alarms.wait(definitionsShard, full) },
 		OnFailed: func(err error) {
 			s.alarms.fail(definitionsShard)
@@ -394,6 +395,8 @@ func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Shel
 	}
 	j, err := journal.Open(ctx, r.store.engine, d.number, replay, journal.Options{
 		Header:   wlog.HeaderSize,
+		Extent:   r.options.Extent,
+		Slack:    r.options.Extent,
 		OnFull:   func(full bool) { r.store.alarms.wait(d.number, full) },
 		OnFailed: d.failed,
 		Reclaim:  d.reclaim,

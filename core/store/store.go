@@ -31,6 +31,7 @@ type Options struct {
 	Dir         vfs.FS
 	Durability  seg.Durability
 	SegmentSize int64 // of the logs' files, bytes; 0 = the engine's default
+	Extent      int64 // of a log, that is given back together, and by how much a log may exceed what is of use in it, bytes; 0 = the defaults
 	Shards      int   // that new queues are spread over, 1 to [MaxShards]
 	Chain       *chain.Chain
 	Rules       *policies.Rules // that policies follow; nil = the built-in ones
@@ -52,6 +53,9 @@ const definitionsShard = 0
 // definitionsExtent is the part of the definitions' log that is dropped at once: they are small.
 const definitionsExtent = 256 << 10
 
+// worthwhile is below which size definitions are not rewritten.
+const worthwhile = 1 << 20
+
 // Store is an opened data directory. Any goroutine may use it.
 type Store struct {
 	engine *seg.Engine
@@ -68,11 +72,12 @@ type Store struct {
 	recovered  atomic.Bool   // there is somebody to do so
 	condensing atomic.Bool
 
-	making  vhost.Config // what vhosts are made with
-	vhosts  vhosts
-	users   *auth.Store
-	keeper  *keeper // of the users
-	globals globals
+	worthwhile int64        // below which size definitions are not rewritten
+	making     vhost.Config // what vhosts are made with
+	vhosts     vhosts
+	users      *auth.Store
+	keeper     *keeper // of the users
+	globals    globals
 }
 
 // place gives a new queue a number, and a shard, which is none that failed if there is a choice.

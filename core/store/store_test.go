@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -558,4 +559,33 @@ func TestFlushKeepsDefinitionsThatWereDurable(t *testing.T) {
 			k.close()
 		}
 	})
+}
+
+// With durability: flush, the definition of a queue was lost with the power, and the queue's number with it. The next queue got the
+// number again, and with it the messages of the lost one, which lay in another log and were durable.
+func TestFlushKeepsDefinitions(t *testing.T) {
+	for seed := range uint64(20) {
+		disk := crashfs.New(seed)
+		flush := func(o *Options) { o.Durability = seg.Flush }
+		k := open(t, disk, flush)
+		k.put(k.declare("mine"), "a message")
+		must(t, k.v.DeclareExchange(vhost.Exchange{Name: "x", Type: "fanout", Durable: true}, nil))
+		disk = disk.LosePower()
+		k.end()
+
+		k = open(t, disk, flush)
+		theirs := k.declare("theirs")
+		if k.v.Shell("mine") == nil {
+			t.Errorf("seed %d: a durable queue is gone", seed)
+		}
+		if !slices.ContainsFunc(k.v.Exchanges(), func(x vhost.Exchange) bool { return x.Name == "x" }) {
+			t.Errorf("seed %d: a durable exchange is gone", seed)
+		}
+		k.close()
+		k = open(t, disk.Kill(), flush)
+		if got := k.take(k.queue(theirs.Config().Name)); got != "" {
+			t.Errorf("seed %d: a new queue has %q of another", seed, got)
+		}
+		k.close()
+	}
 }

@@ -266,3 +266,22 @@ func TestSalts(t *testing.T) {
 	}
 	s.close(t)
 }
+
+// A firm shard keeps what was appended, whatever the others do.
+func TestFirm(t *testing.T) {
+	for seed := range uint64(50) {
+		fsys := crashfs.New(seed)
+		o := small()
+		o.Durability, o.Firm = Flush, []uint32{0}
+		s := openShard(t, fsys, o)
+		s.append(t, "a")
+		s.append(t, "b")
+		fsys = fsys.LosePower()
+		_ = s.engine.Close()
+		s = openShard(t, fsys, o)
+		if got := strings.Join(s.found, ""); got != "ab" {
+			t.Errorf("seed %d: found %q, want ab", seed, got)
+		}
+		s.close(t)
+	}
+}

@@ -59,12 +59,20 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 		}
 		s.current.Store(nil)
 	}
-	j, err := recoverShard(ctx, &storage{fs: e.fs, shard: shard, settle: e.settle, Options: e.options}, fn)
+	j, err := recoverShard(ctx, e.storage(shard), fn)
 	if err != nil {
 		return nil, err
 	}
 	s.current.Store(j)
 	return j, nil
+}
+
+func (e *Engine) storage(shard uint32) *storage {
+	s := &storage{fs: e.fs, shard: shard, settle: e.settle, Options: e.options}
+	if slices.Contains(s.Firm, shard) {
+		s.Durability = Fsync
+	}
+	return s
 }
 
 func (e *Engine) slot(shard uint32) (*slot, error) {

@@ -32,6 +32,8 @@ const (
 // Options of an [Engine]. The zero value is what production uses.
 type Options struct {
 	Durability Durability
+	// Firm are shards that are kept with Fsync, whatever Durability says.
+	Firm []uint32
 	// SegmentSize is how long segments are made, in bytes: a multiple of 4 KiB
 	// between 16 KiB and 1 GiB; 0 = 64 MiB. The first ones of a shard are shorter.
 	SegmentSize int64
