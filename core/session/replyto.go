@@ -1,6 +1,9 @@
 package session
 
 import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
 	"strings"
 	"sync"
 
@@ -36,9 +39,17 @@ func newReplies() *replies {
 	return &replies{clock: queue.NewClock(), chain: none, queues: map[string]*replyQueue{}}
 }
 
+// replyName is the name of a channel's reply queue in RabbitMQ's form, which some clients take apart: whose it is, a dot, and a key
+// that nobody can guess.
+func replyName(conn uint64, channel uint16) string {
+	var key [16]byte
+	_, _ = rand.Read(key[:]) // never fails
+	token := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint64(nil, conn), channel)
+	return replyTo + "." + base64.StdEncoding.EncodeToString(token) + "." + base64.StdEncoding.EncodeToString(key[:])
+}
+
 // add makes a reply queue.
-func (r *replies) add(vhost string) *replyQueue {
-	name := replyTo + "." + randomName()
+func (r *replies) add(vhost, name string) *replyQueue {
 	cfg := &queue.Config{Name: name, Profile: &queue.Profile{
 		VHost: vhost, Kind: queue.Classic, DeliveryLimit: -1, Settings: func(string) (any, bool) { return nil, false },
 	}}
@@ -100,7 +111,7 @@ func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {
 	if !m.NoAck {
 		return precondition("reply consumer cannot acknowledge")
 	}
-	ch.reply = ch.conn.srv.replies.add(ch.conn.vhost.Name())
+	ch.reply = ch.conn.srv.replies.add(ch.conn.vhost.Name(), replyName(ch.conn.id, ch.id))
 	ch.facts.known = false
 	return ch.newConsumer(m, ch.reply.shell).join()
 }

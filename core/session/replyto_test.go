@@ -1,6 +1,7 @@
 package session
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -127,4 +128,27 @@ func TestDirectReplyAddresses(t *testing.T) {
 	do[*amqp.QueueBindOK](p, 1, &amqp.QueueBind{Queue: "requests", Exchange: "amq.topic", RoutingKey: "#"})
 	p.publish(1, published{exchange: "amq.topic", key: address})
 	p.holds(1, "requests", 1) // only the default exchange leads to reply queues
+}
+
+// The name that a reply goes to has RabbitMQ's form: a token, a dot and a key that is different each time. It was one word.
+func TestReplyName(t *testing.T) {
+	form := regexp.MustCompile(`^amq\.rabbitmq\.reply-to\.([A-Za-z0-9+/]+=*)\.([A-Za-z0-9+/]{22}==)$`)
+	p := newProbe(t).open()
+	seen := map[string]bool{}
+	for id := range uint16(5) {
+		p.channel(id + 1)
+		p.queue(id+1, "requests")
+		p.consumeReplies(id+1, "r")
+		address := p.request(id + 1)
+		parts := form.FindStringSubmatch(address)
+		if parts == nil {
+			t.Fatalf("%q has another form", address)
+		}
+		for _, part := range parts[1:] {
+			if seen[part] {
+				t.Errorf("%q comes twice", part)
+			}
+			seen[part] = true
+		}
+	}
 }

@@ -27,7 +27,7 @@ func (s *session) show(d amqp091.Delivery, err error, out *bytes.Buffer) error {
 }
 
 // secret is the name of somebody's direct reply-to, which is different each time.
-var secret = regexp.MustCompile(`^(amq\.rabbitmq\.reply-to\.)[\w-]{16,}$`)
+var secret = regexp.MustCompile(`^(amq\.rabbitmq\.reply-to\.)[\w+/]+=*\.[\w+/]{22}==$`)
 
 func body(b []byte) string {
 	if len(b) > 40 {
