@@ -122,7 +122,7 @@ func wireOptions(s setup, kept *store.Store) wire.Options {
 			VerifyPeer: c.TLS.VerifyPeer, MinVersion: tlsVersion(c.TLS.MinVersion),
 		},
 		Session: session.Options{
-			Product: c.Compat.Product, Version: c.Compat.Version, ClusterName: clusterName(),
+			Product: c.Compat.Product, Version: c.Compat.Version, ClusterName: clusterName(), Node: clusterName(),
 			Users:  kept.Users(),
 			VHosts: kept.VHost,
 

@@ -167,7 +167,7 @@ func (r *reader) vhost(f fields) error {
 	if err != nil {
 		return err
 	}
-	m, err := f.metadata()
+	m, err := f.metadata(r.api.tracing(name))
 	if err != nil {
 		return err
 	}

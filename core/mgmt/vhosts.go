@@ -70,7 +70,7 @@ func (a *API) putVHost(c *call) error {
 	if err != nil {
 		return err
 	}
-	m, err := f.metadata()
+	m, err := f.metadata(a.tracing(c.vars["name"]))
 	if err != nil {
 		return err
 	}
@@ -84,6 +84,12 @@ func (a *API) putVHost(c *call) error {
 	return c.created(fresh)
 }
 
+// tracing says whether a vhost is traced: who does not mention it does not change it.
+func (a *API) tracing(name string) bool {
+	v, ok := a.Store.VHost(name)
+	return ok && v.Tracing()
+}
+
 // welcome gives who makes a vhost every permission in it.
 func (a *API) welcome(c *call, fresh bool) error {
 	if !fresh {
@@ -95,7 +101,7 @@ func (a *API) welcome(c *call, fresh bool) error {
 
 // metadata reads what is said of a vhost. RabbitMQ writes "undefined" for no default queue type, and files have the same
 // again below "metadata".
-func (f fields) metadata() (m vhost.Metadata, err error) {
+func (f fields) metadata(tracing bool) (m vhost.Metadata, err error) {
 	inner, err := f.object("metadata")
 	if err != nil {
 		return m, err
@@ -120,7 +126,7 @@ func (f fields) metadata() (m vhost.Metadata, err error) {
 	if m.DefaultQueueType == "undefined" {
 		m.DefaultQueueType = ""
 	}
-	m.Tracing, err = f.flag("tracing", false)
+	m.Tracing, err = f.flag("tracing", tracing)
 	return m, err
 }
 

@@ -53,6 +53,7 @@ type Conn struct {
 	now       hook.Instant    // of the current Feed
 	block     *queue.Block    // the bytes of the current Feed lie in it
 	published bool            // a message was published since Published was asked
+	watched   bool            // somebody looks at messages: spans, or the firehose
 	ahead     <-chan struct{} // see Ahead
 	behind    <-chan struct{} // see Behind
 
@@ -120,6 +121,7 @@ func (c *Conn) State() State {
 // early when [Conn.Congested] becomes true.
 func (c *Conn) Feed(now hook.Instant, block *queue.Block, data []byte) (consumed int) {
 	c.now, c.block, c.ahead, c.behind = now, block, nil, nil
+	c.watched = c.srv.spans != nil || c.tracing()
 	for !c.out.congested.Load() {
 		n := c.step(data[consumed:])
 		if n == 0 {

@@ -20,6 +20,15 @@ var _ queue.Sink = (*consumer)(nil)
 
 // Deliver implements [queue.Sink].
 func (s *consumer) Deliver(_ *queue.Consumer, ds []queue.Delivery) (n int) {
+	n = s.take(ds)
+	if n > 0 && s.channel.conn.tracing() {
+		s.copyDelivered(ds[:n]...)
+	}
+	return n
+}
+
+// take takes deliveries as long as there is room.
+func (s *consumer) take(ds []queue.Delivery) (n int) {
 	ch := s.channel
 	o := &ch.conn.out
 	o.mu.Lock()

@@ -29,7 +29,12 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 	var halt *queue.StoppedError
 	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
 		halt = q.Stopped()
-		got = q.Get(now, &s.Consumer, func(d queue.Delivery, remaining int) { ch.fetched(s, &d, remaining) })
+		got = q.Get(now, &s.Consumer, func(d queue.Delivery, remaining int) {
+			ch.fetched(s, &d, remaining)
+			if ch.conn.tracing() {
+				s.copyDelivered(d)
+			}
+		})
 	})
 	switch {
 	case gone != nil:

@@ -40,8 +40,8 @@ func (ch *channel) complete(body []byte) error {
 		Origin: origin, Props: ch.content.props, Body: body,
 		Expiration: ch.facts.expiration, Priority: ch.facts.priority, Flags: ch.facts.flags,
 	}
-	if c.srv.spans != nil {
-		ch.follow(&m)
+	if c.watched {
+		ch.watch(&m, shells)
 	}
 	if ch.mode == transactional {
 		return ch.txPublish(&m, shells)

@@ -16,6 +16,7 @@ import (
 type Options struct {
 	Product, Version string // as connection.start announces them
 	ClusterName      string
+	Node             string // the broker's name, "curfew@host"
 
 	Users  *auth.Store
 	VHosts func(name string) (*vhost.VHost, bool)

@@ -14,6 +14,16 @@ import (
 // contentHead is what stands in a content header before the properties, bytes.
 const contentHead = 12
 
+// watch shows the message at hand to those who look at messages.
+func (ch *channel) watch(m *queue.Publish, shells []*queue.Shell) {
+	if ch.conn.srv.spans != nil {
+		ch.follow(m)
+	}
+	if ch.conn.tracing() {
+		ch.copyPublished(m, shells)
+	}
+}
+
 // follow decides about the message at hand. One that is traced has a context in its headers afterwards; where there is no room
 // for one in a frame it is not traced, so that it does not come to be more than its consumers take.
 func (ch *channel) follow(m *queue.Publish) {

@@ -14,7 +14,7 @@ type Metadata struct {
 	Description      string
 	Tags             []string
 	DefaultQueueType string // of queues declared without a type, where it can be theirs; "" = classic
-	Tracing          bool   // only noted
+	Tracing          bool   // see TraceExchange
 }
 
 const (
@@ -74,7 +74,11 @@ func (v *VHost) SetMetadata(m Metadata) error {
 	m.Tags = slices.Clone(m.Tags)
 	return v.change(always(alone), func() (func() error, error) {
 		v.keep(define(opDescribe, v.name, m.fields()...))
-		return func() error { v.metadata = m; return nil }, nil
+		return func() error {
+			v.metadata = m
+			v.tracing.Store(m.Tracing)
+			return nil
+		}, nil
 	})
 }
 

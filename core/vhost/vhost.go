@@ -60,6 +60,7 @@ type VHost struct {
 	noted     []byte             // definitions of the change at hand
 
 	metadata   Metadata
+	tracing    atomic.Bool // as metadata say
 	parameters map[parameterKey]json.RawMessage
 	limits     Limits // as parameters say
 	clients    map[Owner]func(reason string)
@@ -100,6 +101,7 @@ func New(c Config) *VHost {
 		expiry:    expiryLog{log: log, tokens: expiryBurst},
 	}
 	v.changing.ended.L = &v.mu
+	v.tracing.Store(c.Metadata.Tracing)
 	for _, x := range predeclared {
 		v.exchanges[x.Name] = newExchange(x)
 	}

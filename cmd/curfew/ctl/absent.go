@@ -10,7 +10,6 @@ const (
 	noProcess = "the broker is a process of the system: start it with \"curfew serve\", stop it with SIGTERM"
 	noSetting = "the broker reads its settings when it starts: see \"curfew config --explain\""
 	noCipher  = "the configuration holds no encrypted values"
-	noTracing = "messages are not traced by virtual host"
 	noList    = "listeners are open as long as the broker runs"
 )
 
@@ -32,7 +31,6 @@ func absent(name string) string {
 		{noProcess, []string{"stop", "shutdown", "stop_app", "start_app", "rotate_logs"}},
 		{noSetting, []string{"set_disk_free_limit", "set_vm_memory_high_watermark", "set_log_level"}},
 		{noCipher, []string{"encode", "decode", "encrypt_conf_value", "decrypt_conf_value", "list_ciphers", "list_hashes"}},
-		{noTracing, []string{"trace_on", "trace_off"}},
 		{noList, []string{"suspend_listeners", "resume_listeners"}},
 	} {
 		if slices.Contains(group.names, name) {

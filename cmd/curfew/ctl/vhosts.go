@@ -39,6 +39,14 @@ func vhostCommands() []command {
 			about: "replaces the tags of a virtual host",
 		},
 		{
+			name: "trace_on", scoped: true, run: traceOn,
+			about: "copies all that is published and delivered in a virtual host to its exchange amq.rabbitmq.trace",
+		},
+		{
+			name: "trace_off", scoped: true, run: traceOff,
+			about: "ends that",
+		},
+		{
 			name: "list_vhosts", most: -1, lists: &vhostColumns, check: vhostColumns.check, run: listVHosts,
 			about: "lists virtual hosts",
 		},
@@ -78,24 +86,45 @@ func deleteVHost(ctx context.Context, c *call) error {
 	return c.done()
 }
 
-// setVHostTags repeats the other properties, because the API sets all of them at once.
 func setVHostTags(ctx context.Context, c *call) error {
 	name, tags := c.operands[0], c.operands[1:]
 	c.say("Setting tags for virtual host \"%s\" to [%s] ...", name, strings.Join(tags, ", "))
+	if err := c.amendVHost(ctx, name, "tags", strings.Join(tags, ",")); err != nil {
+		return err
+	}
+	return c.done()
+}
+
+// amendVHost changes one property of a virtual host. It repeats the others, because the API sets all of them at once.
+func (c *call) amendVHost(ctx context.Context, name, property string, value any) error {
 	var v object
 	if err := c.api.get(ctx, path("vhosts", name), &v); err != nil {
 		return instead(err, noVHost(name))
 	}
-	body := map[string]any{"tags": strings.Join(tags, ",")}
-	for _, property := range []string{"description", "default_queue_type", "tracing"} {
-		if raw := v[property]; defined(raw) {
-			body[property] = raw
+	body := map[string]any{}
+	for _, other := range []string{"description", "tags", "default_queue_type", "tracing"} {
+		if raw := v[other]; defined(raw) {
+			body[other] = raw
 		}
 	}
-	if err := c.api.put(ctx, path("vhosts", name), body); err != nil {
+	body[property] = value
+	return c.api.put(ctx, path("vhosts", name), body)
+}
+
+func traceOn(ctx context.Context, c *call) error {
+	c.say("Starting tracing for vhost \"%s\" ...", c.vhost())
+	if err := c.amendVHost(ctx, c.vhost(), "tracing", true); err != nil {
 		return err
 	}
-	return c.done()
+	return c.tell("Trace enabled for vhost %s", c.vhost())
+}
+
+func traceOff(ctx context.Context, c *call) error {
+	c.say("Stopping tracing for vhost \"%s\" ...", c.vhost())
+	if err := c.amendVHost(ctx, c.vhost(), "tracing", false); err != nil {
+		return err
+	}
+	return c.tell("Trace disabled for vhost %s", c.vhost())
 }
 
 func listVHosts(ctx context.Context, c *call) error {
