@@ -50,6 +50,8 @@ func (r row) relay(duration string) []string {
 
 func rows() []row {
 	confirmed := []detail{{"confirm_p50_ms", "ms to confirm p50", 1}, {"confirm_p99_ms", "p99", 1}}
+	late := []detail{{"late_ms", "ms a round beyond the TTL", 1}}
+	crowd := []detail{{"rss_per_connection_bytes", "KiB per connection", 1.0 / 1024}, {"idle_cpu_percent", "% CPU idle", 1}}
 	return []row{
 		{name: "100 B, one a write", bench: "--size 100 --duration D", rate: consumed, floor: true},
 		{name: "1 KiB, one a write", bench: "--size 1024 --duration D", rate: consumed, floor: true},
@@ -80,6 +82,21 @@ func rows() []row {
 		},
 		{name: "16 MiB", bench: "--size 16777216 --messages 100", rate: consumed, p50: "latency_p50_ms", floor: true, fresh: true},
 		{name: "128 MiB", bench: "--size 134217728 --messages 12", rate: consumed, p50: "latency_p50_ms", floor: true, fresh: true},
+
+		{name: "retry loop", bench: "retries", rate: "retry_rate", also: late},
+		{name: "retry loop, durable", bench: "retries --durable --persistent", rate: "retry_rate", also: late},
+
+		{name: "TLS: 1 KiB, 64 a write", bench: "--size 1024 --batch 64 --duration D", rate: consumed, secure: true},
+		{name: "TLS: 16 KiB, 64 a write", bench: "--size 16384 --batch 64 --duration D", rate: consumed, secure: true},
+		{name: "TLS: 100 B, one a write", bench: "--size 100 --duration D", rate: consumed, secure: true},
+
+		{name: "fanout to 100 queues", bench: "fanout --batch 16 --duration D", rate: consumed},
+		{name: "topic, 3 of 300 match", bench: "topic --batch 16 --duration D", rate: consumed},
+		{name: "direct, 300 queues", bench: "direct --batch 16 --duration D", rate: consumed},
+
+		{name: "2,000 connections", bench: "crowd --connections 2000 --duration D", p50: "latency_p50_ms", p99: "latency_p99_ms", fresh: true, also: crowd},
+		// 20,000 would be more than the files that a process may have open on many machines.
+		{name: "19,900 connections", bench: "crowd --connections 19900 --duration D", p50: "latency_p50_ms", p99: "latency_p99_ms", fresh: true, also: crowd},
 
 		{name: "a million expiries", bench: "expire --messages 1000000", rate: "expire_rate"},
 		{name: "lateness at 5,000/s", bench: "lateness --duration D", p50: "lateness_p50_ms", p99: "lateness_p99_ms"},

@@ -44,6 +44,11 @@ func scenarios() []scenario {
 		{name: "expire", about: "messages that all expire to a dead-letter queue: rate and cost per message", register: expireFlags, run: runExpire},
 		{name: "lateness", about: "when messages arrive at the dead-letter queue, measured from their deadline", register: latenessFlags, run: runLateness},
 		{name: "storm", about: "what a bystander feels while many messages of one queue fall due at once", register: stormFlags, run: runStorm},
+		{name: "retries", about: "messages that are rejected, wait in a queue with a TTL and come back: cost per round", register: retriesFlags, run: runRetries},
+		{name: "fanout", about: "an exchange that copies each message to many queues: cost per delivery", register: fanoutFlags, run: runFanout},
+		{name: "topic", about: "a topic exchange with many patterns, of which few match: cost per delivery", register: topicFlags, run: runTopic},
+		{name: "direct", about: "a direct exchange with a queue for each of many keys: cost per delivery", register: directFlags, run: runDirect},
+		{name: "crowd", about: "many connections that do little: memory, idle CPU, and how long the few messages take", register: crowdFlags, run: runCrowd},
 		{name: "leases", about: "queues with x-expires: declare rate, memory, and when they are gone", register: leasesFlags, run: runLeases},
 		{name: "floor", about: "no broker but a relay: what passing messages on costs this machine at least", register: floorFlags, run: runFloor, brokerless: true},
 	}

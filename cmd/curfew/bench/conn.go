@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -41,11 +42,19 @@ func (e *closedError) Error() string {
 
 // Open connects, logs in and opens the channel.
 func (e *env) open(ctx context.Context, t target) (*conn, error) {
+	return e.openSmall(ctx, t, readSize)
+}
+
+// OpenSmall is open for a connection that reads little: no frame may be larger than its buffer.
+func (e *env) openSmall(ctx context.Context, t target, buffer int) (*conn, error) {
 	nc, err := e.dial(ctx, t.addr)
 	if err != nil {
 		return nil, fmt.Errorf("--uri %s: %w", t.addr, err)
 	}
-	c := &conn{nc: nc, in: make([]byte, readSize), frameMax: frameMax}
+	if t.tls != nil {
+		nc = tls.Client(nc, t.tls)
+	}
+	c := &conn{nc: nc, in: make([]byte, buffer), frameMax: min(frameMax, buffer)}
 	if err := c.within(handshake, func() error { return c.greet(t) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("--uri %s: handshake: %w", t.addr, err), nc.Close())
 	}
@@ -254,6 +263,29 @@ func (c *conn) declare(d amqp.QueueDeclare) (depth int64, err error) {
 // Depth is how many ready messages a queue holds. It renews the queue's lease.
 func (c *conn) depth(queue string) (int64, error) {
 	return c.declare(amqp.QueueDeclare{Queue: queue, Passive: true})
+}
+
+// Exchange declares an exchange.
+func (c *conn) exchange(d amqp.ExchangeDeclare) error {
+	return c.within(answer, func() error {
+		_, err := ask[*amqp.ExchangeDeclareOK](c, channel, &d)
+		return err
+	})
+}
+
+// Bind binds a queue to an exchange.
+func (c *conn) bind(queue, exchange, key string) error {
+	return c.within(answer, func() error {
+		_, err := ask[*amqp.QueueBindOK](c, channel, &amqp.QueueBind{Queue: queue, Exchange: exchange, RoutingKey: key})
+		return err
+	})
+}
+
+func (c *conn) removeExchange(name string) error {
+	return c.within(answer, func() error {
+		_, err := ask[*amqp.ExchangeDeleteOK](c, channel, &amqp.ExchangeDelete{Exchange: name})
+		return err
+	})
 }
 
 func (c *conn) remove(queue string) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -70,19 +71,24 @@ type consumer struct {
 	got  atomic.Int64
 	last atomic.Int64 // instant of the latest delivery
 
-	latency tally
+	latency *tally
+
+	rejections *atomic.Int64 // shared by all consumers; nil = none, and latencies mean something
+	reject     amqp.BasicReject
 }
 
 // Consume subscribes and leaves the connection ready for run.
-func (k *consumer) subscribe(queue string, prefetch int64) error {
+func (k *consumer) subscribe(prefetch int64, queues ...string) error {
 	if prefetch > 0 {
 		if _, err := ask[*amqp.BasicQosOK](k.c, channel, &amqp.BasicQos{PrefetchCount: uint16(prefetch)}); err != nil {
 			return err
 		}
 	}
-	_, err := ask[*amqp.BasicConsumeOK](k.c, channel, &amqp.BasicConsume{Queue: queue, ConsumerTag: "c", NoAck: k.ackEvery == 0})
-	if err != nil {
-		return fmt.Errorf("queue %s: %w", queue, err)
+	for i, queue := range queues {
+		m := &amqp.BasicConsume{Queue: queue, ConsumerTag: strconv.Itoa(i), NoAck: k.ackEvery == 0}
+		if _, err := ask[*amqp.BasicConsumeOK](k.c, channel, m); err != nil {
+			return fmt.Errorf("queue %s: %w", queue, err)
+		}
 	}
 	return nil
 }
@@ -141,7 +147,7 @@ func (k *consumer) measure(now int64) (n int64, err error) {
 		}
 		n++
 		k.acknowledge()
-		if !k.d.has {
+		if !k.d.has || k.rejections != nil {
 			continue
 		}
 		if k.d.stamp != stamp {
@@ -154,6 +160,11 @@ func (k *consumer) measure(now int64) (n int64, err error) {
 
 func (k *consumer) acknowledge() {
 	if k.ackEvery == 0 {
+		return
+	}
+	if k.rejections != nil && k.rejections.Add(-1) >= 0 {
+		k.reject.DeliveryTag = k.d.tag
+		k.out = amqp.AppendMethod(k.out, channel, &k.reject)
 		return
 	}
 	if k.unacked++; k.unacked < k.ackEvery {

@@ -26,7 +26,7 @@ func delivered(dst []byte, tag uint64, size int, stamp int64) []byte {
 func arrived(buf []byte, ackEvery int64) *consumer {
 	c := &conn{in: make([]byte, readSize), frameMax: frameMax}
 	c.w = copy(c.in, buf)
-	return &consumer{c: c, clock: newClock(), ackEvery: ackEvery}
+	return &consumer{c: c, clock: newClock(), ackEvery: ackEvery, latency: &tally{}}
 }
 
 func TestConsumerPutsFramesTogetherWhereverReadsCutThem(t *testing.T) {

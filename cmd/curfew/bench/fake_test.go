@@ -3,11 +3,14 @@ package bench
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,14 +27,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeBroker struct {
 	mu     sync.Mutex // guards everything below, and is never held while waiting
 	queues map[string]*fakeQueue
-	acked  int // deliveries acknowledged, multiple ones counted
-	refuse int // publishes to be nacked instead of queued
-	jam    int // publishes after which a publisher's connection is blocked and read no more; 0 = never
+	bound  map[string][][2]string // by exchange: queues and what they are bound with
+	acked  int                    // deliveries acknowledged, multiple ones counted
+	reject int                    // deliveries rejected
+	refuse int                    // publishes to be nacked instead of queued
+	jam    int                    // publishes after which a publisher's connection is blocked and read no more; 0 = never
 
 	late     time.Duration // of expiry and of the end of leases
 	password string
 
-	relayed *pipes // clients are connected with each other instead; nil = they are not
+	tls     *tls.Config // nil = connections are in the clear
+	relayed *pipes      // clients are connected with each other instead; nil = they are not
 }
 
 // Pipes is a listener for clients at the other end of pipes.
@@ -58,6 +64,11 @@ type fakeQueue struct {
 
 type fakeMessage struct{ body []byte }
 
+type delivery struct {
+	queue   *fakeQueue
+	message *fakeMessage
+}
+
 // FakePeer is one connection. Its reader goroutine owns what follows lock-free; out has a goroutine of its own.
 type fakePeer struct {
 	b        *fakeBroker
@@ -67,6 +78,7 @@ type fakePeer struct {
 	seq      uint64 // of the latest publish
 	tag      uint64 // of the latest delivery; guarded by b.mu
 	unacked  uint64 // lowest unacknowledged tag; guarded by b.mu
+	under    map[uint64]delivery
 	publish  *amqp.BasicPublish
 	header   []byte
 	body     []byte
@@ -74,7 +86,7 @@ type fakePeer struct {
 }
 
 func newFakeBroker() *fakeBroker {
-	return &fakeBroker{queues: make(map[string]*fakeQueue), password: "guest"}
+	return &fakeBroker{queues: make(map[string]*fakeQueue), bound: make(map[string][][2]string), password: "guest"}
 }
 
 // Env is an environment in which every address leads to b, and process 42 is its process.
@@ -106,7 +118,10 @@ func (b *fakeBroker) connect() net.Conn {
 		b.relayed.arrived <- ours
 		return theirs
 	}
-	p := &fakePeer{b: b, nc: ours, out: make(chan []byte, 1<<16), unacked: 1}
+	p := &fakePeer{b: b, nc: ours, out: make(chan []byte, 1<<16), unacked: 1, under: make(map[uint64]delivery)}
+	if b.tls != nil {
+		p.nc = tls.Server(ours, b.tls)
+	}
 	go p.write()
 	go p.read()
 	return theirs
@@ -123,7 +138,7 @@ func (p *fakePeer) write() {
 func (p *fakePeer) read() {
 	defer p.leave()
 	hello := make([]byte, len(amqp.ProtocolHeader))
-	if _, err := p.nc.Read(hello); err != nil || string(hello) != amqp.ProtocolHeader {
+	if _, err := io.ReadFull(p.nc, hello); err != nil || string(hello) != amqp.ProtocolHeader {
 		return
 	}
 	p.send(0, &amqp.ConnectionStart{Mechanisms: "PLAIN", Locales: "en_US"})
@@ -221,6 +236,19 @@ func (p *fakePeer) method(m amqp.Method) {
 		q.deliver()
 	case *amqp.BasicAck:
 		p.ack(m)
+	case *amqp.BasicReject:
+		p.b.reject++
+		d := p.under[m.DeliveryTag]
+		p.b.die(d.queue, d.message)
+	case *amqp.ExchangeDeclare:
+		p.b.bound[m.Exchange] = nil
+		p.send(channel, &amqp.ExchangeDeclareOK{})
+	case *amqp.ExchangeDelete:
+		delete(p.b.bound, m.Exchange)
+		p.send(channel, &amqp.ExchangeDeleteOK{})
+	case *amqp.QueueBind:
+		p.b.bound[m.Exchange] = append(p.b.bound[m.Exchange], [2]string{m.Queue, m.RoutingKey})
+		p.send(channel, &amqp.QueueBindOK{})
 	case *amqp.BasicPublish:
 		p.publish = m
 	}
@@ -283,6 +311,11 @@ func (p *fakePeer) content() {
 	if p.confirms {
 		p.send(channel, &amqp.BasicAck{DeliveryTag: p.seq})
 	}
+	for _, bound := range p.b.bound[p.publish.Exchange] {
+		if matches(bound[1], p.publish.RoutingKey) {
+			p.b.enqueue(p.b.queues[bound[0]], &fakeMessage{body: p.body}, -1)
+		}
+	}
 	if q != nil {
 		p.b.enqueue(q, &fakeMessage{body: p.body}, p.lifetime(q))
 	}
@@ -326,11 +359,36 @@ func (b *fakeBroker) expire(q *fakeQueue, m *fakeMessage) {
 			continue
 		}
 		q.ready = append(q.ready[:i:i], q.ready[i+1:]...)
-		if dead, ok := q.args.Lookup("x-dead-letter-routing-key"); ok && b.queues[dead.(string)] != nil {
-			b.enqueue(b.queues[dead.(string)], m, -1)
-		}
+		b.die(q, m)
 		return
 	}
+}
+
+func (b *fakeBroker) die(q *fakeQueue, m *fakeMessage) {
+	name, ok := q.args.Lookup("x-dead-letter-routing-key")
+	if !ok || b.queues[name.(string)] == nil {
+		return
+	}
+	dead := b.queues[name.(string)]
+	ttl := int64(-1)
+	if v, ok := dead.args.Lookup("x-message-ttl"); ok {
+		ttl = v.(int64)
+	}
+	b.enqueue(dead, m, ttl)
+}
+
+// Matches is what topic exchanges do, as far as needed here; patterns without wildcards match as in other exchanges.
+func matches(pattern, key string) bool {
+	words, given := strings.Split(pattern, "."), strings.Split(key, ".")
+	for i, w := range words {
+		if w == "#" {
+			return true
+		}
+		if i >= len(given) || (w != "*" && w != given[i]) {
+			return false
+		}
+	}
+	return len(words) == len(given)
 }
 
 func (q *fakeQueue) deliver() {
@@ -340,6 +398,7 @@ func (q *fakeQueue) deliver() {
 	for _, m := range q.ready {
 		p := q.consumers[0]
 		p.tag++
+		p.under[p.tag] = delivery{q, m}
 		buf := amqp.AppendDeliver(nil, channel, "c", p.tag, false, nil, []byte("key"))
 		buf = amqp.AppendContentHeader(buf, channel, uint64(len(m.body)), []byte{0, 0})
 		p.out <- amqp.AppendBody(buf, channel, m.body, amqp.FrameMinSize)
@@ -351,6 +410,9 @@ func (b *fakeBroker) left() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var names []string
+	for name := range b.bound {
+		names = append(names, "exchange "+name)
+	}
 	for name, q := range b.queues {
 		names = append(names, fmt.Sprintf("%s (%d messages)", name, len(q.ready)))
 	}

@@ -28,6 +28,8 @@ type fleet struct {
 	pacers     []pacer
 	publishing atomic.Int32 // publishers that are not done
 
+	rejections *atomic.Int64 // that the consumers still have to make, all together; nil = none
+
 	progress progress
 	latency  histogram // end to end, the whole run
 }
@@ -40,13 +42,13 @@ func (s *session) newFleet(ctx context.Context) *fleet {
 }
 
 // Consume adds a consumer, which begins at once.
-func (f *fleet) consume(queue string) error {
+func (f *fleet) consume(queues ...string) error {
 	c, err := f.s.open(f.ctx, f.s.o.broker)
 	if err != nil {
 		return err
 	}
 	k := f.consumer(c)
-	if err := k.subscribe(queue, f.s.o.prefetch); err != nil {
+	if err := k.subscribe(f.s.o.prefetch, queues...); err != nil {
 		return err
 	}
 	f.start(k.run)
@@ -55,7 +57,7 @@ func (f *fleet) consume(queue string) error {
 
 // Consumer adds a consumer, which has not subscribed and does not yet read.
 func (f *fleet) consumer(c *conn) *consumer {
-	k := &consumer{c: c, clock: f.s.clock, ackEvery: f.s.o.ackEvery}
+	k := &consumer{c: c, clock: f.s.clock, ackEvery: f.s.o.ackEvery, latency: &tally{}, rejections: f.rejections}
 	f.consumers = append(f.consumers, k)
 	return k
 }
@@ -221,9 +223,10 @@ func (f *fleet) stop() error {
 	for _, p := range f.publishers {
 		_ = p.c.close() // what was to be measured is measured
 	}
-	for _, k := range f.consumers {
-		_ = k.c.close()
-	}
+	_ = inParallel(len(f.consumers), func(i int) error {
+		_ = f.consumers[i].c.close()
+		return nil
+	})
 	f.sweep()
 	for _, p := range f.pacers {
 		_ = p.Close()

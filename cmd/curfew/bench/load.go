@@ -59,6 +59,7 @@ type load struct {
 	s        *session
 	f        *fleet
 	disks    []*disk // of the publishers, with --fdatasync
+	copies   int64   // deliveries of a message, where that is what counts; 0 = one
 	from, to usage
 	began    int64 // instant at which publishing began
 }
@@ -139,7 +140,7 @@ func (l *load) publish() error {
 	if len(l.f.publishers) == 0 {
 		return l.consumeOnly()
 	}
-	return l.f.drained(l.f.sent(), patience)
+	return l.f.drained(l.f.sent()*max(1, l.copies), patience)
 }
 
 // ConsumeOnly waits for messages that others publish.
@@ -169,8 +170,11 @@ func (l *load) report() *report {
 	l.compared(r)
 	l.f.delayed(r)
 	n := sent
-	if n == 0 {
+	if n == 0 || l.copies > 0 {
 		n = got
+	}
+	if len(l.f.consumers) == 0 {
+		n = sent * max(1, l.copies)
 	}
 	r.cost(l.s, n, l.from, l.to)
 	return r

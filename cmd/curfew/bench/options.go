@@ -20,6 +20,9 @@ type options struct {
 	broker     target
 	asJSON     bool
 	pid        int64
+	tls        bool
+	tlsCA      string
+	tlsAny     bool // take any certificate
 	durable    bool
 	persistent bool
 	queueArgs  arguments
@@ -38,7 +41,11 @@ type options struct {
 	expiration            span
 	mortal                bool // the scenario gives its queue a dead-letter queue
 
-	delay, every time.Duration // storm
+	rounds       int64         // retries
+	matching     int64         // topic: bindings that take a message
+	connections  int64         // crowd
+	idle         time.Duration // crowd
+	delay, every time.Duration // storm; every: crowd
 	expires      int64         // leases, milliseconds
 	window       int64         // leases
 	sample       int64         // leases
@@ -69,7 +76,10 @@ func newFlags(scenario string) flags {
 // Loaded are the flags of all scenarios that load a broker.
 func (f flags) loaded() {
 	o := f.o
-	f.Var(&o.broker, "uri", "the broker's `URI`, amqp://USER:PASSWORD@HOST:PORT/VHOST")
+	f.Var(&o.broker, "uri", "the broker's `URI`, amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps: with TLS")
+	f.BoolVar(&o.tls, "tls", false, "connect with TLS, to port 5671 unless --uri has another")
+	f.StringVar(&o.tlsCA, "tls-ca", "", "PEM `file` with the authorities that may have signed the broker's certificate; the system's unless given")
+	f.BoolVar(&o.tlsAny, "tls-insecure", false, "take any certificate")
 	f.whole(&o.pid, "pid", 0, 0, math.MaxInt32, "the broker's `process`: also report its CPU time and memory; 0 = do not")
 	f.BoolVar(&o.durable, "durable", false, "declare durable queues")
 	f.BoolVar(&o.persistent, "persistent", false, "publish with delivery mode 2")
@@ -153,6 +163,12 @@ func (o *options) check(given map[string]bool) error {
 	}
 	if given["publishers"] && given["consumers"] && o.publishers+o.consumers == 0 {
 		return errors.New("--publishers 0 --consumers 0: one of them must be from 1 to 10000")
+	}
+	if o.matching > o.queues {
+		return fmt.Errorf("--matching %d: must be from 1 to --queues, %d", o.matching, o.queues)
+	}
+	if err := o.secure(given); err != nil {
+		return err
 	}
 	if given["messages"] && o.messages > 0 && !given["duration"] {
 		o.duration = 0

@@ -50,6 +50,16 @@ func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
 		{"leases --window 1001", []string{"--window", "from 1 to 1000"}},
 		{"backlog --messages 0", []string{"--messages", "from 1 to 1000000000"}},
 		{"backlog --rate 5", []string{"--rate"}},
+		{"retries --rounds 0", []string{"--rounds", "from 1 to 1000000"}},
+		{"retries --ttl -1", []string{"--ttl", "from 0 to 315360000000"}},
+		{"topic --matching 0", []string{"--matching", "from 1 to 100000"}},
+		{"topic --matching 4 --queues 3", []string{"--matching 4", "from 1 to --queues, 3"}},
+		{"crowd --connections 1", []string{"--connections", "from 2 to 60000"}},
+		{"--tls-ca ca.pem", []string{"--tls-ca", "--tls"}},
+		{"--tls-insecure", []string{"--tls-insecure", "--tls"}},
+		{"--tls --tls-ca /nowhere/ca.pem", []string{"--tls-ca", "/nowhere/ca.pem"}},
+		{"--tls --tls-ca README.md", []string{"--tls-ca README.md", "no certificate"}},
+		{"--tls --tls-ca ca.pem --tls-insecure", []string{"only one of them"}},
 		{"--batch 0", []string{"--batch", "from 1 to 100000"}},
 		{"floor --uri amqp://h", []string{"--uri"}},
 	}
@@ -140,11 +150,13 @@ func TestTarget(t *testing.T) {
 		in   string
 		want target
 	}{
-		{"amqp://h", target{"h:5672", "/", "guest", "guest"}},
-		{"amqp://u:p@h:1/", target{"h:1", "/", "u", "p"}},
-		{"amqp://u@h/v", target{"h:5672", "v", "u", ""}},
-		{"amqp://h/%2Fa%2Fb", target{"h:5672", "/a/b", "guest", "guest"}},
-		{"amqp://[::1]:9/%2F", target{"[::1]:9", "/", "guest", "guest"}},
+		{"amqp://h", target{addr: "h:5672", vhost: "/", user: "guest", password: "guest"}},
+		{"amqp://u:p@h:1/", target{addr: "h:1", vhost: "/", user: "u", password: "p"}},
+		{"amqp://u@h/v", target{addr: "h:5672", vhost: "v", user: "u", password: ""}},
+		{"amqp://h/%2Fa%2Fb", target{addr: "h:5672", vhost: "/a/b", user: "guest", password: "guest"}},
+		{"amqps://u:p@h/v", target{addr: "h:5671", vhost: "v", user: "u", password: "p", secure: true}},
+		{"amqps://h:1", target{addr: "h:1", vhost: "/", user: "guest", password: "guest", secure: true}},
+		{"amqp://[::1]:9/%2F", target{addr: "[::1]:9", vhost: "/", user: "guest", password: "guest"}},
 	}
 	for _, c := range cases {
 		t.Run(c.in, func(t *testing.T) {

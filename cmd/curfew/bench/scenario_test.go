@@ -97,6 +97,42 @@ func TestScenarios(t *testing.T) {
 			want: map[string]float64{"messages": 500, "dead_lettered": 500, "quiet_deliver_max_ms": 0, "storm_deliver_max_ms": 0, "storm_declare_max_ms": 0, "storm_schedule_delay_max_ms": 0},
 		},
 		{
+			name: "retries", line: "retries --messages 200 --rounds 4 --ttl 100 --prefetch 50", late: time.Millisecond,
+			want: map[string]float64{"published": 200, "rejected": 800, "missing": 0, "duration_seconds": 0.404, "late_ms": 1, "broker_cpu_seconds": 0},
+		},
+		{
+			name: "retries with several of each", line: "retries --messages 203 --rounds 2 --consumers 3 --publishers 2 --durable --persistent --confirm 10",
+			want: map[string]float64{"published": 203, "rejected": 406, "missing": 0, "duration_seconds": 1},
+		},
+		{
+			name: "fanout", line: "fanout --messages 50 --queues 20 --consumers 3 --batch 16 --confirm 8",
+			want: map[string]float64{"published": 50, "consumed": 1000},
+		},
+		{
+			name: "topic", line: "topic --messages 60 --queues 31 --matching 3",
+			want: map[string]float64{"published": 60, "consumed": 180},
+		},
+		{
+			name: "topic with more patterns", line: "topic --messages 60 --queues 40 --matching 4 --consumers 50 --prefetch 10",
+			want: map[string]float64{"published": 60, "consumed": 240},
+		},
+		{
+			name: "fanout without consumers", line: "fanout --messages 50 --queues 20 --consumers 0 --queue-args x-max-length=5",
+			want: map[string]float64{"published": 50, "consumed": 0, "broker_cpu_seconds_per_million": 0},
+		},
+		{
+			name: "direct", line: "direct --rate 1000 --duration 100ms --queues 7 --confirm 5",
+			want: map[string]float64{"published": 100, "consumed": 100, "latency_max_ms": 0, "confirm_max_ms": 0},
+		},
+		{
+			name: "crowd", line: "crowd --connections 41 --duration 2s --every 100ms",
+			want: map[string]float64{"connections": 41, "published": 400, "consumed": 400, "publish_rate": 200, "latency_max_ms": 0, "idle_cpu_percent": 0, "rss_per_connection_bytes": 0},
+		},
+		{
+			name: "crowd at one queue", line: "crowd --connections 5 --queues 1 --idle 0s --duration 3s --size 10000",
+			want: map[string]float64{"connections": 5, "published": 6, "consumed": 6, "idle_cpu_percent": -1},
+		},
+		{
 			name: "one by one", line: "--rate 20000 --duration 100ms --batch 1",
 			want: map[string]float64{"published": 2000, "consumed": 2000, "publish_rate": 20000},
 		},
@@ -212,7 +248,10 @@ func TestFailuresAreTold(t *testing.T) {
 }
 
 func TestInterruptEndsARunInOrder(t *testing.T) {
-	for _, line := range []string{"--rate 100 --duration 0s", "--rate 1 --publishers 20 --duration 1h --confirm 1", "--messages 100 --publishers 0 --duration 0s"} {
+	for _, line := range []string{
+		"--rate 100 --duration 0s", "--rate 1 --publishers 20 --duration 1h --confirm 1", "--messages 100 --publishers 0 --duration 0s",
+		"fanout --rate 100 --duration 0s", "retries --messages 100 --rounds 1000", "crowd --connections 10 --idle 0s --duration 1h",
+	} {
 		t.Run(line, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second+time.Microsecond)

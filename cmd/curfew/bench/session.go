@@ -20,8 +20,10 @@ type session struct {
 	admin  *conn  // nil without a broker
 	prefix string // of the queues' names
 	queues []string
-	start  usage // the broker before anything was declared
-	own    time.Duration
+
+	exchanges []string
+	start     usage // the broker before anything was declared
+	own       time.Duration
 }
 
 func (e *env) begin(ctx context.Context, o *options, broker bool) (*session, error) {
@@ -50,6 +52,11 @@ func (s *session) end() error {
 			return errors.Join(err, s.admin.nc.Close())
 		}
 	}
+	for _, x := range s.exchanges {
+		if err := s.admin.removeExchange(x); err != nil {
+			return errors.Join(err, s.admin.nc.Close())
+		}
+	}
 	return s.admin.close()
 }
 
@@ -73,9 +80,9 @@ func (s *session) queue(name string, args ...amqp.Field) (string, error) {
 }
 
 // Bare declares a queue without the arguments of --queue-args: one that only helps with the measurement.
-func (s *session) bare(name string) (string, error) {
+func (s *session) bare(name string, args ...amqp.Field) (string, error) {
 	q := s.prefix + name
-	if _, err := s.admin.declare(amqp.QueueDeclare{Queue: q, Durable: s.o.durable}); err != nil {
+	if _, err := s.admin.declare(amqp.QueueDeclare{Queue: q, Durable: s.o.durable, Arguments: args}); err != nil {
 		return "", err
 	}
 	s.queues = append(s.queues, q)
@@ -87,10 +94,23 @@ func (s *session) mortal() (queue, dead string, err error) {
 	if dead, err = s.bare("dead"); err != nil {
 		return "", "", err
 	}
-	queue, err = s.queue("0", append(s.ttl(),
-		amqp.Field{Key: "x-dead-letter-exchange", Value: ""},
-		amqp.Field{Key: "x-dead-letter-routing-key", Value: dead})...)
+	queue, err = s.queue("0", append(s.ttl(), deadTo(dead)...)...)
 	return queue, dead, err
+}
+
+// DeadTo are the arguments of a queue whose dead messages go to another.
+func deadTo(queue string) []amqp.Field {
+	return []amqp.Field{{Key: "x-dead-letter-exchange", Value: ""}, {Key: "x-dead-letter-routing-key", Value: queue}}
+}
+
+// Exchange declares an exchange, to be removed at the end.
+func (s *session) exchange(kind string) (string, error) {
+	x := s.prefix + kind
+	if err := s.admin.exchange(amqp.ExchangeDeclare{Exchange: x, Type: kind, Durable: s.o.durable}); err != nil {
+		return "", err
+	}
+	s.exchanges = append(s.exchanges, x)
+	return x, nil
 }
 
 // TTL is the argument for --ttl.

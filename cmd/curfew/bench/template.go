@@ -32,7 +32,8 @@ type template struct {
 
 // Content is what a template's messages have in common.
 type content struct {
-	keys       []string // queues, taken in turn by way of the default exchange
+	exchange   string
+	keys       []string // routing keys, taken in turn: queues, with the default exchange
 	size       int      // of the body
 	batch      int      // messages in a write
 	delivered  bool     // as a broker delivers them, not as a client publishes them
@@ -81,7 +82,7 @@ func (t *template) append(c content, i int) {
 	if c.delivered {
 		t.buf = amqp.AppendDeliver(t.buf, channel, "c", uint64(i+1), false, nil, []byte(key))
 	} else {
-		t.buf = amqp.AppendMethod(t.buf, channel, &amqp.BasicPublish{RoutingKey: key, Mandatory: c.mandatory})
+		t.buf = amqp.AppendMethod(t.buf, channel, &amqp.BasicPublish{Exchange: c.exchange, RoutingKey: key, Mandatory: c.mandatory})
 	}
 	t.buf = amqp.AppendContentHeader(t.buf, channel, uint64(c.size), t.properties(c))
 	if c.size >= stampSize {

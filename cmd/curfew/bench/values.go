@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -89,13 +90,19 @@ func (s *span) Set(v string) error {
 // Target is where the broker is and who we are to it.
 type target struct {
 	addr, vhost, user, password string
+	secure                      bool        // the URI asks for TLS
+	tls                         *tls.Config // nil without
 }
 
 func (t *target) String() string {
 	if t == nil || t.addr == "" {
 		return ""
 	}
-	u := url.URL{Scheme: "amqp", User: url.UserPassword(t.user, t.password), Host: t.addr, Path: "/"}
+	scheme := "amqp"
+	if t.secure {
+		scheme = "amqps"
+	}
+	u := url.URL{Scheme: scheme, User: url.UserPassword(t.user, t.password), Host: t.addr, Path: "/"}
 	if t.vhost != "/" {
 		u.RawPath = "/" + url.PathEscape(t.vhost)
 		u.Path += t.vhost
@@ -106,15 +113,20 @@ func (t *target) String() string {
 // Set reads an AMQP URI. An absent virtual host, with or without the slash before it, is "/".
 func (t *target) Set(s string) error {
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "amqp" || u.Hostname() == "" {
-		return errors.New("must be amqp://USER:PASSWORD@HOST:PORT/VHOST")
+	if err != nil || (u.Scheme != "amqp" && u.Scheme != "amqps") || u.Hostname() == "" {
+		return errors.New("must be amqp://USER:PASSWORD@HOST:PORT/VHOST, or the same with amqps")
 	}
 	vhost, err := url.PathUnescape(strings.TrimPrefix(u.EscapedPath(), "/"))
 	if err != nil || len(vhost) > 255 {
 		return errors.New("the virtual host must be percent-encoded and of at most 255 bytes")
 	}
 	t.vhost = orElse(vhost, "/")
-	t.addr = net.JoinHostPort(u.Hostname(), orElse(u.Port(), "5672"))
+	t.secure = u.Scheme == "amqps"
+	port := "5672"
+	if t.secure {
+		port = "5671"
+	}
+	t.addr = net.JoinHostPort(u.Hostname(), orElse(u.Port(), port))
 	t.user, t.password = "guest", "guest"
 	if u.User != nil {
 		t.user = u.User.Username()
