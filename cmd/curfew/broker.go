@@ -65,7 +65,10 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 
 func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules) (*store.Store, error) {
 	if s.bodies > 0 {
-		if err := queue.SpillTo(s.Data.Dir, int64(min(s.bodies, 1<<62))); err != nil {
+		failed := func(err error) {
+			s.log.Error("a queue is stopped until the broker is started again, when what is not persistent of it is lost", "error", err)
+		}
+		if err := queue.SpillTo(s.Data.Dir, int64(min(s.bodies, 1<<62)), failed); err != nil {
 			return nil, err
 		}
 	}

@@ -87,7 +87,9 @@ func (s *store) load(n uint32) {
 		return
 	}
 	s.fetch(g)
-	s.arrive(g)
+	if err := s.arrive(g); err != nil {
+		spill.Load().lack(err)
+	}
 	s.loaded = append(s.loaded, n)
 	s.expect(n + 1)
 }
@@ -100,20 +102,25 @@ func (s *store) fetch(g *segment) {
 	}
 }
 
-// arrive waits for a segment that is being read.
-func (s *store) arrive(g *segment) {
+// arrive waits for a segment that is being read. With an error it is not in memory.
+func (s *store) arrive(g *segment) error {
 	t := g.moving
 	<-t.done
 	g.moving = nil
 	g.buf = t.buf[:g.filled]
+	if t.err != nil {
+		s.unload(g)
+	}
+	return t.err
 }
 
 // expect begins to read a segment that will probably be next, if it is in the
 // file. One that was expected in vain is given up.
 func (s *store) expect(n uint32) {
 	if g := s.find(s.expected); n != s.expected && g != nil && g.buf == nil && g.moving != nil {
-		s.arrive(g)
-		s.unload(g)
+		if s.arrive(g) == nil {
+			s.unload(g)
+		}
 	}
 	s.expected = n
 	if g := s.find(n); g != nil && g.buf == nil && g.page != 0 {
@@ -129,8 +136,7 @@ func (s *store) peek(at slot) []byte {
 		return g.buf[at.offset : at.offset+at.length]
 	}
 	b := make([]byte, at.length)
-	p := spill.Load()
-	p.read(p.file, b, (g.page-1)*pageSize+int64(at.offset))
+	spill.Load().read(b, (g.page-1)*pageSize+int64(at.offset))
 	return b
 }
 
@@ -150,7 +156,7 @@ func (s *store) discard(g *segment) {
 	case g.moving != nil && g.buf != nil:
 		s.written(g)
 	case g.moving != nil:
-		s.arrive(g)
+		_ = s.arrive(g) // it is not needed any more
 	}
 	if g.buf != nil {
 		s.unload(g)

@@ -37,11 +37,13 @@ func (q *Queue) Purge(now hook.Instant) int {
 func (q *Queue) part(kept int) {
 	old := q.contents
 	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, revision: old.revision}
-	for l := range old.levels {
-		from, to := &old.levels[l], &q.levels[l]
+	w := &waste{old.levels, old.store, q.waste}
+	q.waste = w
+	for l := range w.levels {
+		from, to := &w.levels[l], &q.levels[l]
 		for seq, s := from.from(0); s != nil && kept > 0; seq, s = from.from(seq + 1) {
 			if s.is(out) {
-				q.carry(&old.store, from, to, seq, s)
+				q.carry(&w.store, from, to, seq, s)
 				kept--
 			}
 		}
@@ -49,7 +51,6 @@ func (q *Queue) part(kept int) {
 		to.handed, to.noted = from.handed, from.noted
 	}
 	q.ready, q.readyBytes = 0, 0
-	q.waste = &waste{old.levels, old.store, q.waste}
 }
 
 // leaveAll makes waste of all that the queue holds. That it is gone for good is

@@ -51,7 +51,12 @@ func NewRestorer(shells []*Shell) *Restorer {
 
 // Apply carries out the operations of one commit or several, which lie in an
 // extent. Those of queues that are not there any more are passed over.
-func (r *Restorer) Apply(extent uint32, ops []byte) error {
+func (r *Restorer) Apply(extent uint32, ops []byte) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = lackOf(p)
+		}
+	}()
 	in := reader{b: ops}
 	for len(in.b) > 0 && !in.bad {
 		kind, id := in.u8(), in.u64()

@@ -295,10 +295,21 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 	case q.stopped != nil:
 		q.decline(now, o)
 	default:
-		s.carryOut(now, o)
+		s.carryOutOrStop(now, o)
 	}
 	q.commit(nil)
 	s.compare(o.kind == opPublish)
+}
+
+// carryOutOrStop is carryOut, or stops the queue if it lacks what it needs for that.
+func (s *Shell) carryOutOrStop(now hook.Instant, o *op) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.queue.stop(lackOf(p))
+			s.queue.decline(now, o)
+		}
+	}()
+	s.carryOut(now, o)
 }
 
 // carryOut is handle for a queue that is at work.

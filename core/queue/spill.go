@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -20,6 +21,7 @@ type spillFile struct {
 	file   *os.File // for a part of a page
 	whole  *os.File // the same one, for whole pages, which the system need not keep a copy of
 	budget int64
+	failed func(error)  // is told of bodies that cannot be read back
 	wait   atomic.Int64 // what writing a page takes lately, in nanoseconds
 
 	mu    sync.Mutex // guards what follows
@@ -37,8 +39,9 @@ var spill atomic.Pointer[spillFile]
 
 // SpillTo makes every queue of the process write message bodies to a file in dir
 // while queued messages hold more than budget bytes of memory. It is called once,
-// before there are queues.
-func SpillTo(dir string, budget int64) error {
+// before there are queues. failed is told, from a queue's turn, why the queue stops
+// because what it wrote there cannot be read back.
+func SpillTo(dir string, budget int64, failed func(error)) error {
 	f, err := os.CreateTemp(dir, "bodies-*")
 	if err != nil {
 		return err
@@ -48,7 +51,7 @@ func SpillTo(dir string, budget int64) error {
 		_ = f.Close()
 		return err
 	}
-	spill.Store(&spillFile{file: f, whole: whole, budget: budget})
+	spill.Store(&spillFile{file: f, whole: whole, budget: budget, failed: failed})
 	return nil
 }
 
@@ -72,7 +75,8 @@ type transfer struct {
 	buf  []byte
 	page int64
 	done chan struct{}
-	ok   bool // it was written
+	ok   bool  // it was written
+	err  error // why it could not be read
 }
 
 func (t *transfer) over() bool {
@@ -107,17 +111,53 @@ func (p *spillFile) fetch(page int64) *transfer {
 	t := &transfer{buf: newSlab(pageSize), page: page, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
-		p.read(p.whole, t.buf, page*pageSize)
+		_, t.err = p.whole.ReadAt(t.buf, page*pageSize)
 	}()
 	return t
 }
 
-// read fills b. What cannot be read back is as lost as memory that fails, and
-// nothing can go on without it.
-func (p *spillFile) read(f *os.File, b []byte, off int64) {
-	if _, err := f.ReadAt(b, off); err != nil {
-		panic(fmt.Sprintf("curfew: message bodies cannot be read back: %v", err))
+// read fills b.
+func (p *spillFile) read(b []byte, off int64) {
+	if _, err := p.file.ReadAt(b, off); err != nil {
+		p.lack(err)
 	}
+}
+
+// errUnreadable is why a queue stops whose bodies are lost. After a restart, those
+// that are in a journal are there again.
+var errUnreadable = errors.New("message bodies cannot be read back from the disk")
+
+// unreadable is panicked with when a body is needed that cannot be read: there is
+// no way on from there for the queue whose turn it is. The turn's end stops it.
+type unreadable struct{ error }
+
+func (p *spillFile) lack(why error) {
+	err := fmt.Errorf("%w: %w", errUnreadable, why)
+	if p.failed != nil {
+		p.failed(err)
+	}
+	panic(unreadable{err})
+}
+
+// readable runs fn and returns why it could not go on, nil if it could.
+func readable(fn func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = lackOf(p)
+		}
+	}()
+	fn()
+	return nil
+}
+
+// lackOf is what was panicked with if a body could not be read; any other panic
+// goes on.
+func lackOf(p any) error {
+	u, ok := p.(unreadable)
+	if !ok {
+		panic(p)
+	}
+	return u.error
 }
 
 // take returns a page to write to: one that has a place on the disk if possible.

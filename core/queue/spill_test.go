@@ -13,7 +13,7 @@ import (
 // spilling makes bodies beyond budget bytes lie in a file for one test.
 func spilling(t *testing.T, budget int64) {
 	t.Helper()
-	if err := SpillTo(t.TempDir(), UsedBytes()+budget); err != nil {
+	if err := SpillTo(t.TempDir(), UsedBytes()+budget, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// StoppedError is why a queue serves nobody any more: its journal has failed, or
-// the broker ends. Nobody knows what of the last operations is there after a
+// StoppedError is why a queue serves nobody any more: its journal has failed, its
+// bodies cannot be read, or the broker ends. Nobody knows what of the last operations is there after a
 // restart, so nothing may be built on them: nothing is handed out, taken in or
 // expired until then.
 type StoppedError struct {
@@ -25,6 +25,9 @@ func (e *StoppedError) Error() string {
 	text := fmt.Sprintf("queue '%s' in vhost '%s' is stopped", e.Queue, e.VHost)
 	if errors.Is(e.Err, journal.ErrClosed) {
 		return text + ": the broker is shutting down"
+	}
+	if errors.Is(e.Err, errUnreadable) {
+		return text + ": " + errUnreadable.Error()
 	}
 	return fmt.Sprintf("%s: shard %d failed", text, e.Shard)
 }

@@ -43,8 +43,8 @@ var ErrTooLarge = errors.New("transaction too large")
 // from then on. What a part brings to a queue that is gone counts as done; refused
 // says that a queue did not take a message, which does not undo anything else.
 //
-// After a StoppedError and ErrTooLarge nothing was done. After any other error
-// nobody knows what of it is durable: in each journal all or nothing.
+// After ErrTooLarge, and after a StoppedError of a journal, nothing was done. After any
+// other error nobody knows what of it is durable: in each journal all or nothing.
 func Transact(parts []Part) (refused bool, err error) {
 	t := &transaction{parts: slices.Clone(parts)}
 	slices.SortFunc(t.parts, func(a, b Part) int { return cmp.Compare(a.Shell.order, b.Shell.order) })
@@ -136,7 +136,9 @@ func (t *transaction) enter(parts []Part) {
 		q.work = nil
 		t.enter(parts[1:])
 		q.work = scratches.Get().(*scratch)
-		m.goOn(now)
+		if err := readable(func() { m.goOn(now) }); err != nil { // it must not be begun again
+			q.stop(err)
+		}
 	})
 	if gone != nil {
 		t.enter(parts[1:])
@@ -154,7 +156,10 @@ func (t *transaction) carryOut() {
 	work := scratches.Get().(*scratch)
 	for _, m := range t.members {
 		m.work = work
-		m.take(m.shell.clock(), t)
+		if err := readable(func() { m.take(m.shell.clock(), t) }); err != nil {
+			m.stop(err)
+			t.err = m.stopped
+		}
 		t.gather(m.Queue)
 		m.work = nil
 	}
@@ -199,6 +204,9 @@ func (m *member) depart(picks []pick, from hook.Verdict) {
 
 // goOn does what follows from a queue's part.
 func (m *member) goOn(now hook.Instant) {
+	if m.stopped != nil {
+		return
+	}
 	for _, d := range m.leaving {
 		m.leave(now, d.picks, d.from)
 	}

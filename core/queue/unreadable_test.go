@@ -1,0 +1,108 @@
+package queue
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// A body that could not be read back from the spill file took the whole process along. Its queue stops, and no other; a
+// restart finds what is in its journal.
+func TestAQueueStopsWhenItsBodiesCannotBeRead(t *testing.T) {
+	for name, use := range map[string]func(q *Queue, now hook.Instant){
+		"fetched":  func(q *Queue, now hook.Instant) { q.Get(now, &Consumer{NoAck: true}, func(Delivery, int) {}) },
+		"consumed": func(q *Queue, now hook.Instant) { _ = q.AddConsumer(now, &Consumer{Sink: &sink{room: 1000}}) },
+		"expired":  func(q *Queue, now hook.Instant) { q.shed(now, hook.ReasonMaxLen, func() bool { return true }) },
+		"purged with one handed out": func(q *Queue, now hook.Instant) {
+			if q.stopped == nil {
+				f := &q.levels[0]
+				q.take(f, f.at(900), 0)
+				q.Purge(now)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { stopsUnreadable(t, use) }) })
+	}
+}
+
+func stopsUnreadable(t *testing.T, use func(q *Queue, now hook.Instant)) {
+	t.Helper()
+	const n = 2000
+	spilling(t, 0)
+	said := 0
+	spill.Load().failed = func(error) { said++ }
+	other, _ := live(t, hook.Hooks{})
+	other.Publish(batchOf(message(1, 0)))
+	j := &memoryJournal{}
+	s, _ := live(t, hook.Hooks{})
+	cfg := *s.Config()
+	cfg.Record = &Record{Journal: j, ID: 7, Shard: 1}
+	s.config.Store(&cfg)
+	s.queue.cfg = &cfg
+	for i := range uint64(n) {
+		m := patterned(i, 1024)
+		m.Flags = Persistent
+		s.Publish(batchOf(m))
+	}
+	synctest.Wait()
+	_ = spill.Load().file.Close()
+	_ = spill.Load().whole.Close()
+
+	for range n { // until it comes to what is on the disk
+		if err := s.Do(use); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var why *StoppedError
+	if err := s.Do(func(q *Queue, _ hook.Instant) { why = q.Stopped() }); err != nil || why == nil {
+		t.Fatalf("it is not stopped: %v", err)
+	}
+	if !errors.Is(why, errUnreadable) || !strings.HasSuffix(why.Error(), "is stopped: message bodies cannot be read back from the disk") {
+		t.Errorf("stopped: %v", why)
+	}
+	if said != 1 {
+		t.Errorf("said %d times", said)
+	}
+	if err := send(s, message(9, 0)); !errors.Is(err, errUnreadable) {
+		t.Errorf("published: %v", err)
+	}
+	if _, err := Transact([]Part{{Shell: s, Batch: batchOf(message(9, 0))}}); !errors.Is(err, errUnreadable) {
+		t.Errorf("transaction: %v", err)
+	}
+	if st := stats(t, other); st.Ready != 1 {
+		t.Errorf("another queue has %d messages", st.Ready)
+	}
+	if st := stats(t, s); st.Ready+st.Unacked+st.Discarded > n {
+		t.Errorf("it has %d messages", st.Ready)
+	}
+}
+
+// A transaction is told, and its other queues go on.
+func TestATransactionFailsWhenBodiesCannotBeRead(t *testing.T) {
+	spilling(t, 0)
+	s, _ := live(t, hook.Hooks{})
+	other, _ := live(t, hook.Hooks{})
+	for i := range uint64(2000) {
+		s.Publish(batchOf(patterned(i, 1024)))
+	}
+	var held []Settled
+	_ = s.Do(func(q *Queue, now hook.Instant) {
+		for range 2000 {
+			q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+		}
+	})
+	_ = spill.Load().file.Close()
+	_ = spill.Load().whole.Close()
+	_, err := Transact([]Part{
+		{Shell: s, Settlements: []Settlement{{Requeue, held}}}, {Shell: other, Batch: batchOf(message(1, 0))},
+	})
+	if !errors.Is(err, errUnreadable) {
+		t.Errorf("got %v", err)
+	}
+	if st := stats(t, other); st.Ready != 1 {
+		t.Errorf("the other queue has %d messages", st.Ready)
+	}
+}
