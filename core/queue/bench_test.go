@@ -13,6 +13,7 @@ import (
 type nowhere struct{ n int }
 
 func (s *nowhere) Deliver(_ *Consumer, ds []Delivery) int { s.n += len(ds); return len(ds) }
+func (s *nowhere) Room(*Consumer) (int, int)              { return maxBatch, 1 << 20 }
 func (s *nowhere) Cancelled(*Consumer)                    {}
 func (s *nowhere) Stopped(*Consumer, *StoppedError)       {}
 

@@ -141,6 +141,14 @@ func (g *group) next() *Consumer {
 	return g.active[g.turn]
 }
 
+// share returns how many messages a consumer gets before it is another's turn.
+func (g *group) share(c *Consumer) int {
+	if len(g.active) > 1 {
+		return 1
+	}
+	return min(c.credit(), maxBatch)
+}
+
 // credit returns how many messages would be taken at once.
 func (cs *consumers) credit() int {
 	if cs == nil {

@@ -22,18 +22,26 @@ func (q *Queue) AddConsumer(now hook.Instant, c *Consumer) error {
 // RemoveConsumer takes a consumer out. What it holds unacknowledged stays with
 // its channel. When it was the last one the queue's lease begins, or an
 // auto-delete queue ends.
-func (q *Queue) RemoveConsumer(now hook.Instant, c *Consumer) {
-	if !q.consumers.remove(c) {
-		return
+func (q *Queue) RemoveConsumer(now hook.Instant, c *Consumer) { q.Leave(now, []*Consumer{c}, nil) }
+
+// Leave takes consumers out whose channels end, and takes back what those had been
+// handed. Nobody is served in between: who is left gets the messages in order.
+func (q *Queue) Leave(now hook.Instant, cs []*Consumer, held []Settled) {
+	removed := false
+	for _, c := range cs {
+		if q.consumers.remove(c) {
+			c.removed, removed = true, true
+		}
 	}
-	c.removed = true
-	switch {
-	case q.consumers.count() > 0:
-		q.settleDown(now)
-	case q.cfg.AutoDelete:
-		q.end(now, Departure{Reason: GoneAutoDelete})
-	default:
+	if removed && q.consumers.count() == 0 {
+		if q.cfg.AutoDelete {
+			q.end(now, Departure{Reason: GoneAutoDelete})
+			return
+		}
 		q.Touch(now)
+	}
+	if q.stopped == nil && (removed || len(held) > 0) {
+		q.Settle(now, Return, held)
 	}
 }
 
@@ -51,12 +59,13 @@ func (q *Queue) wake(now hook.Instant, c *Consumer) {
 // there is none. It is a use of the queue.
 func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining int)) (ok bool) {
 	q.Touch(now)
+	defer q.markAsked()
 	for q.ready > 0 {
-		p, s, due := q.choose(now)
+		p, s, is := q.choose(now)
 		r := q.store.read(*s)
 		f := &q.levels[p.level]
 		q.take(f, s, len(r.body))
-		if due {
+		if is != free {
 			q.leave(now, []pick{p}, hook.Verdict{})
 			continue
 		}
@@ -71,92 +80,134 @@ func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining
 	return false
 }
 
-// deliver hands out ready messages while consumers want them.
+// deliver hands out ready messages, in order, while consumers want them. Every
+// round hands out one at least, or has one leave, or finds a consumer that has no
+// room: no message stays that somebody would take.
 func (q *Queue) deliver(now hook.Instant) {
-	for q.ready > 0 && q.consumers.serve() != nil {
-		if !q.handOut(now) {
-			return
+	for q.ready > 0 {
+		g := q.consumers.serve()
+		if g == nil {
+			break
 		}
+		q.handOut(now, g, g.next())
 	}
+	q.markAsked()
 }
 
-// choose returns the message to hand out next, of which there must be one, and
-// whether its hooks have to be asked first.
-func (q *Queue) choose(now hook.Instant) (p pick, s *slot, due bool) {
+// standing is what a message that is next has before it.
+type standing uint8
+
+const (
+	free    standing = iota // nothing: it may be handed out
+	overdue                 // its time is up: its hooks decide
+	asks                    // its hooks want to be asked when it is next
+)
+
+// choose returns the message that is next, of which there must be one.
+func (q *Queue) choose(now hook.Instant) (p pick, s *slot, is standing) {
 	l := q.top()
 	f := &q.levels[l]
 	seq := f.peek()
 	s = f.at(seq)
 	q.store.load(s.segment)
+	p = pick{seq: seq, level: int32(l), back: seq < f.head}
 	at := f.deadline(seq)
-	due = at != 0 && now >= at && !(q.fresh && seq >= f.fresh) || s.flags&askHead != 0
-	return pick{seq: seq, level: int32(l)}, s, due
+	switch {
+	case at != 0 && now >= at && !(q.fresh && seq >= f.fresh):
+		return p, s, overdue
+	case s.flags&askHead != 0:
+		p.next = true
+		return p, s, asks
+	}
+	return p, s, free
 }
 
-// handOut hands out at most maxBatch messages, and puts those that turn out to
-// be due before their hooks. It reports whether it could do anything.
-func (q *Queue) handOut(now hook.Instant) bool {
+// handOut gives a consumer whose turn it is the messages that are next, or puts
+// them before their hooks.
+func (q *Queue) handOut(now hook.Instant, g *group, c *Consumer) {
 	w := q.work
-	picks, due := w.picks[:0], w.due[:0]
-	w.records = w.records[:0]
-	for len(picks)+len(due) < maxBatch && q.ready > 0 {
-		g := q.consumers.serve()
-		if g == nil {
-			break
+	picks, records := w.picks[:0], w.records[:0]
+	for n := g.share(c); len(picks) < n && q.ready > 0; {
+		p, s, is := q.choose(now)
+		if is != free {
+			break // what is before it goes out first: it may not be next
 		}
-		p, s, isDue := q.choose(now)
 		r := q.store.read(*s)
 		q.take(&q.levels[p.level], s, len(r.body))
-		if isDue {
-			due = append(due, p)
-			continue
-		}
-		p.consumer = g.next()
-		q.charge(g, p.consumer)
-		picks = append(picks, p)
-		w.records = append(w.records, r)
+		picks, records = append(picks, p), append(records, r)
 	}
-	w.picks, w.due = picks, due
-	taken := q.send(picks, w.records)
-	clear(picks)
-	q.leave(now, due, hook.Verdict{})
-	return taken > 0 || len(due) > 0
-}
-
-// charge counts a message against a consumer's credit and passes the turn on.
-func (q *Queue) charge(g *group, c *Consumer) {
-	g.turn++
-	if c.NoAck {
+	w.picks, w.records = picks, records
+	if len(picks) > 0 {
+		q.send(g, c, picks, records)
 		return
 	}
-	c.inflight++
-	if c.credit() == 0 {
-		g.turn-- // its place is taken by the one behind it
-		q.consumers.deactivate(c)
+	if _, _, is := q.choose(now); is == asks {
+		q.askHeads(now, g, c)
+		return
 	}
+	q.askOverdue(now)
 }
 
-// send gives the picks to their consumers, in order, and returns how many were
-// taken. Where a sink has no room for one the rest stays: a later message must
-// not reach a consumer before an earlier one that it may get yet.
-func (q *Queue) send(picks []pick, records []record) (taken int) {
-	for taken < len(picks) {
-		run := 1
-		for taken+run < len(picks) && picks[taken+run].consumer == picks[taken].consumer {
-			run++
-		}
-		n := q.sendTo(picks[taken].consumer, picks[taken:taken+run], records[taken:])
-		taken += n
-		if n < run {
-			q.takeBack(picks[taken:], records[taken:])
+// askOverdue puts those that are next and whose time is up before their hooks.
+func (q *Queue) askOverdue(now hook.Instant) {
+	picks := q.work.due[:0]
+	for len(picks) < maxBatch && q.ready > 0 {
+		p, s, is := q.choose(now)
+		if is != overdue {
 			break
 		}
+		q.take(&q.levels[p.level], s, len(q.store.read(*s).body))
+		picks = append(picks, p)
 	}
-	return taken
+	q.work.due = picks
+	q.leave(now, picks, hook.Verdict{})
 }
 
-// sendTo gives a consumer messages and returns how many it took.
-func (q *Queue) sendTo(c *Consumer, picks []pick, records []record) int {
+// askHeads puts messages that are next before their hooks, which want to be asked
+// then: no more of them than the consumer will take in this turn.
+func (q *Queue) askHeads(now hook.Instant, g *group, c *Consumer) {
+	most, bytes := c.Sink.Room(c)
+	if most == 0 {
+		c.stalled = true
+		q.consumers.refresh(c)
+		return
+	}
+	picks := q.work.due[:0]
+	for most = min(most, g.share(c)); len(picks) < most && bytes > 0 && q.ready > 0; {
+		p, s, is := q.choose(now)
+		if is != asks {
+			break
+		}
+		r := q.store.read(*s)
+		q.take(&q.levels[p.level], s, len(r.body))
+		picks = append(picks, p)
+		bytes -= r.delivered()
+	}
+	q.work.due = picks
+	q.leave(now, picks, hook.Verdict{})
+}
+
+// delivered is what a delivery of the record takes on a connection, at most.
+func (r *record) delivered() int {
+	const frames, perBody = 1024, 256 // the method with its strings, the header, and what each frame of the body begins and ends with
+	return frames + len(r.props) + len(r.body) + len(r.body)/perBody
+}
+
+// markAsked ends what was asked about the messages that are next: whenever they
+// are next again, because nobody took them or they came back, they are asked about
+// again.
+func (q *Queue) markAsked() {
+	for _, p := range q.work.asked {
+		if _, _, s := q.find(p.ref()); s != nil && !s.is(gone) {
+			s.flags |= askHead
+		}
+	}
+	q.work.asked = q.work.asked[:0]
+}
+
+// send gives a consumer messages, as many of them as its sink has room for, and
+// passes the turn on. The others are next again.
+func (q *Queue) send(g *group, c *Consumer, picks []pick, records []record) {
 	ds := q.work.delivery[:0]
 	for i, p := range picks {
 		ds = append(ds, q.delivery(p, q.levels[p.level].at(p.seq), &records[i]))
@@ -167,21 +218,25 @@ func (q *Queue) sendTo(c *Consumer, picks []pick, records []record) int {
 		f := &q.levels[p.level]
 		q.handed(int(p.level), f, p.seq, f.at(p.seq), c)
 	}
+	if !c.NoAck {
+		c.inflight += uint32(n)
+	}
 	if n < len(picks) {
 		c.stalled = true
+		q.takeBack(picks[n:], records[n:])
 	}
-	return n
+	g.turn++
+	q.consumers.refresh(c)
 }
 
 // takeBack makes picks ready again that no consumer has seen.
 func (q *Queue) takeBack(picks []pick, records []record) {
 	for i, p := range picks {
 		f := &q.levels[p.level]
-		q.untake(f, p.seq, f.at(p.seq), len(records[i].body))
-		if !p.consumer.NoAck {
-			p.consumer.inflight--
+		if !p.back {
+			f.rewind(p.seq)
 		}
-		q.consumers.refresh(p.consumer)
+		q.untake(f, p.seq, f.at(p.seq), len(records[i].body))
 	}
 }
 

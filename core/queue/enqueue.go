@@ -143,7 +143,7 @@ func (q *Queue) bury(now hook.Instant, dead []Dead, left []telemetry.Left, recei
 
 // admit takes messages in, in order; vs is nil when no hook had a say.
 func (q *Queue) admit(now hook.Instant, ms []Publish, vs []hook.Verdict) {
-	n := q.direct(now, ms)
+	n := q.direct(now, ms, vs)
 	if n == len(ms) {
 		return
 	}
@@ -227,9 +227,10 @@ func (q *Queue) index(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
 }
 
 // direct hands messages straight to the one consumer that waits for them and
-// acknowledges nothing: they are never stored. It returns how many it took.
-func (q *Queue) direct(now hook.Instant, ms []Publish) int {
-	if q.ready > 0 {
+// acknowledges nothing: they are never stored. It returns how many it took. vs is
+// nil when no hook had a say.
+func (q *Queue) direct(now hook.Instant, ms []Publish, vs []hook.Verdict) int {
+	if q.ready > 0 || len(q.levels) > 1 {
 		return 0
 	}
 	g := q.consumers.serve()
@@ -239,6 +240,9 @@ func (q *Queue) direct(now hook.Instant, ms []Publish) int {
 	c := g.active[0]
 	ds := q.work.delivery[:0]
 	for i := range ms {
+		if vs != nil && !q.passes(now, &vs[i]) {
+			break
+		}
 		m := &ms[i]
 		ds = append(ds, Delivery{
 			Exchange: amqp.BytesOf(m.Origin.Exchange), Key: amqp.BytesOf(m.Origin.Key),
@@ -246,12 +250,22 @@ func (q *Queue) direct(now hook.Instant, ms []Publish) int {
 			Redelivered: m.Flags&Redelivered != 0, Traced: m.Flags&Traced != 0,
 		})
 	}
-	n := c.Sink.Deliver(c, ds)
 	q.work.delivery = ds
+	if len(ds) == 0 {
+		return 0
+	}
+	n := c.Sink.Deliver(c, ds)
 	q.count.DeliveredNoAck += uint64(n)
-	if n < len(ms) {
+	if n < len(ds) {
 		c.stalled = true
 		q.consumers.refresh(c)
 	}
 	return n
+}
+
+// passes reports whether a message that is next may be handed out with the verdict
+// that it entered with, without asking its hooks: see choose.
+func (q *Queue) passes(now hook.Instant, v *hook.Verdict) bool {
+	late := q.hooks.Scan == hook.ScanLazy && v.Deadline != 0 && v.Deadline <= now
+	return !late && !v.AskHead
 }

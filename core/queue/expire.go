@@ -186,7 +186,7 @@ func (q *Queue) leaveSome(now hook.Instant, picks []pick, from hook.Verdict) {
 		w.leaving.records = append(w.leaving.records, q.store.read(*s))
 		vs[i] = from
 		views[i] = q.message(p, s, &w.leaving.records[i])
-		views[i].Why = why(s, from.Action)
+		views[i].Why = why(p, from.Action)
 		views[i].Bind(&w.leaving, i)
 	}
 	w.leaving.picks, w.leaving.queue, w.leaving.now = picks, q, now
@@ -203,11 +203,11 @@ func (q *Queue) leaveSome(now hook.Instant, picks []pick, from hook.Verdict) {
 func leaves(v hook.Verdict) bool { return v.Action != hook.Keep }
 
 // why says what brings a message before its hooks.
-func why(s *slot, action hook.Action) hook.Why {
+func why(p pick, action hook.Action) hook.Why {
 	switch {
 	case action != hook.Keep:
 		return hook.WhyLeaving
-	case s.flags&askHead != 0:
+	case p.next:
 		return hook.WhyHead
 	}
 	return hook.WhyDue
@@ -300,7 +300,13 @@ func deadOf(r *record, s *slot, v *hook.Verdict) Dead {
 // about again later, that is nobody's business but this process's: the journal
 // keeps the deadline that it has.
 func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict, body int) {
-	s.flags &^= askHead
+	switch {
+	case p.next: // not again in this turn
+		s.flags &^= askHead
+		q.work.asked = append(q.work.asked, p)
+	case v.AskHead:
+		s.flags |= askHead
+	}
 	at := f.deadline(p.seq)
 	if q.hooks.WantsHead {
 		in, marked := at, q.setMark(f, p.seq, s, markOf(v))

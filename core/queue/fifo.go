@@ -34,6 +34,7 @@ const (
 	hasDigest // the record says whose its deadline is
 	inHeap    // the deadline heap has an item for it
 	inRun     // its deadline is part of the sorted run
+	inBack    // its fifo's back has an item for it
 )
 
 // The states of a message.
@@ -113,7 +114,7 @@ type fifo struct {
 	head   uint64 // no slot below is ready, but those in back
 	ready  int
 	busy   bool    // it filled a chunk since it was last idle: begin the next at full size
-	back   seqHeap // sequence numbers of messages that came back
+	back   seqHeap // sequence numbers of messages that came back, all of them below head
 
 	fresh uint64 // first message that came in this turn, while Queue.fresh
 
@@ -363,11 +364,16 @@ func (f *fifo) idle() {
 	f.release()
 }
 
-// peek returns the message to hand out next, of which there must be one.
+// peek returns the message to hand out next, of which there must be one. It came
+// back if it is below head.
 func (f *fifo) peek() uint64 {
 	for len(f.back) > 0 {
-		if s := f.at(f.back[0]); s != nil && s.is(ready) {
+		s := f.at(f.back[0])
+		if s != nil && s.is(ready) {
 			return f.back[0]
+		}
+		if s != nil {
+			s.flags &^= inBack
 		}
 		f.back.pop()
 	}
@@ -398,21 +404,19 @@ func (f *fifo) take(s *slot) {
 	f.ready--
 }
 
-// untake undoes take for a message that nobody has seen.
-func (f *fifo) untake(seq uint64, s *slot) {
-	s.become(ready)
-	f.ready++
-	f.head = min(f.head, seq)
-}
-
-// giveBack makes a message that was handed out ready again, where it was.
+// giveBack makes a message that was taken ready again, where it was.
 func (f *fifo) giveBack(seq uint64, s *slot) {
 	s.become(ready)
 	f.ready++
-	if seq < f.head {
+	if seq < f.head && s.flags&inBack == 0 {
+		s.flags |= inBack
 		f.back.push(seq)
 	}
 }
+
+// rewind lets head go back to a message that it was moved from, before that is
+// given back: nothing has happened since but that messages were taken.
+func (f *fifo) rewind(seq uint64) { f.head = min(f.head, seq) }
 
 // runTop returns the earliest deadline of the sorted run and its message; ok is
 // false when the run is empty.

@@ -177,6 +177,8 @@ func (s *sink) Deliver(_ *Consumer, ds []Delivery) int {
 	return n
 }
 
+func (s *sink) Room(*Consumer) (int, int) { return s.room, 1 << 20 }
+
 func (s *sink) Cancelled(*Consumer) { s.cancelled++ }
 
 func (s *sink) Stopped(*Consumer, *StoppedError) { s.stopped++ }

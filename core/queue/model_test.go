@@ -31,6 +31,7 @@ type modelMessage struct {
 	own      hook.Limit // expiration
 	out      bool
 	again    bool
+	fresh    bool // it came just now: it may be handed out although its time is up
 }
 
 func (m *model) publish(now hook.Instant, p Publish) {

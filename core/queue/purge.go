@@ -71,7 +71,7 @@ func (q *Queue) leaveAll() {
 
 // carry takes a message that is handed out along.
 func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
-	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun))
+	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun|inBack))
 	to.skipTo(seq)
 	to.push(kept, from.deadline(seq))
 	to.take(to.at(seq))

@@ -407,7 +407,7 @@ func (q *Queue) take(f *fifo, s *slot, body int) {
 
 // untake undoes take for a message that nobody has seen.
 func (q *Queue) untake(f *fifo, seq uint64, s *slot, body int) {
-	f.untake(seq, s)
+	f.giveBack(seq, s)
 	q.ready++
 	q.unacked--
 	q.readyBytes += int64(body)

@@ -148,6 +148,7 @@ func (c *counter) Deliver(cons *Consumer, ds []Delivery) int {
 	return len(ds)
 }
 
+func (c *counter) Room(*Consumer) (int, int)        { return 1, 1 }
 func (c *counter) Cancelled(*Consumer)              {}
 func (c *counter) Stopped(*Consumer, *StoppedError) {}
 

@@ -22,6 +22,7 @@ type scratch struct {
 	picks    []pick // chosen to be handed out
 	due      []pick // chosen to go before their hooks
 	parting  []pick // that have waited to leave
+	asked    []pick // kept by their hooks, which were asked because they are next
 	records  []record
 	delivery []Delivery
 	dead     []Dead
@@ -29,11 +30,12 @@ type scratch struct {
 	notes    notes
 }
 
-// pick is a message chosen for something, with the consumer it may be for.
+// pick is a message chosen for something.
 type pick struct {
-	seq      uint64
-	level    int32
-	consumer *Consumer
+	seq   uint64
+	level int32
+	back  bool // it had come back: head had passed it when it was chosen
+	next  bool // it is next, and put before its hooks for this
 }
 
 func (p pick) ref() Ref { return ref(int(p.level), p.seq) }

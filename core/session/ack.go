@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 )
@@ -61,8 +63,7 @@ func (ch *channel) takeOne(kind queue.SettleKind, tag uint64) (s queue.Settled, 
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s, ok = ch.unacked.take(tag); ok {
-		ch.discharge(s)
-		ch.tally.settled(kind, s)
+		ch.tookOne(kind, s)
 	}
 	return s, ok
 }
@@ -95,16 +96,24 @@ func (ch *channel) takeUpTo(kind queue.SettleKind, tag uint64, dst []tagged) (ts
 		ts, ok = ch.unacked.takeUpTo(tag, dst)
 	}
 	for i := range ts {
-		ch.discharge(ts[i].Settled)
-		ch.tally.settled(kind, ts[i].Settled)
+		ch.tookOne(kind, ts[i].Settled)
 	}
 	return ts, ok
 }
 
+// tookOne counts a delivery that the client has settled. In a transaction that makes no room before it is committed. The
+// caller holds out's lock.
+func (ch *channel) tookOne(kind queue.SettleKind, s queue.Settled) {
+	if ch.mode != transactional {
+		ch.discharge(s)
+	}
+	ch.tally.settled(kind, s)
+}
+
 // discharge makes room below the channel's limit. The caller holds out's lock.
 func (ch *channel) discharge(s queue.Settled) {
-	if s.Consumer.Sink == nil {
-		return // it was fetched
+	if !counts(s.Consumer) {
+		return
 	}
 	ch.charged--
 	if len(ch.blocked) > 0 {
@@ -112,18 +121,37 @@ func (ch *channel) discharge(s queue.Settled) {
 	}
 }
 
-// unblock lets the consumers that the channel's limit stalled be woken. The caller holds out's lock.
+// unblock lets the consumers that the channel's limit stalled be woken, as far as there is room. The caller holds out's
+// lock.
 func (ch *channel) unblock() {
-	ch.conn.awake = append(ch.conn.awake, ch.blocked...)
-	clear(ch.blocked)
-	ch.blocked = ch.blocked[:0]
+	if !ch.freed {
+		ch.freed = true
+		ch.conn.freed = append(ch.conn.freed, ch)
+	}
 }
 
-// wakeBlocked wakes consumers that a channel's limit had stalled.
+// wakeBlocked wakes consumers that the limits of channels had stalled, one after another until there is no room again: so
+// each gets its share, whichever queue it is at.
 func (c *Conn) wakeBlocked() {
-	for i, s := range c.awake {
-		s.Wake()
-		c.awake[i] = nil
+	for i, ch := range c.freed {
+		for s := ch.unblocked(); s != nil; s = ch.unblocked() {
+			s.Wake()
+		}
+		ch.freed = false
+		c.freed[i] = nil
 	}
-	c.awake = c.awake[:0]
+	c.freed = c.freed[:0]
+}
+
+// unblocked takes the consumer out of the line that was served the longest time ago, if there is room for its delivery.
+func (ch *channel) unblocked() *consumer {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(ch.blocked) == 0 || !ch.hasRoom() {
+		return nil
+	}
+	s := ch.blocked[0]
+	ch.blocked = slices.Delete(ch.blocked, 0, 1)
+	return s
 }

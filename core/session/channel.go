@@ -2,8 +2,6 @@ package session
 
 import (
 	"encoding/binary"
-	"maps"
-	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
@@ -24,6 +22,7 @@ type channel struct {
 	headers func() amqp.RawTable // readHeaders, made once
 	asked   bool                 // the last routing looked at the headers
 	dirty   bool                 // it is among the connection's dirty channels
+	freed   bool                 // it is among the connection's freed channels
 
 	seq    uint64   // of the last message to be confirmed
 	counts []uint32 // messages the confirms of which are not tracked yet: the number of queues of each
@@ -44,12 +43,12 @@ type channel struct {
 	consumers map[string]*consumer
 	unacked   unacked
 	confirms  window
-	limit     uint32            // unacknowledged deliveries the channel may have; 0 = any number
-	charged   uint32            // how many it has
-	blocked   []*queue.Consumer // stalled by limit
-	marks     []mark            // when deliveries were made, roughly
-	holding   bool              // basic.cancel waits in cancels
-	cancels   []string          // consumer tags
+	limit     uint32      // unacknowledged deliveries the channel may have; 0 = any number
+	charged   uint32      // how many it has
+	blocked   []*consumer // stalled by limit, in the order they were served last
+	marks     []mark      // when deliveries were made, roughly
+	holding   bool        // basic.cancel waits in cancels
+	cancels   []string    // consumer tags
 	tally     Tally
 }
 
@@ -232,8 +231,18 @@ func (ch *channel) close() { ch.conn.closeChannels(ch) }
 
 // closeChannels closes channels. None gets what another gives back: a message would go from one to the next, and each
 // delivery counts.
+//
+// A queue parts with consumers and gets back what they hold at once: whoever it serves then gets the messages in order.
 func (c *Conn) closeChannels(channels ...*channel) {
-	var leaving []*consumer
+	var shells places[*queue.Shell]
+	var parts []leaving
+	part := func(s *queue.Shell) *leaving {
+		i, added := shells.find(s)
+		if added {
+			parts = append(parts, leaving{shell: s})
+		}
+		return &parts[i]
+	}
 	for _, ch := range channels {
 		if ch == nil || ch.closed {
 			continue
@@ -241,13 +250,36 @@ func (c *Conn) closeChannels(channels ...*channel) {
 		consumers, held := ch.shut()
 		ch.dropContent()
 		ch.dropReplies()
-		leaving = slices.AppendSeq(leaving, maps.Values(consumers))
-		c.settling.add(queue.Return, append(held, ch.abandon()...))
+		for _, s := range consumers {
+			p := part(s.Queue)
+			p.consumers = append(p.consumers, &s.Consumer)
+		}
+		for _, t := range append(held, ch.abandon()...) {
+			p := part(t.Consumer.Queue)
+			p.held = append(p.held, t.Settled)
+		}
 	}
-	for _, s := range leaving {
-		s.leave()
+	c.flush() // what was settled before
+	for i := range parts {
+		parts[i].leave()
 	}
-	c.flush()
+}
+
+// leaving is what channels that end have of a queue.
+type leaving struct {
+	shell     *queue.Shell
+	consumers []*queue.Consumer
+	held      []queue.Settled
+}
+
+// leave gives it back: when it returns, there are no deliveries any more.
+func (l *leaving) leave() {
+	if len(l.consumers) == 0 {
+		l.shell.Settle(queue.Return, l.held)
+		return
+	}
+	// An error means that the queue is gone, and all of it with it.
+	_ = l.shell.Do(func(q *queue.Queue, now hook.Instant) { q.Leave(now, l.consumers, l.held) })
 }
 
 // shut lets neither deliveries nor confirms through any more, and returns what the channel has.

@@ -61,7 +61,7 @@ type Conn struct {
 	dirty    []*channel // that published something since
 	outbox   outbox
 	settling settling
-	awake    []*queue.Consumer // to be woken
+	freed    []*channel // that have room again for consumers that wait for it
 
 	routes map[routeKey]*route // that were used
 	taken  []tagged            // room to work in

@@ -37,6 +37,10 @@ func (ch *channel) consume(m *amqp.BasicConsume) error {
 	if err := s.configure(m); err != nil {
 		return err
 	}
+	if s.exempt && ch.limited() {
+		cfg := shell.Config()
+		return amqp.Errorf(amqp.ReplyNotImplemented, "queue '%s' in vhost '%s' does not support global qos", cfg.Name, cfg.VHost)
+	}
 	return s.join()
 }
 
@@ -67,6 +71,14 @@ func (ch *channel) lookUp(tag string) (s *consumer, ok bool) {
 	return s, ok
 }
 
+// limited reports whether the channel has a limit of its own.
+func (ch *channel) limited() bool {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return ch.limit > 0
+}
+
 func (ch *channel) newConsumer(m *amqp.BasicConsume, shell *queue.Shell) *consumer {
 	s := &consumer{
 		channel: ch, timeout: -1, announced: m.NoWait, arguments: m.Arguments,
@@ -76,6 +88,7 @@ func (ch *channel) newConsumer(m *amqp.BasicConsume, shell *queue.Shell) *consum
 		},
 	}
 	s.Sink = s
+	s.exempt = s.Type == queue.QuorumType
 	return s
 }
 

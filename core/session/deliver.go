@@ -1,6 +1,8 @@
 package session
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -13,7 +15,9 @@ type consumer struct {
 	channel   *channel
 	timeout   time.Duration // to acknowledge a delivery; 0 = any time, negative = the broker's default
 	arguments amqp.Table    // as basic.consume gave them
+	exempt    bool          // the channel's limit is none for it
 	announced bool          // consume-ok was sent, or is not wanted; guarded by the lock of the connection's out
+	served    uint64        // the tag of its last delivery; guarded by that lock, too
 }
 
 var _ queue.Sink = (*consumer)(nil)
@@ -48,6 +52,22 @@ func (s *consumer) take(ds []queue.Delivery) (n int) {
 	return n
 }
 
+// Room implements [queue.Sink].
+func (s *consumer) Room(*queue.Consumer) (messages, bytes int) {
+	ch := s.channel
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if ch.closed {
+		return 0, 0
+	}
+	if o.full() || !ch.mayHold(s) {
+		ch.stall(s)
+		return 0, 0
+	}
+	return ch.mayHoldMore(s), room - o.bytes()
+}
+
 // announce sends consume-ok, if that was not done: nothing is delivered before it. The caller holds out's lock.
 func (s *consumer) announce() {
 	if s.announced {
@@ -59,10 +79,24 @@ func (s *consumer) announce() {
 	o.kick()
 }
 
-// mayHold reports whether a consumer may have another delivery, as far as the channel's limit goes.
-func (ch *channel) mayHold(s *consumer) bool {
-	return s.NoAck || ch.limit == 0 || ch.charged < ch.limit
+// mayHold reports whether a consumer may have another delivery, as far as the channel's limit goes. One that acknowledges
+// nothing does not use room up, and yet gets nothing while there is none, as in RabbitMQ.
+func (ch *channel) mayHold(s *consumer) bool { return ch.hasRoom() || s.exempt }
+
+// counts reports whether what a consumer holds counts against the channel's limit: what was fetched does not, nor what
+// comes from a quorum queue, which has no such limits.
+func counts(c *queue.Consumer) bool { return c.Sink != nil && c.Type != queue.QuorumType }
+
+// mayHoldMore is how many deliveries mayHold would let a consumer have.
+func (ch *channel) mayHoldMore(s *consumer) int {
+	if ch.limit == 0 || s.NoAck || s.exempt {
+		return math.MaxInt32
+	}
+	return int(ch.limit - ch.charged)
 }
+
+// hasRoom reports whether the channel is below its limit.
+func (ch *channel) hasRoom() bool { return ch.limit == 0 || ch.charged < ch.limit }
 
 // stall remembers a consumer that did not take everything, to wake it when it can. The caller holds out's lock.
 func (ch *channel) stall(s *consumer) {
@@ -70,7 +104,11 @@ func (ch *channel) stall(s *consumer) {
 		ch.conn.out.waiting = append(ch.conn.out.waiting, &s.Consumer)
 		return
 	}
-	ch.blocked = append(ch.blocked, &s.Consumer)
+	i := len(ch.blocked)
+	for i > 0 && ch.blocked[i-1].served > s.served {
+		i--
+	}
+	ch.blocked = slices.Insert(ch.blocked, i, s)
 }
 
 // deliverOverhead is the size of the method's frame without the names in it.
@@ -84,7 +122,8 @@ func (ch *channel) deliver(s *consumer, d *queue.Delivery) {
 		size = whole
 	}
 	o.reserve(size)
-	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, ch.tag(s, d), d.Redelivered, d.Exchange, d.Key)
+	s.served = ch.tag(s, d)
+	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, s.served, d.Redelivered, d.Exchange, d.Key)
 	o.content(ch.id, d.Props, d.Body, ch.conn.frameMax)
 	if d.Traced {
 		ch.tellDelivered(s, d)
@@ -97,7 +136,7 @@ func (ch *channel) tag(s *consumer, d *queue.Delivery) uint64 {
 	if s.NoAck {
 		return ch.unacked.skip()
 	}
-	if s.Sink != nil {
+	if counts(&s.Consumer) {
 		ch.charged++
 	}
 	return ch.unacked.push(queue.Settled{Ref: d.Ref, Consumer: &s.Consumer})

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,27 +71,165 @@ func TestChannelPrefetch(t *testing.T) {
 	p.publish(1, bodies("q", "q1", "q2", "q3")...)
 	p.publish(1, bodies("r", "r1")...)
 	p.delivers(1, "a1:q1 a2:q2")
-	do[*amqp.BasicConsumeOK](p, 1, &amqp.BasicConsume{Queue: "r", ConsumerTag: "c", NoAck: true}) // it is not limited
-	p.delivers(1, "c3:r1")
-	p.publish(1, bodies("r", "r2")...)
-	p.delivers(1, "c4:r2")
-	do[*amqp.BasicCancelOK](p, 1, &amqp.BasicCancel{ConsumerTag: "c"})
-	p.publish(1, bodies("r", "r3")...)
-
 	// What is fetched neither needs room nor makes any.
 	do[*amqp.BasicGetOK](p, 1, &amqp.BasicGet{Queue: "q"})
 	if _, body := p.content(1); body != "q3" {
 		t.Errorf("got %s", body)
 	}
-	p.send(1, &amqp.BasicAck{DeliveryTag: 5})
+	p.send(1, &amqp.BasicAck{DeliveryTag: 3})
 	p.silent()
 	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
-	p.delivers(1, "b6:r3")
+	p.delivers(1, "b4:r1")
 	p.publish(1, bodies("q", "q4", "q5")...)
 	p.silent()
 	p.send(1, &amqp.BasicQos{Global: true}) // no limit any more
 	expect[*amqp.BasicQosOK](p, 1)
-	p.delivers(1, "a7:q4 a8:q5")
+	p.delivers(1, "a5:q4 a6:q5")
+}
+
+// A consumer that acknowledges nothing got messages while its channel was at its limit. RabbitMQ lets it wait, and have all
+// there is as soon as there is room, which it does not use up. Direct replies do not wait.
+func TestChannelPrefetchWithoutAcknowledgements(t *testing.T) {
+	p := newProbe(t).open().channel(1).channel(2)
+	p.queue(1, "q")
+	p.queue(1, "r")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
+	do[*amqp.BasicConsumeOK](p, 1, &amqp.BasicConsume{Queue: "r", ConsumerTag: "n", NoAck: true})
+	do[*amqp.BasicConsumeOK](p, 1, &amqp.BasicConsume{Queue: replyTo, ConsumerTag: "reply", NoAck: true})
+	p.consume(1, "q", "a")
+	p.publish(2, bodies("r", "r1", "r2")...)
+	p.delivers(1, "n1:r1 n2:r2")
+	p.publish(2, bodies("q", "q1")...)
+	p.delivers(1, "a3:q1")
+	p.publish(2, bodies("r", "r3", "r4")...)
+	p.silent()
+	p.publish(2, bodies(p.conn.channel(1).reply.name, "answer")...)
+	p.delivers(1, "reply4:answer")
+	p.send(1, &amqp.BasicAck{DeliveryTag: 3})
+	p.delivers(1, "n5:r3 n6:r4")
+}
+
+// One queue had every place that was freed below a channel's limit: of three with 100 messages each, one was empty after 99
+// acknowledgements, and the others untouched.
+func TestChannelPrefetchIsSharedFairly(t *testing.T) {
+	for _, limit := range []uint64{1, 4} {
+		p := newProbe(t).open().channel(1)
+		do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: uint16(limit), Global: true})
+		for _, q := range []string{"q", "r", "s"} {
+			p.queue(1, q)
+			p.publish(1, slices.Repeat(bodies(q, "m"), 100)...)
+			p.consume(1, q, q)
+			p.deliveries(1)
+		}
+		for tag := uint64(1); tag <= 99; tag++ {
+			p.send(1, &amqp.BasicAck{DeliveryTag: tag})
+		}
+		p.feed(nil)
+		p.deliveries(1)
+		for _, q := range []string{"q", "r", "s"} {
+			do[*amqp.BasicCancelOK](p, 1, &amqp.BasicCancel{ConsumerTag: q})
+			ok := do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: q, Passive: true})
+			if ok.MessageCount < 63 || ok.MessageCount > 68 {
+				t.Errorf("limit %d: %s has %d messages left", limit, q, ok.MessageCount)
+			}
+		}
+	}
+}
+
+// RabbitMQ has no limits of channels for quorum queues: it refuses a consumer of one on a channel that has a limit. Of one
+// that was there before neither deliveries nor acknowledgements count.
+func TestQuorumQueuesHaveNoChannelPrefetch(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "qq", Durable: true, Arguments: amqp.Table{{Key: "x-queue-type", Value: "quorum"}}})
+	p.consume(1, "qq", "z")
+	p.consume(1, "q", "a")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
+	p.publish(1, bodies("qq", "1", "2")...)
+	p.delivers(1, "z1:1 z2:2")
+	p.publish(1, bodies("q", "3", "4")...)
+	p.delivers(1, "a3:3")
+	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+	p.silent()
+	p.send(1, &amqp.BasicAck{DeliveryTag: 3})
+	p.delivers(1, "a4:4")
+	p.send(1, &amqp.BasicConsume{Queue: "qq", ConsumerTag: "y", NoAck: true})
+	e := expect[*amqp.ConnectionClose](p, 0)
+	if want := "NOT_IMPLEMENTED - queue 'qq' in vhost '/' does not support global qos"; e.ReplyCode != 540 || e.ReplyText != want {
+		t.Errorf("got %d %q, want %q", e.ReplyCode, e.ReplyText, want)
+	}
+}
+
+// A consumer whose channel was at its limit kept another client's consumer, which had nothing to do, from a message.
+func TestAChannelAtItsLimitStopsNobodyElse(t *testing.T) {
+	s := testServer(t)
+	a, b, p := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
+	p.queue(1, "q1")
+	p.queue(1, "q2")
+	do[*amqp.BasicQosOK](a, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
+	a.consume(1, "q1", "a1")
+	a.consume(1, "q2", "a2")
+	b.consume(1, "q2", "b")
+	p.publish(1, bodies("q1", "x")...)
+	a.feed(nil)
+	a.delivers(1, "a11:x")
+	p.publish(1, bodies("q2", "y")...)
+	a.feed(nil)
+	a.silent()
+	b.feed(nil)
+	b.delivers(1, "b1:y")
+}
+
+// What a consumer that is gone had not acknowledged was delivered in any order with a limit of the channel alone: 1 3 5 2.
+func TestWhatCameBackIsDeliveredInOrder(t *testing.T) {
+	s := testServer(t)
+	a, b := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
+	a.queue(1, "q")
+	a.consume(1, "q", "a")
+	a.publish(1, bodies("q", "1", "2", "3", "4", "5", "6")...)
+	a.delivers(1, "a1:1 a2:2 a3:3 a4:4 a5:5 a6:6")
+	a.send(1, &amqp.BasicAck{DeliveryTag: 5}, &amqp.BasicAck{DeliveryTag: 6})
+	do[*amqp.ConnectionCloseOK](a, 0, &amqp.ConnectionClose{ReplyCode: 200})
+	do[*amqp.BasicQosOK](b, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
+	b.consume(1, "q", "b")
+	got := b.deliveries(1)
+	for tag := uint64(1); tag < 4; tag++ {
+		b.send(1, &amqp.BasicAck{DeliveryTag: tag})
+		got += " " + b.deliveries(1)
+	}
+	if want := "b1:1* b2:2* b3:3* b4:4*"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Whoever followed a single active consumer got what was still in the queue first, and what that had not acknowledged after
+// it, however it went. RabbitMQ keeps the order.
+func TestTheNextActiveConsumerIsServedInOrder(t *testing.T) {
+	closers := map[string]func(p *probe){
+		"channel.close":    func(p *probe) { do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{ReplyCode: 200}) },
+		"connection.close": func(p *probe) { do[*amqp.ConnectionCloseOK](p, 0, &amqp.ConnectionClose{ReplyCode: 200}) },
+		"connection lost":  func(p *probe) { p.conn.Release(p.now) },
+		"channel error":    func(p *probe) { p.send(1, &amqp.BasicAck{DeliveryTag: 99}) },
+	}
+	for _, kind := range []string{"classic", "quorum"} {
+		for name, end := range closers {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				s := testServer(t)
+				a, b := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
+				do[*amqp.QueueDeclareOK](a, 1, &amqp.QueueDeclare{Queue: "q", Durable: true, Arguments: amqp.Table{
+					{Key: "x-queue-type", Value: kind}, {Key: "x-single-active-consumer", Value: true},
+				}})
+				do[*amqp.BasicQosOK](a, 1, &amqp.BasicQos{PrefetchCount: 3})
+				a.consume(1, "q", "a")
+				b.consume(1, "q", "b")
+				a.publish(1, bodies("q", "1", "2", "3", "4", "5")...)
+				a.delivers(1, "a1:1 a2:2 a3:3")
+				end(a)
+				b.feed(nil)
+				b.delivers(1, "b1:1* b2:2* b3:3* b4:4 b5:5")
+			})
+		}
+	}
 }
 
 func TestRedelivery(t *testing.T) {

@@ -113,7 +113,9 @@ func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {
 	}
 	ch.reply = ch.conn.srv.replies.add(ch.conn.vhost.Name(), replyName(ch.conn.id, ch.id))
 	ch.facts.known = false
-	return ch.newConsumer(m, ch.reply.shell).join()
+	s := ch.newConsumer(m, ch.reply.shell)
+	s.exempt = true
+	return s.join()
 }
 
 // dropReplies ends the channel's reply queue.

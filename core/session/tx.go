@@ -125,11 +125,22 @@ func (ch *channel) txCommit() error {
 	if _, err := queue.Transact(second); err != nil {
 		return errNotCommitted(err)
 	}
+	ch.committed(t.settles)
 	if refused {
 		return precondition("partial tx completion")
 	}
 	ch.send(&amqp.TxCommitOK{})
 	return nil
+}
+
+// committed makes room below the channel's limit for what was settled.
+func (ch *channel) committed(ss []pendingSettle) {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range ss {
+		ch.discharge(ss[i].Settled)
+	}
 }
 
 func errNotCommitted(err error) error {
@@ -216,11 +227,6 @@ func (ch *channel) restore(ts []tagged) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ch.unacked.restore(ts)
-	for i := range ts {
-		if ts[i].Consumer.Sink != nil {
-			ch.charged++
-		}
-	}
 }
 
 // abandon ends the transaction and returns what was settled in it.

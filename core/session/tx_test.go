@@ -106,8 +106,9 @@ func TestTransactionSize(t *testing.T) {
 	p.holds(1, "q", 7)
 }
 
-// Whose deliveries a rollback brings back counts against the channel's limit again.
-func TestRollbackAndLimit(t *testing.T) {
+// What was acknowledged in a transaction made room below the channel's limit before it was committed: after a rollback the
+// channel held more than that.
+func TestTransactionsAndLimit(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
 	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
@@ -118,11 +119,16 @@ func TestRollbackAndLimit(t *testing.T) {
 	p.delivers(1, "c1:1")
 	expect[*amqp.TxCommitOK](p, 1)
 	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
-	p.delivers(1, "c2:2")
+	p.silent()
 	p.rollback(1)
+	p.silent()
 	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
 	p.silent()
-	p.send(1, &amqp.BasicAck{DeliveryTag: 2})
+	p.commit(1)
+	p.delivers(1, "c2:2")
+	p.send(1, &amqp.BasicNack{DeliveryTag: 2, Multiple: true})
+	p.silent()
+	p.commit(1)
 	p.delivers(1, "c3:3")
 }
 

@@ -146,6 +146,7 @@ func (k *kept) memory(s *queue.Shell, body string) outcome {
 type server struct{ stopped chan error }
 
 func (*server) Deliver(_ *queue.Consumer, ds []queue.Delivery) int { return len(ds) }
+func (*server) Room(*queue.Consumer) (int, int)                    { return 1 << 10, 1 << 20 }
 func (*server) Cancelled(*queue.Consumer)                          {}
 func (s *server) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
 	s.stopped <- why

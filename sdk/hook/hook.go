@@ -129,7 +129,7 @@ type Verdict struct {
 	Reason  Reason // with Drop and Route
 	Nack    bool   // OnEnqueue: tell the publisher with basic.nack, whatever Action is
 	Final   bool   // with Drop: it is not to be dead-lettered, whatever the queue's settings say
-	AskHead bool   // call OnHead when the message reaches the head of its queue
+	AskHead bool   // Keep: call OnHead whenever the message is next to be handed out, before it is
 	// DeadLetter asks, with Drop from OnIdle, that the queue's messages are
 	// put through OnHead with Drop(ReasonQueueExpired) before it goes.
 	DeadLetter bool

@@ -225,7 +225,6 @@ func (s *simulation) settle(h abi.Hook, why hook.Why, ms []*stored) {
 		ms = ms[len(part):]
 		vs := s.ask(h, why, part, inForce(part), s.hooks.OnHead)
 		for i, m := range part {
-			m.askHead = false
 			s.keep(m, &vs[i])
 			if vs[i].Action != hook.Keep {
 				s.queue.ready--
