@@ -193,13 +193,11 @@ func (m *model) expireOne(id uint64) {
 
 // dropOverdue lets what is next expire for as long as its time is up.
 func (m *model) dropOverdue(now hook.Instant) {
-	for _, mm := range m.ready() {
-		if mm.deadline == 0 || now < mm.deadline || mm.fresh {
+	for next := m.ready(); len(next) > 0; next = m.ready() {
+		if mm := next[0]; mm.deadline == 0 || now < mm.deadline || mm.fresh {
 			return
 		}
-		m.expireOne(mm.id)
-		m.dropOverdue(now)
-		return
+		m.expireOne(next[0].id)
 	}
 }
 
