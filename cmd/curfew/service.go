@@ -92,6 +92,7 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 	s.management.open(api)
 	s.logAddresses()
 	s.log.Info("ready", "version", version)
+	releaseProgram()
 	return nil
 }
 

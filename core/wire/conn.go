@@ -16,8 +16,12 @@ import (
 type conn struct {
 	srv     *Server
 	socket  net.Conn
+	link    *link // under socket; nil if that is not TCP
 	session *session.Conn
 	in      input
+	hot     moderation
+	ticks   *metronome // while hot.polling
+	more    bool       // the last read was so fat that the next one does not wait for a tick
 
 	state   session.State   // as it was last seen
 	due     hook.Instant    // when something is to be done if nothing is read
@@ -54,6 +58,7 @@ const (
 
 func newConn(s *Server, socket net.Conn) *conn {
 	c := &conn{srv: s, socket: socket, in: newInput(), poked: make(chan struct{}, 1), written: make(chan struct{})}
+	c.link = linkOf(socket)
 	c.session = s.sessions.Accept(peerOf(socket), func() { c.ask(askTick) })
 	return c
 }
@@ -92,8 +97,11 @@ func (c *conn) read() {
 
 // fill reads once.
 func (c *conn) fill() {
-	n, err := c.socket.Read(c.in.space())
+	n, err := c.receive()
 	now := c.srv.options.Clock()
+	if c.hot.note(now, n) {
+		c.poll()
+	}
 	if n > 0 {
 		c.silent = 0
 		c.traffic.read(n)
@@ -101,6 +109,7 @@ func (c *conn) fill() {
 		c.feed(now)
 	}
 	switch {
+	case errors.Is(err, errNothing):
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.rearm = true
 	case err != nil && c.state == session.Closing:
@@ -244,6 +253,9 @@ func (c *conn) look(now hook.Instant) {
 	}
 	c.due = c.nextLook(now)
 	c.in.beat()
+	if c.link != nil {
+		c.link.relax()
+	}
 	c.session.Tick(now)
 	c.plan(now)
 }

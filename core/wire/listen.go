@@ -24,11 +24,38 @@ func (s *Server) listen(ctx context.Context, key, address string, secure *tls.Co
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	if secure != nil {
-		l = tls.NewListener(l, secure)
-	}
-	s.listeners = append(s.listeners, l)
+	s.listeners = append(s.listeners, linkListener{l, secure})
 	return nil
+}
+
+// linkListener accepts links, with TLS on them if secure is not nil.
+type linkListener struct {
+	net.Listener
+	secure *tls.Config
+}
+
+func (l linkListener) Accept() (net.Conn, error) {
+	socket, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := socket.(*net.TCPConn)
+	if !ok {
+		return l.over(socket), nil
+	}
+	k, err := newLink(tcp, l.secure != nil)
+	if err != nil { // it is closed already
+		socket.Close()
+		return nil, err
+	}
+	return l.over(k), nil
+}
+
+func (l linkListener) over(socket net.Conn) net.Conn {
+	if l.secure == nil {
+		return socket
+	}
+	return tls.Server(socket, l.secure)
 }
 
 // accept serves whoever connects, until the listener is closed. Running out of file descriptors passes.

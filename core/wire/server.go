@@ -41,6 +41,7 @@ type Server struct {
 	memory   memory
 	waiting  waiting
 	tls      *Certificates
+	ticks    metronomes
 
 	listeners []net.Listener
 	running   sync.WaitGroup // every goroutine of the server
@@ -161,6 +162,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		err = fmt.Errorf("%d connections did not end in time", left)
 		<-ended
 	}
+	s.ticks.close()
 	return err
 }
 

@@ -26,6 +26,7 @@ var dependencies = []struct {
 	{"github.com/prometheus/client_golang", []string{"cmd"}, "the core says what it counts, see core/metrics; cmd chooses the formats"},
 	{"google.golang.org/grpc", nil, "it carries the receiver in the tests; the broker has the exporters"},
 	{"google.golang.org/protobuf", []string{"cmd", "tests"}, "what is sent to a collector is encoded in cmd"},
+	{"golang.org/x/sys", []string{"core/wire"}, "system calls belong behind the package that is about them"},
 	{"github.com/rabbitmq/amqp091-go", nil, "it is the client of the tests; the broker has core/amqp"},
 	{"go.uber.org/goleak", nil, "it checks tests for leaked goroutines"},
 }

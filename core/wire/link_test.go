@@ -1,0 +1,202 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// linked returns a link and the far end of its connection.
+func linked(t *testing.T, ahead bool) (l *link, far net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if far, err = net.Dial("tcp", listener.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	near, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err = newLink(near.(*net.TCPConn), ahead); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close(); near.Close() })
+	return l, far
+}
+
+func TestLinkInHaste(t *testing.T) {
+	l, far := linked(t, false)
+	l.hasty = true
+	l.batch(lowWater)
+	p := make([]byte, 100)
+	if n, err := l.Read(p); n != 0 || !errors.Is(err, errNothing) {
+		t.Fatalf("%d, %v; want nothing", n, err)
+	}
+	if _, err := far.Write([]byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	if got := eventually(t, l, p); got != "abc" {
+		t.Errorf("read %q", got)
+	}
+	_ = l.SetReadDeadline(time.Unix(1, 0))
+	if _, err := l.Read(p); err == nil || errors.Is(err, errNothing) {
+		t.Errorf("%v after the deadline", err)
+	}
+	_ = l.SetReadDeadline(time.Time{})
+
+	// Few bytes are reported again as soon as nobody polls any more.
+	if _, err := far.Write([]byte("d")); err != nil {
+		t.Fatal(err)
+	}
+	l.hasty = false
+	l.batch(1)
+	if n, err := l.Read(p); err != nil || string(p[:n]) != "d" {
+		t.Errorf("%q, %v", p[:n], err)
+	}
+	l.hasty = true
+	far.Close()
+	for {
+		_, err := l.Read(p)
+		if errors.Is(err, errNothing) {
+			continue
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("%v at the end", err)
+		}
+		return
+	}
+}
+
+// eventually reads until there is something.
+func eventually(t *testing.T, r io.Reader, p []byte) string {
+	t.Helper()
+	for {
+		n, err := r.Read(p)
+		switch {
+		case n > 0:
+			return string(p[:n])
+		case !errors.Is(err, errNothing):
+			t.Fatal(err)
+		}
+	}
+}
+
+// What a client sends as one record a message is read as far as it is there, and not a record at a time; a part of a record is
+// kept until the rest comes.
+func TestRecordsAreReadAhead(t *testing.T) {
+	a := newAuthority(t)
+	l, far := linked(t, true)
+	certificates, err := LoadCertificates(a.server("broker"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := &recorder{Conn: far}
+	config := a.client("")
+	config.ServerName = "127.0.0.1"
+	client := tls.Client(records, config)
+	c := &conn{socket: tls.Server(l, certificates.Config()), link: l, in: newInput()}
+	done := make(chan error, 1)
+	go func() { done <- client.Handshake() }()
+	if err := c.socket.(*tls.Conn).Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	records.hold = true
+	var want []byte
+	for i := range 20 {
+		m := fmt.Appendf(nil, "message %d;", i)
+		want = append(want, m...)
+		if _, err := client.Write(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	half := len(records.held) - 10
+	_, _ = far.Write(records.held[:half])
+	var got []byte
+	read := func() {
+		t.Helper()
+		n, err := c.receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, c.in.space()[:n]...)
+	}
+	read()
+	if n := bytes.Count(got, []byte(";")); n < 2 {
+		t.Errorf("%d messages at once", n)
+	}
+	for len(got) < len(want)-len("message 19;") {
+		read()
+	}
+	l.hasty = true
+	if n, err := c.socket.Read(c.in.space()); n != 0 || !errors.Is(err, errNothing) {
+		t.Errorf("%d, %v of half a record", n, err)
+	}
+	l.hasty = false
+	_, _ = far.Write(records.held[half:])
+	read()
+	if !bytes.Equal(got, want) {
+		t.Errorf("read %q", got)
+	}
+}
+
+// recorder keeps what is written while it is to hold it.
+type recorder struct {
+	net.Conn
+	hold bool
+	held []byte
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if !r.hold {
+		return r.Conn.Write(b)
+	}
+	r.held = append(r.held, b...)
+	return len(b), nil
+}
+
+// A client that sends one message at a time, as fast as it can, may be polled: nothing is lost or changes places, over TLS
+// neither, and its last words are heard.
+func TestMessagesOneAtATime(t *testing.T) {
+	a := newAuthority(t)
+	s := start(t, func(o *Options) {
+		o.AMQP, o.AMQPS, o.TLS = "127.0.0.1:0", "127.0.0.1:0", a.server("broker")
+	})
+	secure, err := tls.Dial("tcp", s.Addresses()[1].String(), a.client(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]*client{"plain": connect(t, s.Addresses()[0]), "TLS": newClient(t, secure)} {
+		t.Run(name, func(t *testing.T) {
+			c.open(60)
+			c.send(1, &amqp.ChannelOpen{})
+			expectMethod[*amqp.ChannelOpenOK](c)
+			c.send(1, &amqp.QueueDeclare{Queue: name})
+			expectMethod[*amqp.QueueDeclareOK](c)
+			const messages = 20_000
+			for i := range messages {
+				b := amqp.AppendMethod(nil, 1, &amqp.BasicPublish{RoutingKey: name})
+				b = amqp.AppendContentHeader(b, 1, 4, []byte{0, 0})
+				c.write(amqp.AppendBody(b, 1, fmt.Appendf(nil, "%04d", i%10_000), 131072))
+			}
+			c.send(1, &amqp.QueueDelete{Queue: name})
+			if ok := expectMethod[*amqp.QueueDeleteOK](c); ok.MessageCount != messages {
+				t.Errorf("%d of %d messages arrived", ok.MessageCount, messages)
+			}
+			c.close()
+		})
+	}
+}

@@ -1,0 +1,58 @@
+package wire
+
+import (
+	"errors"
+	"sync"
+)
+
+// maxMetronomes is how many connections are polled at a time. Where there are more that are so busy, no processor is idle, and
+// input gathers by itself.
+const maxMetronomes = 64
+
+var errNoMetronome = errors.New("no metronome")
+
+// metronomes keeps those that are not in use.
+type metronomes struct {
+	mu   sync.Mutex // guards what follows
+	free []*metronome
+	made int
+}
+
+// take returns a metronome that ticks every pollInterval from now on.
+func (s *metronomes) take() (*metronome, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 {
+		m := s.free[n-1]
+		s.free = s.free[:n-1]
+		return m, m.tick(pollInterval)
+	}
+	if s.made == maxMetronomes {
+		return nil, errNoMetronome
+	}
+	m, err := newMetronome()
+	if err != nil {
+		return nil, err
+	}
+	s.made++
+	return m, m.tick(pollInterval)
+}
+
+// give takes one back, which is silent from then on.
+func (s *metronomes) give(m *metronome) {
+	_ = m.tick(0) // it would only cost time
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, m)
+}
+
+// close ends those that are not in use.
+func (s *metronomes) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.free {
+		m.close()
+	}
+	s.made -= len(s.free)
+	s.free = nil
+}

@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// peer is a client as a reader sees it. It is simulated without randomness: what matters is when polling begins and ends.
+type peer struct {
+	every  time.Duration // between two messages
+	size   int           // of a message
+	window int           // messages that it sends at most without an answer; 0 = any number
+	answer time.Duration // from a read to the time when the next message, sent because of it, is there
+}
+
+// run reads from the peer for d, and returns how many messages that were and for how much of the time it was polled.
+func (p peer) run(m *moderation, now *hook.Instant, d time.Duration) (messages int, polled float64) {
+	end := now.Add(d)
+	begin, sent := *now, *now // sent is when the last message that was read was sent
+	var polledFor time.Duration
+	for *now < end {
+		before := *now
+		n := 0
+		if m.polling {
+			*now = now.Add(pollInterval)
+			n = int(now.Sub(sent) / p.every)
+			polledFor += now.Sub(before)
+		} else {
+			*now = max(*now, sent.Add(p.every)) + 2000 // waking and reading takes time
+			n = max(int(now.Sub(sent)/p.every), 1)
+		}
+		if p.window > 0 && n >= p.window {
+			n = p.window
+			sent = now.Add(p.answer)
+		} else {
+			sent = sent.Add(time.Duration(n) * p.every)
+		}
+		messages += n
+		m.note(*now, n*p.size)
+	}
+	return messages, float64(polledFor) / float64(now.Sub(begin))
+}
+
+func TestModeration(t *testing.T) {
+	const often, never, seldom = 0.9, 0, 0.2
+	for _, tc := range []struct {
+		name string
+		peer peer
+		min  float64 // part of the time that it is polled
+		max  float64
+	}{
+		{"flat out", peer{every: 2 * time.Microsecond, size: 150}, often, 1},
+		{"20,000 a second", peer{every: 50 * time.Microsecond, size: 150}, often, 1},
+		{"5,000 a second", peer{every: 200 * time.Microsecond, size: 150}, never, never},
+		{"one a second", peer{every: time.Second, size: 150}, never, never},
+		{"large messages", peer{every: 20 * time.Microsecond, size: 64 << 10}, never, never},
+		{"one at a time", peer{every: time.Microsecond, size: 150, window: 1, answer: 30 * time.Microsecond}, never, seldom},
+		{"ten in flight", peer{every: time.Microsecond, size: 150, window: 10, answer: 20 * time.Microsecond}, never, seldom},
+		{"a thousand in flight", peer{every: 3 * time.Microsecond, size: 150, window: 1000, answer: 20 * time.Microsecond}, often, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var m moderation
+			now := hook.Instant(1e9)
+			_, polled := tc.peer.run(&m, &now, 5*time.Second)
+			if polled < tc.min || polled > tc.max {
+				t.Errorf("polled for %.3f of the time, want %.1f to %.1f", polled, tc.min, tc.max)
+			}
+		})
+	}
+}
+
+// A peer that becomes quiet is not polled any more, and one that begins to wait for answers neither.
+func TestModerationEnds(t *testing.T) {
+	busy := peer{every: 5 * time.Microsecond, size: 150}
+	for name, next := range map[string]peer{
+		"quiet":           {every: 10 * time.Millisecond, size: 150},
+		"slower":          {every: 150 * time.Microsecond, size: 150},
+		"waiting":         {every: time.Microsecond, size: 150, window: 1, answer: 30 * time.Microsecond},
+		"waiting for ten": {every: time.Microsecond, size: 150, window: 10, answer: 20 * time.Microsecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m moderation
+			now := hook.Instant(1e9)
+			if busy.run(&m, &now, pollAtMost-100*time.Millisecond); !m.polling {
+				t.Fatal("a busy connection is not polled")
+			}
+			next.run(&m, &now, pollAtMost)
+			if _, polled := next.run(&m, &now, time.Second); polled > 0.2 {
+				t.Errorf("polled for %.3f of the time", polled)
+			}
+		})
+	}
+}

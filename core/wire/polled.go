@@ -1,0 +1,80 @@
+package wire
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+)
+
+// linkOf returns the TCP connection under a socket, nil if it is none.
+func linkOf(socket net.Conn) *link {
+	if t, ok := socket.(*tls.Conn); ok {
+		socket = t.NetConn()
+	}
+	l, _ := socket.(*link)
+	return l
+}
+
+// receive reads what is there. It waits for the next interval if the connection is polled, else for something to be there.
+func (c *conn) receive() (n int, err error) {
+	if c.hot.polling && !c.more {
+		if err := c.ticks.wait(); err != nil {
+			return 0, err
+		}
+	}
+	space := c.in.space()
+	n, err = c.socket.Read(space)
+	if c.link != nil && c.link.ahead != nil && err == nil {
+		n, err = c.takeAhead(space, n)
+	}
+	c.more = n >= fatRead
+	return n, err
+}
+
+// takeAhead reads the records that TLS has got already.
+func (c *conn) takeAhead(space []byte, n int) (int, error) {
+	c.link.taking = true
+	defer func() { c.link.taking = false }()
+	for n < len(space) {
+		k, err := c.socket.Read(space[n:])
+		n += k
+		switch {
+		case errors.Is(err, errNothing):
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// lowWater is how many bytes a polled socket gathers before the system reports them.
+const lowWater = fatRead
+
+// poll begins or ends to poll, as hot says.
+func (c *conn) poll() {
+	if !c.hot.polling {
+		c.unpoll()
+		return
+	}
+	err := errNoMetronome
+	if c.link != nil {
+		c.ticks, err = c.srv.ticks.take()
+	}
+	if err != nil {
+		c.hot.polling = false
+		return
+	}
+	c.link.hasty = true
+	c.link.batch(lowWater)
+}
+
+func (c *conn) unpoll() {
+	if c.ticks == nil {
+		return
+	}
+	c.srv.ticks.give(c.ticks)
+	c.ticks = nil
+	c.link.hasty = false
+	c.link.batch(1)
+}
