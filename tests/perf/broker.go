@@ -22,9 +22,10 @@ type broker struct {
 	uri, secure string // where it listens, without and with TLS
 	pid         int
 
+	shared bool                  // in the session of whoever started this program, and of the generator
 	dir    string                // its files, removed before each start
 	launch func(b *broker) error // nil: it is not ours
-	parts  []*exec.Cmd           // what launch has started, each in a session of its own
+	parts  []*exec.Cmd           // what launch has started
 }
 
 const (
@@ -95,7 +96,7 @@ func (b *broker) run(env []string, program string, args ...string) error {
 	defer func() { _ = out.Close() }() // the program has one of its own
 	cmd := exec.Command(program, args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), b.dir, out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: !b.shared, Setpgid: b.shared} // either way it leads a group
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -123,6 +124,7 @@ func (b *broker) stop() {
 const curfewConf = `listen: {amqp: "%s", amqps: "%s", management: "%s"}
 tls: {cert: "%s", key: "%s"}
 data: {dir: "%s"}
+limits: {message-size: 128MiB}
 `
 
 // certificate is for every broker that has TLS.

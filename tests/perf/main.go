@@ -25,6 +25,7 @@ type options struct {
 	curfew, before string
 	others         []*broker
 	rabbit, list   bool
+	session        bool
 	rows           *regexp.Regexp
 	runs           int
 	duration       time.Duration
@@ -38,6 +39,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.curfew, "curfew", "bin/curfew", "the `binary` to measure, and to measure with")
 	f.StringVar(&o.before, "before", "", "another `binary` of Curfew, to compare with")
 	f.BoolVar(&o.rabbit, "rabbitmq", true, "also measure Debian's RabbitMQ, where it is installed")
+	f.BoolVar(&o.session, "session", true, "start each broker in a session of its own, as services are; =false shows what that changes")
 	f.BoolVar(&o.list, "list", false, "only say which scenarios there are")
 	f.IntVar(&o.runs, "runs", 3, "how many `times` everything is measured")
 	f.DurationVar(&o.duration, "duration", 5*time.Second, "how `long` messages are published in scenarios that have no number of them")
@@ -150,6 +152,9 @@ func (o *options) brokers(dir string) ([]*broker, error) {
 		if b != nil {
 			all = append(all, b)
 		}
+	}
+	for _, b := range all {
+		b.shared = !o.session
 	}
 	return append(all, o.others...), nil
 }
