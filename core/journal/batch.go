@@ -9,6 +9,8 @@ type batch struct {
 	entry   []byte
 	commits []commit
 	freed   []Delta // to be taken off the live bytes when the entry is durable
+	brings  int     // commits in the entry that bring more
+	moves   int     // those that move
 }
 
 // commit is one call's part of a batch; it ends where the next one begins.
@@ -17,17 +19,93 @@ type commit struct {
 	off       int       // where its operations begin in the entry
 	freed     int       // where its deltas begin in freed
 	refusal   error     // why its operations are not in the entry; nil = they are
+	purpose   wlog.Purpose
+	move      bool // it only copies records: see Move
+	ahead     bool // it was written ahead of its turn, and its completer and deltas are done with
+	owed      bool // it is to be written again when that comes
 }
 
-// put adds a commit.
-func (b *batch) put(ops []byte, live []Delta, c Completer) {
-	b.commits = append(b.commits, commit{completer: c, off: len(b.entry), freed: len(b.freed)})
+// put adds a commit, whose purpose is at least that of c.
+func (b *batch) put(ops []byte, live []Delta, c commit) {
+	c.off, c.freed = len(b.entry), len(b.freed)
+	c.purpose = max(c.purpose, purposeOf(ops, live))
+	if len(ops) > 0 {
+		b.count(c.purpose)
+	}
+	b.commits = append(b.commits, c)
 	b.entry = append(b.entry, ops...)
 	for _, d := range live {
 		if d.Bytes < 0 {
 			b.freed = append(b.freed, d)
 		}
 	}
+}
+
+func (b *batch) count(p wlog.Purpose) {
+	switch p {
+	case wlog.Bringing:
+		b.brings++
+	case wlog.Moving:
+		b.moves++
+	case wlog.Settling:
+	}
+}
+
+// purposeOf says what a commit is for. One that frees half of what it brings, as a
+// message that goes from one queue to another does, moves. Empty ones that say
+// nothing of what is live must not overtake anything.
+func purposeOf(ops []byte, live []Delta) wlog.Purpose {
+	var brought, freed int64
+	for _, d := range live {
+		brought += max(d.Bytes, 0)
+		freed -= min(d.Bytes, 0)
+	}
+	switch {
+	case freed == 0 && (brought > 0 || len(ops) > 0 || len(live) == 0):
+		return wlog.Bringing
+	case brought == 0:
+		return wlog.Settling
+	case brought <= 2*freed:
+		return wlog.Moving
+	}
+	return wlog.Bringing
+}
+
+// purpose is that of the entry as a whole.
+func (b *batch) purpose() wlog.Purpose {
+	switch {
+	case b.brings > 0:
+		return wlog.Bringing
+	case b.moves > 0:
+		return wlog.Moving
+	}
+	return wlog.Settling
+}
+
+// recount counts purposes anew.
+func (b *batch) recount() {
+	b.brings, b.moves = 0, 0
+	for i := range b.commits {
+		if b.end(i) > b.commits[i].off {
+			b.count(b.commits[i].purpose)
+		}
+	}
+}
+
+// end is where the i-th commit's operations end in the entry.
+func (b *batch) end(i int) int {
+	if i+1 < len(b.commits) {
+		return b.commits[i+1].off
+	}
+	return len(b.entry)
+}
+
+// deltas are those of the i-th commit.
+func (b *batch) deltas(i int) []Delta {
+	if i+1 < len(b.commits) {
+		return b.freed[b.commits[i].freed:b.commits[i+1].freed]
+	}
+	return b.freed[b.commits[i].freed:]
 }
 
 // refuse adds a commit without operations that is going to fail.
@@ -56,7 +134,42 @@ func (b *batch) cut(rest *batch) bool {
 	rest.freed = append(rest.freed, b.freed[first.freed:]...)
 	clear(b.commits[n:])
 	b.entry, b.commits, b.freed = b.entry[:first.off], b.commits[:n], b.freed[:first.freed]
+	b.recount()
+	rest.recount()
 	return true
+}
+
+// prune takes out commits that were just written ahead of their turn and need not
+// be written again: moves, and those with nothing before them, which first says. It
+// returns how many bytes shorter the entry is.
+func (b *batch) prune(first *bool) (bytes int) {
+	done := func(i int) bool {
+		c := &b.commits[i]
+		if c.ahead && !c.owed && (c.move || *first) {
+			return true
+		}
+		c.owed = c.ahead
+		*first = *first && b.end(i) == c.off
+		return false
+	}
+	n, off, freed := 0, 0, 0
+	for i := range b.commits {
+		ops, deltas := b.entry[b.commits[i].off:b.end(i)], b.deltas(i)
+		if done(i) {
+			bytes += len(ops)
+			continue
+		}
+		c := b.commits[i]
+		c.off, c.freed = off, freed
+		off += copy(b.entry[off:], ops)
+		freed += copy(b.freed[freed:], deltas)
+		b.commits[n] = c
+		n++
+	}
+	clear(b.commits[n:])
+	b.entry, b.commits, b.freed = b.entry[:off], b.commits[:n], b.freed[:freed]
+	b.recount()
+	return bytes
 }
 
 // complete tells those who wait.
@@ -78,4 +191,5 @@ func (b *batch) complete(at wlog.Index, err error) {
 func (b *batch) reset() {
 	clear(b.commits)
 	b.entry, b.commits, b.freed = b.entry[:0], b.commits[:0], b.freed[:0]
+	b.brings, b.moves = 0, 0
 }

@@ -131,7 +131,7 @@ func TestSettlesGoOnWhenTheDiskIsFull(t *testing.T) {
 		stuck := false
 		w = newOwnerOf(t, engine, Options{Extent: 16 << 10, Entry: 4 << 10, Pending: 8 << 10, Slack: 16 << 10, OnFull: func(full bool) { stuck = stuck || full }})
 		for range 5 {
-			disk.SetSpace(3 * 64 << 10)
+			disk.SetSpace(8 * 64 << 10)
 			fillUp(t, w)
 			for len(w.ids) > 0 {
 				tn := w.settle(nil, 0)

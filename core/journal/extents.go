@@ -94,6 +94,15 @@ func (x *extents) free(d Delta) {
 	x.live += d.Bytes
 }
 
+// freeAll is free for several, of which those of no bytes were done with earlier.
+func (x *extents) freeAll(ds []Delta) {
+	for _, d := range ds {
+		if d.Bytes != 0 {
+			x.free(d)
+		}
+	}
+}
+
 // trim drops the extents at the front that have nothing live in them and
 // returns the index before which the log is not needed. The current extent
 // stays; if nothing is live at all, it begins anew.
@@ -152,18 +161,25 @@ func (x *extents) plan(slack, most int64) (upTo uint32) {
 	return upTo
 }
 
-// squeeze is plan for when space is short. What is moved takes some of it, so
-// there must be little to move and much to gain.
+// squeeze is plan for when space is short: whatever died is worth having back, by
+// way of what lives before it if need be. Not much is on its way at a time, as it
+// takes space that is kept for this and for settling.
 func (x *extents) squeeze() (upTo uint32) {
-	var dead, moved int64
+	const worthwhile, most = 4, 2 // extents
+	if x.bytes-x.live < worthwhile*x.size {
+		return 0
+	}
+	var moved int64
 	for i, e := range x.list[:len(x.list)-1] {
-		moved += e.live
-		if moved > x.size/16 {
+		if moved += e.live; i > 0 && moved > most*x.size {
 			break
 		}
-		if dead += e.bytes - e.live; dead >= x.size {
-			upTo = x.base + uint32(i)
-		}
+		upTo = x.base + uint32(i)
 	}
 	return upTo
+}
+
+// holds reports whether there is anything live in an extent.
+func (x *extents) holds(number uint32) bool {
+	return number >= x.base && x.list[number-x.base].live > 0
 }

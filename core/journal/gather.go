@@ -1,6 +1,9 @@
 package journal
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // gather is the line of batches on their way to the log: commits go into the
 // last one, the first one is appended next. It belongs to whoever holds the
@@ -51,6 +54,21 @@ func (g *gather) fresh() *batch {
 	g.spare[last] = nil
 	g.spare = g.spare[:last]
 	return b
+}
+
+// from goes through a batch that was taken out and the line behind it.
+func (g *gather) from(first *batch) iter.Seq[*batch] {
+	return func(yield func(*batch) bool) {
+		for i := -1; i < len(g.line); i++ {
+			b := first
+			if i >= 0 {
+				b = g.line[i]
+			}
+			if !yield(b) {
+				return
+			}
+		}
+	}
 }
 
 // take removes the first batch, nil if there is none.

@@ -21,6 +21,7 @@ type memLog struct {
 	gate    chan struct{}     // if not nil, every append takes one from it first
 	refuse  func(n int) error // asked at the n-th append, from 1
 	fits    func(size int) bool
+	least   wlog.Purpose // there is only what is kept for this one and above
 	lost    chan struct{}
 	trimmed func(before wlog.Index) error
 	forget  bool // keep no entries
@@ -51,7 +52,7 @@ func (e memEngine) Open(_ context.Context, _ uint32, fn func(wlog.Index, []byte)
 
 func (e memEngine) Shards(context.Context) ([]uint32, error) { return []uint32{1}, nil }
 
-func (l *memLog) Append(ctx context.Context, entry []byte) (wlog.Index, error) {
+func (l *memLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	if l.gate != nil {
 		select {
 		case <-l.gate:
@@ -67,7 +68,7 @@ func (l *memLog) Append(ctx context.Context, entry []byte) (wlog.Index, error) {
 			return 0, err
 		}
 	}
-	if l.fits != nil && !l.fits(len(entry)) {
+	if l.fits != nil && !l.fits(len(entry)) || purpose < l.least {
 		return 0, wlog.ErrFull
 	}
 	l.last += wlog.Index(len(entry) + wlog.HeaderSize)
@@ -111,6 +112,22 @@ func (l *memLog) Close() error {
 	defer l.mu.Unlock()
 	l.closed = true
 	return nil
+}
+
+// keep leaves only what is kept for entries of a purpose, and of those above.
+func (l *memLog) keep(least wlog.Purpose) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.least = least
+}
+
+// state is what the entries that there are amount to.
+func (l *memLog) state() records {
+	r := records{}
+	for _, e := range l.bodies() {
+		r.fold(e)
+	}
+	return r
 }
 
 // bodies returns the entries there are.

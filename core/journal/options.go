@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // Options are what a shard is told when it is opened. The callbacks may be nil;
@@ -16,17 +17,21 @@ type Options struct {
 	Pending int64 // bytes waiting to be durable with which the shard is behind; 0 = 16 MiB
 	Slack   int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB
 
+	// Purpose is what commits are for at least. With Bringing, which is 0, those
+	// that bring more are refused what is kept for others.
+	Purpose wlog.Purpose
+
 	// OnFull says that a commit does not fit the log, and later that it did. In
-	// between nothing becomes durable, and nothing is lost. If Low is called when
-	// the engine warns that space is short, it need not come to this.
+	// between only what overtakes it becomes durable, and nothing is lost. If Low is
+	// called when the engine warns that space is short, it need not come to this.
 	OnFull func(full bool)
 	// OnFailed says that the log has failed, once, before anybody is told that
 	// operations failed.
 	OnFailed func(err error)
 	// Reclaim asks for every live record accounted to extents up to upTo to be
-	// committed again, with its old place taken off the live bytes in the same
-	// commit. Commits should be of some tens of KiB, which fit the log even when
-	// space is short. It asks again if that takes long; what was moved already is
+	// written again, by Move, with its old place taken off the live bytes in the
+	// same call. Calls should be of some tens of KiB, which fit the log even when
+	// space is short, and wait for Moved. It asks again if that takes long; what was moved already is
 	// not meant then. Without it the log only shrinks from its oldest end.
 	Reclaim func(upTo uint32)
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -42,7 +43,8 @@ func (s *Shard) next(done *batch) *batch {
 }
 
 // append appends the batch's entry, if it has one. While the log is full it tries
-// with fewer commits, and, when one alone does not fit, again and again.
+// with fewer commits, and, when one alone does not fit, again and again, and lets
+// others overtake it.
 func (s *Shard) append(b *batch) (at wlog.Index, err error) {
 	if s.broken != nil {
 		return 0, s.broken
@@ -50,11 +52,21 @@ func (s *Shard) append(b *batch) (at wlog.Index, err error) {
 	if len(b.entry) == 0 {
 		return 0, s.lost()
 	}
-	at, err = s.log.Append(s.ctx, b.entry)
-	for errors.Is(err, wlog.ErrFull) && (s.shorten(b) || s.pause()) {
-		at, err = s.log.Append(s.ctx, b.entry)
+	at, err = s.log.Append(s.ctx, b.entry, b.purpose())
+	for errors.Is(err, wlog.ErrFull) {
+		if !s.shorten(b) {
+			if err = s.pause(b); err != nil {
+				break
+			}
+		}
+		if len(b.entry) == 0 { // it overtook itself
+			return 0, s.lost()
+		}
+		at, err = s.log.Append(s.ctx, b.entry, b.purpose())
 	}
-	s.setFull(false)
+	if !errors.Is(err, wlog.ErrFull) {
+		s.setFull(false)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("journal: append: %w", err)
 	}
@@ -78,15 +90,46 @@ func (s *Shard) shorten(b *batch) bool {
 	return s.gather.shorten(b)
 }
 
-// pause waits before the next attempt. It reports false when there is to be none.
-func (s *Shard) pause() bool {
-	const interval = 100 * time.Millisecond
+// pause waits before the next attempt, during which others overtake the batch. An
+// error says that there is to be none.
+func (s *Shard) pause(b *batch) error {
+	const (
+		idle = 100 * time.Millisecond
+		busy = idle / 10 // while there are some that overtake, which are to be gathered, too
+	)
 	s.setFull(true)
+	some, err := s.relieve(b)
+	if err != nil {
+		return err
+	}
+	interval := idle
+	if some {
+		interval = busy
+	}
+	s.seek()
 	select {
 	case <-time.After(interval):
-		return true
+		return nil
 	case <-s.closing:
-		return false
+		return s.leave(b)
+	}
+}
+
+// seek looks whether there is something to trim or to reclaim.
+func (s *Shard) seek() {
+	s.mu.Lock()
+	d := s.due()
+	s.mu.Unlock()
+	s.carryOut(d)
+}
+
+// leave writes what can still be written of a shard that is closed while it is
+// full, and returns why the rest is not.
+func (s *Shard) leave(b *batch) error {
+	for {
+		if some, err := s.relieve(b); err != nil || !some {
+			return cmp.Or(err, wlog.ErrFull)
+		}
 	}
 }
 
@@ -122,15 +165,24 @@ func (s *Shard) finish(b *batch, at wlog.Index, err error) (d due) {
 	if err != nil {
 		return due{}
 	}
-	if len(b.entry) > 0 {
-		s.stats.Appends++
-		s.stats.Bytes += uint64(len(b.entry))
-		s.extents.append(at, s.o.Header+int64(len(b.entry)))
-		s.extent.Store(s.extents.current())
+	s.appended(at, b.entry)
+	s.extents.freeAll(b.freed)
+	return s.due()
+}
+
+// appended accounts for an entry, which may be empty. The caller holds mu.
+func (s *Shard) appended(at wlog.Index, entry []byte) {
+	if len(entry) == 0 {
+		return
 	}
-	for _, f := range b.freed {
-		s.extents.free(f)
-	}
+	s.stats.Appends++
+	s.stats.Bytes += uint64(len(entry))
+	s.extents.append(at, s.o.Header+int64(len(entry)))
+	s.extent.Store(s.extents.current())
+}
+
+// due says what is to be done now. The caller holds mu.
+func (s *Shard) due() (d due) {
 	if s.recovered {
 		d.before, d.trim = s.extents.trim()
 		d.upTo = s.reclaim()
@@ -151,7 +203,7 @@ func (s *Shard) fail(err error) {
 	s.pace()
 	s.mu.Unlock()
 	close(s.failed)
-	if s.o.OnFailed != nil {
+	if s.o.OnFailed != nil && !errors.Is(err, wlog.ErrFull) { // which it is only when it is closed
 		s.o.OnFailed(err)
 	}
 }

@@ -11,6 +11,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -22,7 +23,7 @@ var ErrClosed = errors.New("journal: closed")
 
 // Completer is told what became of a commit: one of its methods is called, once.
 // The calls come from the shard's goroutine, one at a time and in the order of
-// the commits. They must not block, and may call Commit but neither Sync nor
+// the commits, but for those that overtake others. They must not block, and may call Commit but neither Sync nor
 // Close.
 type Completer interface {
 	// Durable says that the operations survive. They begin off bytes into the
@@ -59,7 +60,7 @@ type Shard struct {
 	broken error // why the log is at its end; run changes it, under mu
 
 	mu        sync.Mutex // guards what follows
-	resting   *sync.Cond // signalled when running becomes false
+	resting   *sync.Cond // signalled when running becomes false, and when moves changes
 	running   bool       // run is
 	gather    gather
 	extents   extents
@@ -67,6 +68,7 @@ type Shard struct {
 	err       error // why commits are refused; nil while they are taken
 	low, full bool  // see Low and OnFull; full is changed by run only
 	pending   int64 // bytes committed and not yet durable
+	moves     int   // calls of Move that are not durable
 	round     round
 	stats     Stats
 }
@@ -80,16 +82,23 @@ type Shard struct {
 // live says how the live bytes change. What becomes live counts at once, in the
 // extent that Extent named at some time before; what is no longer needed is
 // taken off when ops are durable, so that the record of an expired message, say,
-// outlasts the writing of the one that dead-letters it.
+// outlasts the writing of the one that dead-letters it. A commit that makes nothing
+// live, or little in place of what it settles, may overtake others while there is no
+// space for those: it is then in the log twice.
 func (s *Shard) Commit(ops []byte, live []Delta, c Completer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.add(ops, live, commit{completer: c, purpose: s.o.Purpose})
+}
+
+// add takes a commit in. The caller holds mu.
+func (s *Shard) add(ops []byte, live []Delta, c commit) {
 	if s.err != nil {
-		s.refuse(c, s.err)
+		s.refuse(c.completer, s.err)
 		return
 	}
 	if len(ops) > s.most {
-		s.refuse(c, wlog.ErrTooLarge)
+		s.refuse(c.completer, wlog.ErrTooLarge)
 		return
 	}
 	for _, d := range live {
@@ -176,8 +185,9 @@ func (s *Shard) Err() error {
 }
 
 // Close refuses further commits, waits until those that were taken are durable,
-// and closes the log. When ctx ends first, or the disk is full, what is left
-// fails.
+// and closes the log. When ctx ends first, what is left fails, and when the disk is
+// full, what brings more: the error is then a wlog.ErrFull, which says that it was
+// not confirmed and is dropped, and nothing worse.
 func (s *Shard) Close(ctx context.Context) error {
 	if !s.shut() {
 		return nil
@@ -186,7 +196,11 @@ func (s *Shard) Close(ctx context.Context) error {
 	defer stop()
 	broken := s.rest()
 	s.cancel()
-	return errors.Join(broken, s.log.Close())
+	err := s.log.Close()
+	if err != nil && errors.Is(broken, wlog.ErrFull) {
+		return fmt.Errorf("%w; and %s", err, broken.Error()) // which is worse
+	}
+	return errors.Join(broken, err)
 }
 
 // shut ends the taking of commits. It reports false if that was done before.

@@ -18,6 +18,8 @@ type Journal interface {
 	// durable. c, if there is one, is told when they are, or at once what became
 	// of none. ops and live are the caller's again afterwards.
 	Commit(ops []byte, live []Delta, c Completer)
+	// Move is Commit of copies of what is there, in place of the originals.
+	Move(ops []byte, live []Delta)
 	// Extent is a part of the journal that operations committed from now on lie
 	// in, or behind. It is never 0.
 	Extent() uint32

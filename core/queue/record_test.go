@@ -32,6 +32,8 @@ func (j *memoryJournal) Commit(ops []byte, live []Delta, c Completer) {
 	}
 }
 
+func (j *memoryJournal) Move(ops []byte, live []Delta) { j.Commit(ops, live, nil) }
+
 func (j *memoryJournal) Err() error { return nil }
 
 func (j *memoryJournal) Extent() uint32 {

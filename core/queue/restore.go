@@ -323,5 +323,5 @@ func (m *moves) commit() {
 	if len(m.notes.ops) == 0 {
 		return
 	}
-	m.journal.Commit(m.notes.ops, append(m.notes.deltas, m.old...), nil)
+	m.journal.Move(m.notes.ops, append(m.notes.deltas, m.old...))
 }

@@ -32,6 +32,8 @@ func (j *lockedJournal) Commit(ops []byte, live []Delta, c Completer) {
 	j.memoryJournal.Commit(ops, live, c)
 }
 
+func (j *lockedJournal) Move(ops []byte, live []Delta) { j.Commit(ops, live, nil) }
+
 func (j *lockedJournal) Extent() uint32 {
 	j.mu.Lock()
 	defer j.mu.Unlock()

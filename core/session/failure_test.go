@@ -21,8 +21,9 @@ func (brokenDisk) Bulky() bool              { return false }
 func (brokenDisk) Rewrite(iter.Seq[[]byte]) {}
 func (brokenDisk) Wait() error              { return nil }
 
-func (brokenDisk) Extent() uint32 { return 1 }
-func (brokenDisk) Err() error     { return nil }
+func (brokenDisk) Extent() uint32             { return 1 }
+func (brokenDisk) Err() error                 { return nil }
+func (brokenDisk) Move([]byte, []queue.Delta) {}
 
 func (brokenDisk) Commit(_ []byte, _ []queue.Delta, c queue.Completer) {
 	if c != nil {

@@ -156,7 +156,8 @@ func (r *recovery) openDefinitions(ctx context.Context) error {
 	s := r.store
 	o := journal.Options{
 		Extent: cmp.Or(r.options.Extent, definitionsExtent), Slack: s.worthwhile, Reclaim: s.reclaim,
-		OnFull: func(full bool) { s.alarms.wait(definitionsShard, full) },
+		Purpose: wlog.Moving, // they are small, and who comes to make room may have to declare something first
+		OnFull:  func(full bool) { s.alarms.wait(definitionsShard, full) },
 		OnFailed: func(err error) {
 			s.alarms.fail(definitionsShard)
 			s.log.Error("the log of definitions failed: nothing durable can be declared or deleted until the broker is started again", "error", err)
@@ -394,9 +395,9 @@ func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Shel
 		return nil
 	}
 	j, err := journal.Open(ctx, r.store.engine, d.number, replay, journal.Options{
+		Extent:   cmp.Or(r.options.Extent, min(messagesExtent, r.store.engine.SegmentSize()/extentsPerSegment)),
+		Slack:    cmp.Or(r.options.Extent, min(messagesExtent, slackSegments*r.store.engine.SegmentSize())),
 		Header:   wlog.HeaderSize,
-		Extent:   r.options.Extent,
-		Slack:    r.options.Extent,
 		OnFull:   func(full bool) { r.store.alarms.wait(d.number, full) },
 		OnFailed: d.failed,
 		Reclaim:  d.reclaim,

@@ -77,7 +77,7 @@ func (s *shard) move() {
 			if gone != nil {
 				break
 			}
-			if more && s.Sync() != nil {
+			if more && s.Moved() != nil {
 				return
 			}
 		}

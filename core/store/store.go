@@ -20,6 +20,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 	"github.com/curfewmq/curfew/policies"
@@ -55,6 +56,14 @@ const definitionsExtent = 256 << 10
 
 // worthwhile is below which size definitions are not rewritten.
 const worthwhile = 1 << 20
+
+// messagesExtent is the part of a log of messages that is dropped at once, and what may always be in it for nothing. On a
+// small disk they are less.
+const (
+	messagesExtent    = 16 << 20
+	extentsPerSegment = 4
+	slackSegments     = 2
+)
 
 // Store is an opened data directory. Any goroutine may use it.
 type Store struct {
@@ -144,11 +153,21 @@ func (s *Store) Close(ctx context.Context) error {
 	s.land(ctx)
 	var errs []error
 	for _, d := range s.shards {
-		errs = append(errs, d.Close(ctx))
+		errs = append(errs, s.closed(d.number, d.Close(ctx)))
 	}
-	errs = append(errs, s.meta.Close(ctx))
+	errs = append(errs, s.closed(definitionsShard, s.meta.Close(ctx)))
 	s.running.Wait()
 	return errors.Join(append(errs, s.engine.Close())...)
+}
+
+// closed returns why a log was not closed well. That the disk had no room for what nobody was told to be durable is no such
+// reason.
+func (s *Store) closed(shard uint32, err error) error {
+	if errors.Is(err, wlog.ErrFull) {
+		s.log.Warn("the disk had no room for what was not confirmed yet: it is dropped", "shard", shard)
+		return nil
+	}
+	return err
 }
 
 // land waits for messages that are on their way from one shard to another, so that the one they left can be told: else a

@@ -22,6 +22,21 @@ type Index uint64
 // MaxEntry is how many bytes an entry may have.
 const MaxEntry = 1 << 30
 
+// Purpose is what an entry does to what its writer needs of the log. The last of
+// the space is kept for entries that lead to some being given back: without it a
+// full disk would stay full.
+type Purpose uint8
+
+const (
+	// Bringing is more to keep. Such an entry is the first to be refused.
+	Bringing Purpose = iota
+	// Moving lets go of about as much as it brings. It may take part of what is
+	// kept.
+	Moving
+	// Settling lets go. Such an entry may take all that there is.
+	Settling
+)
+
 // Log is an owned shard. It has one writer: calls of Append follow one another,
 // and so do calls of Trim, which may run beside them. ReadAt may be called at
 // any time from anywhere until Close.
@@ -33,11 +48,11 @@ type Log interface {
 	// it is.
 	//
 	// With ErrFull nothing was written and the log goes on: a smaller entry may
-	// still fit, and the same one when there is space again. Every other error is
-	// the end of this Log: Lost is closed, and whether the entry is there shows
-	// when the shard is opened again. A context that ends while the entry is on
-	// its way may be such an error or may be ignored.
-	Append(ctx context.Context, entry []byte) (Index, error)
+	// still fit, or one of another purpose, and the same one when there is space
+	// again. Every other error is the end of this Log: Lost is closed, and whether
+	// the entry is there shows when the shard is opened again. A context that ends
+	// while the entry is on its way may be such an error or may be ignored.
+	Append(ctx context.Context, entry []byte, purpose Purpose) (Index, error)
 
 	// ReadAt fills p from the entry at an index, beginning off bytes into it. It
 	// refuses, with ErrNoEntry or ErrRange, to read anything that the entry does

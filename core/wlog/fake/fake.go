@@ -28,16 +28,12 @@ func New() *Storage { return &Storage{shards: map[uint32]*stream{}} }
 // Engine returns an engine on the storage.
 func (s *Storage) Engine() *Engine { return &Engine{storage: s} }
 
-// SetFull makes appends of more than [SmallEntry] bytes fail with ErrFull, or
-// stops that.
+// SetFull makes appends fail with ErrFull, but those that settle, or stops that.
 func (s *Storage) SetFull(full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.full = full
 }
-
-// SmallEntry is how many bytes an entry may have when the storage is full.
-const SmallEntry = 512
 
 // Break makes the next append of any shard fail with that error, after the entry
 // was stored.

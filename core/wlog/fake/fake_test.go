@@ -33,7 +33,7 @@ func TestLateEntriesAreVoid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.Append(t.Context(), []byte("one")); err != nil {
+	if _, err := first.Append(t.Context(), []byte("one"), wlog.Bringing); err != nil {
 		t.Fatal(err)
 	}
 	second, err := storage.Engine().Open(t.Context(), 0, func(wlog.Index, []byte) error { return nil })
@@ -42,7 +42,7 @@ func TestLateEntriesAreVoid(t *testing.T) {
 	}
 	<-first.Lost()
 	storage.Late(0, 1, []byte("late"))
-	if _, err := second.Append(t.Context(), []byte("two")); err != nil {
+	if _, err := second.Append(t.Context(), []byte("two"), wlog.Bringing); err != nil {
 		t.Fatal(err)
 	}
 	storage.Late(0, 1, []byte("later still"))

@@ -33,7 +33,7 @@ func (l *log) lose(reason error) error {
 }
 
 // Append implements [wlog.Log].
-func (l *log) Append(ctx context.Context, entry []byte) (wlog.Index, error) {
+func (l *log) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	s := l.storage
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (l *log) Append(ctx context.Context, entry []byte) (wlog.Index, error) {
 		return 0, l.lose(ctx.Err())
 	case len(entry) > wlog.MaxEntry:
 		return 0, l.lose(wlog.ErrTooLarge)
-	case s.full && len(entry) > SmallEntry:
+	case s.full && purpose != wlog.Settling:
 		return 0, wlog.ErrFull
 	}
 	h := l.chain.Next(wlog.Data, l.shard, now())

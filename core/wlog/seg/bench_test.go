@@ -65,7 +65,7 @@ func benchmarkAppend(b *testing.B, o Options, messages int, window int64) {
 	b.ResetTimer()
 	used := cpu(b)
 	for b.Loop() {
-		at, err := l.Append(ctx, entry)
+		at, err := l.Append(ctx, entry, wlog.Bringing)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func BenchmarkAppendLatency(b *testing.B) {
 	var ours, machine []time.Duration
 	for i := 0; b.Loop(); i++ {
 		begin := time.Now()
-		if _, err := l.Append(ctx, entry); err != nil {
+		if _, err := l.Append(ctx, entry, wlog.Bringing); err != nil {
 			b.Fatal(err)
 		}
 		between := time.Now()
@@ -144,7 +144,7 @@ func BenchmarkReplay(b *testing.B) {
 			e, l := openBench(b, dir, Options{Durability: Flush}, ignore)
 			entry := make([]byte, messages*1024)
 			for range total / messages {
-				if _, err := l.Append(b.Context(), entry); err != nil {
+				if _, err := l.Append(b.Context(), entry, wlog.Bringing); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -171,7 +171,7 @@ func BenchmarkReadAt(b *testing.B) {
 	defer e.Close()
 	var indices []wlog.Index
 	for range 1000 {
-		at, err := l.Append(b.Context(), make([]byte, 100*1024))
+		at, err := l.Append(b.Context(), make([]byte, 100*1024), wlog.Bringing)
 		if err != nil {
 			b.Fatal(err)
 		}

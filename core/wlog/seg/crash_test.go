@@ -179,7 +179,7 @@ func (c *crasher) step(l wlog.Log) error {
 		return l.Trim(before)
 	}
 	size := c.size()
-	at, err := l.Append(c.Context(), c.model.Next(size))
+	at, err := l.Append(c.Context(), c.model.Next(size), wlog.Purpose(c.rng.IntN(3)))
 	if errors.Is(err, wlog.ErrFull) {
 		c.model.Refused()
 		return c.makeRoom(l)

@@ -86,7 +86,7 @@ func TestNameOfASegmentIsMadeDurable(t *testing.T) {
 			return nil
 		})
 		for {
-			if _, err := s.Append(t.Context(), make([]byte, 1000)); err != nil {
+			if _, err := s.Append(t.Context(), make([]byte, 1000), wlog.Bringing); err != nil {
 				break
 			}
 		}
@@ -127,7 +127,7 @@ func TestNothingIsBuiltOnAFailedSync(t *testing.T) {
 				s := openShard(t, fsys, small())
 				tc.prepare(t, s)
 				failAll(fsys, crashfs.OpSync)
-				if _, err := s.Append(t.Context(), make([]byte, 1000)); !errors.Is(err, errBroken) {
+				if _, err := s.Append(t.Context(), make([]byte, 1000), wlog.Bringing); !errors.Is(err, errBroken) {
 					t.Fatalf("got error %v, want %v", err, errBroken)
 				}
 				fsys.Inject(nil)
@@ -155,13 +155,13 @@ func TestFailureIsFinal(t *testing.T) {
 			fsys := crashfs.New(1)
 			s := openShard(t, fsys, small())
 			fsys.FailNth(kind, 0)
-			if _, err := s.Append(t.Context(), []byte("x")); !errors.Is(err, crashfs.ErrInjected) {
+			if _, err := s.Append(t.Context(), []byte("x"), wlog.Bringing); !errors.Is(err, crashfs.ErrInjected) {
 				t.Fatalf("got error %v, want %v", err, crashfs.ErrInjected)
 			}
 			<-s.Lost()
 			writes, syncs := fsys.Count(crashfs.OpWrite), fsys.Count(crashfs.OpSync)
 			for range 3 {
-				_, err := s.Append(t.Context(), []byte("x"))
+				_, err := s.Append(t.Context(), []byte("x"), wlog.Bringing)
 				if !errors.Is(err, wlog.ErrLost) || !errors.Is(err, crashfs.ErrInjected) {
 					t.Errorf("afterwards: got error %v, want %v, and why", err, wlog.ErrLost)
 				}
@@ -184,7 +184,7 @@ func TestFailureToPrepareASegment(t *testing.T) {
 			failAll(fsys, kind)
 			var err error
 			for n := 0; err == nil; n++ {
-				if _, err = s.Append(t.Context(), make([]byte, 1000)); err == nil && n > 100 {
+				if _, err = s.Append(t.Context(), make([]byte, 1000), wlog.Bringing); err == nil && n > 100 {
 					t.Fatal("appends go on")
 				}
 			}

@@ -34,7 +34,11 @@ type slot struct {
 // New locks a directory and returns its engine. While another process has it,
 // the error says which one and is a vfs.ErrLocked.
 func New(fsys vfs.FS, o Options) (*Engine, error) {
-	o, err := o.withDefaults()
+	room, err := capacity(fsys, maxSegment)
+	if err != nil {
+		return nil, err
+	}
+	o, err = o.withDefaults(room)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +78,9 @@ func (e *Engine) storage(shard uint32) *storage {
 	}
 	return s
 }
+
+// SegmentSize is how long segments are made on this disk, in bytes.
+func (e *Engine) SegmentSize() int64 { return e.options.SegmentSize }
 
 func (e *Engine) slot(shard uint32) (*slot, error) {
 	e.mu.Lock()

@@ -62,7 +62,7 @@ func (s *shard) close(t *testing.T) {
 
 func (s *shard) append(t *testing.T, entry string) wlog.Index {
 	t.Helper()
-	at, err := s.Append(t.Context(), []byte(entry))
+	at, err := s.Append(t.Context(), []byte(entry), wlog.Bringing)
 	must(t, err)
 	return at
 }

@@ -24,6 +24,7 @@ type journal struct {
 	chain  wlog.Chain
 	active *segment
 	end    int64 // where its next entry begins
+	open   int64 // up to where it is there for entries of any purpose, even if no other follows
 	synced bool  // everything before end is durable
 	shut   bool
 	header []byte // of the entry being written
@@ -34,7 +35,7 @@ var _ wlog.Log = (*journal)(nil)
 
 // Append implements [wlog.Log]. It cannot be interrupted, so the context is not
 // looked at.
-func (j *journal) Append(_ context.Context, entry []byte) (wlog.Index, error) {
+func (j *journal) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.life.end(); err != nil {
@@ -43,7 +44,7 @@ func (j *journal) Append(_ context.Context, entry []byte) (wlog.Index, error) {
 	if len(entry) > wlog.MaxEntry {
 		return 0, j.life.lose(fmt.Errorf("append %d bytes: %w", len(entry), wlog.ErrTooLarge))
 	}
-	if err := j.place(len(entry)); err != nil {
+	if err := j.place(entrySize(len(entry)), purpose); err != nil {
 		return 0, j.refuse(err)
 	}
 	h := j.chain.Next(wlog.Data, j.shard, j.Clock())
@@ -93,40 +94,66 @@ func (j *journal) sync() error {
 	return err
 }
 
-// place sees to it that the active segment has room for a body of n bytes.
+// place sees to it that the active segment has room for an entry of that size.
 //
-// Half of a segment is the reserve for the time when the disk is full: beyond
-// it goes only what is small, or what comes when the next segment is there. The
-// last bytes without a next segment are for a later owner's Takeover.
-func (j *journal) place(n int) error {
-	size := entrySize(n)
-	end := j.end + size
-	if end > j.active.size/4 {
-		j.pool.want(j.active.number, j.active.size)
-	}
-	if end <= j.active.size/2 {
-		return nil
-	}
-	if n <= j.small() && end <= j.active.size-j.reserve() {
-		return nil
-	}
-	if err := j.pool.wait(); err != nil {
+// Half of a segment, and some of the disk, are the reserve for the time when the
+// disk is full: what brings more goes there only when the next segment is there.
+func (j *journal) place(size int64, purpose wlog.Purpose) error {
+	err := j.placeAny(size, purpose)
+	if err != wlog.ErrFull || purpose == wlog.Bringing { //nolint:errorlint // the pool returns it bare; no error of the system is this one
 		return err
 	}
-	if end <= j.active.size {
-		return nil
-	}
-	if err := j.rotate(size); err != nil {
-		return err
-	}
-	return j.place(n)
+	return j.placeKept(size, purpose)
 }
 
-// small is up to how many bytes an entry may use the reserve.
-func (j *journal) small() int { return int(min(max(j.SegmentSize/1024, 1<<10), 64<<10)) }
+// placeAny is place as long as there is enough for every purpose.
+func (j *journal) placeAny(size int64, purpose wlog.Purpose) error {
+	for {
+		end := j.end + size
+		if end > j.active.size/4 {
+			j.pool.want(j.active.number, j.active.size)
+		}
+		if end <= j.open || purpose == wlog.Settling && j.fits(size) {
+			return nil
+		}
+		if err := j.pool.wait(); err != nil {
+			return err
+		}
+		if end <= j.active.size {
+			return nil
+		}
+		if err := j.rotate(size); err != nil {
+			return err
+		}
+	}
+}
+
+// placeKept is place out of the reserve. What moves leaves some of it to what
+// settles.
+func (j *journal) placeKept(size int64, purpose wlog.Purpose) error {
+	if purpose == wlog.Moving && j.active.size-j.end+j.pool.left()-size < j.SegmentSize/2 {
+		return wlog.ErrFull
+	}
+	if j.fits(size) {
+		return nil
+	}
+	next, err := j.pool.takeKept(size)
+	if err != nil {
+		return err
+	}
+	if err := j.goOn(next); err != nil {
+		return err
+	}
+	j.open = 0
+	return nil
+}
+
+// fits reports whether an entry of that size leaves what a later owner's Takeover
+// needs, even if no other segment follows.
+func (j *journal) fits(size int64) bool { return j.end+size <= j.active.size-j.reserve() }
 
 // reserve is what only a Takeover may use: some eighty of them.
-func (j *journal) reserve() int64 { return min(max(j.SegmentSize/(16<<10), 1<<10), 4<<10) }
+func (s *storage) reserve() int64 { return min(max(s.SegmentSize/(16<<10), 1<<10), 4<<10) }
 
 // rotate closes the active segment, durably, and goes on with the next one, which
 // has room for an entry of that size.
@@ -135,6 +162,11 @@ func (j *journal) rotate(size int64) error {
 	if err != nil {
 		return err
 	}
+	return j.goOn(next)
+}
+
+// goOn closes the active segment, durably, and goes on with another.
+func (j *journal) goOn(next *segment) error {
 	if err := j.fill(); err != nil {
 		return err
 	}
@@ -147,7 +179,7 @@ func (j *journal) rotate(size int64) error {
 
 func (j *journal) activate(g *segment) {
 	j.table.add(g)
-	j.active, j.end = g, headerSize
+	j.active, j.end, j.open = g, headerSize, g.size/2
 }
 
 // fill writes the active segment to its end.

@@ -16,7 +16,7 @@ func TestEntryTooLarge(t *testing.T) {
 	t.Cleanup(func() { must(t, syscall.Munmap(entry)) })
 	s := openShard(t, crashfs.New(1), small())
 	defer s.close(t)
-	if _, err := s.Append(t.Context(), entry); !errors.Is(err, wlog.ErrTooLarge) {
+	if _, err := s.Append(t.Context(), entry, wlog.Bringing); !errors.Is(err, wlog.ErrTooLarge) {
 		t.Errorf("got error %v, want %v", err, wlog.ErrTooLarge)
 	}
 	select {

@@ -2,6 +2,7 @@ package seg
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,9 +22,10 @@ type pool struct {
 	size   int64         // of the one to be made
 	spares []named       // reclaimed files of the usual size
 	turn   chan struct{} // closed when who makes a segment, or tells of space, is done; nil = nobody does
-	low    bool          // there was no space for a segment
+	low    bool          // there was no space for a segment, but for what is kept
+	larger int64         // what a segment was to take, with the next, that was too large then; 0 = none was
 	err    error         // why no segment will ever be made again
-	retry  *time.Timer   // looks for space again
+	retry  *time.Timer   // looks for space again; nil = it never had to
 	closed bool
 }
 
@@ -76,56 +78,124 @@ func (p *pool) start(run func()) {
 
 // run makes the next segment.
 func (p *pool) run(number uint32, size int64, spare *named) {
-	g, err := p.segment(number, size, spare)
+	g, short, err := p.prepare(number, size, spare)
 	p.mu.Lock()
 	p.next = g
-	if spare != nil && vfs.NoSpace(err) {
+	if spare != nil && short != nil {
 		p.spares = append(p.spares, *spare)
 	}
 	p.mu.Unlock()
-	p.done(err)
+	p.done(short, err)
+}
+
+// prepare makes a segment unless that would take from what is kept: then it says
+// what is missing.
+func (p *pool) prepare(number uint32, size int64, spare *named) (g *segment, short *Shortage, err error) {
+	spares := p.spareBytes()
+	if spare != nil {
+		spares += spare.Size
+	}
+	if short := p.lacks(size, spares); short != nil {
+		return nil, short, nil
+	}
+	g, err = p.segment(number, size, spare)
+	if vfs.NoSpace(err) {
+		return nil, p.shortage(size, spares), nil
+	}
+	return g, nil, err
+}
+
+// How many segments' bytes of the disk are left to entries that lead to space being
+// given back, besides what is left of the active segment; and how many more there
+// have to be until there are enough again, so that it does not go back and forth.
+const (
+	kept   = 2
+	enough = 2
+)
+
+// lacks says what is missing on the disk for so many bytes more, which may lie in
+// spare files; nil = nothing, as far as that is known.
+func (p *pool) lacks(bytes, spares int64) *Shortage {
+	short := p.shortage(bytes, spares)
+	least := short.Needed
+	if !p.isLow() {
+		least -= enough * p.SegmentSize
+	}
+	if short.Free < 0 || short.Free >= least {
+		return nil
+	}
+	return short
+}
+
+func (p *pool) isLow() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.low
+}
+
+// shortage says what the disk has, and what it should have for so many bytes more.
+func (p *pool) shortage(bytes, spares int64) *Shortage {
+	needed := max(0, bytes+(kept+enough)*p.SegmentSize-spares)
+	room, ok := vfs.SpaceOf(p.fs)
+	if !ok {
+		return &Shortage{Free: -1, Needed: needed}
+	}
+	return &Shortage{Path: room.Path, Free: room.Free, Needed: needed}
 }
 
 // done ends the turn: it remembers how making a segment went, and tells if that
 // is a change in space. The next turn begins after that, so that what was told
 // last is true.
-func (p *pool) done(err error) {
-	short, changed := p.outcome(err)
-	if changed {
+func (p *pool) done(short *Shortage, err error) {
+	if p.outcome(short, err) {
 		p.Events.Space(p.shard, short)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	close(p.turn)
-	p.turn = nil
+	p.release()
 }
 
-func (p *pool) outcome(err error) (short *Shortage, changed bool) {
+// outcome reports whether there is a change in space.
+func (p *pool) outcome(short *Shortage, err error) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	full := vfs.NoSpace(err)
-	if err != nil && !full {
+	if err != nil {
 		p.err = fmt.Errorf("prepare segment %08x: %w", p.number, err)
-		return nil, false
+		return false
 	}
-	if full && !p.closed {
-		p.retry = time.AfterFunc(retryAfter, p.again)
-	}
-	changed = p.low != full
-	p.low = full
-	if full && changed {
-		short = p.shortage(p.size)
-	}
-	return short, changed
+	changed = p.low != (short != nil)
+	p.low = short != nil
+	return changed
 }
 
-// shortage says that so many bytes are needed.
-func (s *storage) shortage(needed int64) *Shortage {
-	room, ok := vfs.SpaceOf(s.fs)
-	if !ok {
-		return &Shortage{Free: -1, Needed: needed}
+// claim waits for the turn and takes it.
+func (p *pool) claim() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.turn != nil {
+		turn := p.turn
+		p.mu.Unlock()
+		<-turn
+		p.mu.Lock()
 	}
-	return &Shortage{Path: room.Path, Free: room.Free, Needed: needed}
+	if p.err != nil {
+		return p.err
+	}
+	p.turn = make(chan struct{})
+	return nil
+}
+
+// release ends the turn. The caller holds mu.
+func (p *pool) release() {
+	close(p.turn)
+	p.turn = nil
+	switch {
+	case !p.low || p.closed:
+	case p.retry == nil:
+		p.retry = time.AfterFunc(retryAfter, p.again)
+	default:
+		p.retry.Reset(retryAfter)
+	}
 }
 
 // again looks for space once more.
@@ -138,6 +208,14 @@ func (p *pool) again() {
 	}
 }
 
+// look is again at once, because files were given up.
+func (p *pool) look() {
+	p.mu.Lock()
+	run := p.retrying()
+	p.mu.Unlock()
+	p.start(run)
+}
+
 // retrying returns what again is to do. The caller holds mu.
 func (p *pool) retrying() (run func()) {
 	if !p.low || p.turn != nil || p.closed || p.err != nil {
@@ -147,11 +225,12 @@ func (p *pool) retrying() (run func()) {
 		return p.begun()
 	}
 	p.turn = make(chan struct{})
-	return func() { p.done(nil) } // only for a larger one there was no space
+	return func() { p.done(p.lacks(p.larger, p.spareBytes()), nil) }
 }
 
-// wait waits until the next segment is ready. It does not wait for space, but
-// returns wlog.ErrFull; any other error is final.
+// wait waits until the next segment is ready and nothing is to be kept for other
+// purposes. It does not wait for space, but returns wlog.ErrFull; any other error
+// is final.
 func (p *pool) wait() error {
 	for tried := false; ; {
 		p.mu.Lock()
@@ -160,7 +239,7 @@ func (p *pool) wait() error {
 			run = p.begin()
 			tried = run != nil
 		}
-		ready, turn, err := p.next != nil, p.turn, p.err
+		ready, turn, err := p.next != nil && !p.low, p.turn, p.err
 		p.mu.Unlock()
 		p.start(run)
 		switch {
@@ -200,32 +279,149 @@ func (p *pool) takeNext(entry int64) *segment {
 	return g
 }
 
-// takeLarger makes a segment of that size in place of the one that is ready.
+// takeLarger makes a segment of that size in place of the one that is ready. There
+// must be space for the one that follows as well: it is of no use without.
 func (p *pool) takeLarger(size int64) (*segment, error) {
-	p.mu.Lock()
-	for p.turn != nil {
-		turn := p.turn
-		p.mu.Unlock()
-		<-turn
-		p.mu.Lock()
+	if err := p.claim(); err != nil {
+		return nil, err
 	}
-	p.turn = make(chan struct{})
+	p.mu.Lock()
 	smaller, number := p.next, p.number
 	p.mu.Unlock()
 
-	g, err := p.segment(number, size, nil)
-	if err == nil {
-		p.mu.Lock()
+	spares := p.spareBytes()
+	short := p.lacks(size+p.sizeAfter(size), spares)
+	var g *segment
+	var err error
+	if short == nil {
+		g, err = p.fresh(number, size)
+	}
+	if vfs.NoSpace(err) {
+		short, err = p.shortage(size+p.sizeAfter(size), spares), nil
+	}
+	p.mu.Lock()
+	if p.larger = 0; short != nil {
+		p.larger = size + p.sizeAfter(size)
+	}
+	if g != nil {
 		p.next = nil
 		p.follow(number, size)
-		p.mu.Unlock()
+	}
+	p.mu.Unlock()
+	if g != nil {
 		err = smaller.file.Close() // its name is the larger one's
 	}
-	p.done(err)
+	p.done(short, err)
+	if short != nil {
+		err = wlog.ErrFull
+	}
+	return g, err
+}
+
+// fresh makes a segment that no spare file is large enough for. They make way for
+// it if they must.
+func (p *pool) fresh(number uint32, size int64) (*segment, error) {
+	g, err := p.segment(number, size, nil)
+	if !vfs.NoSpace(err) {
+		return g, err
+	}
+	gone := p.surplus(0)
+	for _, f := range gone {
+		if err := p.fs.Remove(f.Name); err != nil {
+			return nil, err
+		}
+	}
+	if len(gone) == 0 {
+		return nil, err
+	}
+	return p.segment(number, size, nil)
+}
+
+// takeKept returns a segment with room for an entry of that size out of all that
+// there is: the one that is ready, a spare file, or what is left of the disk, be
+// it little.
+func (p *pool) takeKept(entry int64) (*segment, error) {
+	if err := p.claim(); err != nil {
+		return nil, err
+	}
+	g, err := p.makeKept(roundUp(headerSize+entry+p.reserve(), page))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g != nil {
+		p.next = nil
+		p.follow(g.number, g.size)
+	}
+	p.release()
 	if vfs.NoSpace(err) {
 		err = wlog.ErrFull
 	}
 	return g, err
+}
+
+func (p *pool) makeKept(need int64) (*segment, error) {
+	p.mu.Lock()
+	ready, number, size := p.next, p.number, p.size
+	p.mu.Unlock()
+	if ready != nil && ready.size >= need {
+		return ready, nil
+	}
+	g, err := p.reuse(number, need)
+	if g == nil && err == nil {
+		g, err = p.shorter(number, max(size, need), need)
+	}
+	if g != nil && ready != nil {
+		err = ready.file.Close() // its name is the other's
+	}
+	return g, err
+}
+
+// reuse makes a segment of a spare file, if one is large enough.
+func (p *pool) reuse(number uint32, need int64) (*segment, error) {
+	p.mu.Lock()
+	i := slices.IndexFunc(p.spares, func(f named) bool { return f.Size >= need })
+	if i < 0 {
+		p.mu.Unlock()
+		return nil, nil
+	}
+	spare := p.spares[i]
+	p.spares = slices.Delete(p.spares, i, i+1)
+	p.mu.Unlock()
+	return p.segment(number, spare.Size, &spare)
+}
+
+// shorter makes a segment of that size or, if there is no space, a shorter one.
+func (p *pool) shorter(number uint32, size, need int64) (*segment, error) {
+	for least := max(need, minSegment); size > least; size = max(least, roundUp(size/2, page)) {
+		if g, err := p.segment(number, size, nil); !vfs.NoSpace(err) {
+			return g, err
+		}
+	}
+	return p.fresh(number, size)
+}
+
+// left returns how many bytes segments can still be made of, as far as that is
+// known, the one that is ready included.
+func (p *pool) left() int64 {
+	room, _ := vfs.SpaceOf(p.fs)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := room.Free
+	if p.next != nil {
+		n += p.next.size
+	}
+	for _, f := range p.spares {
+		n += f.Size
+	}
+	return n
+}
+
+func (p *pool) spareBytes() (n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.spares {
+		n += f.Size
+	}
+	return n
 }
 
 // keep takes a reclaimed file in, unless it is not of the right size or there

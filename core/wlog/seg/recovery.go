@@ -177,13 +177,13 @@ func rewrite(g *segment, from, to int64) error {
 }
 
 // placeTakeover sees to it that there is an active segment, with room for a
-// Takeover. Without a next segment enough must be left to tell a closed segment
-// by.
+// Takeover, on a full disk, too. Without a next segment enough must be left to tell
+// a closed segment by.
 func (j *journal) placeTakeover() error {
 	const size = wlog.HeaderSize
 	if j.active == nil {
-		j.pool.want(0, 0)
-		g, err := j.pool.take(size)
+		j.pool.follow(0, 0)
+		g, err := j.pool.takeKept(size)
 		if err == nil {
 			j.activate(g)
 			j.synced = true
@@ -194,11 +194,15 @@ func (j *journal) placeTakeover() error {
 	if j.end+2*size <= j.active.size {
 		return nil
 	}
-	if err := j.pool.wait(); err != nil {
+	next, err := j.pool.takeKept(size)
+	if err != nil {
 		return err
 	}
-	if j.end+size <= j.active.size {
-		return nil
+	if j.end+size > j.active.size {
+		return j.goOn(next)
 	}
-	return j.rotate(size)
+	j.pool.mu.Lock()
+	defer j.pool.mu.Unlock()
+	j.pool.next, j.pool.number = next, next.number // it is there, which is enough
+	return nil
 }

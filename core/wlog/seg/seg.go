@@ -34,8 +34,9 @@ type Options struct {
 	Durability Durability
 	// Firm are shards that are kept with Fsync, whatever Durability says.
 	Firm []uint32
-	// SegmentSize is how long segments are made, in bytes: a multiple of 4 KiB
-	// between 16 KiB and 1 GiB; 0 = 64 MiB. The first ones of a shard are shorter.
+	// SegmentSize is how long segments are made at most, in bytes: a multiple of
+	// 4 KiB between 16 KiB and 1 GiB; 0 = 64 MiB. The first ones of a shard are
+	// shorter, and all of them on a small disk.
 	SegmentSize int64
 	// Clock is the log's time; nil = the wall clock.
 	Clock  func() hook.Instant
@@ -49,10 +50,9 @@ type Options struct {
 // goroutines, must not wait, and must not use the Engine or its Logs.
 type Events struct {
 	// Space says that the disk has no room for a shard's next segment, and how much
-	// it lacks, and later, with nil, that it has again. While it is low, entries of
-	// up to 64 KiB are still taken until what is left of the last segment is used
-	// up; larger ones are refused with ErrFull. Whoever fills the log should stop at
-	// the first sign.
+	// it lacks, and later, with nil, that it has again. While it is low, entries
+	// that bring more are taken until half of the last segment is used up, and then
+	// refused with ErrFull. Whoever fills the log should stop at the first sign.
 	Space func(shard uint32, low *Shortage)
 	// Cut says that an entry at the end of a shard had not been written whole when
 	// the process or the machine stopped, and is dropped. Nobody was told that it
@@ -83,14 +83,42 @@ const (
 	retryAfter = time.Second
 )
 
-// withDefaults checks the options and fills in what is absent.
-func (o Options) withDefaults() (Options, error) {
+// A disk has room for so many segments, if they need not be shorter for that than
+// fittedLeast.
+const (
+	fitted      = 32
+	fittedLeast = 64 << 10
+)
+
+// fit shortens segments for a disk on which logs can have so many bytes.
+func (o *Options) fit(capacity int64) {
+	o.SegmentSize = min(o.SegmentSize, max(fittedLeast, capacity/fitted/page*page))
+}
+
+// capacity is how many bytes logs can have on the disk, or that it is enough for
+// segments of that size.
+func capacity(fsys vfs.FS, size int64) (int64, error) {
+	room, ok := vfs.SpaceOf(fsys)
+	if !ok || room.Free/fitted >= size {
+		return fitted * size, nil
+	}
+	all, err := files(fsys)
+	for _, f := range all {
+		room.Free += f.Size
+	}
+	return room.Free, err
+}
+
+// withDefaults checks the options and fills in what is absent, for a disk on which
+// logs can have so many bytes.
+func (o Options) withDefaults(capacity int64) (Options, error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = defaultSegment
 	}
 	if o.SegmentSize < minSegment || o.SegmentSize > maxSegment || o.SegmentSize%page != 0 {
 		return o, fmt.Errorf("segment size %d: not a multiple of %d between %d and %d", o.SegmentSize, page, minSegment, maxSegment)
 	}
+	o.fit(capacity)
 	if o.first == 0 {
 		o.first = min(roundUp(max(o.SegmentSize/16, 1<<20), page), o.SegmentSize)
 	}

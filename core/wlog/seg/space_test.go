@@ -41,15 +41,22 @@ func watched(told *notices) Options {
 
 // appendWhile appends entries of that size until one is refused for lack of
 // space, and returns how many were not.
-func (s *shard) appendWhile(t *testing.T, size int) int {
+func (s *shard) appendWhile(t *testing.T, size int, purpose wlog.Purpose) int {
 	t.Helper()
 	for n := 0; ; n++ {
-		_, err := s.Append(t.Context(), make([]byte, size))
+		_, err := s.Append(t.Context(), make([]byte, size), purpose)
 		if errors.Is(err, wlog.ErrFull) {
 			return n
 		}
 		must(t, err)
 	}
+}
+
+// settle appends an entry of that size for which some space is kept.
+func (s *shard) settle(t *testing.T, size int) {
+	t.Helper()
+	_, err := s.Append(t.Context(), make([]byte, size), wlog.Settling)
+	must(t, err)
 }
 
 func TestFullDisk(t *testing.T) {
@@ -59,18 +66,22 @@ func TestFullDisk(t *testing.T) {
 		s := openShard(t, fsys, watched(&told))
 		fsys.SetSpace(0)
 		const large, little = 2000, 100
-		if n := s.appendWhile(t, large); n < 10 {
+		if n := s.appendWhile(t, large, wlog.Bringing); n < 10 {
 			t.Errorf("%d large entries fit, want about half a segment of them", n)
 		}
+		s.appendWhile(t, little, wlog.Bringing)
 		synctest.Wait()
 		if !slices.Equal(told.all(), []bool{true}) {
 			t.Fatalf("Space was told %v, want that it is low", told.all())
 		}
-		if n := s.appendWhile(t, little); n < 100 {
-			t.Errorf("%d small entries fit then, want hundreds", n)
+		for _, size := range []int{large, little} {
+			if n := s.appendWhile(t, size, wlog.Bringing); n > 0 {
+				t.Errorf("%d entries of %d bytes that bring more fit into what is kept", n, size)
+			}
 		}
-		if n := s.appendWhile(t, large); n > 0 {
-			t.Errorf("%d large entries fit after that", n)
+		s.settle(t, large)
+		if n := s.appendWhile(t, little, wlog.Settling); n < 100 {
+			t.Errorf("%d entries that settle fit then, want hundreds", n)
 		}
 		select {
 		case <-s.Lost():
@@ -100,8 +111,8 @@ func TestOpenOnAFullDisk(t *testing.T) {
 		fsys := crashfs.New(1)
 		s := openShard(t, fsys, watched(&told))
 		fsys.SetSpace(0)
-		s.appendWhile(t, 2000)
-		n := s.appendWhile(t, 100)
+		s.appendWhile(t, 2000, wlog.Bringing)
+		n := s.appendWhile(t, 100, wlog.Settling)
 		for range 15 {
 			s.close(t)
 			s = openShard(t, fsys, watched(&told))
@@ -109,7 +120,7 @@ func TestOpenOnAFullDisk(t *testing.T) {
 		if len(s.found) < n {
 			t.Errorf("%d entries are left of more than %d", len(s.found), n)
 		}
-		if n := s.appendWhile(t, 100); n > 0 {
+		if n := s.appendWhile(t, 100, wlog.Settling); n > 0 {
 			t.Errorf("%d entries fit into what is kept for opening", n)
 		}
 		s.close(t)
@@ -137,12 +148,12 @@ func TestTrimEndsAFullDisk(t *testing.T) {
 		var told notices
 		fsys := crashfs.New(1)
 		s := openShard(t, fsys, watched(&told))
-		s.fillUntil(t, 3, 1000)
+		s.fillUntil(t, 9, 1000)
 		synctest.Wait()
 		fsys.SetSpace(0)
-		s.appendWhile(t, 2000)
-		last := s.append(t, "settled")
-		must(t, s.Trim(last))
+		s.appendWhile(t, 2000, wlog.Bringing)
+		s.settle(t, 100)
+		must(t, s.Trim(1<<62))
 		synctest.Wait()
 		if !slices.Equal(told.all(), []bool{true, false}) {
 			t.Errorf("Space was told %v, want that it was low and is not", told.all())
@@ -153,27 +164,31 @@ func TestTrimEndsAFullDisk(t *testing.T) {
 }
 
 // For an entry that needs a segment larger than usual there may be no space while
-// there is for others.
+// there is for others. Whoever brings it waits, and what settles does not.
 func TestNoSpaceForALargeEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told notices
 		fsys := crashfs.New(1)
 		s := openShard(t, fsys, watched(&told))
 		s.append(t, strings.Repeat("x", 20_000))
-		synctest.Wait() // the next segment is there
-		fsys.SetSpace(1000)
-		if n := s.appendWhile(t, largeEntry); n > 0 {
+		synctest.Wait()          // the next segment is there
+		fsys.SetSpace(290 << 10) // what is kept has 128 KiB, the large one 100 and the one after it 64
+		if n := s.appendWhile(t, largeEntry, wlog.Bringing); n > 0 {
 			t.Errorf("%d large entries fit", n)
 		}
-		s.append(t, strings.Repeat("x", 20_000))
-		time.Sleep(2 * retryAfter)
-		if !slices.Equal(told.all(), []bool{true, false}) {
-			t.Errorf("Space was told %v, want that it was low and is not", told.all())
+		s.settle(t, 20_000)
+		time.Sleep(10 * retryAfter)
+		if !slices.Equal(told.all(), []bool{true}) {
+			t.Errorf("Space was told %v, want that it is low, once", told.all())
 		}
 		fsys.SetSpace(1 << 30)
+		time.Sleep(2 * retryAfter)
 		s.append(t, strings.Repeat("x", largeEntry))
 		s.append(t, "and on")
 		s.close(t)
+		if !slices.Equal(told.all(), []bool{true, false}) {
+			t.Errorf("Space was told %v, want that it was low and is not", told.all())
+		}
 		s = openShard(t, fsys, small())
 		if len(s.found) != 4 || len(s.found[2]) != largeEntry {
 			t.Errorf("%d entries are left, want 4", len(s.found))
@@ -201,15 +216,18 @@ func TestSegmentAfterAFullDisk(t *testing.T) {
 				var told notices
 				fsys := crashfs.New(1)
 				s := openShard(t, fsys, watched(&told))
-				for range 3 {
+				s.fillUntil(t, 9, 1000)
+				for range 2 {
 					s.append(t, strings.Repeat("x", 20_000))
 					synctest.Wait() // the next segment is there
 				}
 				fsys.SetSpace(0)
-				if n := s.appendWhile(t, largeEntry); n > 0 {
+				if n := s.appendWhile(t, largeEntry, wlog.Bringing); n > 0 {
 					t.Errorf("%d large entries fit", n)
 				}
-				s.append(t, strings.Repeat("y", 10_000)) // in the segment that was ready
+				for range 3 {
+					s.settle(t, 10_000) // in the segment that was ready
+				}
 				tc.next(t, s, fsys)
 				synctest.Wait()
 				s.append(t, "last")
@@ -222,4 +240,74 @@ func TestSegmentAfterAFullDisk(t *testing.T) {
 			})
 		})
 	}
+}
+
+// However little there is, what settles takes all of it: the disk's last bytes in
+// segments as short as they must be.
+func TestWhatSettlesTakesTheLastOfTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told notices
+		fsys := crashfs.New(1)
+		s := openShard(t, fsys, watched(&told))
+		fsys.SetSpace(100 << 10)
+		s.appendWhile(t, 2000, wlog.Bringing)
+		moved := s.appendWhile(t, 2000, wlog.Moving) * 2000
+		settled := s.appendWhile(t, 2000, wlog.Settling) * 2000
+		if moved < 60<<10 || settled < 26<<10 || moved+settled < 110<<10 {
+			t.Errorf("%d bytes were moved and %d settled, of 132 KiB that were kept", moved, settled)
+		}
+		fsys.SetSpace(1 << 30)
+		time.Sleep(2 * retryAfter)
+		s.append(t, "goes on")
+		s.close(t)
+		s = openShard(t, fsys, small())
+		if got := s.found[len(s.found)-1]; got != "goes on" {
+			t.Errorf("the last entry is %.20q", got)
+		}
+		s.close(t)
+	})
+}
+
+// On a disk of 64 MB there was no second segment of 64 MiB: publishers were
+// stopped for good after 8.5 MB.
+func TestASmallDiskHasShortSegments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tc := range []struct {
+			disk, size int64 // MiB
+		}{{4, 0}, {64, 2}, {200, 6}, {1 << 10, 32}, {1 << 20, 64}} {
+			fsys := crashfs.New(1)
+			fsys.SetSpace(tc.disk << 20)
+			engine := newEngine(t, fsys, Options{})
+			if got := engine.SegmentSize() >> 20; got != tc.size {
+				t.Errorf("a disk of %d MiB has segments of %d MiB, want %d", tc.disk, got, tc.size)
+			}
+			must(t, engine.Close())
+		}
+		var told notices
+		fsys := crashfs.New(1)
+		fsys.SetSpace(64 << 20)
+		o := watched(&told)
+		o.SegmentSize = 0
+		s := openShard(t, fsys, o)
+		if taken := s.appendWhile(t, 20_000, wlog.Bringing) * 20_000 >> 20; taken < 54 || !slices.Equal(told.all(), []bool{true}) {
+			t.Errorf("a disk of 64 MiB took %d; Space was told %v", taken, told.all())
+		}
+		must(t, s.Trim(1<<62))
+		synctest.Wait()
+		if taken := s.appendWhile(t, 20_000, wlog.Bringing) * 20_000 >> 20; taken < 54 {
+			t.Errorf("after everything was settled it took %d MiB", taken)
+		}
+		if got := capacityOf(t, s); got != 2<<20 {
+			t.Errorf("the next process makes segments of %d bytes there", got)
+		}
+	})
+}
+
+// capacityOf opens the shard's directory anew and returns the size of segments.
+func capacityOf(t *testing.T, s *shard) int64 {
+	t.Helper()
+	s.close(t)
+	engine := newEngine(t, s.fs, Options{})
+	defer func() { must(t, engine.Close()) }()
+	return engine.SegmentSize()
 }

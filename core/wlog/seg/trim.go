@@ -29,10 +29,14 @@ type reclaimer struct {
 func (r *reclaimer) trim(before wlog.Index) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for !r.stopped {
+	for gave := false; !r.stopped; gave = true {
 		g, left, read := r.table.drop(before)
 		if g == nil {
-			return r.shrink(left)
+			err := r.shrink(left)
+			if gave {
+				r.pool.look()
+			}
+			return err
 		}
 		if err := r.reclaim(g, left, read); err != nil {
 			return err

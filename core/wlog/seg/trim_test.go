@@ -84,7 +84,7 @@ func TestSegmentsGrow(t *testing.T) {
 	fsys := crashfs.New(1)
 	o := small()
 	o.SegmentSize, o.first = 256<<10, 0
-	if o, err := o.withDefaults(); err != nil || o.first != 256<<10 {
+	if o, err := o.withDefaults(1 << 40); err != nil || o.first != 256<<10 {
 		t.Errorf("the first segment of logs with short ones has %d bytes (error %v)", o.first, err)
 	}
 	o.first = 16 << 10
@@ -218,7 +218,7 @@ func TestFlushTrimsOnlyWhatIsDurableInOtherShards(t *testing.T) {
 		must(t, err)
 		s.append(t, "old and precious")
 		s.fillUntil(t, 3, 4000)
-		_, err = other.Append(t.Context(), []byte("old and precious"))
+		_, err = other.Append(t.Context(), []byte("old and precious"), wlog.Bringing)
 		must(t, err)
 		must(t, s.Trim(s.append(t, "it left")))
 		fsys = fsys.LosePower()

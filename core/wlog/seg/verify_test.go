@@ -30,7 +30,7 @@ func twoShards(t *testing.T) *crashfs.FS {
 		l, err := e.Open(t.Context(), shard.number, nil)
 		must(t, err)
 		for _, entry := range shard.entries {
-			_, err := l.Append(t.Context(), []byte(entry))
+			_, err := l.Append(t.Context(), []byte(entry), wlog.Bringing)
 			must(t, err)
 		}
 	}

@@ -50,7 +50,7 @@ func (s *suite) buffer() {
 	l := s.open(0, &m)
 	for range 20 {
 		entry := m.Next(200)
-		at, err := l.Append(s.Context(), entry)
+		at, err := l.Append(s.Context(), entry, wlog.Bringing)
 		s.noError(err, "Append")
 		s.noError(m.Appended(at, len(entry), nil), "Append")
 		clear(entry)
@@ -220,7 +220,7 @@ func (s *suite) closing() {
 	s.append(l, &m, 10)
 	s.noError(l.Close(), "Close")
 	s.noError(l.Close(), "second Close")
-	_, err := l.Append(s.Context(), []byte("more"))
+	_, err := l.Append(s.Context(), []byte("more"), wlog.Bringing)
 	s.wantError(err, wlog.ErrClosed, "Append after Close")
 	if s.isLost(l) {
 		s.Error("Close closed Lost")
@@ -228,7 +228,7 @@ func (s *suite) closing() {
 	l = s.open(0, &m)
 	s.append(l, &m, 10)
 	s.noError(s.engine.Close(), "Engine.Close")
-	_, err = l.Append(s.Context(), []byte("more"))
+	_, err = l.Append(s.Context(), []byte("more"), wlog.Bringing)
 	s.wantError(err, wlog.ErrClosed, "Append after Engine.Close")
 	_, err = s.engine.Open(s.Context(), 0, m.Replay().Entry)
 	s.wantError(err, wlog.ErrClosed, "Open after Engine.Close")
@@ -275,7 +275,7 @@ func (s *suite) cancelledAppend() {
 	s.append(l, &m, 10)
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	at, err := l.Append(ctx, m.Next(10))
+	at, err := l.Append(ctx, m.Next(10), wlog.Bringing)
 	s.noError(m.Appended(at, 10, err), "Append")
 	if err != nil {
 		s.isOver(l, wlog.ErrLost)
@@ -294,7 +294,7 @@ func (s *suite) full() {
 	s.SetFull(s.T, true)
 	s.untilFull(l, &m)
 	for range 10 {
-		s.append(l, &m, 100)
+		s.appendFor(l, &m, 100, wlog.Settling)
 	}
 	m.ReadBack(s.T, l, s.rng)
 	if s.isLost(l) {
@@ -310,7 +310,7 @@ func (s *suite) full() {
 func (s *suite) untilFull(l wlog.Log, m *Model) {
 	s.Helper()
 	for range 1000 {
-		at, err := l.Append(s.Context(), m.Next(s.LargeEntry))
+		at, err := l.Append(s.Context(), m.Next(s.LargeEntry), wlog.Bringing)
 		if errors.Is(err, wlog.ErrFull) {
 			m.Refused()
 			return
@@ -327,7 +327,7 @@ func (s *suite) untilFree(l wlog.Log, m *Model) {
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for range 1000 {
-		at, err := l.Append(s.Context(), m.Next(s.LargeEntry))
+		at, err := l.Append(s.Context(), m.Next(s.LargeEntry), wlog.Bringing)
 		if err == nil {
 			s.noError(m.Appended(at, s.LargeEntry, nil), "Append")
 			return
@@ -350,7 +350,7 @@ func (s *suite) broken() {
 			s.append(l, &m, s.size())
 		}
 		s.Break(s.T)
-		at, err := l.Append(s.Context(), m.Next(500))
+		at, err := l.Append(s.Context(), m.Next(500), wlog.Bringing)
 		if err == nil || errors.Is(err, wlog.ErrFull) {
 			s.Fatalf("Append to a broken storage: got error %v, want another", err)
 		}

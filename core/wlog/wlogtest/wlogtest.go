@@ -22,8 +22,8 @@ type Backend struct {
 	// Crash ends the process that has the engine open; whatever was not durable is
 	// lost. The engine is closed afterwards.
 	Crash func(t *testing.T)
-	// SetFull makes the storage full, or not. When full it takes entries of a
-	// hundred bytes at least for a while, and soon none of LargeEntry bytes. An
+	// SetFull makes the storage full, or not. When full it takes entries that settle
+	// at least for a while, and soon none of LargeEntry bytes that bring more. An
 	// engine may notice only a moment later that it is not full any more.
 	SetFull func(t *testing.T, full bool)
 	// Break makes the next append fail.
@@ -125,7 +125,13 @@ func (s *suite) open(shard uint32, m *Model) wlog.Log {
 // append appends an entry of that size, which must succeed.
 func (s *suite) append(l wlog.Log, m *Model, size int) wlog.Index {
 	s.Helper()
-	at, err := l.Append(s.Context(), m.Next(size))
+	return s.appendFor(l, m, size, wlog.Bringing)
+}
+
+// appendFor is append of an entry with a purpose.
+func (s *suite) appendFor(l wlog.Log, m *Model, size int, purpose wlog.Purpose) wlog.Index {
+	s.Helper()
+	at, err := l.Append(s.Context(), m.Next(size), purpose)
 	s.noError(err, "Append")
 	s.noError(m.Appended(at, size, nil), "Append")
 	return at
@@ -158,7 +164,7 @@ func (s *suite) isOver(l wlog.Log, want error) {
 	if !s.isLost(l) {
 		s.Error("Lost is not closed")
 	}
-	_, err := l.Append(context.WithoutCancel(s.Context()), []byte("more"))
+	_, err := l.Append(context.WithoutCancel(s.Context()), []byte("more"), wlog.Bringing)
 	s.wantError(err, want, "Append afterwards")
 	s.wantError(l.Trim(1), want, "Trim afterwards")
 }

@@ -1,0 +1,168 @@
+package journal
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// While the log is full what brings more waits at the head of the line, and what
+// lets go must not wait behind it: nothing else ends that. So commits that settle,
+// and those that move, are written ahead of their turn, and most of them again when
+// that comes: what they let go of may stand in one that waits, and would else be
+// there again once that was written.
+
+// overtaking is commits that are written ahead of their turn, in one entry.
+type overtaking struct {
+	entry   []byte
+	purpose wlog.Purpose
+	commits []overtaker
+}
+
+// overtaker is a commit of a batch, and where it lies in the entry.
+type overtaker struct {
+	batch *batch
+	i     int
+	off   int
+}
+
+// relieve writes what overtakes the batch at hand, or part of it, and reports
+// whether that was any.
+func (s *Shard) relieve(b *batch) (some bool, err error) {
+	const ordinary = 256 << 10
+	for _, try := range []struct {
+		least wlog.Purpose
+		size  int
+	}{{wlog.Moving, ordinary}, {wlog.Settling, ordinary}, {wlog.Settling, 1}} {
+		o := s.overtaking(b, try.least, try.size)
+		if len(o.commits) == 0 {
+			return false, nil
+		}
+		var at wlog.Index
+		if len(o.entry) > 0 {
+			at, err = s.log.Append(s.ctx, o.entry, o.purpose)
+		}
+		if errors.Is(err, wlog.ErrFull) {
+			err = nil
+			continue
+		}
+		if err == nil {
+			s.overtook(b, o, at)
+		}
+		return true, err
+	}
+	return false, nil
+}
+
+// overtaking gathers what overtakes the batch at hand, of such a purpose, in an
+// entry of about size bytes.
+func (s *Shard) overtaking(first *batch, least wlog.Purpose, size int) (o overtaking) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.purpose = wlog.Settling
+	for b := range s.gather.from(first) {
+		for i := range b.commits {
+			c := &b.commits[i]
+			if c.ahead || c.refusal != nil || c.purpose < least && !s.void(c) {
+				continue
+			}
+			ops := b.entry[c.off:b.end(i)]
+			if s.void(c) {
+				ops = nil
+			}
+			if len(o.entry) > 0 && len(o.entry)+len(ops) > size {
+				return o
+			}
+			if len(ops) > 0 {
+				o.purpose = min(o.purpose, c.purpose)
+			}
+			o.commits = append(o.commits, overtaker{b, i, len(o.entry)})
+			o.entry = append(o.entry, ops...)
+		}
+	}
+	return o
+}
+
+// overtook accounts for what was written ahead of its turn, at an index.
+func (s *Shard) overtook(first *batch, o overtaking, at wlog.Index) {
+	told := batch{commits: make([]commit, 0, len(o.commits))}
+	s.mu.Lock()
+	s.appended(at, o.entry)
+	for _, t := range o.commits {
+		c := &t.batch.commits[t.i]
+		deltas := t.batch.deltas(t.i)
+		s.extents.freeAll(deltas)
+		for i := range deltas {
+			deltas[i].Bytes = 0
+		}
+		told.commits = append(told.commits, commit{completer: c.completer, off: t.off})
+		c.completer, c.ahead = nil, true
+	}
+	unwritten := true
+	for b := range s.gather.from(first) {
+		s.pending -= int64(b.prune(&unwritten))
+	}
+	d := s.due()
+	s.mu.Unlock()
+	told.complete(at, nil)
+	s.carryOut(d)
+}
+
+// move is a commit that Move made. It is void when none of its records is live any
+// more.
+type move struct {
+	shard *Shard
+	into  []uint32 // extents that its records are accounted to
+}
+
+var _ Completer = (*move)(nil)
+
+// Durable implements [Completer].
+func (m *move) Durable(wlog.Index, int) { m.shard.moved() }
+
+// Failed implements [Completer].
+func (m *move) Failed(error) { m.shard.moved() }
+
+func (s *Shard) moved() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moves--
+	s.resting.Broadcast()
+}
+
+// void reports whether a commit need not be written: it moves what is not live any
+// more. The caller holds mu.
+func (s *Shard) void(c *commit) bool {
+	m, ok := c.completer.(*move)
+	if !ok {
+		return false
+	}
+	return !slices.ContainsFunc(m.into, s.extents.holds)
+}
+
+// Move has records written again: ops are copies of live ones, which live accounts
+// for in their old and new places. It may overtake commits that wait for space.
+func (s *Shard) Move(ops []byte, live []Delta) {
+	m := &move{shard: s}
+	for _, d := range live {
+		if d.Bytes > 0 {
+			m.into = append(m.into, d.Extent)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moves++
+	s.add(ops, live, commit{completer: m, purpose: wlog.Moving, move: true})
+}
+
+// Moved waits until what Move was called with is durable. It returns an error when
+// no more is taken.
+func (s *Shard) Moved() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.moves > 0 {
+		s.resting.Wait()
+	}
+	return s.err
+}

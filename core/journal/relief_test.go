@@ -1,0 +1,307 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+)
+
+// filled is a shard with the record 1 in its log, in which the record 2 waits for
+// space.
+func filled(t *testing.T, l *memLog, o Options) (*Shard, *history) {
+	t.Helper()
+	s, h := open(t, l, o), &history{}
+	s.Commit([]byte("+1,;"), []Delta{{s.Extent(), 4}}, h.as("+1,;"))
+	synctest.Wait()
+	l.keep(wlog.Moving)
+	s.Commit([]byte("+2,;"), []Delta{{s.Extent(), 4}}, h.as("+2,;"))
+	synctest.Wait()
+	return s, h
+}
+
+// What brings more waited at the head of the line for space, and what settles
+// waited behind it for good, though it would have made some.
+func TestWhatSettlesOvertakesWhatWaitsForSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{hoard: true}
+		s, h := filled(t, l, Options{})
+		for _, ops := range []string{"-1;", "-2;"} {
+			s.Commit([]byte(ops), []Delta{{1, -4}}, h.as(ops))
+			time.Sleep(time.Second)
+			if got := l.bodies(); got[len(got)-1] != ops {
+				t.Errorf("the log ends with %q, want %q", got[len(got)-1], ops)
+			}
+		}
+		if got, want := h.durable(), []string{"+1,;", "-1;", "-2;"}; !slices.Equal(got, want) {
+			t.Errorf("durable are %v, want %v", got, want)
+		}
+		if st := s.Stats(); st.Live != 0 || !st.Full || s.Behind() == nil {
+			t.Errorf("got %+v", st)
+		}
+		l.keep(wlog.Bringing)
+		time.Sleep(time.Second)
+		if got, want := h.durable(), []string{"+1,;", "-1;", "-2;", "+2,;"}; !slices.Equal(got, want) {
+			t.Errorf("durable are %v, want %v", got, want)
+		}
+		if got := l.state(); len(got) > 0 {
+			t.Errorf("a restart would bring back %v, which was settled", got)
+		}
+		if st := s.Stats(); st.Pending != 0 || st.Live != 0 || st.Full {
+			t.Errorf("got %+v", st)
+		}
+	})
+}
+
+// A message that goes to another queue brings as much as it settles: it overtakes,
+// too, as its new place may be what a consumer empties. What follows from nothing
+// live stays where it is.
+func TestWhatOvertakes(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		ops      string
+		live     []Delta
+		overtake bool
+	}{
+		{"a message goes to another queue", "-1;+3,...;", []Delta{{1, -4}, {1, 7}}, true},
+		{"a small one is settled by way of a large one", "-1;+3,.................;", []Delta{{1, -4}, {1, 20}}, false},
+		{"a message comes", "+3,;", []Delta{{1, 4}}, false},
+		{"neither", "3", nil, false},
+		{"nothing at all: a barrier", "", nil, false},
+		{"a queue is deleted", "", []Delta{{1, -4}}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &memLog{hoard: true}
+				s, h := filled(t, l, Options{})
+				s.Commit([]byte(tt.ops), tt.live, h.as("it"))
+				time.Sleep(time.Second)
+				if got := slices.Contains(h.durable(), "it"); got != tt.overtake {
+					t.Errorf("durable: %v, want %v", got, tt.overtake)
+				}
+				l.keep(wlog.Bringing)
+				time.Sleep(time.Second)
+				want := after("+1,;", "+2,;", tt.ops)
+				if got := l.state(); !maps.Equal(got, want) {
+					t.Errorf("the log says %v, want %v", got, want)
+				}
+				if !slices.Contains(h.durable(), "it") || len(h.outcomes()) != 3 {
+					t.Errorf("got %v", h.outcomes())
+				}
+			})
+		})
+	}
+}
+
+// What is moved out of the way of what died is written once, at once, whatever
+// waits before it.
+func TestMovesOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{hoard: true}
+		s, _ := filled(t, l, Options{})
+		before := s.Stats().Pending
+		s.Move([]byte("+1,moved;"), []Delta{{1, 9}, {1, -4}})
+		if err := s.Moved(); err != nil {
+			t.Error(err)
+		}
+		if st := s.Stats(); st.Pending != before || st.Live != 9+4 {
+			t.Errorf("got %+v", st)
+		}
+		l.keep(wlog.Bringing)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if got, want := strings.Join(l.bodies(), " "), "+1,; +1,moved; +2,;"; got != want {
+			t.Errorf("the log holds %s, want %s", got, want)
+		}
+	})
+}
+
+// A move for which there is no space kept what it moved where it was, even after
+// that was settled: its old place would be live for good.
+func TestAMoveOfWhatWasSettledNeedsNoSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var trimmed wlog.Index
+		l := &memLog{hoard: true, trimmed: func(before wlog.Index) error { trimmed = before; return nil }}
+		s := open(t, l, Options{Extent: 1})
+		s.Commit([]byte("+1,;"), []Delta{{1, 4}}, nil)
+		synctest.Wait()
+		l.keep(wlog.Settling)
+		s.Move([]byte("+1,;"), []Delta{{2, 4}, {1, -4}})
+		time.Sleep(time.Second)
+		s.Commit([]byte("-1;"), []Delta{{2, -4}}, nil)
+		if err := s.Moved(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if st := s.Stats(); st.Live != 0 || st.Pending != 0 || trimmed == 0 {
+			t.Errorf("trimmed to %d, %+v", trimmed, st)
+		}
+		if got := l.state(); len(got) > 0 {
+			t.Errorf("a restart would bring back %v", got)
+		}
+	})
+}
+
+// A shard that is closed while the disk is full writes what there is room for: what
+// had been acknowledged was back after a restart. What is dropped was not
+// confirmed, which is no failure.
+func TestCloseOnAFullDiskSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{hoard: true}
+		s, h := filled(t, l, Options{OnFailed: func(err error) { t.Error(err) }, OnFull: func(full bool) {
+			if !full {
+				t.Error("the disk is not full any more")
+			}
+		}})
+		s.Commit([]byte("-1;"), []Delta{{1, -4}}, nil)
+		if err := s.Close(t.Context()); !errors.Is(err, wlog.ErrFull) {
+			t.Errorf("got error %v, want %v", err, wlog.ErrFull)
+		}
+		if got := l.state(); len(got) > 0 {
+			t.Errorf("a restart would bring back %v", got)
+		}
+		if got := h.outcomes(); len(got) != 2 || !errors.Is(got[1].err, wlog.ErrFull) {
+			t.Errorf("got %v, want that the second failed", got)
+		}
+	})
+}
+
+// after is what there is after operations.
+func after(ops ...string) records {
+	r := records{}
+	for _, o := range ops {
+		r.fold(o)
+	}
+	return r
+}
+
+// However little space there is, and whatever waits for it: when everything has
+// been settled, there is some; and nothing that was durable is lost to a loss of
+// power or a kill meanwhile.
+func TestAFullDiskAlwaysComesToAnEnd(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { fillAtRandom(t, seed) })
+		})
+	}
+}
+
+// fates are what is known of records.
+type fates struct {
+	durable map[int]bool // their enqueues
+	settled map[int]bool // or about to be
+}
+
+// fate is what a commit does to records.
+type fate struct {
+	f   *fates
+	ids []int
+}
+
+func (e fate) Durable(wlog.Index, int) {
+	for _, id := range e.ids {
+		e.f.durable[id] = true
+	}
+}
+func (fate) Failed(error) {}
+
+func fillAtRandom(t *testing.T, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 4))
+	disk := crashfs.New(seed)
+	disk.SetSpace(int64(1+rng.IntN(4)) << 20)
+	f := &fates{map[int]bool{}, map[int]bool{}}
+	next := 0
+	for range 6 {
+		w, engine := openFull(t, disk)
+		for id := range f.durable {
+			if w.size[id] == 0 && !f.settled[id] {
+				t.Fatalf("record %d, which was durable, is lost", id)
+			}
+		}
+		w.next = next
+		largest := 1 << (9 + rng.IntN(9)) // bytes
+		for range 3 {
+			w.overfill(rng, f, largest)
+			w.drain(f)
+		}
+		if st := w.s.Stats(); st.Full || st.Low || st.Live != 0 || st.Pending != 0 {
+			t.Fatalf("after everything was settled: %+v", st)
+		}
+		w.overfill(rng, f, largest)
+		next = w.next
+		if rng.IntN(2) == 0 {
+			disk = disk.LosePower()
+		} else {
+			disk = disk.Kill()
+		}
+		_ = w.s.Close(t.Context()) // they are gone
+		_ = engine.Close()
+	}
+}
+
+func openFull(t *testing.T, disk *crashfs.FS) (*owner, *seg.Engine) {
+	t.Helper()
+	var w *owner
+	engine, err := seg.New(disk, seg.Options{Events: seg.Events{Space: func(_ uint32, low *seg.Shortage) {
+		if w != nil && w.s != nil {
+			w.s.Low(low != nil)
+		}
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := engine.SegmentSize()
+	w = newOwnerOf(t, engine, Options{Extent: size / 4, Slack: 2 * size, Entry: int(size), Pending: size, Header: wlog.HeaderSize})
+	return w, engine
+}
+
+// overfill commits records until long after there is no space for them.
+func (w *owner) overfill(rng *rand.Rand, f *fates, largest int) {
+	for late := 0; late < 50; {
+		w.next++
+		id := w.next
+		tn := w.write(nil, w.s.Extent(), id, rng.IntN(largest))
+		w.ids = append(w.ids, id)
+		w.s.Commit([]byte(tn.ops.String()), tn.live, fate{f, []int{id}})
+		if rng.IntN(3) == 0 {
+			w.drop(f, rng.IntN(len(w.ids)))
+		}
+		if w.s.Behind() != nil {
+			synctest.Wait()
+		}
+		if w.s.Behind() != nil {
+			late++
+		}
+		if rng.IntN(10) == 0 {
+			w.move()
+		}
+	}
+}
+
+// drain settles everything and waits for space.
+func (w *owner) drain(f *fates) {
+	for len(w.ids) > 0 {
+		w.drop(f, 0)
+		if len(w.ids)%20 == 0 {
+			time.Sleep(time.Millisecond)
+			w.move()
+		}
+	}
+	time.Sleep(5 * time.Second)
+}
+
+func (w *owner) drop(f *fates, i int) {
+	f.settled[w.ids[i]] = true
+	w.commit(w.settle(nil, i))
+}
