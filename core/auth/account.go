@@ -110,6 +110,7 @@ func (s *Store) Set(a Account) (created bool, err error) {
 
 // with returns the user that has this account from now on. The caller holds changing.
 func (s *Store) with(a Account) *user {
+	s.verifier.expect(&a.Password)
 	u := s.users[a.Name]
 	if u == nil {
 		s.births++

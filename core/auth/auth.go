@@ -64,7 +64,11 @@ func New(o Options) *Store {
 	if o.Hashing == "" {
 		o.Hashing = PBKDF2
 	}
-	return &Store{options: o, iterations: iterations, users: map[string]*user{}, verifier: newVerifier()}
+	rounds := uint32(0)
+	if o.Hashing == PBKDF2 {
+		rounds = iterations
+	}
+	return &Store{options: o, iterations: iterations, users: map[string]*user{}, verifier: newVerifier(rounds)}
 }
 
 // Default returns the store of a new broker that keeps nothing, see [Store.Furnish].

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // secret is what the names of secrets look like.
@@ -96,27 +98,54 @@ func isSecret(all []ast.Expr) bool {
 	return false
 }
 
-// A wrong password takes as many rounds with a user whose hash is a fast one, as RabbitMQ's are, as with one who does not exist: who
-// asks cannot tell them apart. What it allocates tells whether the rounds were made, on any machine.
+// A wrong password takes as many rounds with every user as with none, whatever the hash is like: who asks cannot tell by the time
+// who exists. guest's hash, which is a fast one because everybody knows its password, was refused in a thousandth of the time.
 func TestWrongPasswordsTakeAsLong(t *testing.T) {
-	v := newVerifier()
-	if v.nobody.iterations != iterations {
-		t.Errorf("for nobody there are %d rounds, want %d", v.nobody.iterations, iterations)
+	s := New(Options{})
+	if err := s.Furnish(); err != nil {
+		t.Fatal(err)
 	}
-	v.nobody.iterations = publicIterations
-	fast, err := ParseHash("yoEQX3XXn7/nMp5dHbgKYxBHhbRThIAwRXg5clbdMp5XGtzc", string(SHA256))
+	put(t, s, "fast", "right")
+	imported, err := ParseHash("yoEQX3XXn7/nMp5dHbgKYxBHhbRThIAwRXg5clbdMp5XGtzc", string(SHA256))
 	if err != nil {
 		t.Fatal(err)
 	}
-	allocated := func(h *Hash) float64 { return testing.AllocsPerRun(10, func() { v.matches(h, "wrong") }) }
-	if got, want := allocated(&fast), allocated(&v.nobody); got < want {
-		t.Errorf("%v allocations with a fast hash, want at least %v, those for nobody", got, want)
+	costly := Hash{algorithm: PBKDF2, iterations: 2 * iterations, salt: "salt", sum: "sum"}
+	for name, h := range map[string]Hash{"imported": imported, "passwordless": {}, "costly": costly} {
+		if _, err := s.Set(Account{Name: name, Password: h}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	slow, err := derive("right", publicIterations)
-	if err != nil {
+	spent := uint32(0)
+	s.verifier.spend = func(rounds uint32, _ string) { spent += rounds }
+	for i, name := range []string{"nobody", "nobody else", "guest", "fast", "imported", "passwordless", "costly"} {
+		for _, loopback := range []bool{true, false} {
+			u, _ := s.Lookup(name)
+			spent = u.Password.rounds()
+			password := "wrong"
+			if name == "guest" && !loopback {
+				password = "guest"
+			}
+			if _, err := s.Authenticate(t.Context(), name, password, Origin{Host: "192.0.2.1", Loopback: loopback, Now: hook.Instant(i)}); err == nil {
+				t.Errorf("%s was let in", name)
+			}
+			if spent != 2*iterations {
+				t.Errorf("%s, from here %v: %d rounds, want %d, as many as that of the user with most", name, loopback, spent, 2*iterations)
+			}
+		}
+	}
+}
+
+// Where new passwords are kept as RabbitMQ keeps them, which takes no time, it takes none to refuse one, either.
+func TestWrongPasswordsTakeNoTimeWithFastHashes(t *testing.T) {
+	s := New(Options{Hashing: SHA512})
+	if err := s.Furnish(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := allocated(&slow), allocated(&v.nobody); got != want {
-		t.Errorf("%v allocations with a slow hash, want %v, once as many as for nobody", got, want)
+	s.verifier.spend = func(rounds uint32, _ string) { t.Errorf("%d rounds", rounds) }
+	for _, name := range []string{"guest", "nobody"} {
+		if _, err := s.Authenticate(t.Context(), name, "wrong", Origin{Loopback: true}); err == nil {
+			t.Errorf("%s was let in", name)
+		}
 	}
 }

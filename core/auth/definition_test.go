@@ -103,7 +103,7 @@ func TestRestart(t *testing.T) {
 	if got, want := says(n.restarted(t)), says(s); n.rewrites != 1 || got != want {
 		t.Errorf("rewritten:\n got %s\nwant %s", got, want)
 	}
-	if _, err := n.restarted(t).Authenticate("bob", "secret", from(true)); err != nil {
+	if _, err := n.restarted(t).Authenticate(t.Context(), "bob", "secret", from(true)); err != nil {
 		t.Error(err)
 	}
 }

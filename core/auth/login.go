@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -19,7 +20,9 @@ type Refused struct {
 	Reason    string
 	// Retry is how long to wait before the next try, if there were too many: the password was not looked at. 0 = try at once.
 	Retry time.Duration
-	// Elsewhere says that it is guest, who may log in from this machine only.
+	// Busy says that too many logins wait for their turn, or that this one did so for too long: the password was not looked at.
+	Busy bool
+	// Elsewhere says that it is guest, who may log in from this machine only, with whatever password.
 	Elsewhere bool
 }
 
@@ -33,18 +36,22 @@ func (r *Refused) Error() string {
 
 // Reply is what a client is told that has the capability authentication_failure_close.
 func (r *Refused) Reply() *amqp.Error {
+	if r.Busy {
+		return amqp.Errorf(amqp.ReplyConnectionForced, "too many logins at a time, try again later")
+	}
 	return amqp.Errorf(amqp.ReplyAccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", r.Mechanism)
 }
 
-// Login checks the response a client gave with connection.start-ok. The error is a [*Refused], or an [*amqp.Error] for a
+// Login checks the response a client gave with connection.start-ok. It may take a while: it waits for its turn, until ctx is done
+// and nobody waits for it any more. The error is a [*Refused], or an [*amqp.Error] for a
 // mechanism there is not or a response that is none.
-func (s *Store) Login(mechanism, response string, from Origin) (User, error) {
+func (s *Store) Login(ctx context.Context, mechanism, response string, from Origin) (User, error) {
 	name, password, err := credentials(mechanism, response)
 	if err != nil {
 		s.logins[bySASL].count(false)
 		return User{}, err
 	}
-	u, refused := s.authenticate(name, password, from)
+	u, refused := s.authenticate(ctx, name, password, from)
 	s.logins[bySASL].count(refused == nil)
 	if refused != nil {
 		refused.Mechanism = mechanism
@@ -53,9 +60,9 @@ func (s *Store) Login(mechanism, response string, from Origin) (User, error) {
 	return u, nil
 }
 
-// Authenticate checks a name and a password. The error is a [*Refused].
-func (s *Store) Authenticate(name, password string, from Origin) (User, error) {
-	u, refused := s.authenticate(name, password, from)
+// Authenticate checks a name and a password, as Login does. The error is a [*Refused].
+func (s *Store) Authenticate(ctx context.Context, name, password string, from Origin) (User, error) {
+	u, refused := s.authenticate(ctx, name, password, from)
 	s.logins[byName].count(refused == nil)
 	if refused != nil {
 		return User{}, refused
@@ -63,25 +70,59 @@ func (s *Store) Authenticate(name, password string, from Origin) (User, error) {
 	return u, nil
 }
 
-func (s *Store) authenticate(name, password string, from Origin) (User, *Refused) {
+// Waiting is how many passwords wait to be checked.
+func (s *Store) Waiting() int {
+	g := s.verifier.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting
+}
+
+func (s *Store) authenticate(ctx context.Context, name, password string, from Origin) (User, *Refused) {
 	if password == "" {
 		return User{}, refuse(name, "user '%s' attempted to log in with a blank password", name)
 	}
-	u := s.user(name)
-	right, retry := s.verifier.verify(name, u, password, from)
-	switch {
-	case retry > 0:
-		r := refuse(name, "too many failed logins of user '%s' from %s, or of others from there", name, from.Host)
-		r.Retry = retry
-		return User{}, r
-	case !right || u == nil:
-		return User{}, refuse(name, "user '%s' - invalid credentials", name)
-	case name == Guest && !from.Loopback:
-		r := refuse(name, "user '%s' can only connect via localhost", name)
-		r.Elsewhere = true
-		return User{}, r
+	u, elsewhere := s.user(name), name == Guest && !from.Loopback
+	var h Hash // without a user there is no password
+	if u != nil {
+		h = u.Password
 	}
-	return User{Name: u.Name, Tags: u.Tags, born: u.born}, nil
+	v := s.verifier.verify(ctx, login{name: name, from: from, barred: elsewhere}, &h, password)
+	if v.is == right {
+		u = s.still(u)
+	}
+	if v.is == right && u != nil {
+		return User{Name: u.Name, Tags: u.Tags, born: u.born}, nil
+	}
+	r := v.refuse(name, &from)
+	r.Elsewhere = elsewhere
+	return User{}, r
+}
+
+// refuse says what is wrong with a login.
+func (v *verdict) refuse(name string, from *Origin) *Refused {
+	switch v.is {
+	case early:
+		r := refuse(name, "too many failed logins of user '%s' from %s, or of others from there", name, from.Host)
+		r.Retry = v.retry
+		return r
+	case busy:
+		r := refuse(name, "too many logins at a time: that of user '%s' from %s waits no longer", name, from.Host)
+		r.Busy = true
+		return r
+	case barred:
+		return refuse(name, "user '%s' can only connect via localhost", name)
+	}
+	return refuse(name, "user '%s' - invalid credentials", name)
+}
+
+// still returns the user as it is by now, whose password was looked at a while ago: nil if it has another one, or is not any more.
+func (s *Store) still(u *user) *user {
+	now := s.user(u.Name)
+	if now == nil || now.born != u.born || !now.Password.is(&u.Password) {
+		return nil
+	}
+	return now
 }
 
 func refuse(user, layout string, args ...any) *Refused {

@@ -79,19 +79,16 @@ func derive(password string, iterations uint32) (Hash, error) {
 	return h, err
 }
 
-// unmatched returns a hash that no password has and that takes as long to check
-// as another.
-func unmatched() Hash {
-	salt := make([]byte, saltSize)
-	rand.Read(salt)
-	return Hash{algorithm: PBKDF2, iterations: iterations, salt: string(salt)}
-}
-
 // Empty reports that the hash is of no password.
 func (h *Hash) Empty() bool { return h.algorithm == "" }
 
-// slow reports that to check a password takes as long as it should.
-func (h *Hash) slow() bool { return h.algorithm == PBKDF2 }
+// rounds is how many it takes to check a password. Those of RabbitMQ's algorithms are as good as none.
+func (h *Hash) rounds() uint32 { return h.iterations }
+
+// is reports whether a hash is the same.
+func (h *Hash) is(other *Hash) bool {
+	return h.algorithm == other.algorithm && subtle.ConstantTimeCompare(h.bytes(), other.bytes()) == 1
+}
 
 // matches reports whether this is the password. It takes its time, the same for
 // every password.

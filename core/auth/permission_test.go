@@ -93,7 +93,7 @@ func TestSetPermissions(t *testing.T) {
 	if s.Check("guest", Read, r) == nil || s.Version() == before {
 		t.Error("the old permissions still hold, or the version does")
 	}
-	if _, err := s.Login("PLAIN", plainResponse("guest", "guest"), from(true)); err != nil {
+	if _, err := s.Login(t.Context(), "PLAIN", plainResponse("guest", "guest"), from(true)); err != nil {
 		t.Error(err)
 	}
 	if created, err := s.SetPermissions(Grant{"alice", "/", Permissions{Read: ".*"}}); !created || err != nil || s.Check("alice", Read, r) != nil {

@@ -16,7 +16,7 @@ type client struct {
 
 func enter(tb testing.TB, s *Store, name string) (*client, error) {
 	tb.Helper()
-	u, err := s.Authenticate(name, "secret", from(true))
+	u, err := s.Authenticate(tb.Context(), name, "secret", from(true))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestChannelLimit(t *testing.T) {
 func TestDelete(t *testing.T) {
 	s := store(t)
 	grantAll(t, s, "alice", "/")
-	u, err := s.Authenticate("alice", "secret", from(true))
+	u, err := s.Authenticate(t.Context(), "alice", "secret", from(true))
 	if err != nil {
 		t.Fatal(err)
 	}

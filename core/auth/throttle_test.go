@@ -20,7 +20,7 @@ type attempts struct {
 
 func (a attempts) try(user, password string) string {
 	a.t.Helper()
-	_, err := a.s.Authenticate(user, password, a.from)
+	_, err := a.s.Authenticate(a.t.Context(), user, password, a.from)
 	switch {
 	case err == nil:
 		return "right"
@@ -44,7 +44,7 @@ func TestThrottle(t *testing.T) {
 	if got := near.try("alice", "secret"); got != "unseen" {
 		t.Errorf("one too many, with the password: %s", got)
 	}
-	if got := near.try("guest", "x"); got != "wrong" {
+	if got := near.try("bob", "x"); got != "wrong" {
 		t.Errorf("another user from there: %s", got)
 	}
 	far := attempts{t, s, Origin{Host: "192.0.2.2", Now: 1}}
@@ -73,7 +73,7 @@ func TestThrottleSaysHowLong(t *testing.T) {
 		a.try("alice", "x")
 	}
 	a.from.Now = a.from.Now.Add(300 * time.Millisecond)
-	_, err := s.Authenticate("alice", "secret", a.from)
+	_, err := s.Authenticate(t.Context(), "alice", "secret", a.from)
 	if r, ok := err.(*Refused); !ok || r.Retry != pairRate.interval-300*time.Millisecond { //nolint:errorlint // it is what it is
 		t.Errorf("got %+v", err)
 	}

@@ -1,23 +1,31 @@
 package auth
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"runtime"
 	"sync"
-	"time"
+	"sync/atomic"
 )
 
 // verifier checks passwords. To check one costs a tenth of a second of CPU, so
 // it remembers which ones were right, as keyed hashes that mean nothing outside
-// this process, and checks one at a time: strangers with wrong passwords must
+// this process, and checks a few at a time: strangers with wrong passwords must
 // not take every core.
 type verifier struct {
 	key    [sha256.Size]byte
-	nobody Hash          // checked for users that do not exist
-	turn   chan struct{} // holds a token while a password is being checked
 	failed *throttle
+	gate   *gate
+
+	// rounds are how many a wrong password takes, whoever's it is: as many as that of the user who has most.
+	rounds atomic.Uint32
+	// check looks whether a password is right, which may take a while.
+	check func(h *Hash, password string) bool
+	// spend takes as long as so many rounds.
+	spend func(rounds uint32, password string)
 
 	mu    sync.RWMutex // guards known
 	known map[digest]struct{}
@@ -28,55 +36,78 @@ type digest [sha256.Size]byte
 // maxKnown bounds the right passwords remembered; users have one each.
 const maxKnown = 4096
 
-func newVerifier() *verifier {
-	v := &verifier{nobody: unmatched(), turn: make(chan struct{}, 1), known: map[digest]struct{}{}, failed: newThrottle()}
+// newVerifier returns one that takes so many rounds for a wrong password at least.
+func newVerifier(rounds uint32) *verifier {
+	v := &verifier{known: map[digest]struct{}{}, failed: newThrottle(), check: (*Hash).matches, spend: spend}
+	v.rounds.Store(rounds)
+	v.gate = newGate(v.failed, v.knows, max(2, runtime.GOMAXPROCS(0)/2))
 	rand.Read(v.key[:])
 	return v
 }
 
-// verify checks whether this is the password of name, who is u, or nobody if that is nil. Whoever failed too often is not
-// looked at: retry is when to try again then.
-//
-// Passwords that are remembered need no turn, so that nobody has to wait for strangers. Such a look is a guess, too: no more
-// of them are undecided at a time than may fail. The others are decided in turn.
-func (v *verifier) verify(name string, u *user, password string, from Origin) (right bool, retry time.Duration) {
-	h := &v.nobody
-	if u != nil && !u.Password.Empty() {
-		h = &u.Password
-	}
-	d := v.digest(h, password)
-	s := v.failed.suspects(from.Host, name)
-	if v.failed.begin(s, from.Now) {
-		defer v.failed.end(s, from.Now)
-		if v.knows(d) {
-			return true, 0
-		}
-	}
-	v.turn <- struct{}{}
-	defer func() { <-v.turn }()
-	if retry := v.failed.retry(s, from.Now); retry > 0 {
-		return false, retry
-	}
-	if v.knows(d) { // while we waited
-		return true, 0
-	}
-	if !v.matches(h, password) {
-		v.failed.fail(s, from.Now)
-		return false, 0
-	}
-	v.learn(d)
-	return true, 0
+// login is what somebody wants to log in with.
+type login struct {
+	name     string
+	from     Origin
+	suspects suspects
+	digest   digest
+	barred   bool // no password will do from there, and none takes less time to refuse
 }
 
-// matches checks a password. A wrong one takes as long with every user.
-func (v *verifier) matches(h *Hash, password string) bool {
-	if h.matches(password) {
-		return true
+// verify checks a password, whose hash, if it is right, is h; the zero one is of none. It waits for its turn until ctx is done.
+func (v *verifier) verify(ctx context.Context, l login, h *Hash, password string) verdict {
+	l.suspects, l.digest = v.failed.suspects(l.from.Host, l.name), v.digest(h, password)
+	a := v.gate.enter(l)
+	select {
+	case <-a.told:
+	case <-ctx.Done():
+		v.gate.abandon(a)
+		return a.verdict
 	}
-	if !h.slow() {
-		_ = v.nobody.matches(password)
+	if a.verdict.is != undecided {
+		return a.verdict
 	}
-	return false
+	if ctx.Err() != nil {
+		v.gate.abandon(a)
+		return a.verdict
+	}
+	v.gate.finish(a, v.try(&l, h, password))
+	return a.verdict
+}
+
+// try checks a password. To refuse it takes as long with every user, and with none.
+func (v *verifier) try(l *login, h *Hash, password string) outcome {
+	is := wrong
+	if v.check(h, password) {
+		is = right
+	}
+	switch {
+	case is == right && !l.barred:
+		v.learn(l.digest)
+		return right
+	case is == right:
+		is = barred
+	}
+	if most, had := v.rounds.Load(), h.rounds(); had < most {
+		v.spend(most-had, password)
+	}
+	return is
+}
+
+// spend hashes a password for nothing.
+func spend(rounds uint32, password string) {
+	h := Hash{algorithm: PBKDF2, iterations: rounds, salt: "of nobody's hash"}
+	_ = h.matches(password)
+}
+
+// expect has wrong passwords take as long from now on as with a user's hash.
+func (v *verifier) expect(h *Hash) {
+	for {
+		most := v.rounds.Load()
+		if h.rounds() <= most || v.rounds.CompareAndSwap(most, h.rounds()) {
+			return
+		}
+	}
 }
 
 // digest stands for a password and the hash it is checked against: when a user

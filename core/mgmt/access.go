@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net/http"
@@ -39,30 +40,45 @@ func isAnyone(u auth.User) bool {
 	return u.Has(tagManagement) || u.Has(tagPolicymaker) || isMonitor(u)
 }
 
+// loginTime is how long a login may wait for its turn.
+const loginTime = 10 * time.Second
+
 // authenticate finds out who asks.
 func (c *call) authenticate() error {
 	name, password, ok := c.r.BasicAuth()
 	if !ok {
 		return errNoLogin
 	}
-	u, err := c.api.users().Authenticate(name, password, c.origin())
+	ctx, cancel := context.WithTimeout(c.r.Context(), loginTime)
+	defer cancel()
+	u, err := c.api.users().Authenticate(ctx, name, password, c.origin())
 	if err == nil {
 		c.user = u
 		return nil
 	}
-	refused, ok := errors.AsType[*auth.Refused](err)
-	if !ok {
-		return err
+	if refused, ok := errors.AsType[*auth.Refused](err); ok {
+		return c.refuseLogin(refused)
 	}
-	if refused.Elsewhere {
-		c.api.Log.Warn("login refused", "user", refused.User, "client", c.r.RemoteAddr, "reason", refused.Reason, "because", c.elsewhere())
+	return err
+}
+
+// refuseLogin tells no more than it must: the reason is for the log.
+func (c *call) refuseLogin(r *auth.Refused) error {
+	log := c.api.Log.With("user", r.User, "client", c.r.RemoteAddr, "reason", r.Reason)
+	if r.Elsewhere {
+		log = log.With("because", c.elsewhere())
+	}
+	log.Warn("login refused")
+	switch {
+	case r.Elsewhere: // however often
 		return errNotHere
-	}
-	c.api.Log.Warn("login refused", "user", refused.User, "client", c.r.RemoteAddr, "reason", refused.Reason)
-	if refused.Retry > 0 {
-		seconds := int(math.Ceil(refused.Retry.Seconds()))
+	case r.Retry > 0:
+		seconds := int(math.Ceil(r.Retry.Seconds()))
 		c.w.Header().Set("Retry-After", strconv.Itoa(max(seconds, 1)))
 		return &failure{http.StatusTooManyRequests, "too_many_requests", "Too many failed logins"}
+	case r.Busy:
+		c.w.Header().Set("Retry-After", "1")
+		return &failure{http.StatusServiceUnavailable, "too_many_logins", "Too many logins at a time"}
 	}
 	return errLoginFailed
 }

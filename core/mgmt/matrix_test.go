@@ -46,7 +46,7 @@ func accessRows(t *testing.T) (rows []accessRow) {
 // newGates returns an API that does nothing of what is asked, once it knows that it may.
 func newGates(t *testing.T) *rig {
 	t.Helper()
-	r := newRig(t, func(o *Options) { o.GuestLoopbackOnly = true })
+	r := newRig(t, unhurried, func(o *Options) { o.GuestLoopbackOnly = true })
 	_, err := r.api.Store.AddVHost("v", r.api.Store.VHosts()[0].Metadata())
 	must(t, err)
 	for _, tag := range accessTags {

@@ -14,7 +14,7 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := &call{api: a, w: w, r: r}
-	if err := c.admitToMetrics(); err != nil {
+	if err := c.admitToMetrics(); err != nil { //nolint:contextcheck // a call has its request
 		c.refuse(err)
 		return
 	}

@@ -188,7 +188,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", root+"index.html")
 		w.WriteHeader(http.StatusMovedPermanently)
 	case strings.HasPrefix(path, root):
-		a.route(w, r, strings.TrimPrefix(path, root))
+		a.route(w, r, strings.TrimPrefix(path, root)) //nolint:contextcheck // a call has its request
 	default:
 		writeFailure(w, errNotFound)
 	}

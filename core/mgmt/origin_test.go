@@ -5,9 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // whence is where a request seems to come from.
@@ -84,11 +87,18 @@ func (w *whence) put(q *http.Request) {
 	}
 }
 
+// unhurried has a second pass each time somebody looks at the clock: nobody has to wait because of failed logins.
+func unhurried(o *Options) {
+	var looks atomic.Int64
+	began := o.Clock()
+	o.Clock = func() hook.Instant { return began.Add(time.Duration(looks.Add(1)) * time.Second) }
+}
+
 // What the default administrator may do is what metrics are shown without a login for: one rule.
 func TestGuestIsFromThisMachine(t *testing.T) {
 	answer := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	for _, only := range []bool{true, false} {
-		r := newRig(t, func(o *Options) { o.GuestLoopbackOnly, o.Metrics = only, answer })
+		r := newRig(t, unhurried, func(o *Options) { o.GuestLoopbackOnly, o.Metrics = only, answer })
 		r.do(201, "PUT", "/api/users/admin", `{"password":"admin","tags":"administrator"}`)
 		for _, w := range whences {
 			t.Run(w.name, func(t *testing.T) {
@@ -165,6 +175,19 @@ func TestLinksAreFollowed(t *testing.T) {
 	if w := r.serve(q); w.Code != 200 {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
+}
+
+// However often guest tries from elsewhere, the answer is that it has to be here, not to come again later.
+func TestGuestFromElsewhereOften(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.GuestLoopbackOnly = true })
+	for i := range 30 {
+		q := r.request(guest, "GET", "/api/whoami", "")
+		q.Host = "evil.example.com"
+		if w := r.serve(q); w.Code != 401 || !strings.Contains(w.Body.String(), "User can only log in via localhost") {
+			t.Fatalf("time %d: got %d %s", i, w.Code, w.Body)
+		}
+	}
+	r.do(200, "GET", "/api/whoami", "")
 }
 
 // Who fails to log in through a proxy on this machine does not use up the attempts of those who are here.

@@ -164,6 +164,7 @@ func TestDeletedUser(t *testing.T) {
 	p, wakes := woken(t, s)
 	p.open().channel(1)
 	late := probeOf(t, s, Peer{}).login().tune()
+	*wakes = 0
 	existed, err := s.Users.Delete(auth.Guest)
 	must(t, err)
 	if !existed || *wakes != 1 {

@@ -6,6 +6,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -37,6 +38,9 @@ type Conn struct {
 	channelMax int
 	frameMax   int    // negotiated; before that, the most a handshake frame may have
 	heartbeat  uint16 // negotiated, seconds
+
+	login   func(context.Context)   // see Login
+	verdict atomic.Pointer[verdict] // what came of it; nil = nothing so far, or Tick has seen it
 
 	mechanism  string
 	properties amqp.Table            // what the client tells of itself
@@ -81,6 +85,7 @@ type phase uint8
 const (
 	awaitHeader  phase = iota // the protocol header
 	awaitStartOK              // connection.start was sent
+	awaitLogin                // the credentials in connection.start-ok are being checked
 	awaitTuneOK               // connection.tune was sent
 	awaitOpen                 // connection.open must come
 	running                   // channels may be opened
@@ -139,6 +144,8 @@ func (c *Conn) step(data []byte) int {
 	switch c.phase {
 	case awaitHeader:
 		return c.header(data)
+	case awaitLogin:
+		return 0
 	case denied, closed:
 		return len(data)
 	}
@@ -228,10 +235,13 @@ func (c *Conn) log() *slog.Logger {
 	return l
 }
 
-// Tick acts on what nobody asked for on the connection: on an eviction, and in channels on a consumer that does not
+// Tick acts on what nobody asked for on the connection: on what came of a login, on an eviction, and in channels on a consumer that does not
 // acknowledge, and on messages that could not be stored.
 func (c *Conn) Tick(now hook.Instant) {
 	c.now = now
+	if v := c.verdict.Swap(nil); v != nil && c.phase == awaitLogin {
+		c.loggedIn(v)
+	}
 	if reason := c.evicted.Load(); reason != nil {
 		c.leaveForced(*reason)
 	}

@@ -30,7 +30,8 @@ func (c *Conn) method(m amqp.Method) error {
 		return nil
 	case *amqp.ConnectionStartOK:
 		if c.phase == awaitStartOK {
-			return c.startOK(m)
+			c.startOK(m)
+			return nil
 		}
 	case *amqp.ConnectionTuneOK:
 		if c.phase == awaitTuneOK {
@@ -59,7 +60,7 @@ func (c *Conn) method(m amqp.Method) error {
 // String is RabbitMQ's name for the phase, which its reply texts have.
 func (p phase) String() string {
 	switch p {
-	case awaitHeader, awaitStartOK:
+	case awaitHeader, awaitStartOK, awaitLogin:
 		return "starting"
 	case awaitTuneOK:
 		return "tuning"
@@ -164,8 +165,8 @@ func (c *Conn) fail(err error) {
 		return
 	}
 	c.log().Warn("connection error", "state", c.phase.String(), "error", e)
-	answered := e.Code == amqp.ReplyAccessRefused && c.caps.authFailureClose
-	if c.phase == awaitStartOK && !answered {
+	answered := (e.Code == amqp.ReplyAccessRefused || e.Code == amqp.ReplyConnectionForced) && c.caps.authFailureClose
+	if c.phase <= awaitLogin && !answered {
 		c.phase = denied
 		return
 	}
@@ -207,7 +208,7 @@ func (c *Conn) Shutdown(now hook.Instant, reason string) {
 	c.now = now
 	switch {
 	case c.phase >= closing:
-	case c.phase <= awaitStartOK:
+	case c.phase <= awaitLogin:
 		c.finish()
 	default:
 		c.close(amqp.Errorf(amqp.ReplyConnectionForced, "broker forced connection closure with reason '%s'", reason))

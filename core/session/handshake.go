@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"net"
 
@@ -60,23 +61,51 @@ func (c *Conn) sendRaw(b []byte) {
 	c.out.kick()
 }
 
-// startOK logs the client in.
-func (c *Conn) startOK(m *amqp.ConnectionStartOK) error {
+// startOK takes the client's credentials, which are to be checked.
+func (c *Conn) startOK(m *amqp.ConnectionStartOK) {
 	c.caps = parseCapabilities(m.ClientProperties)
 	c.mechanism, c.properties = m.Mechanism, m.ClientProperties
 	if name, ok := m.ClientProperties.Lookup("connection_name"); ok {
 		c.name, _ = name.(string)
 	}
-	u, err := c.srv.Users.Login(m.Mechanism, m.Response, c.origin())
-	if err != nil {
-		return c.refuseLogin(err)
+	mechanism, response, from := m.Mechanism, m.Response, c.origin()
+	c.login = func(ctx context.Context) {
+		u, err := c.srv.Users.Login(ctx, mechanism, response, from)
+		c.verdict.Store(&verdict{u, err})
+		c.wake()
 	}
-	c.user = u
+	c.phase = awaitLogin
+}
+
+// verdict is what came of a login.
+type verdict struct {
+	user auth.User
+	err  error
+}
+
+// Login returns what checks the client's credentials, once they are there and once only; nil otherwise. It may take a while, until
+// ctx is done, and is to be called beside the goroutine that the connection belongs to. Feed takes nothing until Tick has seen what
+// came of it.
+func (c *Conn) Login() func(ctx context.Context) {
+	login := c.login
+	c.login = nil
+	return login
+}
+
+// LoggingIn reports that nothing can be fed, because the credentials are being checked.
+func (c *Conn) LoggingIn() bool { return c.phase == awaitLogin }
+
+// loggedIn goes on with a client whose credentials were checked.
+func (c *Conn) loggedIn(v *verdict) {
+	if v.err != nil {
+		c.fail(c.refuseLogin(v.err))
+		return
+	}
+	c.user = v.user
 	c.phase = awaitTuneOK
 	c.send(0, &amqp.ConnectionTune{
 		ChannelMax: c.srv.ChannelMax, FrameMax: uint32(c.srv.FrameMax), Heartbeat: c.srv.Heartbeat,
 	})
-	return nil
 }
 
 // origin is where the client comes from.

@@ -1,11 +1,13 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
 )
 
 func TestServerProperties(t *testing.T) {
@@ -112,6 +114,83 @@ func TestLogin(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The reader waited for the password to be checked, and for the passwords of others before, and could not end a handshake that took
+// too long. Now the check is somebody else's business; what the client says meanwhile is not read.
+func TestLoginIsNotTheReadersBusiness(t *testing.T) {
+	p := newProbe(t).start()
+	feed := func(ms ...amqp.Method) (consumed, all int) {
+		var b []byte
+		for _, m := range ms {
+			b = amqp.AppendMethod(b, 0, m)
+		}
+		k := queue.NewBlock(max(len(b), 1))
+		defer k.Release()
+		return p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)]), len(b)
+	}
+	rest := []amqp.Method{&amqp.ConnectionTuneOK{ChannelMax: 1, FrameMax: 8192}, &amqp.ConnectionOpen{VirtualHost: "/"}}
+	if consumed, all := feed(append([]amqp.Method{startOK()}, rest...)...); consumed == 0 || consumed == all || !p.conn.LoggingIn() {
+		t.Fatalf("consumed %d of %d bytes, logging in: %v", consumed, all, p.conn.LoggingIn())
+	}
+	login := p.conn.Login()
+	if login == nil || p.conn.Login() != nil {
+		t.Fatal("there is one login")
+	}
+	if consumed, _ := feed(rest...); consumed != 0 {
+		t.Errorf("consumed %d bytes", consumed)
+	}
+	p.tick(0)
+	p.state(Handshake)
+	p.silent()
+	login(t.Context())
+	p.silent()
+	p.tick(0)
+	feed(rest...)
+	p.feed(nil)
+	expect[*amqp.ConnectionTune](p, 0)
+	expect[*amqp.ConnectionOpenOK](p, 0)
+}
+
+// Whoever is turned away because too many log in is told to come again, not that the password is wrong: many clients never try again
+// after that.
+func TestLoginsThatComeToNothing(t *testing.T) {
+	for _, can := range [][]string{{"authentication_failure_close"}, nil} {
+		p := newProbe(t).start()
+		m := startOK(can...)
+		m.Response = "\x00guest\x00not looked at"
+		b := amqp.AppendMethod(nil, 0, m)
+		k := queue.NewBlock(len(b))
+		p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)])
+		k.Release()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		p.conn.Login()(ctx)
+		p.tick(0)
+		p.feed(nil)
+		if can == nil {
+			p.state(Denied)
+			p.silent()
+			continue
+		}
+		p.refused(amqp.ReplyConnectionForced, "CONNECTION_FORCED - too many logins at a time, try again later")
+	}
+}
+
+// A connection that ends while its login waits does not come back to life.
+func TestLoginAfterTheEnd(t *testing.T) {
+	p := newProbe(t).start()
+	b := amqp.AppendMethod(nil, 0, startOK())
+	k := queue.NewBlock(len(b))
+	p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)])
+	k.Release()
+	login := p.conn.Login()
+	p.conn.Shutdown(p.now, "shutdown")
+	login(t.Context())
+	p.tick(0)
+	p.state(Closed)
+	p.feed(nil)
+	p.silent()
 }
 
 func TestGuestFromElsewhere(t *testing.T) {

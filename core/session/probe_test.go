@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 
@@ -38,6 +39,12 @@ func (p *probe) feed(b []byte) {
 	defer k.Release()
 	n := p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, p.in)])
 	p.in = p.in[n:]
+	if login := p.conn.Login(); login != nil {
+		login(context.Background())
+		p.conn.Tick(p.now)
+		p.feed(nil)
+		return
+	}
 	for {
 		b, _, _ := p.conn.Writer().Next()
 		if len(b) == 0 {

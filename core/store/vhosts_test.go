@@ -241,7 +241,7 @@ func TestUsers(t *testing.T) {
 	if got := fmt.Sprint(k.Users().List(), k.Users().Grants()); !strings.Contains(got, "alice") || strings.Contains(got, "guest") {
 		t.Errorf("got %s", got)
 	}
-	if u, err := k.Users().Authenticate("alice", "guest", auth.Origin{Now: 1}); err != nil || !u.Has("administrator") {
+	if u, err := k.Users().Authenticate(t.Context(), "alice", "guest", auth.Origin{Now: 1}); err != nil || !u.Has("administrator") {
 		t.Errorf("got %v, %v", u, err)
 	}
 	_, err = k.Users().Delete("alice")

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -27,10 +28,11 @@ type conn struct {
 	due     hook.Instant    // when something is to be done if nothing is read
 	rearm   bool            // the socket's read deadline is not what due says
 	rushed  int             // bytes fed since it was last held back for being ahead
-	behind  bool            // in holds frames that were left because of congestion
+	behind  bool            // in holds frames that were left because of congestion, or because the client is being logged in
 	alarm   <-chan struct{} // closed when the alarm it waits for is over, while it is blocked
 	late    <-chan struct{} // closed when the disk has caught up with it; nil while it need not wait for that
 	problem error           // why reading ended, if not by agreement
+	giveUp  func()          // ends the login; nil = there was none
 
 	beatAt hook.Instant // when it is looked next whether anything was written
 	beats  uint         // how often that was
@@ -128,12 +130,26 @@ func (c *conn) feed(now hook.Instant) {
 	n := c.session.Feed(now, c.in.block, c.in.waiting())
 	c.in.consumed(n)
 	c.behind = c.session.Congested()
+	if c.state == session.Handshake {
+		c.login()
+	}
 	c.pace(n)
 	c.late = c.session.Behind()
 	if c.session.Published() {
 		c.block(c.srv.alarm())
 	}
 	c.plan(now)
+}
+
+// login has the client's credentials checked beside the reader, which notices when the time is up or the client has gone. What
+// the client says meanwhile waits.
+func (c *conn) login() {
+	if login := c.session.Login(); login != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		c.giveUp = cancel
+		c.srv.running.Go(func() { login(ctx) })
+	}
+	c.behind = c.behind || c.session.LoggingIn() && len(c.in.waiting()) > 0
 }
 
 // A publisher that is ahead of the consumers takes a breath after every stride of bytes. It is slowed down to what they take,
@@ -293,7 +309,7 @@ func (c *conn) unblock() {
 
 // held reports that the connection may not be read from now.
 func (c *conn) held() bool {
-	return c.session.Congested() || (c.alarm != nil || c.late != nil) && c.state == session.Open
+	return c.session.Congested() || (c.alarm != nil || c.late != nil) && c.state == session.Open || c.behind && c.session.LoggingIn()
 }
 
 // wait waits for a reason to look again.

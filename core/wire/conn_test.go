@@ -1,9 +1,12 @@
 package wire
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
 )
 
 // elapsed returns how long fn takes, in the time of the bubble.
@@ -92,6 +96,44 @@ func TestSlowHandshake(t *testing.T) {
 			c.ended()
 		})
 	})
+}
+
+// A client whose login waits for those of others was kept for as long as that took, whatever the limit for a handshake, and
+// its password was checked although it had gone.
+func TestHandshakeTimeoutWhileOthersLogIn(t *testing.T) {
+	s := newServer(t, func(o *Options) { o.HandshakeTimeout = 300 * time.Millisecond })
+	users := s.options.Session.Users
+	ctx, cancel := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer cancel()
+	for i := range 60 {
+		others.Go(func() {
+			_, _ = users.Authenticate(ctx, "user"+strconv.Itoa(i), "wrong", auth.Origin{Host: "pipe"})
+		})
+	}
+	for users.Waiting() < 40 { // five seconds' work
+		runtime.Gosched()
+	}
+	logIn := func() *client {
+		c := dial(t, s)
+		c.write([]byte(amqp.ProtocolHeader))
+		expectMethod[*amqp.ConnectionStart](c)
+		c.send(0, &amqp.ConnectionStartOK{Mechanism: "PLAIN", Response: "\x00guest\x00guest"})
+		return c
+	}
+	logIn().ended()
+	if users.Waiting() == 0 {
+		t.Error("nobody had to wait: nothing was tested")
+	}
+	waiting := users.Waiting()
+	logIn().socket.Close()
+	for s.Connections() > 0 {
+		runtime.Gosched()
+	}
+	if users.Waiting() > waiting {
+		t.Error("a client that has gone waits still")
+	}
 }
 
 func TestOpenConnectionOutlivesTheHandshakeTimeout(t *testing.T) {

@@ -38,6 +38,9 @@ func (c *conn) write() {
 // end gives the peer a chance to read what it was told last, closes the socket and gives everything back.
 func (c *conn) end() {
 	c.unpoll()
+	if c.giveUp != nil {
+		c.giveUp()
+	}
 	switch {
 	case c.problem != nil && failedTLS(c.socket, c.problem):
 		c.srv.log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", c.problem)

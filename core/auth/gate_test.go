@@ -1,0 +1,290 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// crowd is logins at a store where every check of a password takes a second, of simulated time.
+type crowd struct {
+	t *testing.T
+	s *Store
+
+	sync.WaitGroup
+	mu       sync.Mutex
+	order    []string // passwords that were checked, as they began to be
+	now      int      // checks at a time
+	most     int
+	outcomes map[string]int
+	ended    map[string]time.Duration // when a user's login was decided, from the beginning
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	c := &crowd{t: t, s: store(t), outcomes: map[string]int{}, ended: map[string]time.Duration{}}
+	check := c.s.verifier.check
+	c.s.verifier.check = func(h *Hash, password string) bool {
+		c.mu.Lock()
+		c.order = append(c.order, password)
+		c.now++
+		c.most = max(c.most, c.now)
+		c.mu.Unlock()
+		time.Sleep(time.Second)
+		c.mu.Lock()
+		c.now--
+		c.mu.Unlock()
+		return check(h, password)
+	}
+	c.s.verifier.gate.most = 2
+	return c
+}
+
+// login tries to log in beside others.
+func (c *crowd) login(ctx context.Context, host, user, password string) {
+	began := time.Now()
+	c.Go(func() {
+		_, err := c.s.Authenticate(ctx, user, password, Origin{Host: host, Loopback: true, Now: hook.Instant(1)})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.ended[user] = time.Since(began)
+		c.outcomes[outcomeOf(err)]++
+	})
+	synctest.Wait() // it is where it waits
+}
+
+func outcomeOf(err error) string {
+	r, refused := errors.AsType[*Refused](err)
+	switch {
+	case !refused:
+		return "right"
+	case r.Busy:
+		return "busy"
+	case r.Retry > 0:
+		return "early"
+	}
+	return "wrong"
+}
+
+// Passwords were checked one at a time in the order they came: 60 wrong ones of one host kept everybody else waiting for seven
+// seconds. Now a place has its turn when it comes.
+func TestLoginsOfOthersDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		for i := range 60 {
+			c.login(t.Context(), "192.0.2.66", "user"+strconv.Itoa(i), "wrong"+strconv.Itoa(i))
+		}
+		c.login(t.Context(), "192.0.2.1", "alice", "secret")
+		c.Wait()
+		if c.ended["alice"] > 2*time.Second {
+			t.Errorf("it took %v, want no longer than the check that was going on and its own", c.ended["alice"])
+		}
+		if c.most != 2 {
+			t.Errorf("%d checks at a time, want 2", c.most)
+		}
+		if got := c.outcomes["wrong"]; got != 60 {
+			t.Errorf("got %v", c.outcomes)
+		}
+	})
+}
+
+// Whoever comes from many places in one network of IPv6 comes from one.
+func TestNetworksHaveOneTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		for i := range 60 {
+			c.login(t.Context(), fmt.Sprintf("2001:db8::%x", i), "user"+strconv.Itoa(i), "wrong")
+		}
+		c.login(t.Context(), "2001:db8:0:1::1", "alice", "secret")
+		c.Wait()
+		if c.ended["alice"] > 2*time.Second {
+			t.Errorf("it took %v", c.ended["alice"])
+		}
+	})
+}
+
+// Places take turns, however much one of them wants.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		c.s.verifier.gate.most = 1
+		for host, n := range []int{4, 2, 1} {
+			for i := range n {
+				name := fmt.Sprintf("%c%d", 'a'+host, i)
+				c.login(t.Context(), "192.0.2."+strconv.Itoa(host), name, name)
+			}
+		}
+		c.Wait()
+		if want := []string{"a0", "a1", "b0", "c0", "a2", "b1", "a3"}; !slices.Equal(c.order, want) {
+			t.Errorf("got %v, want %v", c.order, want)
+		}
+	})
+}
+
+// Nobody's password is checked for a client that has gone.
+func TestLoginsThatAreAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		ctx, hangUp := context.WithCancel(t.Context())
+		for i := range 2 {
+			c.login(t.Context(), "192.0.2.66", "stays"+strconv.Itoa(i), "x")
+		}
+		for i := range 20 {
+			c.login(ctx, "192.0.2.66", "goes"+strconv.Itoa(i), "x")
+		}
+		hangUp()
+		synctest.Wait()
+		if c.outcomes["busy"] != 20 {
+			t.Errorf("got %v while others are being checked", c.outcomes)
+		}
+		c.login(t.Context(), "192.0.2.66", "alice", "secret")
+		c.Wait()
+		if len(c.order) != 3 || c.outcomes["right"] != 1 || c.outcomes["wrong"] != 2 {
+			t.Errorf("%d were checked: %v", len(c.order), c.outcomes)
+		}
+		c.idle()
+	})
+}
+
+// Of many who try the same, one may go; the others want to know all the same.
+func TestLoginsThatAreAbandonedByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		c.s.verifier.gate.most = 1
+		c.login(t.Context(), "192.0.2.1", "other", "x")
+		ctx, hangUp := context.WithCancel(t.Context())
+		c.login(ctx, "192.0.2.1", "alice", "secret")
+		c.login(t.Context(), "192.0.2.1", "alice", "secret")
+		hangUp()
+		c.Wait()
+		if c.outcomes["right"] != 1 || c.outcomes["busy"] != 1 || len(c.order) != 2 {
+			t.Errorf("%d were checked: %v", len(c.order), c.outcomes)
+		}
+		c.idle()
+	})
+}
+
+// idle complains if anything is left of logins that are all decided.
+func (c *crowd) idle() {
+	c.t.Helper()
+	g := c.s.verifier.gate
+	if g.running != 0 || g.waiting != 0 || len(g.checks) != 0 || len(g.lines) != 0 || len(g.turns) != 0 {
+		c.t.Errorf("running %d, waiting %d, %d checks, %d lines, %d turns", g.running, g.waiting, len(g.checks), len(g.lines), len(g.turns))
+	}
+	for _, p := range c.s.verifier.failed.pasts {
+		if p.pending != 0 {
+			c.t.Errorf("%d are undecided", p.pending)
+		}
+	}
+}
+
+// No more wait than make sense, and a place that has many waiting gives way to one that has few.
+func TestLoginsThatWaitAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		ctx, hangUp := context.WithCancel(t.Context())
+		host := func(i int) string { return "192.0.2." + strconv.Itoa(i) }
+		n := 0
+		more := func(host string, times int) {
+			for range times {
+				n++
+				c.login(ctx, host, "user"+strconv.Itoa(n), "x")
+			}
+		}
+		more(host(0), maxLine+10)
+		if got := c.outcomes["busy"]; got != 8 { // two are being checked
+			t.Errorf("%d of one place were turned away, want 8", got)
+		}
+		for i := 1; i < maxWaiting/maxLine; i++ {
+			more(host(i), maxLine)
+		}
+		if got, waiting := c.outcomes["busy"], c.s.verifier.gate.waiting; got != 8 || waiting != maxWaiting {
+			t.Errorf("%d were turned away, %d wait", got, waiting)
+		}
+		more(host(100), 1)
+		if got, waiting := c.outcomes["busy"], c.s.verifier.gate.waiting; got != 9 || waiting != maxWaiting {
+			t.Errorf("%d were turned away, %d wait", got, waiting)
+		}
+		if _, waits := c.s.verifier.gate.lines[host(100)]; !waits {
+			t.Error("the newcomer is not among those who wait")
+		}
+		hangUp()
+		c.Wait()
+		c.idle()
+	})
+}
+
+// However many come with one password, it is checked once, be it right or wrong; and with a wrong one no more are told so than
+// may fail.
+func TestCrowdsAreCheckedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		for range 500 {
+			c.login(t.Context(), "192.0.2.1", "alice", "secret")
+		}
+		c.Wait()
+		if len(c.order) != 1 || c.outcomes["right"] != 500 {
+			t.Errorf("%d were checked: %v", len(c.order), c.outcomes)
+		}
+		for range 100 {
+			c.login(t.Context(), "192.0.2.1", "bob", "wrong")
+		}
+		c.Wait()
+		if len(c.order) != 2 || c.outcomes["wrong"] != pairRate.burst || c.outcomes["early"] != 100-pairRate.burst {
+			t.Errorf("%d were checked: %v", len(c.order), c.outcomes)
+		}
+		c.idle()
+	})
+}
+
+// Users who do not exist are not taken for one another: that of two who try the same password both wait as long as if they
+// existed tells nobody whether they do.
+func TestNobodiesAreCheckedOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		c.login(t.Context(), "192.0.2.1", "nobody", "x")
+		time.Sleep(time.Second / 2)
+		c.login(t.Context(), "192.0.2.1", "nobody else", "x")
+		c.Wait()
+		if len(c.order) != 2 || c.ended["nobody else"] != time.Second {
+			t.Errorf("%d were checked, it took %v", len(c.order), c.ended["nobody else"])
+		}
+	})
+}
+
+// Those who may not be looked at yet do not keep others of their place from being.
+func TestWhoMayNotFailWaitsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		for i := range 3 * pairRate.burst {
+			c.login(t.Context(), "192.0.2.1", "alice", "wrong"+strconv.Itoa(i))
+		}
+		c.login(t.Context(), "192.0.2.1", "guest", "guest")
+		c.Wait()
+		if c.outcomes["wrong"] != pairRate.burst || c.outcomes["early"] != 2*pairRate.burst || c.outcomes["right"] != 1 {
+			t.Errorf("got %v", c.outcomes)
+		}
+		c.idle()
+	})
+}
+
+// A password that is changed while somebody waits with the old one is not let in with that.
+func TestPasswordChangedWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		c.login(t.Context(), "192.0.2.1", "alice", "secret")
+		put(t, c.s, "alice", "other")
+		c.Wait()
+		if c.outcomes["wrong"] != 1 {
+			t.Errorf("got %v", c.outcomes)
+		}
+	})
+}
