@@ -45,9 +45,9 @@ func (v *VHost) Definitions() []byte {
 // What goes in between is in none of those that follow.
 func (v *VHost) parts() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
+		exchanges, queues, parameters := v.durables() // before a part is begun, which holds mu
 		w := partWriter{v: v, yield: yield}
 		w.write(func(b []byte) []byte { return amqp.AppendTable(b, define(opVHost, v.name, v.metadata.fields()...)) })
-		exchanges, queues, parameters := v.durables()
 		for _, x := range exchanges {
 			w.write(func(b []byte) []byte { return v.appendExchange(b, x) })
 		}
