@@ -17,6 +17,8 @@ type Binding struct {
 	ToExchange  bool
 	Key         string
 	Args        amqp.Table
+
+	counted bool // among those that are coming
 }
 
 // Bind makes a binding; one that exists already is left as it is. owner is who asks.
@@ -24,7 +26,28 @@ func (v *VHost) Bind(b Binding, owner Owner) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	return v.change(v.lasting(b.Source, adding), func() (func() error, error) { return v.bind(&b, owner) })
+	err := v.change(v.lasting(b.Source, adding), func() (func() error, error) { return v.bind(&b, owner) })
+	if b.counted {
+		v.mu.Lock()
+		v.binding--
+		v.mu.Unlock()
+	}
+	return err
+}
+
+// admitsBinding refuses one more binding, or counts it as one that is coming. The caller holds mu.
+func (v *VHost) admitsBinding(b *Binding) error {
+	if v.bindings > 0 && v.bound+v.binding >= v.bindings {
+		kind := "queue"
+		if b.ToExchange {
+			kind = "exchange"
+		}
+		return refuse(Precondition, "cannot bind %s '%s' to exchange '%s': binding limit in vhost '%s' (%d) is reached",
+			kind, b.Destination, b.Source, v.name, v.bindings)
+	}
+	v.binding++
+	b.counted = true
+	return nil
 }
 
 // bind plans a binding. The caller holds mu.
@@ -42,6 +65,9 @@ func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
 	if x.table.Has(b.Key, b.Args, to) {
 		return nil, nil
 	}
+	if err := v.admitsBinding(b); err != nil {
+		return nil, err
+	}
 	if v.keepsBinding(x, to) {
 		v.note(v.defineBinding(opBind, b))
 	}
@@ -50,6 +76,7 @@ func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
 			return cmp.Or(err, b.missing(v)) // the queue went meanwhile, and the binding with it
 		}
 		if x.table.Add(b.Key, b.Args, to) {
+			v.bound++
 			v.link(x, to)
 			v.changed()
 		}
@@ -103,6 +130,7 @@ func (v *VHost) takeOut(x *exchange, b *Binding, to destination, doomed []*excha
 	if v.exchanges[x.Name] != x || !x.table.Remove(b.Key, b.Args, to) {
 		return
 	}
+	v.bound--
 	if !x.leadsTo(to) {
 		v.unlink(x, to)
 	}

@@ -189,3 +189,65 @@ func TestRewrittenInParts(t *testing.T) {
 		}
 	})
 }
+
+// A vhost has no more bindings than it may. They were without number.
+func TestTooManyBindings(t *testing.T) {
+	k := &memoryKeeper{}
+	v, _ := newVHostWith(t, k)
+	v.bindings = 3
+	declare(t, v, "q")
+	declare(t, v, "r")
+	must(t, v.DeclareExchange(Exchange{Name: "x", Type: "direct", Durable: true}, nil))
+	bind(t, v, "amq.topic", "q", "1")
+	bind(t, v, "amq.topic", "q", "2")
+	bindExchange(t, v, "x", "x", "")
+	refused := func() {
+		t.Helper()
+		want(t, v.Bind(Binding{Source: "amq.topic", Destination: "q", Key: "3"}, 0), Precondition,
+			"cannot bind queue 'q' to exchange 'amq.topic': binding limit in vhost '/' (3) is reached")
+		want(t, v.Bind(Binding{Source: "amq.topic", Destination: "amq.fanout", ToExchange: true}, 0), Precondition,
+			"cannot bind exchange 'amq.fanout' to exchange 'amq.topic': binding limit in vhost '/' (3) is reached")
+		bind(t, v, "amq.topic", "q", "1") // it is there
+	}
+	refused()
+	must(t, v.Unbind(Binding{Source: "amq.topic", Destination: "q", Key: "2"}, 0))
+	bind(t, v, "x", "r", "")
+	refused()
+	must(t, v.DeleteExchange("x", false))
+	bind(t, v, "amq.topic", "r", "1")
+	bind(t, v, "amq.topic", "r", "2")
+	refused()
+	_, err := v.DeleteQueue("r", 0, false, false)
+	must(t, err)
+	bind(t, v, "amq.topic", "q", "2")
+	bind(t, v, "amq.topic", "q", "4")
+	refused()
+	v = k.restart(t)
+	v.bindings = 3
+	refused()
+}
+
+// Bindings that come at once do not get past the limit together.
+func TestTooManyBindingsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, did := make(chan error), make(chan error, 5)
+		k := &memoryKeeper{}
+		v, _ := newVHostWith(t, k)
+		v.bindings = 2
+		declare(t, v, "q")
+		k.wait = func() error { return <-disk }
+		for n := range 5 {
+			go func() { did <- v.Bind(Binding{Source: "amq.topic", Destination: "q", Key: strconv.Itoa(n)}, 0) }()
+		}
+		synctest.Wait()
+		if len(did) != 3 {
+			t.Errorf("%d bindings are refused, want 3", len(did))
+		}
+		disk <- errors.New("input/output error")
+		disk <- nil
+		synctest.Wait()
+		if n := len(v.Bindings()); n != 1 || v.binding != 0 || v.bound != 1 {
+			t.Errorf("%d bindings, %d counted, %d coming: want 1, 1, 0", n, v.bound, v.binding)
+		}
+	})
+}

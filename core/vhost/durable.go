@@ -358,7 +358,9 @@ func (v *VHost) restoreBindings(x *exchange, from *definedExchange) {
 		if !b.Destination.exchange {
 			to = destination{queue: v.queues[b.Destination.name].shell}
 		}
-		x.table.Add(b.Key, b.Args, to)
+		if x.table.Add(b.Key, b.Args, to) {
+			v.bound++
+		}
 		v.link(x, to)
 	}
 }

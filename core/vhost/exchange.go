@@ -243,11 +243,14 @@ func (v *VHost) removeExchange(x *exchange, doomed []*exchange) {
 			v.noteDeleted(x)
 		}
 		delete(v.exchanges, x.Name)
+		v.bound -= x.table.Len()
 		for b := range x.table.All() {
 			v.unlink(x, b.Destination)
 		}
 		for _, source := range x.sources {
-			source.table.RemoveDestination(destination{exchange: x})
+			if source != x {
+				v.bound -= source.table.RemoveDestination(destination{exchange: x})
+			}
 			if source.unused() {
 				going = append(going, source)
 			}

@@ -168,7 +168,7 @@ func (v *VHost) forget(s *queue.Shell) *coming {
 	}
 	v.disown(e)
 	for _, x := range e.more.sources {
-		x.table.RemoveDestination(destination{queue: s})
+		v.bound -= x.table.RemoveDestination(destination{queue: s})
 		if x.unused() {
 			v.removeExchange(x, nil)
 		}

@@ -35,6 +35,8 @@ type Config struct {
 	Telemetry *telemetry.Recorder
 	// Keeper keeps what is durable; nil = nothing is.
 	Keeper Keeper
+	// Bindings is how many bindings there may be; 0 = any number. What is brought back may be more.
+	Bindings int
 }
 
 // VHost is one virtual host. Any goroutine may use it, queues' turns included.
@@ -44,6 +46,7 @@ type VHost struct {
 	clock     queue.Clock
 	log       *slog.Logger
 	keeper    Keeper          // nil: nothing is durable
+	bindings  int             // that there may be; 0 = any number
 	arguments []hook.Argument // known ones, the core's and the plugins', in the order they are checked
 
 	// mu guards the topology: everything from here to generation. It is never held while a method of a queue's shell is
@@ -58,6 +61,8 @@ type VHost struct {
 	gone      bool               // the vhost is deleted
 	changing  changing           // who changes what is durable
 	noted     []byte             // definitions of the change at hand
+	bound     int                // bindings
+	binding   int                // bindings that are coming
 
 	metadata   Metadata
 	tracing    atomic.Bool // as metadata say
@@ -92,7 +97,7 @@ var _ queue.Host = (*VHost)(nil)
 func New(c Config) *VHost {
 	log := c.Log.With("vhost", c.Name)
 	v := &VHost{
-		name: c.Name, metadata: c.Metadata, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper, telemetry: c.Telemetry,
+		name: c.Name, metadata: c.Metadata, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper, bindings: c.Bindings, telemetry: c.Telemetry,
 		arguments: ordered(slices.Concat(coreArguments, c.Chain.Arguments())),
 		exchanges: map[string]*exchange{},
 		queues:    map[string]entry{},
