@@ -16,6 +16,9 @@ import (
 )
 
 func (ch *channel) consume(m *amqp.BasicConsume) error {
+	if err := ch.checkConsumers(m.ConsumerTag); err != nil {
+		return err
+	}
 	if m.Queue == replyTo {
 		return ch.consumeReplies(m)
 	}
@@ -42,6 +45,21 @@ func (ch *channel) consume(m *amqp.BasicConsume) error {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "queue '%s' in vhost '%s' does not support global qos", cfg.Name, cfg.VHost)
 	}
 	return s.join()
+}
+
+// checkConsumers refuses one more consumer than a channel may have. For a tag in use there is another refusal.
+func (ch *channel) checkConsumers(tag string) error {
+	most := ch.conn.srv.Consumers
+	if most == 0 {
+		return nil
+	}
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, used := ch.consumers[tag]; used || len(ch.consumers) < most {
+		return nil
+	}
+	return amqp.Errorf(amqp.ReplyNotAllowed, "reached maximum (%d) of consumers per channel", most)
 }
 
 // checkConsumerTag refuses a tag in use, and makes one up if none is given.

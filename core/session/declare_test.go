@@ -80,6 +80,7 @@ func TestPermissions(t *testing.T) {
 	write := auth.Permissions{Configure: all, Write: "^$", Read: all}
 	read := auth.Permissions{Configure: all, Write: all, Read: "^$"}
 	configure := auth.Permissions{Configure: "^$", Write: all, Read: all}
+	none := auth.Permissions{Configure: "^other$", Write: "^other$", Read: "^other$"}
 	refused := func(access, kind, name string) string {
 		return "ACCESS_REFUSED - " + access + " access to " + kind + " '" + name + "' in vhost '/' refused for user 'guest'"
 	}
@@ -91,6 +92,11 @@ func TestPermissions(t *testing.T) {
 	}{
 		{"queue.declare", configure, &amqp.QueueDeclare{Queue: "q"}, refused("configure", "queue", "q")},
 		{"queue.declare passive", configure, &amqp.QueueDeclare{Queue: "q", Passive: true}, ""},
+		{"queue.declare passive, configuring alone", auth.Permissions{Configure: "^q$"}, &amqp.QueueDeclare{Queue: "q", Passive: true}, ""},
+		{"queue.declare passive, writing alone", auth.Permissions{Write: "^q$"}, &amqp.QueueDeclare{Queue: "q", Passive: true}, ""},
+		{"queue.declare passive, reading alone", auth.Permissions{Read: "^q$"}, &amqp.QueueDeclare{Queue: "q", Passive: true}, ""},
+		{"queue.declare passive, nothing", none, &amqp.QueueDeclare{Queue: "q", Passive: true}, refused("configure", "queue", "q")},
+		{"queue.declare passive, nothing and nothing there", none, &amqp.QueueDeclare{Queue: "r", Passive: true}, refused("configure", "queue", "r")},
 		{"queue.declare server-named", auth.Permissions{Configure: `^amq\.gen-`}, &amqp.QueueDeclare{}, ""},
 		{"queue.declare prefix", auth.Permissions{Configure: `^my-.`}, &amqp.QueueDeclare{Arguments: table("x-name-prefix", "my")}, ""},
 		{"queue.declare with dead letters", write, &amqp.QueueDeclare{Queue: "new", Arguments: table("x-dead-letter-exchange", "dlx")}, refused("write", "exchange", "dlx")},
@@ -103,6 +109,7 @@ func TestPermissions(t *testing.T) {
 		{"queue.delete", configure, &amqp.QueueDelete{Queue: "q"}, refused("configure", "queue", "q")},
 		{"exchange.declare", configure, &amqp.ExchangeDeclare{Exchange: "x", Type: "direct"}, refused("configure", "exchange", "x")},
 		{"exchange.declare passive", configure, &amqp.ExchangeDeclare{Exchange: "amq.direct", Passive: true}, ""},
+		{"exchange.declare passive, nothing", none, &amqp.ExchangeDeclare{Exchange: "amq.direct", Passive: true}, refused("configure", "exchange", "amq.direct")},
 		{"exchange.declare with alternate", write, &amqp.ExchangeDeclare{Exchange: "x", Type: "direct", Arguments: table("alternate-exchange", "ae")}, refused("write", "exchange", "ae")},
 		{"exchange.declare with alternate, reading", read, &amqp.ExchangeDeclare{Exchange: "x", Type: "direct", Arguments: table("alternate-exchange", "ae")}, refused("read", "exchange", "x")},
 		{"exchange.delete", configure, &amqp.ExchangeDelete{Exchange: "x"}, refused("configure", "exchange", "x")},
@@ -122,6 +129,7 @@ func TestPermissions(t *testing.T) {
 			p.send(1, tt.do)
 			if tt.text == "" {
 				p.out = nil
+				p.grant(auth.Permissions{Configure: all, Write: all, Read: all})
 				p.holds(1, "q", 0)
 				return
 			}

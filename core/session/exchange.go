@@ -15,10 +15,13 @@ func (ch *channel) declareExchange(m *amqp.ExchangeDeclare) error {
 
 func (ch *channel) ensureExchange(m *amqp.ExchangeDeclare) error {
 	c := ch.conn
+	name := vhost.Sanitise(m.Exchange)
 	if m.Passive {
+		if err := mayAny(c.mayExchange, name); err != nil && name != "" {
+			return err
+		}
 		return c.vhost.CheckExchange(m.Exchange)
 	}
-	name := vhost.Sanitise(m.Exchange)
 	if err := c.mayExchange(auth.Configure, name); err != nil {
 		return err
 	}

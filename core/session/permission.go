@@ -15,6 +15,16 @@ func (c *Conn) mayExchange(p auth.Permission, name string) error {
 	return c.srv.Users.Check(c.user.Name, p, auth.Resource{Kind: auth.Exchange, VHost: c.vhost.Name(), Name: name})
 }
 
+// mayAny checks that the user has any permission at all for what is asked for by name: who has none is not told whether it is
+// there, how full it is or who uses it, and cannot keep it from expiring [RabbitMQ 4.3: passive declarations].
+func mayAny(may func(auth.Permission, string) error, name string) error {
+	refused := may(auth.Configure, name)
+	if refused == nil || may(auth.Write, name) == nil || may(auth.Read, name) == nil {
+		return nil
+	}
+	return refused
+}
+
 // mayTopic checks the user's permission for a routing key, which only topic exchanges ask for
 // [RabbitMQ: access-control.html#topic-authorisation].
 func (c *Conn) mayTopic(p auth.Permission, exchange, key string) error {

@@ -29,6 +29,9 @@ func (ch *channel) declareOK(noWait bool, name string, messages, consumers int) 
 func (ch *channel) ensureQueue(m *amqp.QueueDeclare) (vhost.Declared, error) {
 	c := ch.conn
 	if m.Passive {
+		if err := mayAny(c.mayQueue, vhost.Sanitise(m.Queue)); err != nil {
+			return vhost.Declared{}, err
+		}
 		return c.vhost.CheckQueue(m.Queue, c.id, m.NoWait)
 	}
 	name := vhost.Sanitise(m.Queue)

@@ -236,3 +236,16 @@ func (p *probe) queueless() {
 		p.t.Errorf("got %d queues", len(qs))
 	}
 }
+
+// A channel has no more consumers than it may. They were without number.
+func TestTooManyConsumers(t *testing.T) {
+	p := newProbe(t, func(o *Options) { o.Consumers = 2 }).open().channel(1).channel(2)
+	p.queue(1, "q")
+	do[*amqp.BasicConsumeOK](p, 1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "a"})
+	do[*amqp.BasicConsumeOK](p, 1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "b"})
+	do[*amqp.BasicConsumeOK](p, 2, &amqp.BasicConsume{Queue: "q"})
+	do[*amqp.BasicCancelOK](p, 1, &amqp.BasicCancel{ConsumerTag: "a"})
+	do[*amqp.BasicConsumeOK](p, 1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "c"})
+	p.send(1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "d"})
+	p.refused(530, "NOT_ALLOWED - reached maximum (2) of consumers per channel")
+}

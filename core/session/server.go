@@ -26,6 +26,7 @@ type Options struct {
 	Heartbeat         uint16 // proposed to clients, seconds; 0 = none
 	MessageMax        int    // largest message body
 	Connections       int    // open at a time; 0 = any number
+	Consumers         int    // per channel; 0 = any number
 	ConsumerTimeout   time.Duration
 	GuestLoopbackOnly bool // let the user guest in from this machine only
 
