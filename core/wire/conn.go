@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ type conn struct {
 	srv     *Server
 	socket  net.Conn
 	link    *link // under socket; nil if that is not TCP
+	source  netip.Prefix // where the socket comes from
 	session *session.Conn
 	in      input
 	hot     moderation
@@ -59,7 +61,7 @@ const (
 )
 
 func newConn(s *Server, socket net.Conn) *conn {
-	c := &conn{srv: s, socket: socket, in: newInput(), poked: make(chan struct{}, 1), written: make(chan struct{})}
+	c := &conn{srv: s, socket: socket, source: sourceOf(socket), in: newInput(), poked: make(chan struct{}, 1), written: make(chan struct{})}
 	c.link = linkOf(socket)
 	c.session = s.sessions.Accept(peerOf(socket), func() { c.ask(askTick) })
 	return c
@@ -191,6 +193,7 @@ func (c *conn) plan(now hook.Instant) {
 	case session.Handshake:
 		c.due = now.Add(c.srv.options.HandshakeTimeout)
 	case session.Open:
+		c.srv.opened(c)
 		c.beatAt = now.Add(c.halfBeat())
 		c.due = c.nextLook(now)
 	default:

@@ -356,6 +356,65 @@ func TestReloadTLS(t *testing.T) {
 	}
 }
 
+// The authorities that sign client certificates are read anew like the certificate: they were not, whatever the documentation
+// said, so that who was let in first was let in until the next restart, by a resumed session too.
+func TestReloadAuthorities(t *testing.T) {
+	a, next := newAuthority(t), newAuthority(t)
+	s := start(t, func(o *Options) {
+		o.AMQPS, o.TLS = "127.0.0.1:0", a.server("broker")
+		o.TLS.CA, o.TLS.VerifyPeer = a.path("ca.pem"), true
+	})
+	known, stranger := a.client("known"), next.client("stranger")
+	stranger.RootCAs = known.RootCAs
+	known.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	welcome := func(c *tls.Config, want bool) {
+		t.Helper()
+		socket, err := tls.Dial("tcp", s.Addresses()[0].String(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := newClient(t, socket); want {
+			c.open(60).close()
+		} else {
+			c.ended()
+		}
+	}
+	welcome(known, true)
+	welcome(stranger, false)
+	theirs, err := os.ReadFile(next.path("ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := os.ReadFile(a.path("ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(pem []byte) {
+		t.Helper()
+		if err := os.WriteFile(a.path("ca.pem"), pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(theirs)
+	welcome(stranger, false)
+	if err := s.ReloadTLS(); err != nil {
+		t.Fatal(err)
+	}
+	welcome(known, false)
+	welcome(stranger, true)
+	write([]byte("garbage"))
+	if err := s.ReloadTLS(); err == nil || !strings.Contains(err.Error(), "tls.ca: no certificate in") {
+		t.Errorf("got error %v, want one that names tls.ca", err)
+	}
+	welcome(stranger, true)
+	write(append(ours, theirs...))
+	if err := s.ReloadTLS(); err != nil {
+		t.Fatal(err)
+	}
+	welcome(known, true)
+	welcome(stranger, true)
+}
+
 func TestTLSFiles(t *testing.T) {
 	a := newAuthority(t)
 	good := a.server("broker")

@@ -26,6 +26,7 @@ type Options struct {
 	Clock   queue.Clock
 
 	HandshakeTimeout time.Duration // from accepting a connection to connection.open
+	Handshakes       int           // connections between the two at a time; 0 = any number
 	MemoryLimit      int64         // bytes of messages and unsent output above which publishers wait; 0 = none
 
 	// DiskFull returns nil, or, while there is no space for what is published, what is closed when there is again. It is
@@ -49,6 +50,7 @@ type Server struct {
 
 	mu       sync.Mutex // guards what follows
 	conns    map[*conn]struct{}
+	halfway  handshakes
 	past     Traffic // of connections that are gone
 	draining bool    // new connections are turned away
 }
@@ -60,6 +62,7 @@ func New(o Options) (*Server, error) {
 		log:      o.Session.Log,
 		sessions: session.NewServer(o.Session),
 		conns:    map[*conn]struct{}{},
+		halfway:  handshakes{most: o.Handshakes},
 		quit:     make(chan struct{}),
 	}
 	s.memory = memory{limit: o.MemoryLimit, used: s.usedBytes, server: s}
@@ -206,27 +209,52 @@ func (s *Server) cutOff() int {
 // serve begins to serve a socket, which is the server's from now on.
 func (s *Server) serve(socket net.Conn) {
 	c := newConn(s, socket)
-	if !s.enter(c) {
+	crowdedOut, ok := s.enter(c)
+	if !ok {
 		socket.Close()
 		return
 	}
 	s.running.Go(c.write)
 	s.running.Go(c.run)
+	if crowdedOut != nil {
+		s.crowdOut(crowdedOut)
+	}
 }
 
-func (s *Server) enter(c *conn) bool {
+func (s *Server) enter(c *conn) (crowdedOut *conn, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
-		return false
+		return nil, false
 	}
 	s.conns[c] = struct{}{}
-	return true
+	return s.halfway.enter(c), true
+}
+
+// crowdOut ends a connection in the handshake for the sake of another.
+func (s *Server) crowdOut(c *conn) {
+	s.mu.Lock()
+	n := s.halfway.count(s.options.Clock())
+	s.mu.Unlock()
+	if n > 0 {
+		s.log.Warn("too many connections in the handshake: the oldest ones of the source with the most are closed",
+			"closed", n, "source", c.source.String(), "limits_handshakes", s.options.Handshakes)
+	}
+	c.socket.Close()
+	c.ask(askStop)
+}
+
+// opened is told that a connection is out of the handshake.
+func (s *Server) opened(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.halfway.leave(c)
 }
 
 func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.halfway.leave(c)
 	s.past.add(&c.traffic)
 }
