@@ -74,7 +74,7 @@ func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules) 
 	}
 	return store.Open(ctx, store.Options{
 		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Chain: s.chain, Rules: rules, Clock: s.clock, Log: s.log,
-		Hashing: hashing(s.Auth.PasswordHashing), Telemetry: s.telemetry,
+		Hashing: hashing(s.Auth.PasswordHashing), Telemetry: s.telemetry, Bindings: s.Limits.Bindings,
 	})
 }
 
@@ -131,11 +131,13 @@ func wireOptions(s setup, kept *store.Store) wire.Options {
 
 			ChannelMax: uint16(c.Limits.Channels), FrameMax: int(c.Limits.FrameMax), MessageMax: int(c.Limits.MessageSize),
 			Heartbeat: uint16(c.Limits.Heartbeat / time.Second), Connections: c.Limits.Connections,
+			Consumers:       c.Limits.Consumers,
 			ConsumerTimeout: c.Limits.ConsumerTimeout, GuestLoopbackOnly: c.Auth.GuestLoopbackOnly,
 			Log: s.log, Telemetry: s.telemetry,
 		},
 		Clock:            s.clock,
 		HandshakeTimeout: c.Limits.HandshakeTimeout,
+		Handshakes:       c.Limits.Handshakes,
 		MemoryLimit:      int64(min(s.watermark, 1<<62)),
 		DiskFull:         kept.Full,
 	}

@@ -23,6 +23,7 @@ type management struct {
 	servers      []*http.Server
 	listeners    []managementListener
 	certificates *wire.Certificates // nil without TLS
+	connections  int                // at a time, of each listener; 0 = any number
 	ended        chan error         // what each listener's Serve returned
 }
 
@@ -37,7 +38,7 @@ const metricsProtocol = "http/prometheus"
 
 // listenManagement opens the listeners of the management API, all or none.
 func listenManagement(c configuration) (*management, error) {
-	m := &management{ended: make(chan error, 3)}
+	m := &management{connections: c.Limits.Management, ended: make(chan error, 3)}
 	var errs []error
 	if addr := c.Listen.Management; addr != "" {
 		errs = append(errs, m.listen("listen.management", "http", addr, nil))
@@ -91,13 +92,13 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.behind.Lo
 func (m *management) serve(log *slog.Logger) {
 	m.api.lead(mgmt.Starting())
 	m.unguarded.lead(mgmt.Starting())
-	api, unguarded := mgmt.Server(&m.api, log), mgmt.Server(&m.unguarded, log)
-	m.servers = []*http.Server{api, unguarded}
 	for _, l := range m.listeners {
-		s := api
+		behind := &m.api
 		if l.protocol == metricsProtocol {
-			s = unguarded
+			behind = &m.unguarded
 		}
+		s := mgmt.Server(behind, log, m.connections)
+		m.servers = append(m.servers, s)
 		go func() { m.ended <- s.Serve(l) }()
 	}
 }

@@ -112,7 +112,11 @@ const (
 // Limits bounds what clients may use.
 type Limits struct {
 	Connections      int // 0 = as many as the machine takes
+	Handshakes       int // connections that are not open yet; 0 = any number
+	Management       int // connections of the management API and for metrics; 0 = any number
 	Channels         int // per connection, announced as channel-max
+	Consumers        int // per channel; 0 = any number
+	Bindings         int // per virtual host; 0 = any number
 	FrameMax         Size
 	MessageSize      Size
 	HandshakeTimeout time.Duration
@@ -169,7 +173,11 @@ func defaults(version string) *Config {
 
 		Auth: Auth{GuestLoopbackOnly: true, PasswordHashing: PBKDF2},
 		Limits: Limits{
+			Handshakes:       1000,
+			Management:       1000,
 			Channels:         2047,
+			Consumers:        10_000,
+			Bindings:         1_000_000,
 			FrameMax:         128 * KiB,
 			MessageSize:      16 * MiB,
 			HandshakeTimeout: 10 * time.Second,

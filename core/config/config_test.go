@@ -91,7 +91,7 @@ func load(t *testing.T, in Input) *Config {
 func TestDefaults(t *testing.T) {
 	c := load(t, input(t, "", nil))
 	want := Limits{
-		Connections: 0, Channels: 2047, FrameMax: 131072, MessageSize: 16 << 20,
+		Connections: 0, Handshakes: 1000, Management: 1000, Channels: 2047, Consumers: 10_000, Bindings: 1_000_000, FrameMax: 131072, MessageSize: 16 << 20,
 		HandshakeTimeout: 10 * time.Second, Heartbeat: time.Minute,
 		MemoryWatermark: Watermark{Fraction: 0.6}, ConsumerTimeout: 30 * time.Minute,
 	}

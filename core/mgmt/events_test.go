@@ -279,7 +279,7 @@ func serving(t *testing.T, recorder *telemetry.Recorder) (*rig, *httptest.Server
 	t.Helper()
 	r := newRig(t, func(o *Options) { o.Events = recorder.Events() })
 	s := httptest.NewUnstartedServer(nil)
-	s.Config = Server(r.api, slog.New(slog.DiscardHandler))
+	s.Config = Server(r.api, slog.New(slog.DiscardHandler), 0)
 	s.Config.RegisterOnShutdown(r.api.EndStreams)
 	s.Start()
 	t.Cleanup(s.Close)
@@ -408,7 +408,7 @@ func bubbleOf(t *testing.T, recorder *telemetry.Recorder) (client net.Conn, serv
 	kept, err := store.Open(t.Context(), store.Options{Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Chain: c, Clock: queue.NewClock(), Log: log})
 	must(t, err)
 	api := New(Options{Store: kept, Clock: queue.NewClock(), Log: log, Events: recorder.Events(), Alarms: func() []string { return nil }})
-	server = Server(api, log)
+	server = Server(api, log, 0)
 	server.RegisterOnShutdown(api.EndStreams)
 	client, far := net.Pipe()
 	l := &single{conn: make(chan net.Conn, 1), closed: make(chan struct{})}

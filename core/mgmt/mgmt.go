@@ -256,9 +256,11 @@ func secure(h http.Header, r *http.Request) {
 }
 
 // Server returns a server for h whose limits no slow or hostile client can
-// stretch. Its own complaints go to log.
-func Server(h http.Handler, log *slog.Logger) *http.Server {
+// stretch. It has that many connections at a time at most; 0 = any number. Its
+// own complaints go to log.
+func Server(h http.Handler, log *slog.Logger, connections int) *http.Server {
 	return &http.Server{
+		ConnState:         (&crowd{most: connections, log: log, at: map[net.Conn]state{}}).follow,
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,

@@ -16,7 +16,7 @@ import (
 // The server has every timeout there is, complaints go to the broker's log.
 func TestServerLimits(t *testing.T) {
 	var b strings.Builder
-	s := Server(http.NotFoundHandler(), slog.New(slog.NewTextHandler(&b, nil)))
+	s := Server(http.NotFoundHandler(), slog.New(slog.NewTextHandler(&b, nil)), 0)
 	if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= 0 || s.IdleTimeout <= 0 {
 		t.Errorf("a timeout is missing: %+v", s)
 	}

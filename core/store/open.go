@@ -28,7 +28,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		log: o.Log, spread: uint64(o.Shards), worthwhile: cmp.Or(o.Extent, worthwhile),
 		alarms: newAlarms(o.Log, o.Telemetry),
-		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry},
+		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry, Bindings: o.Bindings},
 		vhosts: vhosts{all: map[string]tenant{}},
 	}
 	s.keeper = newKeeper(s, scope{kind: scopeUsers})

@@ -40,6 +40,7 @@ type Options struct {
 	Log         *slog.Logger
 	Hashing     auth.Algorithm      // of new passwords; "" = the default
 	Telemetry   *telemetry.Recorder // nil: nobody wants to be told
+	Bindings    int                 // that a vhost may have; 0 = any number
 }
 
 // MaxShards is how many shards of messages there may be: a queue's number has room for theirs in its lowest byte.

@@ -18,7 +18,7 @@ import (
 type conn struct {
 	srv     *Server
 	socket  net.Conn
-	link    *link // under socket; nil if that is not TCP
+	link    *link        // under socket; nil if that is not TCP
 	source  netip.Prefix // where the socket comes from
 	session *session.Conn
 	in      input
