@@ -3,6 +3,7 @@ package death
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,7 +43,7 @@ func TestAHistoryIsBounded(t *testing.T) {
 		t.Errorf("%d bytes", len(m))
 	}
 	got := deathsOf(t, m)
-	if len(got) < 30 || got[0] != "299" || got[len(got)-1] != fmt.Sprint(300-len(got)) {
+	if len(got) < 30 || got[0] != "299" || got[len(got)-1] != strconv.Itoa(300-len(got)) {
 		t.Errorf("%d deaths, of %v", len(got), got)
 	}
 	m = record(t, &r, died(long(290), hook.ReasonRejected, "", second), m, true)

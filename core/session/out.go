@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -125,12 +124,8 @@ func (o *out) expectBeat() {
 	o.beaten = o.taken + 1
 }
 
-// content appends the header and the body of a message. A header that is too large for a frame because of what the broker
-// wrote into it is made smaller: the client would take it for an error, and hang up. The caller holds mu.
+// content appends the header and the body of a message. The caller holds mu.
 func (o *out) content(channel uint16, props, body []byte, frameMax int) {
-	if limit := frameMax - contentOverhead; len(props) > limit {
-		props = death.Fit(props, limit)
-	}
 	o.reserve(contentOverhead + len(props))
 	o.pending = amqp.AppendContentHeader(o.pending, channel, uint64(len(body)), props)
 	for len(body) > 0 {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"bytes"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -197,30 +196,5 @@ func TestOutSealedChunks(t *testing.T) {
 	write(&o, string(make([]byte, largestChunk)))
 	if got := taken(&o); len(got) != largestChunk+2 || got[largestChunk:] != "aZ" {
 		t.Errorf("%d bytes were written, want %d", len(got), largestChunk+2)
-	}
-}
-
-// A message that has died often had more headers than go into a frame: its consumer's connection broke.
-func TestHeadersFitAFrame(t *testing.T) {
-	deaths := make(amqp.Array, 100)
-	for i := range deaths {
-		deaths[i] = amqp.Table{{Key: "queue", Value: strings.Repeat("q", 255)}, {Key: "reason", Value: "rejected"}}
-	}
-	p := amqp.Properties{Headers: amqp.Table{{Key: "mine", Value: "stays"}, {Key: "x-death", Value: deaths}}}
-	p.Set(amqp.PropHeaders)
-	o := newOut(new(atomic.Int64))
-	o.content(1, p.Append(nil), []byte("body"), amqp.FrameMinSize)
-	f, n, err := amqp.NextFrame(o.pending, amqp.FrameMinSize)
-	if err != nil || n > amqp.FrameMinSize {
-		t.Fatalf("a frame of %d bytes, %v", n, err)
-	}
-	h, err := amqp.ParseContentHeader(f.Payload)
-	must(t, err)
-	got, err := amqp.ParseProperties(h.Props)
-	must(t, err)
-	mine, _ := got.Headers.Lookup("mine")
-	left, _ := got.Headers.Lookup("x-death")
-	if entries, _ := left.(amqp.Array); mine != "stays" || len(entries) < 10 || len(entries) > 15 {
-		t.Errorf("mine %v, %d deaths", mine, len(entries))
 	}
 }
