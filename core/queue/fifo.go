@@ -35,6 +35,7 @@ const (
 	inHeap    // the deadline heap has an item for it
 	inRun     // its deadline is part of the sorted run
 	inBack    // its fifo's back has an item for it
+	alike     // its record has the properties of an earlier one: see store.shared
 )
 
 // The states of a message.

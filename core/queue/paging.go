@@ -128,9 +128,12 @@ func (s *store) expect(n uint32) {
 	}
 }
 
-// peek returns a record's bytes: they alias the segment, or are a copy when that
-// is in the file.
+// peek returns a whole record's bytes: they alias the segment, or are a copy when
+// that is in the file or has them in two places.
 func (s *store) peek(at slot) []byte {
+	if at.flags&alike != 0 {
+		return s.whole(at)
+	}
 	g := s.at(at.segment)
 	if g.buf != nil {
 		return g.buf[at.offset : at.offset+at.length]

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -19,6 +20,12 @@ import (
 // and with hasDigest 8 more. With hasBCC the blind-copy keys follow the routing key: a count and,
 // for each, length and key, the numbers as uvarints (headers can name keys that
 // are longer than a routing key may be). The body is the rest.
+//
+// Messages in a row often have the same properties: what x-death says of thousands
+// that expired in one second is the same to the letter. Where a record has those of
+// an earlier one in its segment, their offset, a u32, stands for length and
+// properties, and the slot has the flag alike. Its length is that of the whole
+// record all the same, which is what the journal has.
 
 // record is a record taken apart. Its slices alias the segment.
 type record struct {
@@ -118,7 +125,19 @@ type store struct {
 	loaded   []uint32 // segments that were brought back from the spill file
 	leaving  []uint32 // segments that are on their way there, and may be gone since
 	expected uint32   // the last one that was read before it was asked for
+	shared   shared
 }
+
+// shared is properties in the segment that is being filled, with their length, for
+// the next records to refer to. The bytes before the end of a segment that is not
+// empty do not change, but for marks.
+type shared struct {
+	segment, offset uint32
+	size            int // of the properties; 0 = there are none
+}
+
+// worthSharing is the size of properties from which on they are not stored twice.
+const worthSharing = 24
 
 func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
 
@@ -128,11 +147,67 @@ func (s *store) add(now hook.Instant, m *Publish, k mark, flags slotFlags) slot 
 	n := s.segmentFor(size, now)
 	g := s.at(n)
 	off := len(g.buf)
-	g.buf = appendRecord(g.buf, now, g.began, m, k, flags)
+	g.buf = appendHead(g.buf, now, g.began, m, k, flags)
+	flags |= s.appendProps(n, g, m.Props)
+	g.buf = append(g.buf, m.Body...)
 	g.live++
 	g.bytes += uint32(size)
 	s.live += size
 	return slot{segment: n, offset: uint32(off), length: uint32(size), flags: flags}
+}
+
+// appendProps appends the properties of a record, or where they are. It returns the
+// flag that says which.
+func (s *store) appendProps(n uint32, g *segment, props []byte) slotFlags {
+	h := &s.shared
+	if h.size > 0 && h.segment == n && h.size == len(props) {
+		if _, at := binary.Uvarint(g.buf[h.offset:]); bytes.Equal(g.buf[int(h.offset)+at:][:h.size], props) {
+			g.buf = binary.LittleEndian.AppendUint32(g.buf, h.offset)
+			return alike
+		}
+	}
+	if len(props) >= worthSharing {
+		*h = shared{segment: n, offset: uint32(len(g.buf)), size: len(props)}
+	}
+	g.buf = binary.AppendUvarint(g.buf, uint64(len(props)))
+	g.buf = append(g.buf, props...)
+	return 0
+}
+
+// put appends a whole record that has no flag alike yet, and returns its flags.
+func (s *store) put(n uint32, record []byte, flags slotFlags) slotFlags {
+	g := s.at(n)
+	flags &^= alike
+	head, props, body := cutRecord(record, flags)
+	if len(props) < worthSharing {
+		g.buf = append(g.buf, record...)
+		return flags
+	}
+	g.buf = append(g.buf, head...)
+	flags |= s.appendProps(n, g, props)
+	g.buf = append(g.buf, body...)
+	return flags
+}
+
+// cutRecord divides a whole record: head is what is before the length of the
+// properties.
+func cutRecord(b []byte, flags slotFlags) (head, props, body []byte) {
+	at := headSize(b, flags)
+	size, n := binary.Uvarint(b[at:])
+	from := at + n
+	return b[:at], b[from : from+int(size)], b[from+int(size):]
+}
+
+// headSize returns where the length of the properties is in a record, or what
+// stands for it.
+func headSize(b []byte, flags slotFlags) int {
+	at := flags.markSize() + 4
+	at += 1 + int(b[at])
+	at += 1 + int(b[at])
+	if flags&hasBCC != 0 {
+		at += keysLen(b[at:])
+	}
+	return at
 }
 
 // restore copies in a record that raw returned once, of a message that entered
@@ -141,7 +216,7 @@ func (s *store) restore(entered hook.Instant, record []byte, flags slotFlags) sl
 	n := s.segmentFor(len(record), entered)
 	g := s.at(n)
 	off := len(g.buf)
-	g.buf = append(g.buf, record...)
+	flags = s.put(n, record, flags)
 	s.rest() // there are no turns while queues are restored
 	at := slot{segment: n, offset: uint32(off), length: uint32(len(record)), flags: flags}
 	s.settle(g, entered, at)
@@ -159,6 +234,7 @@ func (s *store) free(at slot) {
 	}
 	if at.segment == s.last() && g.page == 0 && cap(g.buf) <= segmentSize {
 		g.buf = g.buf[:0] // the segment being filled: start over in warm memory
+		s.shared = shared{}
 		return
 	}
 	s.drop(g)
@@ -208,7 +284,7 @@ func (s *store) move(at slot) slot {
 	g := s.at(n)
 	moved := at
 	moved.segment, moved.offset = n, uint32(len(g.buf))
-	g.buf = append(g.buf, b...)
+	moved.flags = s.put(n, b, at.flags)
 	s.settle(g, entered, moved)
 	s.free(at)
 	return moved
@@ -270,28 +346,72 @@ func (s *store) begin(size int, now hook.Instant) {
 }
 
 // read takes the record at a slot apart.
-func (s *store) read(at slot) record { return s.parse(at, s.peek(at)) }
+func (s *store) read(at slot) record {
+	if at.flags&alike == 0 {
+		return s.parse(at, s.peek(at))
+	}
+	g := s.resident(at.segment)
+	b := g.buf[at.offset:]
+	head := headSize(b, at.flags)
+	r := s.parseHead(at, b[:head])
+	props, whole := g.alike(b[head:])
+	r.props = props
+	r.body = b[head+4:][:int(at.length)-head-whole]
+	return r
+}
 
-// parse takes the bytes of the record at a slot apart.
+// alike returns the properties that an offset stands for, and what they take in a
+// whole record.
+func (g *segment) alike(offset []byte) (props []byte, whole int) {
+	b := g.buf[binary.LittleEndian.Uint32(offset):]
+	size, n := binary.Uvarint(b)
+	return b[n : n+int(size)], n + int(size)
+}
+
+// whole puts the bytes of a record together that has the properties of another.
+func (s *store) whole(at slot) []byte {
+	g := s.resident(at.segment)
+	b := g.buf[at.offset:]
+	head := headSize(b, at.flags)
+	_, size := g.alike(b[head:])
+	from := binary.LittleEndian.Uint32(b[head:])
+	w := make([]byte, 0, at.length)
+	w = append(w, b[:head]...)
+	w = append(w, g.buf[from:][:size]...)
+	return append(w, b[head+4:][:int(at.length)-head-size]...)
+}
+
+// resident returns a segment that is in memory, if need be because it is brought
+// there.
+func (s *store) resident(n uint32) *segment {
+	if g := s.at(n); g.buf != nil {
+		return g
+	}
+	s.load(n)
+	return s.at(n)
+}
+
+// parse takes the bytes of the whole record at a slot apart.
 func (s *store) parse(at slot, b []byte) record {
-	g := s.at(at.segment)
+	head, props, body := cutRecord(b, at.flags)
+	r := s.parseHead(at, head)
+	r.props, r.body = props, body
+	return r
+}
+
+// parseHead takes what is before the properties apart.
+func (s *store) parseHead(at slot, b []byte) record {
 	var r record
 	r.mark, b = cutMark(b, at.flags)
-	r.enqueued = g.began + hook.Instant(binary.LittleEndian.Uint32(b))*1e6
+	r.enqueued = s.at(at.segment).began + hook.Instant(binary.LittleEndian.Uint32(b))*1e6
 	e := int(b[4])
 	r.exchange = b[5 : 5+e]
 	b = b[5+e:]
 	k := int(b[0])
 	r.key = b[1 : 1+k]
-	b = b[1+k:]
 	if at.flags&hasBCC != 0 {
-		n := keysLen(b)
-		r.bcc = b[:n]
-		b = b[n:]
+		r.bcc = b[1+k:]
 	}
-	p, n := binary.Uvarint(b)
-	r.props = b[n : n+int(p)]
-	r.body = b[n+int(p):]
 	return r
 }
 
@@ -306,10 +426,9 @@ func (s *store) setMark(at *slot, m mark) (changed bool) {
 	if flags&marks == 0 {
 		return false
 	}
-	b := s.peek(*at)
 	if flags != at.flags {
-		s.enlarge(at, b, flags)
-	} else if was, _ := cutMark(b, flags); was == m {
+		s.enlarge(at, s.peek(*at), flags)
+	} else if s.read(*at).mark == m {
 		return false
 	}
 	s.keep(at.segment)
@@ -328,8 +447,7 @@ func (s *store) enlarge(at *slot, b []byte, flags slotFlags) {
 	}
 	to := s.at(bigger.segment)
 	bigger.offset = uint32(len(to.buf))
-	to.buf = append(to.buf, make([]byte, size)...)
-	to.buf = append(to.buf, b[before:]...)
+	bigger.flags = s.put(bigger.segment, append(make([]byte, size, int(bigger.length)), b[before:]...), flags)
 	s.settle(to, entered, bigger)
 	s.free(*at)
 	*at = bigger
@@ -375,7 +493,8 @@ func recordSize(m *Publish, flags slotFlags) int {
 	return n
 }
 
-func appendRecord(b []byte, now, began hook.Instant, m *Publish, k mark, flags slotFlags) []byte {
+// appendHead appends what is before the properties of a record.
+func appendHead(b []byte, now, began hook.Instant, m *Publish, k mark, flags slotFlags) []byte {
 	if flags&marks != 0 {
 		n := flags.markSize()
 		b = append(b, make([]byte, n)...)
@@ -393,9 +512,7 @@ func appendRecord(b []byte, now, began hook.Instant, m *Publish, k mark, flags s
 			b = append(b, k...)
 		}
 	}
-	b = binary.AppendUvarint(b, uint64(len(m.Props)))
-	b = append(b, m.Props...)
-	return append(b, m.Body...)
+	return b
 }
 
 // keysLen returns the length of a stored list of keys.
