@@ -209,10 +209,18 @@ func (p *perf) measureRow(ctx context.Context, r row) []sample {
 			p.once(ctx, &samples[i], i)
 		}
 	}
+	if r.fresh {
+		p.stop() // what such a row has left in memory is not the next one's
+	}
 	return samples
 }
 
+// limit is for a run. Some brokers need long for what they have let in.
+const limit = 5 * time.Minute
+
 func (p *perf) once(ctx context.Context, s *sample, i int) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("took longer than %v", limit))
+	defer cancel()
 	var f figures
 	var err error
 	if s.broker == relayName {
@@ -221,7 +229,10 @@ func (p *perf) once(ctx context.Context, s *sample, i int) {
 		f, err = p.measure(ctx, s.row, p.brokers[i])
 	}
 	if err != nil {
-		s.failed = err.Error()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		s.failed = append(s.failed, err.Error())
 		fmt.Fprintf(p.stderr, "  %-10s %v\n", s.broker, err)
 		return
 	}

@@ -74,7 +74,7 @@ func (g *generator) bench(ctx context.Context, args []string) (figures, error) {
 	}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("curfew bench %s: %w: %s", strings.Join(args, " "), err, lastLine(stderr.String()))
+		return nil, fmt.Errorf("curfew bench %s: %w: %s", strings.Join(args, " "), err, complaint(stderr.String()))
 	}
 	var all map[string]any
 	if err := json.Unmarshal(stdout.Bytes(), &all); err != nil {
@@ -89,9 +89,14 @@ func (g *generator) bench(ctx context.Context, args []string) (figures, error) {
 	return f, nil
 }
 
-func lastLine(s string) string {
-	s = strings.TrimSpace(s)
-	return s[strings.LastIndexByte(s, '\n')+1:]
+// complaint is the line that is not about progress.
+func complaint(stderr string) string {
+	for line := range strings.Lines(stderr) {
+		if rest, ok := strings.CutPrefix(line, "curfew bench: "); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
 }
 
 // drive runs Go's client library in this process.

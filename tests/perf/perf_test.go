@@ -106,7 +106,7 @@ func TestTable(t *testing.T) {
 			{consumed: 500_000, cpuKey: 1, "latency_p50_ms": 0.7, rssKey: 32 << 20},
 			{consumed: 450_000, cpuKey: 2, "latency_p50_ms": 0.6, rssKey: 32 << 20},
 		}},
-		{row: r, broker: "rabbitmq", failed: "no TLS"},
+		{row: r, broker: "rabbitmq", failed: []string{"no TLS"}},
 		{row: r, broker: relayName, runs: []figures{{consumed: 1e6, cpuKey: 0.5, rssKey: 1 << 20}}},
 	}
 	var out bytes.Buffer
@@ -115,11 +115,13 @@ func TestTable(t *testing.T) {
 	}
 	got := strings.Split(out.String(), "\n")
 	want := []string{
-		"| scenario | broker   |     per s | CPU-s/M |   from..to | x relay | p50 ms | p99 ms | RSS MiB |                |",
-		"|----------|----------|----------:|--------:|-----------:|--------:|-------:|-------:|--------:|----------------|",
-		"| 100 B    | curfew   |   450,000 |    2.00 | 1.00..3.00 |    4.00 |   0.60 |        |    32.0 | 2.00 KiB each  |",
-		"| 100 B    | rabbitmq |           |         |            |         |        |        |         | FAILED: no TLS |",
-		"| 100 B    | relay    | 1,000,000 |    0.50 |            |         |        |        |         |                |",
+		"| scenario | broker   |     per s | CPU-s/M |   from..to | x relay | p50 ms | p99 ms | RSS MiB |               |",
+		"|----------|----------|----------:|--------:|-----------:|--------:|-------:|-------:|--------:|---------------|",
+		"| 100 B    | curfew   |   450,000 |    2.00 | 1.00..3.00 |    4.00 |   0.60 |        |    32.0 | 2.00 KiB each |",
+		"| 100 B    | rabbitmq |           |         |            |         |        |        |         | 1 of 1 FAILED |",
+		"| 100 B    | relay    | 1,000,000 |    0.50 |            |         |        |        |         |               |",
+		"",
+		"100 B, rabbitmq: no TLS",
 		"",
 	}
 	if !slices.Equal(got, want) {

@@ -90,9 +90,9 @@ func rows() []row {
 		{name: "TLS: 16 KiB, 64 a write", bench: "--size 16384 --batch 64 --duration D", rate: consumed, secure: true},
 		{name: "TLS: 100 B, one a write", bench: "--size 100 --duration D", rate: consumed, secure: true},
 
-		{name: "fanout to 100 queues", bench: "fanout --batch 16 --duration D", rate: consumed},
-		{name: "topic, 3 of 300 match", bench: "topic --batch 16 --duration D", rate: consumed},
-		{name: "direct, 300 queues", bench: "direct --batch 16 --duration D", rate: consumed},
+		{name: "fanout to 100 queues", bench: "fanout --batch 16 --messages 30000", rate: consumed},
+		{name: "topic, 3 of 300 match", bench: "topic --batch 16 --messages 300000", rate: consumed},
+		{name: "direct, 300 queues", bench: "direct --batch 16 --messages 500000", rate: consumed},
 
 		{name: "2,000 connections", bench: "crowd --connections 2000 --duration D", p50: "latency_p50_ms", p99: "latency_p99_ms", fresh: true, also: crowd},
 		// 20,000 would be more than the files that a process may have open on many machines.

@@ -15,7 +15,7 @@ type sample struct {
 	row    row
 	broker string
 	runs   []figures
-	failed string // the last complaint; "" = none
+	failed []string // what went wrong with other runs
 }
 
 // relayName is the name of the broker that is none.
@@ -67,7 +67,7 @@ func (s sample) spread() string {
 }
 
 func (s sample) memory() string {
-	if s.row.fresh && !s.row.idle {
+	if s.row.fresh && !s.row.idle && len(s.runs) > 0 {
 		return fmt.Sprintf("%s, peak %s", number(s.median(rssKey)/(1<<20)), number(s.median(peakKey)/(1<<20)))
 	}
 	return number(s.median(rssKey) / (1 << 20))
@@ -80,8 +80,8 @@ func (s sample) details() string {
 			parts = append(parts, v+" "+d.label)
 		}
 	}
-	if s.failed != "" {
-		parts = append(parts, "FAILED: "+s.failed)
+	if len(s.failed) > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d FAILED", len(s.failed), len(s.failed)+len(s.runs)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -126,6 +126,11 @@ func writeTable(w io.Writer, samples []sample) error {
 		writeLine(&b, line, widths)
 		if n == 0 {
 			b.WriteString(rule(widths))
+		}
+	}
+	for _, s := range samples {
+		for _, f := range s.failed {
+			fmt.Fprintf(&b, "\n%s, %s: %s\n", s.row.name, s.broker, f)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
