@@ -18,7 +18,7 @@ type consumer struct {
 	arguments amqp.Table    // as basic.consume gave them
 	exempt    bool          // the channel's limit is none for it
 	announced bool          // consume-ok was sent, or is not wanted; guarded by the lock of the connection's out
-	served    uint64        // the tag of its last delivery; guarded by that lock, too
+	served    uint64        // when it was, in deliveries of the connection; guarded by that lock, too
 }
 
 var _ queue.Sink = (*consumer)(nil)
@@ -128,14 +128,20 @@ func (ch *channel) hasRoom() bool { return ch.limit == 0 || ch.charged < ch.limi
 // stall remembers a consumer that did not take everything, to wake it when it can. The caller holds out's lock.
 func (ch *channel) stall(s *consumer) {
 	if ch.mayHold(s) {
-		ch.conn.out.waiting = append(ch.conn.out.waiting, &s.Consumer)
+		ch.conn.out.waiting = lineUp(ch.conn.out.waiting, s)
 		return
 	}
-	i := len(ch.blocked)
-	for i > 0 && ch.blocked[i-1].served > s.served {
+	ch.blocked = lineUp(ch.blocked, s)
+}
+
+// lineUp adds a consumer to others that wait for the same room: who was served the longest time ago is the first to have
+// some, so that none keeps the others from it.
+func lineUp(line []*consumer, s *consumer) []*consumer {
+	i := len(line)
+	for i > 0 && line[i-1].served > s.served {
 		i--
 	}
-	ch.blocked = slices.Insert(ch.blocked, i, s)
+	return slices.Insert(line, i, s)
 }
 
 // deliverOverhead is the size of the method's frame without the names in it.
@@ -149,8 +155,9 @@ func (ch *channel) deliver(s *consumer, d *queue.Delivery) {
 		size = whole
 	}
 	o.reserve(size)
-	s.served = ch.tag(s, d)
-	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, s.served, d.Redelivered, d.Exchange, d.Key)
+	o.served++
+	s.served = o.served
+	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, ch.tag(s, d), d.Redelivered, d.Exchange, d.Key)
 	o.content(ch.id, d.Props, d.Body, ch.conn.frameMax)
 	if d.Traced {
 		ch.tellDelivered(s, d)

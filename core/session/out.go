@@ -15,15 +15,16 @@ import (
 // To write: take mu, reserve, append whole frames to pending, kick, let go.
 type out struct {
 	mu      sync.Mutex
-	pending []byte            // encoded frames
-	earlier []chunk           // what is to be written before pending: frames of large messages
-	waiting []*queue.Consumer // stalled by a full buffer; woken when it drains
-	wake    chan struct{}     // capacity 1; tells the writer that there is something to do
-	asleep  bool              // the writer waits on wake
-	closed  bool              // the peer is gone: bytes are thrown away
-	sealed  bool              // the last frame is pending or written, but for answers to connection.close
-	ended   bool              // the writer has nothing to wait for when all is written
-	last    int               // what of pending lies before the seal
+	pending []byte        // encoded frames
+	earlier []chunk       // what is to be written before pending: frames of large messages
+	waiting []*consumer   // stalled by a full buffer, in the order they were served last; woken when it drains
+	served  uint64        // counts deliveries
+	wake    chan struct{} // capacity 1; tells the writer that there is something to do
+	asleep  bool          // the writer waits on wake
+	closed  bool          // the peer is gone: bytes are thrown away
+	sealed  bool          // the last frame is pending or written, but for answers to connection.close
+	ended   bool          // the writer has nothing to wait for when all is written
+	last    int           // what of pending lies before the seal
 
 	before  int          // bytes of earlier
 	held    *queue.Block // pending lies in it, unless it was outgrown
@@ -181,9 +182,19 @@ func (o *out) next() (b []byte, woken []*queue.Consumer, ok bool) {
 		signal(o.resumed)
 	}
 	if o.bytes() < room {
-		woken, o.waiting = o.waiting, nil
+		woken = o.awake()
 	}
 	return b, woken, true
+}
+
+// awake returns the consumers that may be woken now, which are in line no more. The caller holds mu.
+func (o *out) awake() (woken []*queue.Consumer) {
+	for _, s := range o.waiting {
+		woken = append(woken, &s.Consumer)
+	}
+	clear(o.waiting)
+	o.waiting = o.waiting[:0]
+	return woken
 }
 
 // take takes out what is to be written next: a chunk, or at last what is pending.

@@ -2,10 +2,13 @@ package session
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
 )
 
 func write(o *out, b string) {
@@ -196,5 +199,47 @@ func TestOutSealedChunks(t *testing.T) {
 	write(&o, string(make([]byte, largestChunk)))
 	if got := taken(&o); len(got) != largestChunk+2 || got[largestChunk:] != "aZ" {
 		t.Errorf("%d bytes were written, want %d", len(got), largestChunk+2)
+	}
+}
+
+// While a client read more slowly than one of its consumers was served, its other consumers got nothing: that one filled the
+// connection's buffer each time it had been written.
+func TestConsumersShareTheBufferOfASlowClient(t *testing.T) {
+	s := testServer(t)
+	p, other := probeOf(t, s, Peer{}).open().channel(1).channel(2), probeOf(t, s, Peer{}).open().channel(1)
+	got := map[string]int{}
+	for _, q := range []string{"a", "b", "c"} {
+		other.queue(1, q)
+		other.publish(1, slices.Repeat(bodies(q, strings.Repeat("m", 8<<10)), 400)...)
+	}
+	var b []byte
+	for i, q := range []string{"a", "b", "c"} {
+		b = amqp.AppendMethod(b, uint16(1+i%2), &amqp.BasicConsume{Queue: q, ConsumerTag: q, NoAck: true})
+	}
+	k := queue.NewBlock(len(b))
+	defer k.Release()
+	p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)])
+	for range 10 {
+		b, waiting, _ := p.conn.Writer().Next()
+		for _, c := range waiting {
+			c.Wake()
+		}
+		p.out = append(p.out, b...)
+	}
+	for f, ok := p.frame(); ok; f, ok = p.frame() {
+		if f.Type != amqp.FrameMethod {
+			continue
+		}
+		if m, err := amqp.ParseMethod(f.Payload); err == nil {
+			if d, ok := m.(*amqp.BasicDeliver); ok {
+				got[d.ConsumerTag]++
+			}
+		}
+	}
+	total := got["a"] + got["b"] + got["c"]
+	for _, tag := range []string{"a", "b", "c"} {
+		if got[tag] < total/4 {
+			t.Errorf("%s has %d of %d messages", tag, got[tag], total)
+		}
 	}
 }
