@@ -234,3 +234,55 @@ func TestADueMessageIsNotAtTheHead(t *testing.T) {
 		t.Errorf("asked because of %v, want due, head, head", whys)
 	}
 }
+
+// A policy that asked for its turn at the head when a message was due, or came back, was not heard.
+func TestHooksAskForTheHeadLater(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		var asked []uint64
+		q, _, j := durable(t, Config{}, hook.Hooks{
+			Strategy: true,
+			OnEnqueue: func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+				for i := range ms {
+					if ms[i].Expiration.Set() {
+						vs[i].Deadline = now.AddMillis(ms[i].Expiration.N())
+					}
+				}
+			},
+			OnHead: func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+				for i := range ms {
+					if ms[i].Why == hook.WhyHead {
+						asked = append(asked, idOf(ms[i].Part(hook.PartBody)))
+						continue
+					}
+					vs[i].Deadline, vs[i].AskHead = now+100*second, true
+				}
+			},
+			OnRequeue: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+				for i := range vs {
+					vs[i].AskHead = true
+				}
+			},
+		})
+		due := expiring(1, 1e9)
+		due.Flags = Persistent
+		q.Enqueue(second, batchOf(due, persist(2), persist(3)))
+		q.Tick(3 * second)
+		var held []Settled
+		for range 2 {
+			q.Get(3*second, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+		}
+		wantIDs(t, "when it was due", asked, 1)
+		q.Settle(4*second, Requeue, held[1:])
+		q.commit(nil)
+		if asked = nil; restart {
+			q = j.reborn(t, q)
+		}
+		for q.Get(5*second, &Consumer{NoAck: true}, func(Delivery, int) {}) {
+		}
+		if restart {
+			wantIDs(t, "after a restart", asked, 1, 2)
+		} else {
+			wantIDs(t, "when it came back", asked, 2)
+		}
+	}
+}

@@ -47,6 +47,8 @@ func (r *reader) describe(kind byte) string {
 		return "purge " + r.describeRuns(r.u32())
 	case opDiscarded:
 		return fmt.Sprintf("discard %v, %v", Ref(r.u64()), reasonOf(r.u8()))
+	case opAsks:
+		return fmt.Sprintf("ask about %v at the head", Ref(r.u64()))
 	case opHanded:
 		return fmt.Sprintf("handed out level %d up to %d", r.u8(), r.u64())
 	}

@@ -300,12 +300,11 @@ func deadOf(r *record, s *slot, v *hook.Verdict) Dead {
 // about again later, that is nobody's business but this process's: the journal
 // keeps the deadline that it has.
 func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict, body int) {
-	switch {
-	case p.next: // not again in this turn
+	if p.next { // not again in this turn
 		s.flags &^= askHead
 		q.work.asked = append(q.work.asked, p)
-	case v.AskHead:
-		s.flags |= askHead
+	} else {
+		q.heedAsk(p, s, v)
 	}
 	at := f.deadline(p.seq)
 	if q.hooks.WantsHead {
@@ -320,6 +319,14 @@ func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict
 	}
 	q.untake(f, p.seq, s, body)
 	q.move(int(p.level), f, p.seq, s, at)
+}
+
+// heedAsk marks a message that its hooks want to be asked about when it is next.
+func (q *Queue) heedAsk(p pick, s *slot, v *hook.Verdict) {
+	if v.AskHead && s.flags&askHead == 0 {
+		s.flags |= askHead
+		q.noteAsks(p.ref(), s)
+	}
 }
 
 // move gives a ready message another deadline.

@@ -23,6 +23,7 @@ import (
 //	 purge     runs u32 | ref u64 | count u32 ...   settle, for messages in a row
 //	 discard   ref u64 | reason u8         it is on its way elsewhere, out of reach of consumers
 //	 renew by  ref u64 | deadline i64 | state i64 | digest u64
+//	 ask       ref u64                     hooks want to be asked when it is next; of an enqueue the flags say so
 //
 // Numbers are little-endian; instants are nanoseconds since the Unix epoch. A
 // record is laid out as in a segment, its age being void. queue is the number
@@ -39,6 +40,7 @@ const (
 	opPurged
 	opDiscarded
 	opRenewedBy // opRenewed for a message that may have a digest
+	opAsks
 )
 
 const (
@@ -89,6 +91,10 @@ func appendRenewed(b []byte, queue uint64, r Ref, deadline hook.Instant, m mark,
 func appendDiscarded(b []byte, queue uint64, r Ref, why hook.Reason) []byte {
 	b = appendOp(b, opDiscarded, queue)
 	return append(binary.LittleEndian.AppendUint64(b, uint64(r)), byte(why))
+}
+
+func appendAsks(b []byte, queue uint64, r Ref) []byte {
+	return binary.LittleEndian.AppendUint64(appendOp(b, opAsks, queue), uint64(r))
 }
 
 func appendHanded(b []byte, queue uint64, level int, seq uint64) []byte {

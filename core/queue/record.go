@@ -107,6 +107,14 @@ func (q *Queue) noteRenewed(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant
 	q.work.notes.ops = appendRenewed(q.work.notes.ops, q.cfg.Record.ID, r, at, m, s.flags)
 }
 
+// noteAsks notes that a message is to be asked about when it is next, which was not
+// said when it entered.
+func (q *Queue) noteAsks(r Ref, s *slot) {
+	if q.kept(s) {
+		q.work.notes.ops = appendAsks(q.work.notes.ops, q.cfg.Record.ID, r)
+	}
+}
+
 // setMark changes what a strategy keeps with a message, which may make its record
 // longer. It reports whether the message had another.
 func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m mark) (changed bool) {

@@ -101,6 +101,8 @@ func (r *Restorer) apply(kind byte, q *restored, extent uint32, in *reader) erro
 	case opDiscarded:
 		ref, why := Ref(in.u64()), reasonOf(in.u8())
 		q.change(ref, func(it *item) { it.left = why })
+	case opAsks:
+		q.change(Ref(in.u64()), func(it *item) { it.slot.flags |= askHead })
 	case opHanded:
 		level, seq := in.u8(), in.u64()
 		if q != nil && int(level) < len(q.handed) {

@@ -130,6 +130,7 @@ func (q *Queue) renewed(now hook.Instant, p pick, s *slot) (at hook.Instant, mar
 	views[0].Bind(&w.leaving, 0)
 	q.hooks.Requeue(now, views, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
+	q.heedAsk(p, s, &vs[0])
 	return vs[0].Deadline, q.setMark(&q.levels[p.level], p.seq, s, markOf(&vs[0]))
 }
 
