@@ -34,8 +34,10 @@ func (ch *channel) txSelect() error {
 	if ch.mode == confirming {
 		return precondition("cannot switch from confirm to tx mode")
 	}
-	ch.setMode(transactional)
-	ch.begin()
+	if ch.mode != transactional { // else the transaction goes on
+		ch.setMode(transactional)
+		ch.begin()
+	}
 	ch.send(&amqp.TxSelectOK{})
 	return nil
 }

@@ -199,3 +199,28 @@ func (p *probe) run(channel uint16, ms ...amqp.Method) {
 		}
 	}
 }
+
+// Who selects transactions once more goes on with the one at hand: it was forgotten, with what was acknowledged in it.
+func TestSecondSelect(t *testing.T) {
+	p := newProbe(t).open().channel(1).channel(2)
+	p.queue(2, "q")
+	p.publish(2, bodies("q", "held")...)
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	p.send(1, &amqp.BasicGet{Queue: "q"})
+	expect[*amqp.BasicGetOK](p, 1)
+	p.content(1)
+	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+	p.publish(1, bodies("q", "1", "2")...)
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	p.publish(1, bodies("q", "3")...)
+	p.commit(1)
+	p.holds(2, "q", 3)
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	p.send(1, &amqp.BasicGet{Queue: "q"})
+	expect[*amqp.BasicGetOK](p, 1)
+	p.content(1)
+	p.send(1, &amqp.BasicAck{DeliveryTag: 2})
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{})
+	p.holds(2, "q", 3)
+}
