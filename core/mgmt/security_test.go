@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"log/slog"
@@ -143,6 +144,20 @@ func TestGuessing(t *testing.T) {
 	if w := r.serve(r.request(guest, "GET", "/api/whoami", "")); w.Code != 200 {
 		t.Errorf("somebody else: got %d %s", w.Code, w.Body)
 	}
+}
+
+// Whoever does not wait for the answer, or has waited for too long, has not guessed wrong: it is told to come again.
+func TestLoginThatWaitsNoLonger(t *testing.T) {
+	r := newRig(t)
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	for range 30 { // more than may fail
+		w := r.serve(r.request("guest:wrong", "GET", "/api/whoami", "").WithContext(ctx))
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "too_many_logins") {
+			t.Fatalf("got %d %v %s", w.Code, w.Header(), w.Body)
+		}
+	}
+	r.do(200, "GET", "/api/whoami", "")
 }
 
 func TestOperatorPoliciesFixed(t *testing.T) {

@@ -85,7 +85,8 @@ func TestTags(t *testing.T) {
 				b.ctl(t, "set_permissions", "-p", "tags", "tagged-"+user, "", "", "")
 			}
 			const policy = `{"pattern":"^nosuch$","definition":{"expires":1000}}`
-			calls := []struct{ method, path, body, tags string }{
+			type call struct{ method, path, body, tags string }
+			calls := []call{
 				{"GET", "/whoami", "", "management policymaker monitoring administrator"},
 				{"GET", "/connections", "", "management policymaker monitoring administrator"},
 				{"GET", "/nodes", "", "monitoring administrator"},
@@ -93,6 +94,20 @@ func TestTags(t *testing.T) {
 				{"PUT", "/operator-policies/tags/p", policy, "administrator"},
 				{"GET", "/users", "", "administrator"},
 				{"PUT", "/users/tagged-none", `{"password":"x","tags":""}`, "administrator"},
+				{"PUT", "/vhost-limits/tags/max-queues", `{"value":1000}`, "administrator"},
+				{"GET", "/vhost-limits/tags", "", "management policymaker monitoring administrator"},
+				{"GET", "/parameters/vhost-limits/tags", "", "policymaker administrator"},
+				{"GET", "/operator-policies/tags/p", "", "administrator"},
+				{"GET", "/global-parameters", "", "policymaker administrator"},
+				{"PUT", "/global-parameters/tags", `{"value":1}`, "policymaker administrator"},
+				{"GET", "/definitions/tags", "", "administrator"},
+			}
+			if !b.late { // RabbitMQ lets policymakers do by these paths what it has administrators do by others
+				calls = append(calls, []call{
+					{"PUT", "/parameters/vhost-limits/tags/limits", `{"value":{"max-queues":1000}}`, "administrator"},
+					{"PUT", "/cluster-name", `{"name":"a name"}`, "administrator"},
+					{"PUT", "/global-parameters/cluster_name", `{"value":"a name"}`, "administrator"},
+				}...)
 			}
 			for _, tag := range []string{"none", "management", "policymaker", "monitoring", "administrator"} {
 				for _, c := range calls {
