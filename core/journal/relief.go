@@ -101,9 +101,7 @@ func (s *Shard) overtook(first *batch, o overtaking, at wlog.Index) {
 	}
 	unwritten := true
 	for b := range s.gather.from(first) {
-		n := int64(b.prune(&unwritten))
-		s.pending -= n
-		waiting.Add(-n)
+		s.pending -= int64(b.prune(&unwritten))
 	}
 	d := s.due()
 	s.mu.Unlock()

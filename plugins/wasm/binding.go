@@ -15,7 +15,6 @@ type binding struct {
 	queue  hook.Queue
 	ttl    hook.Limit // milliseconds
 	dlx    byte       // [abi.FlagDLX] if the queue has a dead-letter exchange
-	doubt  *doubt     // which messages that are there are asked about; nil: all
 }
 
 // bind makes the hooks of a queue. policy and shadow are not both nil.
@@ -28,7 +27,6 @@ func bind(q hook.Queue, p, shadow *policy) hook.Hooks {
 	if p == nil {
 		return hook.Hooks{OnEnqueue: b.watchEnqueue, OnHead: b.watchHead, Shared: shared}
 	}
-	b.doubt = p.doubt.Load()
 	hs := hook.Hooks{
 		Strategy: true, Scan: hook.ScanAnywhere, Shared: shared,
 		OnEnqueue: b.enqueue, OnHead: b.head, OnRestamp: b.restamp, RestampAsked: true,
@@ -143,12 +141,7 @@ func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 		vs[i].Deadline, vs[i].State, vs[i].Digest = ms[i].Deadline, ms[i].State, ms[i].Digest
 	}
 	c := call{binding: b, at: atChange, now: now, ms: ms, vs: vs}
-	v := b.policy.active.Load()
-	switch {
-	case v == nil:
-	case b.doubt != nil:
-		c.reconsider(v)
-	default:
+	if v := b.policy.active.Load(); v != nil {
 		v.ask(&c)
 	}
 }
@@ -173,7 +166,7 @@ func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
 	f := in.run(abi.OnIdle, now, &r, 1)
 	in.end()
 	if f != nil {
-		v.giveUp(in, &c, f)
+		v.giveUp(in, now, f)
 		c.failedIdle(v, d)
 		return
 	}

@@ -67,7 +67,8 @@ func (s *FS) LosePower() *FS {
 	}
 	found := s.successor()
 	files := map[*file]*file{}
-	for name, f := range names {
+	for _, name := range slices.Sorted(maps.Keys(names)) { // else chance would not follow from the seed
+		f := names[name]
 		if files[f] == nil {
 			data := bytes.Clone(f.disk)
 			for _, w := range how(s, f.pending) {

@@ -74,7 +74,7 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 func (e *Engine) storage(shard uint32) *storage {
 	s := &storage{fs: e.fs, shard: shard, settle: e.settle, Options: e.options}
 	if slices.Contains(s.Firm, shard) {
-		s.Durability = Fsync
+		s.firm, s.Durability = s.Durability != Fsync, Fsync
 	}
 	return s
 }

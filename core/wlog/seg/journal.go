@@ -36,6 +36,9 @@ var _ wlog.Log = (*journal)(nil)
 // Append implements [wlog.Log]. It cannot be interrupted, so the context is not
 // looked at.
 func (j *journal) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
+	if j.firm {
+		j.settle()
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.life.end(); err != nil {

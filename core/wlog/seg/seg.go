@@ -32,7 +32,8 @@ const (
 // Options of an [Engine]. The zero value is what production uses.
 type Options struct {
 	Durability Durability
-	// Firm are shards that are kept with Fsync, whatever Durability says.
+	// Firm are shards that are kept with Fsync, whatever Durability says. What
+	// they say may rest on what others hold: with Flush that becomes durable first.
 	Firm []uint32
 	// SegmentSize is how long segments are made at most, in bytes: a multiple of
 	// 4 KiB between 16 KiB and 1 GiB; 0 = 64 MiB. The first ones of a shard are
@@ -147,6 +148,7 @@ type storage struct {
 	fs     vfs.FS
 	shard  uint32
 	settle func() // makes durable what Flush has not, in all shards
+	firm   bool   // others are not as durable
 	Options
 }
 
