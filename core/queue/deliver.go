@@ -59,6 +59,7 @@ func (q *Queue) wake(now hook.Instant, c *Consumer) {
 // there is none. It is a use of the queue.
 func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining int)) (ok bool) {
 	q.Touch(now)
+	q.work.asked = q.work.asked[:0] // of a turn that broke off
 	defer q.markAsked()
 	for q.ready > 0 {
 		p, s, is := q.choose(now)
@@ -84,6 +85,7 @@ func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining
 // round hands out one at least, or has one leave, or finds a consumer that has no
 // room: no message stays that somebody would take.
 func (q *Queue) deliver(now hook.Instant) {
+	q.work.asked = q.work.asked[:0] // of a turn that broke off
 	for q.ready > 0 {
 		g := q.consumers.serve()
 		if g == nil {

@@ -286,3 +286,19 @@ func TestHooksAskForTheHeadLater(t *testing.T) {
 		}
 	}
 }
+
+// What a turn was asked about that broke off, because a body could not be read, was said of another queue's messages.
+func TestATurnThatBreaksOffLeavesNothingToOthers(t *testing.T) {
+	var asked []hook.Instant
+	q, _ := passive(t, Config{}, nosy(&asked, hook.Verdict{}))
+	q.work.asked = append(q.work.asked, pick{seq: 0}, pick{seq: 1})
+	publish(q, second, 1, 2)
+	q.work.asked = append(q.work.asked, pick{seq: 0}, pick{seq: 1})
+	q.Get(second, nil2(), func(Delivery, int) {})
+	q.Get(second, nil2(), func(Delivery, int) {})
+	q.Settle(second, Requeue, []Settled{{Ref: 0}, {Ref: 1}})
+	consume(t, q, Consumer{}, 100)
+	if len(asked) > 0 {
+		t.Errorf("asked %d times about messages that nobody is curious about", len(asked))
+	}
+}
