@@ -37,7 +37,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	r := &recovery{store: s, options: o, began: o.Clock(), reported: o.Clock(), vhosts: map[string]*recovered{}, rewrites: rewrites{}}
 	var err error
 	s.engine, err = seg.New(o.Dir, seg.Options{
-		Durability: o.Durability, Firm: []uint32{definitionsShard}, SegmentSize: o.SegmentSize, Clock: o.Clock, Events: r.events(),
+		Durability: o.Durability, Firm: []uint32{definitionsShard}, Short: []uint32{definitionsShard},
+		SegmentSize: o.SegmentSize, Clock: o.Clock, Events: r.events(),
 	})
 	if err != nil {
 		return nil, err

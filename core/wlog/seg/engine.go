@@ -76,6 +76,10 @@ func (e *Engine) storage(shard uint32) *storage {
 	if slices.Contains(s.Firm, shard) {
 		s.firm, s.Durability = s.Durability != Fsync, Fsync
 	}
+	if slices.Contains(s.Short, shard) {
+		s.SegmentSize = min(s.SegmentSize, shortSegment)
+		s.first = min(s.first, s.SegmentSize)
+	}
 	return s
 }
 

@@ -35,6 +35,9 @@ type Options struct {
 	// Firm are shards that are kept with Fsync, whatever Durability says. What
 	// they say may rest on what others hold: with Flush that becomes durable first.
 	Firm []uint32
+	// Short are shards whose segments have 4 MiB at most: much passes through them
+	// now and then, and little stays.
+	Short []uint32
 	// SegmentSize is how long segments are made at most, in bytes: a multiple of
 	// 4 KiB between 16 KiB and 1 GiB; 0 = 64 MiB. The first ones of a shard are
 	// shorter, and all of them on a small disk.
@@ -72,6 +75,7 @@ type Shortage struct {
 
 const (
 	defaultSegment = 64 << 20
+	shortSegment   = 4 << 20
 	minSegment     = 16 << 10
 	maxSegment     = 1 << 30
 

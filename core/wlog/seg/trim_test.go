@@ -258,3 +258,18 @@ func TestSegmentSizeChanges(t *testing.T) {
 		}
 	}
 }
+
+// A log of definitions held a few kilobytes and took three files of 64 MiB for good
+// after tens of thousands of queues had come and gone.
+func TestAShortShardTakesLittleOnceItIsDrained(t *testing.T) {
+	fsys := crashfs.New(1)
+	s := openShard(t, fsys, Options{Short: []uint32{0}, inline: true})
+	for range 300 {
+		s.append(t, strings.Repeat("x", 100_000))
+	}
+	must(t, s.Trim(1<<62))
+	if st := s.stats(t); st.Bytes+st.SpareBytes > 8<<20 {
+		t.Errorf("got %+v, want two files of 4 MiB at most", st)
+	}
+	s.close(t)
+}
