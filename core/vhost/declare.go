@@ -191,6 +191,9 @@ func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Shell, error) {
 	cfg := p.config(d)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if err := v.barred(d.Name); err != nil {
+		return nil, err
+	}
 	if !v.free(d.Name) || p.epoch != v.epoch.Load() {
 		return nil, nil
 	}

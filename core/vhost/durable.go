@@ -217,6 +217,9 @@ func (v *VHost) announce(cfg *queue.Config, p *profile) (*coming, error) {
 	v.mu.Lock()
 	defer v.unlock()
 	v.changing.begin(adding)
+	if err := v.barred(cfg.Name); err != nil {
+		return nil, err
+	}
 	if !v.free(cfg.Name) || p.epoch != v.epoch.Load() {
 		v.changing.end(adding)
 		return nil, nil
@@ -262,11 +265,12 @@ func (v *VHost) undefine(s *queue.Shell) *coming {
 	return c
 }
 
-// departed ends what undefine began. With an error the definition stays: a restart finds the queue with what has not arrived.
+// departed ends what undefine began. With an error the definition stays, and nobody else gets the name: a restart finds the queue
+// with what has not arrived.
 func (v *VHost) departed(c *coming, err error) {
 	v.mu.Lock()
-	delete(v.coming, c.config.Name)
 	if c.err = err; err == nil {
+		delete(v.coming, c.config.Name)
 		v.note(v.defineName(opDeleteQueue, c.config.Name))
 	}
 	v.unlock()
@@ -283,6 +287,14 @@ func (v *VHost) announced(c *coming) {
 		v.coming = map[string]*coming{}
 	}
 	v.coming[c.config.Name] = c
+}
+
+// barred returns why no queue may have that name until the broker is started again, nil if one may. The caller holds mu.
+func (v *VHost) barred(name string) error {
+	if c := v.coming[name]; c != nil && c.err != nil {
+		return v.undelivered(name, c.err)
+	}
+	return nil
 }
 
 // free reports whether a queue may have that name. If one is coming by it, or going, it waits until that is over; the caller holds
