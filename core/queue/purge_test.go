@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -182,4 +183,27 @@ func deletedInTurns(t *testing.T) {
 			t.Errorf("%d bytes of extent %d are of use", used, extent)
 		}
 	}
+}
+
+// A queue that was deleted while the memory of what was purged before was still being given back kept the rest of that for
+// ever: the timer was stopped, and taken for set.
+func TestWhatAPurgedQueueHeldIsGivenBackThoughItIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := UsedBytes()
+		s, _ := live(t, hook.Hooks{})
+		for range 4 * cleanedChunks {
+			b := NewBatch()
+			for id := range uint64(chunkSlots) {
+				b.Messages = append(b.Messages, message(id, 0))
+			}
+			s.Publish(b)
+		}
+		_ = s.Do(func(q *Queue, now hook.Instant) { q.Purge(now) })
+		_ = s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if kept := UsedBytes() - before; kept > 0 {
+			t.Errorf("%d bytes are kept", kept)
+		}
+	})
 }

@@ -392,6 +392,7 @@ func (s *Shell) arm() {
 	next := s.queue.Next()
 	if s.queue.closed && s.timer != nil {
 		s.timer.Stop() // it would keep the queue's memory until it fires
+		s.armed = 0
 	}
 	if next == 0 || s.armed != 0 && s.armed <= next {
 		return
