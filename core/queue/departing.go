@@ -60,8 +60,7 @@ func (q *Queue) waitToDepart(p pick, v *hook.Verdict) {
 // depart sends on those that wait, for as long as there is room.
 func (q *Queue) depart(now hook.Instant) {
 	for q.departing.count() > 0 && underway.admits(q.shell) {
-		q.departSome(now)
-		underway.landed(departBytes)
+		underway.during(func() { q.departSome(now) })
 	}
 }
 

@@ -225,3 +225,20 @@ func waitForRoom(t *testing.T, target *hook.Target) {
 		}
 	}
 }
+
+// A queue that entered the line just when the last dead letters landed was not seen by whoever landed them, and waited for
+// ever.
+func TestNobodyWaitsWhileNothingIsUnderWay(t *testing.T) {
+	for range 300_000 {
+		var line traffic
+		line.bytes.Store(trafficLimit)
+		s := &Shell{running: true} // its work only waits
+		var both sync.WaitGroup
+		both.Go(func() { line.landed(trafficLimit) })
+		admitted := line.admits(s)
+		both.Wait()
+		if !admitted && len(line.line) > 0 {
+			t.Fatal("a queue is in the line, and nothing is under way")
+		}
+	}
+}

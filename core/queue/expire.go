@@ -226,11 +226,12 @@ func (q *Queue) message(p pick, s *slot, r *record) hook.Message {
 func (q *Queue) carryOut(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	picks, vs = q.setAside(now, picks, vs)
 	picks, vs, admitted := q.queueUp(picks, vs)
-	q.letGo(now, picks, vs)
-	if admitted {
-		underway.landed(departBytes)
-		q.depart(now)
+	if !admitted {
+		q.letGo(now, picks, vs)
+		return
 	}
+	underway.during(func() { q.letGo(now, picks, vs) })
+	q.depart(now)
 }
 
 // letGo is carryOut for messages that need not wait.

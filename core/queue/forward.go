@@ -250,8 +250,7 @@ func (q *Queue) hold(now hook.Instant, picks []pick, vs []hook.Verdict) {
 		for bytes := 0; n < len(picks) && bytes <= departBytes; n++ {
 			bytes += int(q.levels[picks[n].level].at(picks[n].seq).length)
 		}
-		q.forward(now, picks[:n], vs[:n])
-		underway.landed(departBytes)
+		underway.during(func() { q.forward(now, picks[:n], vs[:n]) })
 	}
 	q.sendSoon(now, picks[n:], vs[n:])
 }

@@ -19,7 +19,7 @@ const trafficLimit = 8 << 20
 // traffic is the dead letters under way, and the queues that wait to send more.
 type traffic struct {
 	bytes   atomic.Int64
-	waiting atomic.Bool // line is not empty
+	waiting atomic.Bool // line is not empty, or is about to be
 
 	mu   sync.Mutex // guards line, and changes of waiting
 	line []*Shell   // none is twice in it
@@ -44,7 +44,9 @@ func (t *traffic) admits(s *Shell) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.waiting.Store(true) // before it looks again: whoever lands something later than that looks at the line
 	if t.hold() {
+		t.waiting.Store(len(t.line) > 0)
 		return true
 	}
 	t.enter(s)
@@ -58,6 +60,13 @@ func (t *traffic) room(s *Shell) bool {
 	}
 	t.landed(departBytes)
 	return true
+}
+
+// during calls fn, which sends what was admitted, and counts departBytes out whatever
+// comes of it.
+func (t *traffic) during(fn func()) {
+	defer t.landed(departBytes)
+	fn()
 }
 
 // hold counts departBytes in if there is room.
@@ -78,7 +87,6 @@ func (t *traffic) enter(s *Shell) {
 	if !s.waits {
 		s.waits = true
 		t.line = append(t.line, s)
-		t.waiting.Store(true)
 	}
 }
 
