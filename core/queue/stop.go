@@ -59,6 +59,7 @@ func (q *Queue) stop(err error) {
 		q.count.Lost += uint64(all - e.ready - e.unacked - e.discarded)
 	}
 	q.stopped = e
+	q.work.abandon()
 	q.leaveAll()
 	for _, c := range q.consumers.removeAll() {
 		c.removed = true

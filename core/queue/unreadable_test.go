@@ -106,3 +106,91 @@ func TestATransactionFailsWhenBodiesCannotBeRead(t *testing.T) {
 		t.Errorf("the other queue has %d messages", st.Ready)
 	}
 }
+
+// unreadableSoon returns a durable queue with n messages, most of which are on a disk that is about to break, and what breaks it.
+func unreadableSoon(t *testing.T, h hook.Hooks, n int) (s *Shell, cut func()) {
+	t.Helper()
+	spilling(t, 0)
+	s, _ = live(t, h)
+	cfg := *s.Config()
+	cfg.Record = &Record{Journal: &memoryJournal{}, ID: 7, Shard: 1}
+	s.config.Store(&cfg)
+	s.queue.cfg = &cfg
+	for i := range uint64(n) {
+		m := patterned(i, 1024)
+		m.Flags = Persistent
+		s.Publish(batchOf(m))
+	}
+	synctest.Wait()
+	return s, func() { _, _ = spill.Load().file.Close(), spill.Load().whole.Close() }
+}
+
+// What a queue had noted of a batch when it had to stop was taken for another's, which has no journal and waited for one: its
+// publisher was never told, and with dead letters the process ended.
+func TestWhatAStoppedQueueWasDoingIsNobodyElses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2000
+		s, cut := unreadableSoon(t, hook.Hooks{Length: hook.LimitOf(n)}, n)
+		other, _ := live(t, hook.Hooks{})
+		cut()
+		var err error
+		for i := uint64(n); err == nil && i < 2*n; i++ { // until what is dropped lies on the disk
+			m := patterned(i, 1024)
+			m.Flags = Persistent
+			err = send(s, m)
+		}
+		if !errors.Is(err, errUnreadable) {
+			t.Fatalf("published: %v", err)
+		}
+		for range 8 {
+			b, o := batchOf(message(1, 0)), make(outcome, 1)
+			b.Source = o
+			other.Publish(b)
+			synctest.Wait()
+			select {
+			case err := <-o:
+				if err != nil {
+					t.Errorf("another queue's publisher: %v", err)
+				}
+			default:
+				t.Fatal("another queue's publisher is told nothing")
+			}
+		}
+	})
+}
+
+// A queue that had to stop while it sent dead letters left its part of what may be under way behind: after some of them nothing
+// was dead-lettered any more.
+func TestAStoppedQueueLeavesNothingUnderWay(t *testing.T) {
+	for name, target := range map[string]*hook.Target{"at most once": {}, "at least once": {AtLeastOnce: true}} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { leavesNothingUnderWay(t, target) }) })
+	}
+}
+
+func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
+	t.Helper()
+	underway.bytes.Add(trafficLimit) // of others
+	const n = 2000
+	s, cut := unreadableSoon(t, ttlHooks(hook.ScanAnywhere, target), n)
+	g := &graveyard{}
+	_ = s.Do(func(q *Queue, now hook.Instant) {
+		q.host = g
+		var held []Settled
+		for range n {
+			q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+		}
+		q.Settle(now, Reject, held)
+	})
+	cut()
+	underway.landed(trafficLimit)
+	for range 10 {
+		g.land()
+	}
+	var why *StoppedError
+	if err := s.Do(func(q *Queue, _ hook.Instant) { why = q.Stopped() }); err != nil || why == nil {
+		t.Fatalf("it is not stopped: %v", err)
+	}
+	if n := underway.bytes.Swap(0); n != 0 {
+		t.Errorf("%d bytes are under way", n)
+	}
+}

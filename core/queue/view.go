@@ -40,6 +40,13 @@ type pick struct {
 
 func (p pick) ref() Ref { return ref(int(p.level), p.seq) }
 
+// abandon forgets what a turn was doing that did not come to its end, but for what it
+// noted: the next turn is another queue's.
+func (w *scratch) abandon() {
+	w.entering, w.leaving.picks, w.leaving.queue = incoming{}, nil, nil
+	w.asked, w.notes.enqueued = w.asked[:0], 0
+}
+
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // batch returns n cleared messages and verdicts.
