@@ -2,8 +2,8 @@ package queue
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -47,7 +47,7 @@ func TestSharedPropertiesModel(t *testing.T) {
 		now := hook.Instant(second)
 		common := [][]byte{bytes.Repeat([]byte("a"), 200), bytes.Repeat([]byte("b"), 200), bytes.Repeat([]byte("c"), worthSharing), []byte("short"), nil}
 		add := func() {
-			m := &message{props: common[rnd.IntN(len(common))], body: bytes.Repeat([]byte{byte(rnd.IntN(256))}, rnd.IntN(300)), key: fmt.Sprint(rnd.IntN(1000))}
+			m := &message{props: common[rnd.IntN(len(common))], body: bytes.Repeat([]byte{byte(rnd.IntN(256))}, rnd.IntN(300)), key: strconv.Itoa(rnd.IntN(1000))}
 			m.entered = now
 			if rnd.IntN(5) == 0 {
 				m.bcc = []string{"one", "two"}
