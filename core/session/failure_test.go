@@ -8,6 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // brokenDisk keeps definitions and loses messages: it is a vhost's keeper and a queue's journal.
@@ -109,4 +110,26 @@ func TestAcknowledgementNotStored(t *testing.T) {
 	p.content(2)
 	p.send(2, &amqp.BasicAck{DeliveryTag: m.DeliveryTag}, &amqp.TxCommit{})
 	p.notStored(2)
+}
+
+// A transaction that acknowledges messages of several queues, one of which is stopped, left those of the others out of reach
+// until the broker was restarted.
+func TestAcknowledgementsElsewhereComeBack(t *testing.T) {
+	p := newProbe(t).open().channel(1).channel(2)
+	do[*amqp.TxSelectOK](p, 2, &amqp.TxSelect{})
+	for tag, name := range []string{"one", "another"} {
+		p.queue(1, name)
+		p.publish(1, published{key: name, body: "m"})
+		do[*amqp.BasicGetOK](p, 2, &amqp.BasicGet{Queue: name})
+		p.content(2)
+		p.send(2, &amqp.BasicAck{DeliveryTag: uint64(tag + 1)})
+	}
+	shell, err := p.conn.vhost.Queue("one", p.conn.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { q.End() })
+	p.send(2, &amqp.TxCommit{})
+	p.closed(2, amqp.ReplyInternalError, "INTERNAL_ERROR - queue 'one' in vhost '/' is stopped: the broker is shutting down, see the broker logfile")
+	p.holds(1, "another", 1)
 }

@@ -44,11 +44,24 @@ func (ch *channel) requeueAll(requeue bool, answer amqp.Method) error {
 	if !requeue {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "requeue=false")
 	}
-	ts, _ := ch.takeUpTo(queue.Requeue, 0, nil)
+	ts := ch.takeBack()
 	if answer != nil {
 		ch.send(answer)
 	}
 	ch.conn.settling.add(queue.Requeue, ts)
 	ch.conn.flush()
 	return nil
+}
+
+// takeBack takes all deliveries that are unsettled, whether there is a transaction or not: it is not about them.
+func (ch *channel) takeBack() (ts []tagged) {
+	o := &ch.conn.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ts = ch.unacked.takeAll(nil)
+	for i := range ts {
+		ch.discharge(ts[i].Settled)
+		ch.tally.settled(queue.Requeue, ts[i].Settled)
+	}
+	return ts
 }

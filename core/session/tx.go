@@ -125,6 +125,7 @@ func (ch *channel) txCommit() error {
 	}
 	ch.tellCommitted(t.messages)
 	if _, err := queue.Transact(second); err != nil {
+		ch.tx.settles = t.settles // those that were settled are passed over
 		return errNotCommitted(err)
 	}
 	ch.committed(t.settles)

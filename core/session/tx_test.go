@@ -224,3 +224,21 @@ func TestSecondSelect(t *testing.T) {
 	do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{})
 	p.holds(2, "q", 3)
 }
+
+// What basic.recover sends back makes room below the channel's limit at once, in a transaction, too, of which it is no part.
+// The channel got nothing any more.
+func TestRecoverInATransaction(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	p.publish(1, bodies("q", "1", "2")...)
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	p.consume(1, "q", "c")
+	p.delivers(1, "c1:1")
+	do[*amqp.BasicRecoverOK](p, 1, &amqp.BasicRecover{Requeue: true})
+	p.delivers(1, "c2:1*")
+	p.send(1, &amqp.BasicAck{DeliveryTag: 2})
+	p.silent()
+	p.commit(1)
+	p.delivers(1, "c3:2")
+}
