@@ -2,6 +2,7 @@ package mgmt
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -76,6 +77,10 @@ func (*API) parameter(c *call) error {
 	return c.reply(describeParameter(c.vhost.Name(), vhost.Parameter{Component: component, Name: name, Value: value}))
 }
 
+// keptComponents are those whose parameters can be set: the vhosts' limits, and what is kept for RabbitMQs that get the definitions.
+// An import, which is an administrator's, keeps others, too.
+var keptComponents = []string{limitsComponent, "shovel", "federation-upstream", "federation-upstream-set"}
+
 func (a *API) putParameter(c *call) error {
 	if err := c.notPolicies(); err != nil {
 		return err
@@ -83,6 +88,9 @@ func (a *API) putParameter(c *call) error {
 	value, err := c.value()
 	if err != nil {
 		return err
+	}
+	if component := c.vars["component"]; !slices.Contains(keptComponents, component) {
+		return badRequest("Validation failed\n\ncomponent %s not found\n", component)
 	}
 	fresh, err := c.vhost.SetParameter(vhost.Parameter{Component: c.vars["component"], Name: c.vars["parameter"], Value: value})
 	if err != nil {

@@ -113,7 +113,21 @@ func (g *globals) set(name string, value []byte) (created bool, err error) {
 	if !exists && len(g.all) >= maxGlobals {
 		return false, &vhost.Error{Kind: vhost.Precondition, Text: fmt.Sprintf("there are %d global parameters: no more are allowed", len(g.all))}
 	}
+	if !g.fits(name, value) {
+		return false, &vhost.Error{Kind: vhost.Precondition, Text: fmt.Sprintf("the global parameters have more than %d bytes then", vhost.MaxParameters)}
+	}
 	return !exists, g.change(defineGlobalSet(name, value), func() { g.all[name] = value })
+}
+
+// fits reports whether there is room for a parameter, in the place of what is there now. The caller holds changing.
+func (g *globals) fits(name string, value []byte) bool {
+	size := len(name) + len(value)
+	for other, value := range g.all {
+		if other != name {
+			size += len(other) + len(value)
+		}
+	}
+	return size <= vhost.MaxParameters
 }
 
 // ClearGlobalParameter deletes a global parameter, and reports whether there was one.

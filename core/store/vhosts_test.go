@@ -292,6 +292,25 @@ func TestGlobalParameters(t *testing.T) {
 	k.close()
 }
 
+// A policymaker could fill the memory with global parameters: 10,000 of 64 KiB.
+func TestGlobalParametersHaveASize(t *testing.T) {
+	k := open(t, crashfs.New(1))
+	defer k.close()
+	value := []byte(`"` + strings.Repeat("x", 64<<10-2) + `"`)
+	n := 0
+	for ; n <= vhost.MaxParameters/len(value); n++ {
+		if _, err := k.SetGlobalParameter(strconv.Itoa(n), value); err != nil {
+			break
+		}
+	}
+	_, err := k.SetGlobalParameter("x", value)
+	if refused, ok := errors.AsType[*vhost.Error](err); !ok || refused.Kind != vhost.Precondition {
+		t.Errorf("with %d of %d bytes: got %v", n, len(value), err)
+	}
+	_, err = k.SetGlobalParameter("0", value) // instead of another
+	must(t, err)
+}
+
 // Once upon a time nothing was said of a vhost but that it exists.
 func TestVHostWithoutMetadata(t *testing.T) {
 	disk := crashfs.New(1)

@@ -22,6 +22,9 @@ type parameterKey struct{ component, name string }
 const (
 	maxParameters = 10_000
 	maxParameter  = 64 << 10 // bytes of a value
+	// MaxParameters is how many bytes the names and values of all parameters of a vhost may have, or of all global ones: they
+	// stay in memory, and are written anew with the other definitions.
+	MaxParameters = 16 << 20
 )
 
 // Check reports what is wrong with a parameter.
@@ -111,6 +114,9 @@ func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
 		if !exists && len(v.parameters) >= maxParameters {
 			return nil, refuse(Precondition, "there are %d parameters in vhost '%s': at most %d are allowed", len(v.parameters), v.name, maxParameters)
 		}
+		if !v.fits(k, value) {
+			return nil, refuse(Precondition, "the parameters in vhost '%s' have more than %d bytes then", v.name, MaxParameters)
+		}
 		v.keep(v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
 		return func() error {
 			created = !exists
@@ -123,6 +129,17 @@ func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
 		}, nil
 	})
 	return created, err
+}
+
+// fits reports whether there is room for a parameter, in the place of what is there now. The caller holds mu.
+func (v *VHost) fits(k parameterKey, value []byte) bool {
+	size := len(k.component) + len(k.name) + len(value)
+	for other, value := range v.parameters {
+		if other != k {
+			size += len(other.component) + len(other.name) + len(value)
+		}
+	}
+	return size <= MaxParameters
 }
 
 // ClearParameter deletes a parameter, and reports whether there was one.

@@ -124,3 +124,19 @@ func FuzzSetParameter(f *testing.F) {
 		}
 	})
 }
+
+// A policymaker could fill the memory with parameters, which mean nothing here: 10,000 of 64 KiB in each vhost.
+func TestParametersHaveASize(t *testing.T) {
+	v, _ := newVHost(t)
+	value := `"` + strings.Repeat("x", maxParameter-2) + `"`
+	n := 0
+	for v.setParameter("shovel", strconv.Itoa(n), value) == nil {
+		if n++; n > MaxParameters/maxParameter {
+			t.Fatalf("%d parameters of %d bytes fit", n, maxParameter)
+		}
+	}
+	want(t, v.setParameter("shovel", "x", value), Precondition, "the parameters in vhost '/' have more than 16777216 bytes then")
+	must(t, v.setParameter("shovel", "0", value)) // instead of another
+	must(t, v.setParameter("shovel", "0", "1"))
+	must(t, v.setParameter("shovel", "x", `"`+strings.Repeat("x", maxParameter/2)+`"`))
+}
