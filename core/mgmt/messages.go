@@ -225,8 +225,13 @@ const (
 	rejectAway    ackMode = "reject_requeue_false"
 )
 
-// maxFetched bounds the bodies that one request fetches, as they are shown, bytes.
+// maxFetched bounds what one request fetches: about how many bytes it takes in memory to be shown. There may be millions of messages
+// that show nothing of their bodies.
 const maxFetched = 64 << 20
+
+// shownSize is about how much memory it takes to show a message, of whose body so much is shown. A field of a header, which takes
+// no more than two bytes in a message, takes many times that as JSON.
+func shownSize(props, part []byte) int { return 1<<10 + 16*len(props) + len(part) }
 
 func (f fields) fetching() (q fetching, err error) {
 	if err := f.need("count", "ackmode", "encoding"); err != nil {
@@ -344,14 +349,14 @@ func (q *fetching) part(body []byte) []byte {
 	return body[:n]
 }
 
-// message shows a message, and adds to shown how much of its body.
+// message shows a message, and adds to shown about how much memory that takes.
 func (q *fetching) message(m *amqp.BasicGetOK, props, body []byte, shown *int) (object, error) {
 	p, err := propertiesOf(props)
 	if err != nil {
 		return nil, err
 	}
 	part := q.part(body)
-	*shown += len(part)
+	*shown += shownSize(props, part)
 	payload, encoding := string(part), "string"
 	if q.base64 || !utf8.Valid(part) {
 		payload, encoding = base64.StdEncoding.EncodeToString(part), "base64"

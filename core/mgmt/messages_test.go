@@ -1,0 +1,50 @@
+package mgmt
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// One request could have all messages of a queue in memory, as long as nothing of their bodies was shown: what was counted were
+// bodies only. Any user who may read a queue could use up the memory with it.
+func TestFetchIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		props amqp.Properties
+		body  string
+		fetch string
+	}{
+		{"without bodies", amqp.Properties{}, "", `"truncate":0`},
+		{"bodies not shown", amqp.Properties{}, strings.Repeat("x", 100), `"truncate":0`},
+		{"headers", headersOf(2000), "", `"truncate":0`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, err := parseObject(fmt.Appendf(nil, `{"count":100000000,"ackmode":"ack_requeue_true","encoding":"auto",%s}`, tt.fetch))
+			must(t, err)
+			got, err := f.fetching()
+			must(t, err)
+			props := tt.props.Append(nil)
+			shown, size, n := 0, 0, 0
+			for ; shown < maxFetched && n < 1<<17; n++ {
+				o, err := got.message(&amqp.BasicGetOK{}, props, []byte(tt.body), &shown)
+				must(t, err)
+				size += len(appendObject(nil, o))
+			}
+			if n == 1<<17 || size > 2*maxFetched {
+				t.Errorf("%d messages, which are %d bytes of JSON, are fetched at once", n, size)
+			}
+		})
+	}
+}
+
+// headersOf are properties with so many headers.
+func headersOf(n int) (p amqp.Properties) {
+	for range n {
+		p.Headers = append(p.Headers, amqp.Field{})
+	}
+	p.Set(amqp.PropHeaders)
+	return p
+}
