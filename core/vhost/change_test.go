@@ -251,3 +251,59 @@ func TestTooManyBindingsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A declaration that waits for a queue of that name to be gone, or is refused because that will be back after a restart, holds
+// nobody up: it counted as a change that was being made, and exchanges, unbindings, parameters and condensing waited for it,
+// and the declarations of queues for those, in the second case for ever.
+func TestNameOfAQueueThatGoes(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{name: "its dead letters arrive"},
+		{
+			name: "they do not", err: errors.New("input/output error"),
+			want: "queue 'q' in vhost '/': messages that it dead-lettered could not be written, see the broker logfile",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v, _ := newVHostWith(t, &memoryKeeper{})
+				c := &coming{config: declare(t, v, "q").Config(), over: make(chan struct{})}
+				_, err := v.DeleteQueue("q", 0, false, false)
+				must(t, err)
+				v.mu.Lock()
+				v.announced(c)
+				v.mu.Unlock()
+
+				outcome, changed := make(chan error, 1), make(chan error, 1)
+				again := func() {
+					_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true})
+					outcome <- err
+				}
+				go again()
+				change := func(exchange string) {
+					t.Helper()
+					go func() { changed <- v.DeclareExchange(Exchange{Name: exchange, Type: "topic", Durable: true}, nil) }()
+					synctest.Wait()
+					select {
+					case err := <-changed:
+						must(t, err)
+					default:
+						t.Fatal("an exchange is not declared")
+					}
+				}
+				synctest.Wait()
+				change("meanwhile")
+				v.departed(c, tt.err)
+				if err := <-outcome; tt.err == nil {
+					must(t, err)
+				} else {
+					want(t, err, Stopped, tt.want)
+				}
+				change("later")
+			})
+		})
+	}
+}

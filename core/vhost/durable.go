@@ -216,11 +216,14 @@ func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Shell, error) {
 func (v *VHost) announce(cfg *queue.Config, p *profile) (*coming, error) {
 	v.mu.Lock()
 	defer v.unlock()
-	v.changing.begin(adding)
 	if err := v.barred(cfg.Name); err != nil {
 		return nil, err
 	}
-	if !v.free(cfg.Name) || p.epoch != v.epoch.Load() {
+	if !v.free(cfg.Name) { // which may take as long as the disk is full, and is nothing that others are to wait for
+		return nil, nil
+	}
+	v.changing.begin(adding)
+	if v.taken(cfg.Name) || p.epoch != v.epoch.Load() {
 		v.changing.end(adding)
 		return nil, nil
 	}
@@ -300,17 +303,19 @@ func (v *VHost) barred(name string) error {
 // free reports whether a queue may have that name. If one is coming by it, or going, it waits until that is over; the caller holds
 // mu, and holds it again when it returns.
 func (v *VHost) free(name string) bool {
-	if _, taken := v.queues[name]; taken {
+	if c := v.coming[name]; c != nil {
+		v.mu.Unlock()
+		<-c.over
+		v.mu.Lock()
 		return false
 	}
-	c := v.coming[name]
-	if c == nil {
-		return true
-	}
-	v.mu.Unlock()
-	<-c.over
-	v.mu.Lock()
-	return false
+	return !v.taken(name)
+}
+
+// taken reports whether a queue has that name, or is coming by it, or going. The caller holds mu.
+func (v *VHost) taken(name string) bool {
+	_, there := v.queues[name]
+	return there || v.coming[name] != nil
 }
 
 // Restore makes what definitions say. Nobody else may use the vhost yet. place returns the place a queue has its messages
