@@ -74,9 +74,17 @@ func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules) 
 	}
 	return store.Open(ctx, store.Options{
 		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Chain: s.chain, Rules: rules, Clock: s.clock, Log: s.log,
-		Hashing: hashing(s.Auth.PasswordHashing), Telemetry: s.telemetry, Bindings: s.Limits.Bindings,
+		Hashing: hashing(s.Auth.PasswordHashing), Telemetry: s.telemetry, Bindings: s.Limits.Bindings, DiskLimit: s.diskLimit,
 	})
 }
+
+var _ limited = (*node)(nil)
+
+// DiskLimit implements [limited], as SetDiskLimit.
+func (n *node) DiskLimit() int64 { return n.store.DiskLimit() }
+
+// SetDiskLimit implements [limited].
+func (n *node) SetDiskLimit(bytes int64) { n.store.SetDiskLimit(bytes) }
 
 // Alarms names what keeps the broker from taking messages.
 func (n *node) Alarms() []string { return append(n.Server.Alarms(), n.store.Alarms()...) }

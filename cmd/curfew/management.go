@@ -204,9 +204,20 @@ func (s *service) certificateExpires() time.Time {
 	return time.Time{}
 }
 
+// limited is a broker whose limits for memory and disk can be changed.
+type limited interface {
+	MemoryLimit() int64
+	SetMemoryLimit(bytes int64)
+	DiskLimit() int64
+	SetDiskLimit(bytes int64)
+}
+
 // machine describes the machine and this process.
 func (s *service) machine() mgmt.Machine {
 	m := describeProcess(s.running.Data.Dir)
-	m.MemoryLimit, m.DataDir = s.limit, s.running.Data.Dir
+	m.MemoryLimit, m.MemoryTotal, m.DataDir = s.limit, s.total, s.running.Data.Dir
+	if b, ok := s.broker.(limited); ok {
+		m.MemoryLimit, m.DiskLimit = uint64(max(b.MemoryLimit(), 0)), uint64(b.DiskLimit())
+	}
 	return m
 }

@@ -27,7 +27,7 @@ func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() s
 
 func (s *service) measureMachine() metrics.Machine {
 	m := s.machine()
-	return metrics.Machine{Memory: m.Memory, MemoryLimit: m.MemoryLimit, DiskFree: m.DiskFree, Files: m.Files, FilesLimit: m.FilesLimit}
+	return metrics.Machine{Memory: m.Memory, MemoryLimit: m.MemoryLimit, DiskFree: m.DiskFree, DiskLimit: m.DiskLimit, Files: m.Files, FilesLimit: m.FilesLimit}
 }
 
 // policies describes the policies in WebAssembly; nil where there can be none.

@@ -38,6 +38,7 @@ type broker interface {
 type setup struct {
 	configuration
 	watermark uint64 // bytes of memory above which publishers are blocked; 0 = never
+	diskLimit int64  // bytes of free disk space below which publishers are blocked; 0 = none
 	bodies    uint64 // bytes of memory above which message bodies go to disk; 0 = never
 	log       *slog.Logger
 	clock     queue.Clock

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/cmd/curfew/telemetry"
+	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/queue"
 )
@@ -33,7 +34,9 @@ type service struct {
 	telemetry  *telemetry.Telemetry // nil until start has begun
 	broker     broker
 	management *management
-	limit      uint64 // bytes of memory above which publishers wait; 0 = none
+	total      uint64        // bytes of memory that the machine has; 0 = unknown
+	limit      uint64        // bytes of memory above which publishers wait when the broker starts; 0 = none
+	followed   config.Limits // as they were configured last
 	draining   atomic.Bool
 }
 
@@ -73,10 +76,10 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 		s.management.serve(s.log)
 		s.logManagement()
 	}
-	total := machineMemory(os.DirFS("/"))
-	s.limit = s.watermark(total)
+	s.total = machineMemory(os.DirFS("/"))
+	s.limit, s.followed = s.watermark(s.total), s.running.Limits
 	s.broker, err = newBroker(ctx, setup{
-		configuration: s.running, watermark: s.limit, bodies: s.running.Memory.Bodies.Of(total), log: s.log,
+		configuration: s.running, watermark: s.limit, diskLimit: s.running.Limits.DiskFree.Of(s.total), bodies: s.running.Memory.Bodies.Of(s.total), log: s.log,
 		clock: s.clock, telemetry: s.telemetry.Recorder,
 	})
 	if err == nil {
@@ -249,10 +252,28 @@ func (s *service) reload() {
 	if err := s.reloadTLS(); err != nil {
 		s.log.Error("the TLS certificate was not reloaded", "error", err)
 	}
+	s.followLimits(next)
 	for _, c := range s.running.Changes(next.Config) {
 		if !c.Live {
 			s.log.Warn("a changed key needs a restart", "key", c.Key, "running", c.Old, "configured", c.New)
 		}
 	}
 	s.log.Info("configuration reloaded", "log_level", next.Log.Level.String())
+}
+
+// followLimits puts limits for memory and disk in force that the configuration has changed since it was read last. What was set
+// while the broker ran stays if it has not.
+func (s *service) followLimits(next configuration) {
+	was, is := s.followed, next.Limits
+	s.followed = is
+	b, ok := s.broker.(limited)
+	if !ok {
+		return
+	}
+	if of := is.MemoryWatermark.Of(s.total); is.MemoryWatermark != was.MemoryWatermark && of > 0 {
+		b.SetMemoryLimit(int64(min(of, 1<<62)))
+	}
+	if is.DiskFree != was.DiskFree {
+		b.SetDiskLimit(is.DiskFree.Of(s.total))
+	}
 }

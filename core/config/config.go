@@ -122,6 +122,7 @@ type Limits struct {
 	HandshakeTimeout time.Duration
 	Heartbeat        time.Duration // whole seconds; 0 = off
 	MemoryWatermark  Watermark
+	DiskFree         Reserve
 	ConsumerTimeout  time.Duration // 0 = off
 }
 
@@ -183,6 +184,7 @@ func defaults(version string) *Config {
 			HandshakeTimeout: 10 * time.Second,
 			Heartbeat:        60 * time.Second,
 			MemoryWatermark:  Watermark{Fraction: 0.6},
+			DiskFree:         Reserve{Bytes: 50 * MB},
 			ConsumerTimeout:  30 * time.Minute,
 		},
 		Log: Log{Format: "auto"},

@@ -141,7 +141,7 @@ func TestErrors(t *testing.T) {
 		{
 			name: "sections and values confused", file: "limits: 5\nlog: [a]\nlisten:\n  amqp:\n    port: 1\n  amqps: [a, b]\n  management:\n",
 			want: []string{
-				`limits: is a section; it has the keys limits.connections, limits.handshakes, limits.management-connections, limits.channels, limits.consumers, limits.bindings, limits.frame-max, limits.message-size, limits.handshake-timeout, limits.heartbeat, limits.memory-watermark, limits.consumer-timeout (file curfew.yaml:1)`,
+				`limits: is a section; it has the keys limits.connections, limits.handshakes, limits.management-connections, limits.channels, limits.consumers, limits.bindings, limits.frame-max, limits.message-size, limits.handshake-timeout, limits.heartbeat, limits.memory-watermark, limits.disk-free, limits.consumer-timeout (file curfew.yaml:1)`,
 				`log: is a section; it has the keys log.level, log.format (file curfew.yaml:2)`,
 				`listen.amqp: is a single value, not a section; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:4)`,
 				`listen.amqps: is a single value, not a list; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:6)`,

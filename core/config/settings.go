@@ -56,7 +56,8 @@ func coreSettings(c *Config) []*setting {
 		{key: "limits.message-size", value: size(&l.MessageSize, 1, 512*MiB), doc: "Largest message body."},
 		{key: "limits.handshake-timeout", value: duration(&l.HandshakeTimeout, 100*time.Millisecond, 10*time.Minute), doc: "How long a client may take from connecting to connection.open."},
 		{key: "limits.heartbeat", value: seconds(&l.Heartbeat, 0, 65535*time.Second), doc: "Heartbeat interval proposed to clients, whole seconds; 0s = off."},
-		{key: "limits.memory-watermark", value: watermark(&l.MemoryWatermark), doc: "Memory use above which publishers are blocked: a share of the machine's memory, or a size."},
+		{key: "limits.memory-watermark", value: watermark(&l.MemoryWatermark), live: true, doc: "Memory use above which publishers are blocked: a share of the machine's memory, or a size."},
+		{key: "limits.disk-free", value: reserve(&l.DiskFree), live: true, doc: "Free space on the disk of data.dir below which publishers are blocked: a size, or so many times the machine's memory; 0 = they are blocked when a log has no space."},
 		{key: "limits.consumer-timeout", value: duration(&l.ConsumerTimeout, 0, 8760*time.Hour), doc: "How long a consumer may keep a message unacknowledged; 0s = for ever."},
 
 		{key: "log.level", value: level(&c.Log.Level), live: true, doc: "Least severe level that is logged."},

@@ -13,8 +13,10 @@ import (
 // KiB, MiB, GiB and TiB are powers of 1024, KB, MB, GB and TB of 1000.
 type Size int64
 
-// The binary units.
+// The units.
 const (
+	MB Size = 1e6
+
 	KiB Size = 1 << 10
 	MiB Size = 1 << 20
 	GiB Size = 1 << 30
@@ -137,5 +139,54 @@ func watermark(p *Watermark) value {
 	return &parsed[Watermark]{
 		p: p, parse: ParseWatermark, format: Watermark.String,
 		accepted: fmt.Sprintf("above 0 and up to 1 (a share of the machine's memory, also as 60%%), or a size from %s", minWatermark),
+	}
+}
+
+// Reserve is an amount of disk space: so many times the machine's memory, or a size. The zero one is none.
+type Reserve struct {
+	Times float64 // above 0, at most maxTimes
+	Bytes Size
+}
+
+const maxTimes = 100
+
+// Of returns the reserve in bytes on a machine with total bytes of memory.
+func (r Reserve) Of(total uint64) int64 {
+	if r.Times > 0 {
+		return int64(min(r.Times*float64(total), math.MaxInt64/2))
+	}
+	return int64(r.Bytes)
+}
+
+// ParseReserve reads "0", "1.5x", which is that many times the memory, or a size.
+func ParseReserve(s string) (Reserve, error) {
+	if number, isTimes := strings.CutSuffix(s, "x"); isTimes {
+		f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		switch {
+		case err != nil:
+			return Reserve{}, errors.New("is not a number of times the machine's memory")
+		case !(f > 0 && f <= maxTimes):
+			return Reserve{}, errOutOfRange
+		}
+		return Reserve{Times: f}, nil
+	}
+	b, err := ParseSize(s)
+	if err != nil {
+		return Reserve{}, errors.New("is neither a byte size nor a number of times the machine's memory")
+	}
+	return Reserve{Bytes: b}, nil
+}
+
+func (r Reserve) String() string {
+	if r.Times > 0 {
+		return strconv.FormatFloat(r.Times, 'g', -1, 64) + "x"
+	}
+	return r.Bytes.String()
+}
+
+func reserve(p *Reserve) value {
+	return &parsed[Reserve]{
+		p: p, parse: ParseReserve, format: Reserve.String,
+		accepted: fmt.Sprintf("a size, 0 = none, or times the machine's memory, above 0x and up to %dx, as in 1.5x", maxTimes),
 	}
 }

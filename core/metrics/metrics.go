@@ -88,7 +88,7 @@ type Options struct {
 // Machine is what the operating system says.
 type Machine struct {
 	Memory, MemoryLimit uint64 // bytes that the process has, and above which publishers wait
-	DiskFree            uint64 // bytes
+	DiskFree, DiskLimit uint64 // bytes, and below which publishers wait
 	Files, FilesLimit   int    // descriptors that are open, and may be
 }
 

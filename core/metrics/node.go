@@ -51,5 +51,5 @@ func (b *builder) machine(o *Options, up time.Duration) {
 	b.gauge("rabbitmq_process_resident_memory_bytes", "Memory used in bytes", float64(m.Memory))
 	b.gauge("rabbitmq_resident_memory_limit_bytes", "Memory high watermark in bytes", float64(m.MemoryLimit))
 	b.gauge("rabbitmq_disk_space_available_bytes", "Disk space available in bytes", float64(m.DiskFree))
-	b.gauge("rabbitmq_disk_space_available_limit_bytes", "Free disk space low watermark in bytes", 0)
+	b.gauge("rabbitmq_disk_space_available_limit_bytes", "Free disk space low watermark in bytes", float64(m.DiskLimit))
 }

@@ -136,6 +136,8 @@ type Listener struct {
 // Machine is what the operating system says.
 type Machine struct {
 	Memory, MemoryLimit uint64 // bytes that the process has, and above which publishers wait; 0 = unknown
+	MemoryTotal         uint64 // bytes that it could have; 0 = unknown
+	DiskLimit           uint64 // bytes of free disk space below which publishers wait
 	DiskFree            uint64 // bytes; 0 = unknown
 	Files, FilesLimit   int    // descriptors that are open, and may be; 0 = unknown
 	Processors          int

@@ -18,6 +18,8 @@ func (a *API) routes() []route {
 		{"nodes", []endpoint{get(monitor, a.nodes)}},
 		{"nodes/{node}", []endpoint{get(monitor, a.node)}},
 		{"nodes/{node}/memory", []endpoint{get(monitor, a.memory)}},
+		{"nodes/{node}/memory-watermark", []endpoint{put(administrator, a.setMemoryWatermark)}},
+		{"nodes/{node}/disk-free-limit", []endpoint{put(administrator, a.setDiskLimit)}},
 
 		{"aliveness-test/{vhost}", []endpoint{get(inVHost, a.aliveness)}},
 		{"healthchecks/node", []endpoint{get(anyone, a.checkAlarms)}},

@@ -22,6 +22,7 @@ type alarms struct {
 	mu     sync.Mutex // guards what follows, and changes of room
 	full   map[uint32]lack
 	short  map[uint32]Shortage // as far as it is known, of those that are full
+	below  *Shortage           // of the limit for the disk; nil = it has as much space as it is to have
 	broken []uint32            // shards
 }
 
@@ -57,6 +58,17 @@ func (a *alarms) wait(shard uint32, full bool) {
 	a.set(shard, waiting, full)
 }
 
+// limit notes that the disk has less space left than its limit, nil that it has enough.
+func (a *alarms) limit(low *Shortage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.below = low
+	a.update()
+}
+
+// raised reports whether publishers wait for the disk. The caller holds mu.
+func (a *alarms) raised() bool { return len(a.full) > 0 || a.below != nil }
+
 // set notes that a shard has too little space in one way, or has enough. The caller holds mu.
 func (a *alarms) set(shard uint32, how lack, full bool) {
 	now := a.full[shard] &^ how
@@ -79,6 +91,7 @@ func (a *alarms) enough(shard uint32) {
 
 // shortage returns what lacks most of all that is known, nil for nothing. The caller holds mu.
 func (a *alarms) shortage() (most *Shortage) {
+	most = a.below
 	for _, n := range slices.Sorted(maps.Keys(a.short)) {
 		if s := a.short[n]; most == nil || s.Needed-s.Free > most.Needed-most.Free {
 			most = &s
@@ -91,7 +104,7 @@ func (a *alarms) shortage() (most *Shortage) {
 func (a *alarms) update() {
 	c := a.room.Load()
 	switch {
-	case len(a.full) > 0 && c == nil:
+	case a.raised() && c == nil:
 		fresh := make(chan struct{})
 		a.room.Store(&fresh)
 		notice := telemetry.Notice{Kind: telemetry.AlarmRaised, Name: diskAlarm}
@@ -102,7 +115,7 @@ func (a *alarms) update() {
 		}
 		a.log.Warn("disk alarm: publishers wait", known...)
 		a.telemetry.Notice(notice)
-	case len(a.full) == 0 && c != nil:
+	case !a.raised() && c != nil:
 		a.room.Store(nil)
 		close(*c)
 		a.log.Info("disk alarm is over")
@@ -130,7 +143,7 @@ func (a *alarms) names() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var names []string
-	if len(a.full) > 0 {
+	if a.raised() {
 		names = append(names, diskAlarm)
 	}
 	for _, n := range slices.Sorted(slices.Values(a.broken)) {

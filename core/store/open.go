@@ -29,8 +29,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		log: o.Log, spread: uint64(o.Shards), worthwhile: cmp.Or(o.Extent, worthwhile),
 		alarms: newAlarms(o.Log, o.Telemetry),
 		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry, Bindings: o.Bindings},
+		disk:   disk{dir: o.Dir, changed: make(chan struct{}, 1), ended: make(chan struct{})},
 		vhosts: vhosts{all: map[string]tenant{}},
 	}
+	s.disk.limit.Store(max(o.DiskLimit, 0))
 	s.keeper = newKeeper(s, scope{kind: scopeUsers})
 	s.users = auth.New(auth.Options{Hashing: o.Hashing, Keeper: s.keeper, VHost: s.vhosts.has})
 	s.globals = globals{keeper: newKeeper(s, scope{kind: scopeGlobals}), all: map[string]json.RawMessage{}}
@@ -46,6 +48,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := r.run(ctx); err != nil {
 		return nil, errors.Join(err, s.abandon(ctx))
 	}
+	s.watchDisk()
 	return s, nil
 }
 

@@ -41,6 +41,7 @@ type Options struct {
 	Hashing     auth.Algorithm      // of new passwords; "" = the default
 	Telemetry   *telemetry.Recorder // nil: nobody wants to be told
 	Bindings    int                 // that a vhost may have; 0 = any number
+	DiskLimit   int64               // see [Store.SetDiskLimit]
 }
 
 // MaxShards is how many shards of messages there may be: a queue's number has room for theirs in its lowest byte.
@@ -71,6 +72,7 @@ type Store struct {
 	engine *seg.Engine
 	log    *slog.Logger
 	alarms alarms
+	disk   disk
 
 	meta    *journal.Shard
 	shards  []*shard // by number, less 1
@@ -148,6 +150,7 @@ func (s *Store) queuesOf(shard *shard) []*queue.Shell {
 // Close makes everything durable and gives the data directory up. Nobody may use the vhosts any more. What is left when ctx
 // ends is lost.
 func (s *Store) Close(ctx context.Context) error {
+	close(s.disk.ended)
 	if d := s.end(); d != (dropped{}) {
 		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}

@@ -69,6 +69,48 @@ func TestPublisherWaitsForSpace(t *testing.T) {
 	})
 }
 
+// The limit for memory can be changed while the broker runs: the alarm follows at once, and those who are told of it. It could be
+// changed by a restart alone.
+func TestMemoryLimitIsChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var used atomic.Int64
+		used.Store(500)
+		s := newServer(t, func(o *Options) { o.MemoryLimit = 1000 })
+		s.memory.used = used.Load
+		raised := func(want bool) {
+			t.Helper()
+			time.Sleep(time.Second)
+			if got := len(s.Alarms()) > 0; got != want {
+				t.Fatalf("alarm: %t, want %t", got, want)
+			}
+		}
+		c := dial(t, s).open(0).channel()
+		c.declare("q")
+		raised(false)
+		s.SetMemoryLimit(400)
+		raised(true)
+		c.write(publication("q", []byte("x")))
+		if m := expectMethod[*amqp.ConnectionBlocked](c); m.Reason != "low on memory" {
+			t.Errorf("got reason %q", m.Reason)
+		}
+		s.SetMemoryLimit(2000)
+		expectMethod[*amqp.ConnectionUnblocked](c)
+		raised(false)
+		used.Store(0)
+		s.SetMemoryLimit(0)
+		raised(true)
+		s.SetMemoryLimit(-1)
+		raised(false)
+		used.Store(1 << 50)
+		s.SetMemoryLimit(-7)
+		raised(false)
+		if n := s.MemoryLimit(); n != -1 {
+			t.Errorf("the limit is %d", n)
+		}
+		c.close()
+	})
+}
+
 // slowDisk is a keeper and a journal of a disk that does not keep up, and then breaks.
 type slowDisk struct{ alarm }
 

@@ -11,7 +11,7 @@ import (
 // memory is the alarm that goes off when messages and unsent output take more than the limit. It is looked at when somebody
 // publishes, and by a goroutine of its own while it is raised: an idle broker does not look.
 type memory struct {
-	limit  int64 // bytes; 0 = none
+	limit  atomic.Int64 // bytes; negative = none, 0 = the alarm is on
 	used   func() int64
 	server *Server
 
@@ -26,20 +26,24 @@ const memoryAlarm = "memory"
 const lookAgain = 50 * time.Millisecond
 
 // enough is where the alarm ends: a little below the limit, so that it does not go on and off with every message.
-func (m *memory) enough() int64 { return m.limit - m.limit/16 }
+func (m *memory) enough(used int64) bool {
+	limit := m.limit.Load()
+	return limit < 0 || limit > 0 && used <= limit-limit/16
+}
 
 // raised reports whether the alarm is on.
 func (m *memory) raised() bool { return m.cleared.Load() != nil }
 
 // check raises the alarm if there is reason to, and returns what is closed when it ends; nil if all is well.
 func (m *memory) check() <-chan struct{} {
-	if m.limit == 0 {
+	limit := m.limit.Load()
+	if limit < 0 {
 		return nil
 	}
 	if c := m.cleared.Load(); c != nil {
 		return *c
 	}
-	if used := m.used(); used > m.limit {
+	if used := m.used(); used > limit || limit == 0 {
 		return m.raise(used)
 	}
 	return nil
@@ -53,7 +57,7 @@ func (m *memory) raise(used int64) <-chan struct{} {
 	}
 	c := make(chan struct{})
 	m.cleared.Store(&c)
-	m.server.log.Warn("memory alarm: publishers wait", "used_bytes", used, "limit_bytes", m.limit)
+	m.server.log.Warn("memory alarm: publishers wait", "used_bytes", used, "limit_bytes", m.limit.Load())
 	m.tell(telemetry.AlarmRaised)
 	m.server.running.Go(m.watch)
 	return c
@@ -67,7 +71,7 @@ func (m *memory) tell(kind telemetry.Kind) {
 // watch waits until there is memory again, or the server ends.
 func (m *memory) watch() {
 	for waiting := true; waiting; {
-		waiting = m.server.sleep(lookAgain) && m.used() > m.enough()
+		waiting = m.server.sleep(lookAgain) && !m.enough(m.used())
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

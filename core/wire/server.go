@@ -65,7 +65,11 @@ func New(o Options) (*Server, error) {
 		halfway:  handshakes{most: o.Handshakes},
 		quit:     make(chan struct{}),
 	}
-	s.memory = memory{limit: o.MemoryLimit, used: s.usedBytes, server: s}
+	s.memory.used, s.memory.server = s.usedBytes, s
+	s.memory.limit.Store(o.MemoryLimit)
+	if o.MemoryLimit == 0 {
+		s.memory.limit.Store(-1)
+	}
 	if o.AMQPS == "" {
 		return s, nil
 	}
@@ -113,6 +117,16 @@ func (s *Server) Addresses() []net.Addr {
 	}
 	return addresses
 }
+
+// SetMemoryLimit sets above how many bytes of messages and unsent output publishers wait, from now on. With 0 they do, whatever
+// there is [RabbitMQ: memory.html#configuring-threshold]; with a negative number they do not.
+func (s *Server) SetMemoryLimit(bytes int64) {
+	s.memory.limit.Store(max(bytes, -1))
+	s.memory.check()
+}
+
+// MemoryLimit returns what SetMemoryLimit set.
+func (s *Server) MemoryLimit() int64 { return s.memory.limit.Load() }
 
 // Alarms names the resources that publishers are stopped for, as far as the server watches them itself.
 func (s *Server) Alarms() []string {

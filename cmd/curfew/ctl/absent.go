@@ -29,7 +29,7 @@ func absent(name string) string {
 		}},
 		{noMirrors, []string{"sync_queue", "cancel_sync_queue"}},
 		{noProcess, []string{"stop", "shutdown", "stop_app", "start_app", "rotate_logs"}},
-		{noSetting, []string{"set_disk_free_limit", "set_vm_memory_high_watermark", "set_log_level"}},
+		{noSetting, []string{"set_log_level"}},
 		{noCipher, []string{"encode", "decode", "encrypt_conf_value", "decrypt_conf_value", "list_ciphers", "list_hashes"}},
 		{noList, []string{"suspend_listeners", "resume_listeners"}},
 	} {

@@ -48,7 +48,7 @@ func sections() []section {
 		{"Exchanges, bindings, consumers", topologyCommands()},
 		{"Connections", connectionCommands()},
 		{"Events", eventCommands()},
-		{"Broker", brokerCommands()},
+		{"Broker", append(brokerCommands(), watermarkCommands()...)},
 	}
 }
 
