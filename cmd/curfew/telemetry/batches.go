@@ -21,7 +21,8 @@ import (
 type sink interface {
 	core.Sink
 	// start begins. flush has spans made of what the core has only noted so far; a sink that never calls it has none noted.
-	start(flush func())
+	// dropped returns how many spans there was no room for; nil = nobody counts.
+	start(flush func(), dropped func() uint64)
 	// close passes on what was taken, as long as ctx lasts. Nothing is taken any more.
 	close(ctx context.Context) error
 	// exported returns how many spans arrived where they were to go, and how many did not. Any goroutine may call it.
@@ -48,6 +49,9 @@ type batches struct {
 	ended chan struct{}   // closed when the goroutine has ended
 	ctx   context.Context //nolint:containedctx // of the goroutine, from when it is made to when it is started
 	stop  context.CancelFunc
+
+	dropped  func() uint64 // spans for which there was no room
+	dropping drops         // of them; belongs to the goroutine
 
 	flush       func() // has spans made of what is noted; called by the goroutine
 	failing     bool   // the last batch was not taken, or not all of it; belongs to the goroutine
@@ -93,8 +97,8 @@ func newBatches(ctx context.Context, c otlptrace.Client, l batchLimits, of, by [
 }
 
 // start implements [sink].
-func (b *batches) start(flush func()) {
-	b.flush = flush
+func (b *batches) start(flush func(), dropped func() uint64) {
+	b.flush, b.dropped = flush, dropped
 	go b.run(b.ctx)
 }
 
@@ -166,8 +170,10 @@ func (b *batches) run(ctx context.Context) {
 		if last {
 			b.end()
 		}
+		b.watch(last)
 		for range b.ready(all || last) {
 			b.send(ctx, b.next())
+			b.watch(last)
 		}
 	}
 }
@@ -224,6 +230,42 @@ func (b *batches) send(ctx context.Context, sent batch) {
 	if len(b.spare) < maxSpare {
 		b.spare = append(b.spare, sent.spans[:0])
 	}
+}
+
+// drops is what is known of spans that were dropped because too many waited.
+type drops struct {
+	seen, said uint64 // how many those were when it was looked last, and when something was said of them
+	lasts      bool   // it was said that it began
+	when       time.Time
+}
+
+// sayAgain is how often at most it is said that spans are dropped.
+const sayAgain = 10 * time.Second
+
+// watch says when spans begin to be dropped, and, once there is room for more, how many those were.
+func (b *batches) watch(last bool) {
+	if b.dropped == nil {
+		return
+	}
+	d, n, now := &b.dropping, b.dropped(), time.Now()
+	fresh := n > d.seen
+	d.seen = n
+	switch {
+	case fresh && !d.lasts && (d.when.IsZero() || now.Sub(d.when) >= sayAgain):
+		d.lasts, d.when = true, now
+		b.log.Warn("spans are dropped: too many wait for the collector (telemetry.traces.buffer)", "dropped", n-d.said)
+	case d.lasts && (last || !fresh && b.roomy()):
+		d.lasts = false
+		b.log.Info("spans are not dropped any more", "dropped", n-d.said)
+		d.said = n
+	}
+}
+
+// roomy reports whether few spans wait.
+func (b *batches) roomy() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.count <= b.limits.waiting/2
 }
 
 // partly is how OpenTelemetry's clients say that a collector has taken a batch but for some spans, or none if it only had something

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -73,7 +74,7 @@ func newTestBatches(t *testing.T, u *upstream, l batchLimits, log *slog.Logger) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.start(func() {})
+	b.start(func() {}, nil)
 	return b
 }
 
@@ -268,7 +269,7 @@ func TestThereIsRoomWhileABatchIsMade(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := core.NewSpans(core.SpanOptions{Sink: b, Many: b.kick, Notes: l.waiting, Enough: l.spans})
-		b.start(s.Flush)
+		b.start(s.Flush, s.Dropped)
 		for i := range 5000 {
 			s.Published(&core.Message{VHost: "/", Exchange: []byte("e"), Props: []byte{0, 0}}, "app", 1)
 			if i%150 == 0 {
@@ -380,7 +381,7 @@ func TestNotedSpansAreSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		var noted atomic.Int64
-		b.start(func() { endSpans(b, int(noted.Swap(0))) })
+		b.start(func() { endSpans(b, int(noted.Swap(0))) }, nil)
 		sent := func(want int) {
 			t.Helper()
 			synctest.Wait()
@@ -458,7 +459,7 @@ func TestBatchesThatArePartlyTaken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.start(func() {})
+			b.start(func() {}, nil)
 			endSpans(b, 10)
 			if err := b.close(t.Context()); err != nil {
 				t.Error(err)
@@ -478,10 +479,50 @@ func BenchmarkSpan(b *testing.B) {
 		b.Fatal(err)
 	}
 	u.err = errors.New("thrown away")
-	to.start(func() {})
+	to.start(func() {}, nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		endSpans(to, 1)
 	}
 	_ = to.close(b.Context())
+}
+
+// Spans were dropped by the million without a word because too many waited. When that begins is said, and how many it were when
+// it is over.
+func TestDroppedSpansAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		u := &upstream{hold: make(chan struct{})}
+		of, by := envelope(nil, "1")
+		b, err := newBatches(t.Context(), u, batchLimits{spans: 4, waiting: 8, delay: time.Second, timeout: time.Minute}, of, by, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var dropped atomic.Uint64
+		b.start(func() {}, dropped.Load)
+		offer := func(n int) {
+			for range n {
+				if !b.Take(&core.Span{Name: "x"}) {
+					dropped.Add(1)
+				}
+			}
+		}
+		offer(4) // they are being sent
+		synctest.Wait()
+		offer(100)
+		u.hold <- struct{}{}
+		synctest.Wait()
+		if n := strings.Count(log.String(), "spans are dropped"); n != 1 || !strings.Contains(log.String(), "dropped=92") {
+			t.Errorf("it was said %d times: %s", n, log.String())
+		}
+		offer(100)
+		close(u.hold)
+		time.Sleep(3 * time.Second)
+		if !strings.Contains(log.String(), "spans are not dropped any more\" dropped="+strconv.FormatUint(dropped.Load(), 10)) || strings.Count(log.String(), "spans are dropped") != 1 {
+			t.Errorf("%d were dropped; it was said: %s", dropped.Load(), log.String())
+		}
+		if err := b.close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

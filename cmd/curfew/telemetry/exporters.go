@@ -5,10 +5,13 @@ import (
 	"os"
 	"path"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/curfewmq/curfew/core/config"
 )
@@ -55,11 +58,26 @@ func parseCollector(endpoint string, insecure bool) collector {
 	return collector{host: u.Host, path: u.Path, insecure: u.Scheme == "http"}
 }
 
+// patience is how a collector is tried again that does not answer, or asks to wait: within two seconds, so that spans flow again
+// soon after it does. The clients' own is half a minute, and as long as two of gRPC's.
+var patience = struct {
+	Enabled                                      bool
+	InitialInterval, MaxInterval, MaxElapsedTime time.Duration
+}{true, 500 * time.Millisecond, 2 * time.Second, time.Minute}
+
+var reconnecting = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 500 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
+}
+
 func (c collector) grpc() []otlptracegrpc.Option {
-	if c.host == "" {
-		return nil
+	os := []otlptracegrpc.Option{
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(patience)), otlptracegrpc.WithDialOption(grpc.WithConnectParams(reconnecting)),
 	}
-	os := []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(c.host)}
+	if c.host == "" {
+		return os
+	}
+	os = append(os, otlptracegrpc.WithEndpoint(c.host))
 	if c.insecure {
 		os = append(os, otlptracegrpc.WithInsecure())
 	}
@@ -67,10 +85,11 @@ func (c collector) grpc() []otlptracegrpc.Option {
 }
 
 func (c collector) http() []otlptracehttp.Option {
+	os := []otlptracehttp.Option{otlptracehttp.WithRetry(otlptracehttp.RetryConfig(patience))}
 	if c.host == "" {
-		return nil
+		return os
 	}
-	os := []otlptracehttp.Option{otlptracehttp.WithEndpoint(c.host), otlptracehttp.WithURLPath(path.Join("/", c.path, "v1/traces"))}
+	os = append(os, otlptracehttp.WithEndpoint(c.host), otlptracehttp.WithURLPath(path.Join("/", c.path, "v1/traces")))
 	if c.insecure {
 		os = append(os, otlptracehttp.WithInsecure())
 	}

@@ -37,7 +37,7 @@ func newPrinter(to io.Writer) *printer {
 }
 
 // start implements [sink].
-func (p *printer) start(func()) { go p.run() }
+func (p *printer) start(_ func(), _ func() uint64) { go p.run() }
 
 // Take implements [core.Sink].
 func (p *printer) Take(s *core.Span) bool {

@@ -30,7 +30,7 @@ func openTraces(ctx context.Context, s settings, r *resource.Resource, o Options
 		spans.Many, spans.Notes, spans.Enough = b.kick, b.limits.waiting, b.limits.spans
 	}
 	t := &traces{sink: to, spans: core.NewSpans(spans)}
-	to.start(t.spans.Flush)
+	to.start(t.spans.Flush, t.spans.Dropped)
 	return t, nil
 }
 

@@ -130,7 +130,7 @@ func TestNobodyLooks(t *testing.T) {
 	read, write := io.Pipe()
 	_ = read.Close()
 	p := newPrinter(write)
-	p.start(nil)
+	p.start(nil, nil)
 	p.Take(&core.Span{Name: "x"})
 	if err := p.close(t.Context()); err != nil {
 		t.Error(err)
