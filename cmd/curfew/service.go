@@ -38,6 +38,7 @@ type service struct {
 	limit      uint64        // bytes of memory above which publishers wait when the broker starts; 0 = none
 	followed   config.Limits // as they were configured last
 	draining   atomic.Bool
+	again      bool // the configuration is to be read again once the broker runs
 }
 
 // startUnless is start, which may take long if there is much to recover. A signal that arrives meanwhile and wants the broker
@@ -52,10 +53,12 @@ func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.C
 		case err := <-started:
 			return end, err
 		case sig := <-signals:
-			if sig != syscall.SIGHUP { // there is nothing yet to be reloaded
-				end = sig
-				cancel()
+			if sig == syscall.SIGHUP {
+				s.again = true // the configuration may have been read already, or what it says told
+				continue
 			}
+			end = sig
+			cancel()
 		}
 	}
 }
@@ -160,6 +163,9 @@ func (s *service) alarms() []string {
 // run serves until a signal ends it or the API fails, and returns the exit
 // status.
 func (s *service) run(signals <-chan os.Signal) int {
+	if s.again {
+		s.reload()
+	}
 	for {
 		select {
 		case sig := <-signals:
