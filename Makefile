@@ -48,12 +48,11 @@ record: ## write anew what RabbitMQ's own tools print and export, for tests/mana
 crash: ## kill the broker CRASH_CYCLES times (default 1000) under load; what was confirmed must be there
 	CRASH_CYCLES=$(CRASH_CYCLES) go test -count=1 -v -timeout 3h -run Crash ./tests/crash
 
-POWER_LOSSES ?= 1000
-DISK_CYCLES ?= 1
-RELOADS  ?= 1000
-PERF     ?=
+powerloss: ## have a simulated machine lose power POWER_LOSSES times (default 1000) with each durability; what was confirmed must be there
+	POWER_LOSSES=$(POWER_LOSSES) go test -count=1 -v -timeout 3h -run PowerLoss ./tests/crash/power
 
-.PHONY: help check test race fuzz bench build tools generate upstream record crash powerloss disk reloads soak perf ci
+disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root; emptying the queues must end it, and lose nothing
+	DISK_CYCLES=$(DISK_CYCLES) go test -count=1 -v -timeout 3h -run TestAFullDisk ./tests/disk
 
 reloads: ## load a policy anew RELOADS times (default 1000) under load; nothing may be lost, or stay in memory
 	RELOADS=$(RELOADS) go test -count=1 -v -timeout 1h -run HotReloads ./tests/wasm

@@ -29,9 +29,7 @@ func logOf(t *testing.T, segments uint32) (*crashfs.FS, []vfs.Stat, map[string][
 		begins[name] = append(begins[name], off)
 	}
 	s.close(t)
-	files, err := fsys.List()
-	must(t, err)
-	return fsys, files[:segments], begins
+	return fsys, logFiles(t, fsys)[:segments], begins
 }
 
 // TestEveryBitCounts inverts bits of closed segments, and of the last one before
@@ -115,6 +113,20 @@ func TestDamage(t *testing.T) {
 			t.Helper()
 			must(t, fsys.Remove(files[3].Name))
 		}, 4, "at byte 0: the file is missing"},
+		{"the first segment is missing", func(t *testing.T, fsys *crashfs.FS, files []vfs.Stat) {
+			t.Helper()
+			must(t, fsys.Remove(files[0].Name))
+		}, 1, "00000-00000001.seg at byte 0: the file is missing"},
+		{"the first segments are missing", func(t *testing.T, fsys *crashfs.FS, files []vfs.Stat) {
+			t.Helper()
+			must(t, errors.Join(fsys.Remove(files[0].Name), fsys.Remove(files[1].Name), fsys.Remove(files[2].Name)))
+		}, 1, "the file is missing, and those after it up to 00000-00000003.seg"},
+		{"all segments are missing", func(t *testing.T, fsys *crashfs.FS, files []vfs.Stat) {
+			t.Helper()
+			for _, f := range files {
+				must(t, fsys.Remove(f.Name))
+			}
+		}, 1, "00000-00000001.seg at byte 0: the file is missing"},
 		{"segments exchanged", func(t *testing.T, fsys *crashfs.FS, files []vfs.Stat) {
 			t.Helper()
 			must(t, errors.Join(fsys.Rename(files[1].Name, "x"), fsys.Rename(files[2].Name, files[1].Name), fsys.Rename("x", files[2].Name)))

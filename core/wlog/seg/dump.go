@@ -21,12 +21,12 @@ type Decode func(w io.Writer, at wlog.Index, entry []byte) error
 // the error says that there was some.
 func Dump(ctx context.Context, fsys vfs.FS, w io.Writer, decode Decode) error {
 	d := dumper{w: w, decode: decode}
-	err := inspect(fsys, func(shard uint32, found []named) error {
+	err := inspect(fsys, func(shard uint32, all []named) error {
 		d.segment = nil
 		if _, err := fmt.Fprintf(w, "shard %d\n", shard); err != nil {
 			return err
 		}
-		return d.dump(ctx, fsys, shard, found)
+		return d.dump(ctx, fsys, shard, all)
 	})
 	if err == nil && d.first != nil {
 		return d.first
@@ -42,13 +42,12 @@ type dumper struct {
 	first   *Damage
 }
 
-func (d *dumper) dump(ctx context.Context, fsys vfs.FS, shard uint32, files []named) (err error) {
-	segments, err := openAll(fsys, files, vfs.Read|vfs.Direct)
-	if err != nil {
+func (d *dumper) dump(ctx context.Context, fsys vfs.FS, shard uint32, all []named) (err error) {
+	w := walk{scanner: scanner{shard: shard, visit: d.entry}, damaged: d.damaged}
+	if err := w.open(fsys, all, vfs.Read|vfs.Direct); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAll(segments)) }()
-	w := walk{scanner: scanner{shard: shard, visit: d.entry}, segments: segments, damaged: d.damaged}
+	defer func() { err = errors.Join(err, closeAll(w.segments)) }()
 	if err := w.run(ctx); err != nil {
 		return err
 	}

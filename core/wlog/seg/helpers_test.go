@@ -3,6 +3,7 @@ package seg
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,7 +44,11 @@ func openShard(t *testing.T, fsys vfs.FS, o Options) *shard {
 
 func tryOpen(t *testing.T, fsys vfs.FS, o Options) (*shard, error) {
 	t.Helper()
-	s := &shard{engine: newEngine(t, fsys, o)}
+	e, err := New(fsys, o)
+	if err != nil {
+		return nil, err
+	}
+	s := &shard{engine: e}
 	l, err := s.engine.Open(t.Context(), 0, func(_ wlog.Index, entry []byte) error {
 		s.found = append(s.found, string(entry))
 		return nil
@@ -87,18 +92,23 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// fileNames returns the names in the directory but the lock's.
+// fileNames returns the names in the directory of files that take space.
 func fileNames(t *testing.T, fsys vfs.FS) string {
+	t.Helper()
+	var names []string
+	for _, s := range logFiles(t, fsys) {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// logFiles returns the directory's files but the lock and those that say where logs
+// begin.
+func logFiles(t *testing.T, fsys vfs.FS) []vfs.Stat {
 	t.Helper()
 	stats, err := fsys.List()
 	must(t, err)
-	var names []string
-	for _, s := range stats {
-		if s.Name != lockName {
-			names = append(names, s.Name)
-		}
-	}
-	return strings.Join(names, " ")
+	return slices.DeleteFunc(stats, func(s vfs.Stat) bool { return s.Name == lockName || strings.HasSuffix(s.Name, ".first") })
 }
 
 // damageOf opens shard 0, which must be refused, and returns where it is damaged.

@@ -212,7 +212,7 @@ func (j *journal) settleOwn() {
 // another shard, as far as it is still of use. That has to be durable first: the
 // names of the files that go are so at once, and what they held was for long.
 func (j *journal) Trim(before wlog.Index) error {
-	if j.Durability == Flush && j.table.droppable(before) {
+	if _, dead, _ := j.table.keeps(before); dead > 0 && j.Durability == Flush {
 		j.settle()
 	}
 	if err := j.life.end(); err != nil {

@@ -16,6 +16,9 @@ import (
 //	00003-0000002a.seg    shard 3 (decimal), segment 42 (hexadecimal)
 //	00003-00000029.spare  what was a segment and is kept to be made one again
 //	00003-0000002b.new    a segment in the making
+//	00003-0000002a.first  says that the log begins with segment 42, or an older one
+//	                      that was about to go: an empty file; its name is changed
+//	                      before segments go
 
 // fileKind is the last part of a name.
 type fileKind string
@@ -24,6 +27,7 @@ const (
 	segmentFile fileKind = "seg"
 	spareFile   fileKind = "spare"
 	newFile     fileKind = "new"
+	firstFile   fileKind = "first"
 )
 
 func fileName(shard, number uint32, kind fileKind) string {
@@ -50,7 +54,7 @@ func parseName(name string) (f named, ok bool) {
 		return named{}, false
 	}
 	f = named{shard: uint32(s), number: uint32(n), kind: fileKind(kind)}
-	known := f.kind == segmentFile || f.kind == spareFile || f.kind == newFile
+	known := f.kind == segmentFile || f.kind == spareFile || f.kind == newFile || f.kind == firstFile
 	return f, known && name == fileName(f.shard, f.number, f.kind)
 }
 
@@ -74,11 +78,11 @@ func files(fsys vfs.FS) ([]named, error) {
 	return found, nil
 }
 
-// shards returns the shards that have segments, in order.
+// shards returns the shards that have segments, or should have some, in order.
 func shards(all []named) []uint32 {
 	var found []uint32
 	for _, f := range all {
-		if f.kind == segmentFile {
+		if f.kind == segmentFile || f.kind == firstFile {
 			found = append(found, f.shard)
 		}
 	}
@@ -94,4 +98,13 @@ func ofShard(all []named, shard uint32, kind fileKind) []named {
 		}
 	}
 	return found
+}
+
+// beginning returns the number of the segment that a shard's log begins with, or
+// had begun with before older ones were about to go; 0 = nobody has written it down.
+func beginning(all []named, shard uint32) (number uint32) {
+	for _, f := range ofShard(all, shard, firstFile) {
+		number = f.number // they are in order
+	}
+	return number
 }

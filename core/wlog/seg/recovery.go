@@ -40,14 +40,13 @@ func (r *recovery) replay(ctx context.Context) (err error) {
 		return err
 	}
 	refuse := func(d *Damage) error { return d }
-	segments, err := openAll(r.fs, ofShard(r.files, r.shard, segmentFile), r.mode(vfs.Write))
-	if err != nil {
+	r.walk = walk{scanner: scanner{shard: r.shard, visit: r.entry}, damaged: refuse}
+	if err := r.walk.open(r.fs, r.files, r.mode(vfs.Write)); err != nil {
 		return err
 	}
-	for _, g := range segments {
+	for _, g := range r.walk.segments {
 		r.total += g.size
 	}
-	r.walk = walk{scanner: scanner{shard: r.shard, visit: r.entry}, segments: segments, damaged: refuse}
 	if err := r.walk.run(ctx); err != nil {
 		return err
 	}
@@ -75,7 +74,7 @@ func (r *recovery) journal() *journal {
 	j := &journal{storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
 	j.life.lost = make(chan struct{})
 	j.pool.maker = maker{storage: r.storage, epoch: r.epoch()}
-	j.trims = reclaimer{storage: r.storage, table: &j.table, pool: &j.pool}
+	j.trims = reclaimer{storage: r.storage, table: &j.table, pool: &j.pool, first: w.begins}
 	for _, g := range w.segments[:len(w.ends)] {
 		j.activate(g)
 	}
@@ -109,6 +108,9 @@ func (r *recovery) takeOver(j *journal) error {
 	if err := j.placeTakeover(); err != nil {
 		return err
 	}
+	if err := j.trims.begin(); err != nil {
+		return err
+	}
 	h := j.chain.Next(wlog.Takeover, j.shard, j.Clock())
 	h.Epoch = j.pool.epoch
 	if _, err := j.append(&h, nil); err != nil {
@@ -119,7 +121,11 @@ func (r *recovery) takeOver(j *journal) error {
 
 // tidy keeps spare files for the pool and removes what is of no use.
 func (r *recovery) tidy(j *journal) error {
-	for _, f := range ofShard(r.files, r.shard, newFile) {
+	useless := ofShard(r.files, r.shard, newFile)
+	if first := ofShard(r.files, r.shard, firstFile); len(first) > 1 {
+		useless = append(useless, first[:len(first)-1]...)
+	}
+	for _, f := range useless {
 		if err := r.fs.Remove(f.Name); err != nil {
 			return err
 		}

@@ -48,33 +48,27 @@ func (t *table) release(g *segment) {
 	}
 }
 
-// drop takes out the oldest segment if all it holds is before an index. It
-// returns nil if there is none. left says how many closed ones stay, read that
-// somebody still reads from it and that release will close it.
-func (t *table) drop(before wlog.Index) (g *segment, left int, read bool) {
+// drop takes out the oldest segment. left says how many closed ones stay, read
+// that somebody still reads from it and that release will close it.
+func (t *table) drop() (g *segment, left int, read bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left = len(t.segments) - 1
-	if !t.dead(before) {
-		return nil, left, false
-	}
 	g = t.segments[0]
 	t.segments = t.segments[1:]
 	g.dropped = true
-	return g, left - 1, g.readers > 0
+	return g, len(t.segments) - 1, g.readers > 0
 }
 
-// droppable reports whether drop would find a segment.
-func (t *table) droppable(before wlog.Index) bool {
+// keeps tells what there is when the oldest segments are dropped that hold nothing
+// from an index on: the first segment's number, how many are dropped, and how many
+// closed ones are left.
+func (t *table) keeps(before wlog.Index) (first uint32, dead, left int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.dead(before)
-}
-
-// dead reports whether all that the oldest segment holds is before an index. The
-// caller holds mu.
-func (t *table) dead(before wlog.Index) bool {
-	return !t.closed && len(t.segments) > 1 && t.segments[0].last < before
+	for dead < len(t.segments)-1 && t.segments[dead].last < before {
+		dead++
+	}
+	return t.segments[dead].number, dead, len(t.segments) - 1 - dead
 }
 
 // close ends lending; files still lent are closed when they come back.

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
 // Files that wait to become segments: so many are kept while the log has closed
@@ -20,7 +21,8 @@ type reclaimer struct {
 	table *table
 	pool  *pool
 
-	mu      sync.Mutex // held while segments are given up; guards stopped
+	mu      sync.Mutex // held while segments are given up; guards what follows
+	first   uint32     // as it is written down, see beginning
 	stopped bool
 }
 
@@ -29,20 +31,61 @@ type reclaimer struct {
 func (r *reclaimer) trim(before wlog.Index) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for gave := false; !r.stopped; gave = true {
-		g, left, read := r.table.drop(before)
-		if g == nil {
-			err := r.shrink(left)
-			if gave {
-				r.pool.look()
-			}
-			return err
-		}
+	if r.stopped {
+		return nil
+	}
+	first, dead, left := r.table.keeps(before)
+	if dead == 0 {
+		return r.shrink(left)
+	}
+	if err := r.mark(first); err != nil {
+		return err
+	}
+	for range dead {
+		g, left, read := r.table.drop()
 		if err := r.reclaim(g, left, read); err != nil {
 			return err
 		}
 	}
-	return nil
+	r.pool.look()
+	return r.shrink(left)
+}
+
+// begin sees to it that it is written down which segment the log begins with.
+func (r *reclaimer) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, _, _ := r.table.keeps(0)
+	return r.mark(max(first, r.first))
+}
+
+// mark writes down, durably, which segment the log begins with. Older ones may go
+// after that. A disk too full for another name, which takes no space with most file
+// systems, must not keep them.
+func (r *reclaimer) mark(first uint32) error {
+	if first == r.first {
+		return nil
+	}
+	if err := r.write(first); err != nil {
+		if r.first == 0 && vfs.NoSpace(err) {
+			return nil
+		}
+		return err
+	}
+	r.first = first
+	return r.fs.Sync()
+}
+
+func (r *reclaimer) write(first uint32) error {
+	name := fileName(r.shard, first, firstFile)
+	if r.first != 0 {
+		return r.fs.Rename(fileName(r.shard, r.first, firstFile), name)
+	}
+	f, err := r.fs.Open(name, vfs.Create)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // reclaim takes a file out of the log for good before the next is touched: else

@@ -30,17 +30,18 @@ type ShardReport struct {
 // error says why it could not be read.
 func Verify(ctx context.Context, fsys vfs.FS) ([]ShardReport, error) {
 	var reports []ShardReport
-	err := inspect(fsys, func(shard uint32, found []named) error {
-		r := ShardReport{Shard: shard, Segments: len(found)}
-		err := r.read(ctx, fsys, found)
+	err := inspect(fsys, func(shard uint32, all []named) error {
+		r := ShardReport{Shard: shard}
+		err := r.read(ctx, fsys, all)
 		reports = append(reports, r)
 		return err
 	})
 	return reports, err
 }
 
-// inspect calls fn for every shard of a directory, which it locks meanwhile.
-func inspect(fsys vfs.FS, fn func(shard uint32, segments []named) error) (err error) {
+// inspect calls fn for every shard of a directory, which it locks meanwhile, with
+// all of the directory's files.
+func inspect(fsys vfs.FS, fn func(shard uint32, all []named) error) (err error) {
 	unlock, err := lockToRead(fsys)
 	if err != nil {
 		return err
@@ -51,7 +52,7 @@ func inspect(fsys vfs.FS, fn func(shard uint32, segments []named) error) (err er
 		return err
 	}
 	for _, shard := range shards(all) {
-		if err := fn(shard, ofShard(all, shard, segmentFile)); err != nil {
+		if err := fn(shard, all); err != nil {
 			return fmt.Errorf("shard %d: %w", shard, err)
 		}
 	}
@@ -79,13 +80,13 @@ func lockToRead(fsys vfs.FS) (unlock func() error, err error) {
 	return func() error { return release(lock) }, nil
 }
 
-func (r *ShardReport) read(ctx context.Context, fsys vfs.FS, found []named) (err error) {
-	segments, err := openAll(fsys, found, vfs.Read|vfs.Direct)
-	if err != nil {
+func (r *ShardReport) read(ctx context.Context, fsys vfs.FS, all []named) (err error) {
+	w := walk{scanner: scanner{shard: r.Shard, visit: r.entry}, damaged: r.damaged}
+	if err := w.open(fsys, all, vfs.Read|vfs.Direct); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAll(segments)) }()
-	w := walk{scanner: scanner{shard: r.Shard, visit: r.entry}, segments: segments, damaged: r.damaged}
+	defer func() { err = errors.Join(err, closeAll(w.segments)) }()
+	r.Segments = len(w.segments)
 	if err := w.run(ctx); err != nil {
 		return err
 	}

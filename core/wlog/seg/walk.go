@@ -14,6 +14,7 @@ import (
 type walk struct {
 	scanner
 	segments []*segment
+	begins   uint32 // the first segment's number, unless older ones are still there; 0 = not known
 	// damaged is told what is wrong; with an error it ends the walk, otherwise
 	// what follows is read on its own.
 	damaged func(*Damage) error
@@ -34,6 +35,13 @@ func openAll(fsys vfs.FS, found []named, mode vfs.Mode) ([]*segment, error) {
 	return segments, nil
 }
 
+// open takes a shard's segments in, out of the files of the directory.
+func (w *walk) open(fsys vfs.FS, all []named, mode vfs.Mode) (err error) {
+	w.begins = beginning(all, w.shard)
+	w.segments, err = openAll(fsys, ofShard(all, w.shard, segmentFile), mode)
+	return err
+}
+
 func closeAll(segments []*segment) error {
 	var all error
 	for _, g := range segments {
@@ -47,6 +55,9 @@ func closeAll(segments []*segment) error {
 // run visits every entry. When it returns without an error the log ends in the
 // last segment that has an ending; those after it have no entries.
 func (w *walk) run(ctx context.Context) error {
+	if len(w.segments) == 0 && w.begins != 0 {
+		return w.missing(w.begins, w.begins)
+	}
 	for i := range w.segments {
 		if err := w.follows(i); err != nil {
 			return err
@@ -105,19 +116,24 @@ func (w *walk) visitSegment(ctx context.Context, i int) (*Damage, error) {
 
 // follows checks that no segment is missing before the i-th.
 func (w *walk) follows(i int) error {
-	if i == 0 {
-		return nil
+	found, want := w.segments[i].number, w.begins
+	if i > 0 {
+		want = w.segments[i-1].number + 1
 	}
-	want := w.segments[i-1].number + 1
-	if w.segments[i].number == want {
+	if found == want || i == 0 && (want == 0 || found < want) {
 		return nil
 	}
 	w.chain = wlog.Chain{}
-	return w.missing(want)
+	return w.missing(want, found-1)
 }
 
-func (w *walk) missing(number uint32) error {
-	return w.damaged(&Damage{File: fileName(w.shard, number, segmentFile), Reason: "the file is missing"})
+// missing tells that segments are not there, from the first to the last of them.
+func (w *walk) missing(first, last uint32) error {
+	d := Damage{File: fileName(w.shard, first, segmentFile), Reason: "the file is missing"}
+	if last != first {
+		d.Reason += ", and those after it up to " + fileName(w.shard, last, segmentFile)
+	}
+	return w.damaged(&d)
 }
 
 // successor checks that the last of the segments, which are all closed, is not
@@ -126,7 +142,8 @@ func (w *walk) successor() error {
 	if len(w.ends) == 0 || !w.ends[len(w.ends)-1].closed {
 		return nil
 	}
-	return w.missing(w.segments[len(w.segments)-1].number + 1)
+	next := w.segments[len(w.segments)-1].number + 1
+	return w.missing(next, next)
 }
 
 // damageAt tells whether the bytes that end the i-th segment's entries are
