@@ -43,6 +43,7 @@ type Store struct {
 	seats    seats
 	version  atomic.Uint64
 	logins   [ways]loginCounts
+	untold   untold
 
 	changing sync.Mutex // held while users change, until that is durable; it guards what follows
 	births   uint64     // users there ever were

@@ -22,6 +22,8 @@ type Refused struct {
 	Retry time.Duration
 	// Busy says that too many logins wait for their turn, or that this one did so for too long: the password was not looked at.
 	Busy bool
+	// Unseen says that the password was not looked at: there was none, it came too early, or too many waited.
+	Unseen bool
 	// Elsewhere says that it is guest, who may log in from this machine only, with whatever password.
 	Elsewhere bool
 }
@@ -79,8 +81,11 @@ func (s *Store) Waiting() int {
 }
 
 func (s *Store) authenticate(ctx context.Context, name, password string, from Origin) (User, *Refused) {
+	name = shortened(name)
 	if password == "" {
-		return User{}, refuse(name, "user '%s' attempted to log in with a blank password", name)
+		r := refuse(name, "user '%s' attempted to log in with a blank password", name)
+		r.Unseen = true
+		return User{}, r
 	}
 	u, elsewhere := s.user(name), name == Guest && !from.Loopback
 	var h Hash // without a user there is no password
@@ -104,11 +109,11 @@ func (v *verdict) refuse(name string, from *Origin) *Refused {
 	switch v.is {
 	case early:
 		r := refuse(name, "too many failed logins of user '%s' from %s, or of others from there", name, from.Host)
-		r.Retry = v.retry
+		r.Retry, r.Unseen = v.retry, true
 		return r
 	case busy:
 		r := refuse(name, "too many logins at a time: that of user '%s' from %s waits no longer", name, from.Host)
-		r.Busy = true
+		r.Busy, r.Unseen = true, true
 		return r
 	case barred:
 		return refuse(name, "user '%s' can only connect via localhost", name)
@@ -127,6 +132,14 @@ func (s *Store) still(u *user) *user {
 
 func refuse(user, layout string, args ...any) *Refused {
 	return &Refused{User: user, Reason: fmt.Sprintf(layout, args...)}
+}
+
+// shortened is a name that is no longer than one has to be to see that it is nobody's: it waits in memory, and goes to the log.
+func shortened(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	return name[:maxName] + "..."
 }
 
 // credentials takes a response apart. Its errors repeat nothing of the response:

@@ -64,11 +64,7 @@ func (c *call) authenticate() error {
 
 // refuseLogin tells no more than it must: the reason is for the log.
 func (c *call) refuseLogin(r *auth.Refused) error {
-	log := c.api.Log.With("user", r.User, "client", c.r.RemoteAddr, "reason", r.Reason)
-	if r.Elsewhere {
-		log = log.With("because", c.elsewhere())
-	}
-	log.Warn("login refused")
+	c.tell(r)
 	switch {
 	case r.Elsewhere: // however often
 		return errNotHere
@@ -81,6 +77,23 @@ func (c *call) refuseLogin(r *auth.Refused) error {
 		return &failure{http.StatusServiceUnavailable, "too_many_logins", "Too many logins at a time"}
 	}
 	return errLoginFailed
+}
+
+// tell has a refused login in the log, unless it is one of too many.
+func (c *call) tell(r *auth.Refused) {
+	worth, left := c.api.users().Tell(r, c.api.Clock())
+	if !worth {
+		return
+	}
+	log := c.api.Log.With("user", r.User, "client", c.r.RemoteAddr, "reason", r.Reason)
+	if r.Elsewhere {
+		why := c.elsewhere() // with what the request says
+		log = log.With("because", why[:min(len(why), 300)])
+	}
+	if left > 0 {
+		log = log.With("not_told", left)
+	}
+	log.Warn("login refused")
 }
 
 var (

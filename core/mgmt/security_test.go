@@ -175,3 +175,27 @@ func TestOperatorPoliciesFixed(t *testing.T) {
 		t.Errorf("import: got %s", got)
 	}
 }
+
+// A stranger could fill the disk with lines about refused logins, 64 KiB and more each, as fast as requests go.
+func TestRefusedLoginsDoNotFillTheLog(t *testing.T) {
+	var b strings.Builder
+	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&b, nil)) })
+	for i := range 2000 {
+		name := strings.Repeat("x", 30_000)
+		if i%2 == 0 {
+			name = auth.Guest
+		}
+		q := r.request(name+":wrong", "GET", "/api/whoami", "")
+		q.Host = strings.Repeat("h", 30_000)
+		q.RemoteAddr = "192.0.2.1:9"
+		if w := r.serve(q); w.Code != 401 && w.Code != 429 {
+			t.Fatalf("got %d %s", w.Code, w.Body)
+		}
+	}
+	if b.Len() > 100_000 {
+		t.Errorf("2000 refused logins are %d bytes of log, beginning with %.300s", b.Len(), b.String())
+	}
+	if !strings.Contains(b.String(), "login refused") {
+		t.Error("nothing is said of them")
+	}
+}

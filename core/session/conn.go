@@ -226,11 +226,14 @@ func (c *Conn) send(channel uint16, m amqp.Method) {
 	c.out.kick()
 }
 
+// maxLoggedName is how much of the name that a client gives itself goes into each line of the log, bytes.
+const maxLoggedName = 200
+
 // log is for what happens seldom.
 func (c *Conn) log() *slog.Logger {
 	l := c.srv.Log.With("connection", c.peer.Address)
 	if c.name != "" {
-		l = l.With("name", c.name)
+		l = l.With("name", c.name[:min(len(c.name), maxLoggedName)])
 	}
 	return l
 }

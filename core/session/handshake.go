@@ -123,7 +123,13 @@ func (c *Conn) refuseLogin(err error) error {
 	if !errors.As(err, &r) {
 		return err
 	}
-	c.log().Warn("login refused", "user", r.User, "mechanism", r.Mechanism, "reason", r.Reason)
+	if worth, left := c.srv.Users.Tell(r, c.now); worth {
+		log := c.log()
+		if left > 0 {
+			log = log.With("not_told", left)
+		}
+		log.Warn("login refused", "user", r.User, "mechanism", r.Mechanism, "reason", r.Reason)
+	}
 	return r.Reply()
 }
 
