@@ -48,7 +48,7 @@ func coreSettings(c *Config) []*setting {
 
 		{key: "limits.connections", value: whole(&l.Connections, 0, 10_000_000), doc: "Connections at a time; 0 = no limit."},
 		{key: "limits.handshakes", value: whole(&l.Handshakes, 0, 10_000_000), doc: "AMQP connections at a time that have not got to connection.open; the next one takes the place of the oldest of the address with the most. 0 = no limit."},
-		{key: "limits.management-connections", value: whole(&l.Management, 0, 10_000_000), doc: "Connections at a time to each listener for HTTP; the next one takes the place of the one that is idle for longest, or is refused. 0 = no limit."},
+		{key: "limits.management-connections", value: whole(&l.Management, 0, 10_000_000), doc: "Connections at a time to each listener for HTTP; the next one takes the place of the one that is idle for longest, else of one of the address with the most, or is refused. 0 = no limit."},
 		{key: "limits.channels", value: whole(&l.Channels, 1, 65535), doc: "Channels per connection (channel-max)."},
 		{key: "limits.consumers", value: whole(&l.Consumers, 0, 10_000_000), doc: "Consumers per channel; 0 = no limit."},
 		{key: "limits.bindings", value: whole(&l.Bindings, 0, 100_000_000), doc: "Bindings per virtual host; 0 = no limit."},

@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -50,6 +51,51 @@ func TestTooManyConnections(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "too many HTTP connections"); n != 1 {
 			t.Errorf("it was said %d times, want once", n)
+		}
+	})
+}
+
+// from is a connection from somewhere.
+type from struct {
+	net.Conn
+	at     net.Addr
+	closed bool
+}
+
+func (f *from) RemoteAddr() net.Addr { return f.at }
+func (f *from) Close() error         { f.closed = true; return nil }
+
+// A stranger who sent requests without their bodies kept as many connections busy as there may be: everybody else's were closed.
+func TestStrangersDoNotTakeAllConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{most: 10, log: slog.New(slog.DiscardHandler), at: map[net.Conn]state{}}
+		enter := func(address string) *from {
+			conn := &from{at: &net.TCPAddr{IP: net.ParseIP(address), Port: 1}}
+			c.follow(conn, http.StateNew)
+			c.follow(conn, http.StateActive)
+			time.Sleep(time.Second)
+			return conn
+		}
+		stranger := func(i int) string { return fmt.Sprintf("2001:db8::%d", i) } // of one network
+		var strangers, others []*from
+		for i := range 12 {
+			strangers = append(strangers, enter(stranger(i)))
+		}
+		if !strangers[10].closed || !strangers[11].closed || strangers[0].closed {
+			t.Error("the last ones of a source that has them all are not turned away")
+		}
+		for i := range 4 {
+			others = append(others, enter(fmt.Sprintf("192.0.2.%d", i)))
+			if others[i].closed || !strangers[i].closed {
+				t.Errorf("client %d: closed is %v; the oldest of the stranger's: %v", i, others[i].closed, strangers[i].closed)
+			}
+			c.follow(strangers[i], http.StateClosed)
+		}
+		if conn := enter(stranger(99)); !conn.closed || others[0].closed {
+			t.Error("a stranger with most connections got one more")
+		}
+		if len(c.at) != 10 {
+			t.Errorf("%d connections are counted", len(c.at))
 		}
 	})
 }
