@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
@@ -171,4 +172,40 @@ func (k *kept) furnish(t *testing.T) {
 		must(t, err)
 	}
 	must(t, k.meta.Sync())
+}
+
+// A part of a rewrite that is alone in the log makes no vhost: the first part of one that was being added when the power went
+// made one, without its metadata, and so did the last part of the deletion when the log had been given back up to it.
+func TestPartOfARewriteAlone(t *testing.T) {
+	for name, write := range map[string]func(k *keeper){
+		"added, first": func(k *keeper) {
+			k.writePart(part{first: true}, k.store.newVHost("v", vhost.Metadata{}, k).Definitions(), nil)
+		},
+		"deleted, last": func(k *keeper) { k.writePart(part{last: true}, amqp.AppendTable(nil, numbersDefinition("v", 7)), nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := crashfs.New(1)
+			k := open(t, disk)
+			write(newKeeper(k.Store, scope{scopeVHost, "v"}))
+			must(t, k.meta.Sync())
+			disk = disk.LosePower()
+			k.end()
+			for range 2 {
+				k = open(t, disk)
+				if _, exists := k.VHost("v"); exists {
+					t.Error("there is a vhost")
+				}
+				k.close()
+			}
+			k = open(t, disk)
+			created, err := k.AddVHost("v", vhost.Metadata{Description: "d"})
+			must(t, err)
+			k.close()
+			k = open(t, disk)
+			if got := k.in("v").v.Metadata().Description; !created || got != "d" {
+				t.Errorf("created: %v, with description %q", created, got)
+			}
+			k.close()
+		})
+	}
 }

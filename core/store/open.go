@@ -221,21 +221,19 @@ func (r *recovery) applyPart(extent uint32, def *vhost.Definition) error {
 	if err != nil {
 		return err
 	}
-	var k *keeper
-	switch p.of.kind {
-	case scopeVHost:
-		k = r.vhost(p.of.vhost).keeper
-	case scopeUsers:
-		k = r.store.keeper
-	case scopeGlobals:
-		k = r.store.globals.keeper
-	default:
-		return fmt.Errorf("definition %q: of %q, which is unknown", def.Op, p.of.kind)
+	k, err := r.keeperOf(p.of)
+	if err != nil {
+		return fmt.Errorf("definition %q: %w", def.Op, err)
 	}
-	k.tally.add(extent, int64(def.Size))
+	if k != nil {
+		k.tally.add(extent, int64(def.Size))
+	}
 	w := r.rewrites.found(extent, &p, def.Size)
 	if w == nil {
 		return nil
+	}
+	if k == nil {
+		k = r.vhost(p.of.vhost).keeper
 	}
 	k.tally = w.tally
 	for def, err := range vhost.ParseDefinitions(w.definitions) {
@@ -247,6 +245,23 @@ func (r *recovery) applyPart(extent uint32, def *vhost.Definition) error {
 		}
 	}
 	return nil
+}
+
+// keeperOf is where a part of a rewrite is accounted; nil if it is of a vhost that is not there, or not yet: an unfinished
+// rewrite makes none, nor does what is left of the last one, which deleted it.
+func (r *recovery) keeperOf(of scope) (*keeper, error) {
+	switch of.kind {
+	case scopeVHost:
+		if v := r.vhosts[of.vhost]; v != nil {
+			return v.keeper, nil
+		}
+		return nil, nil
+	case scopeUsers:
+		return r.store.keeper, nil
+	case scopeGlobals:
+		return r.store.globals.keeper, nil
+	}
+	return nil, fmt.Errorf("of %q, which is unknown", of.kind)
 }
 
 // resets reports whether nothing that was defined before counts any more.
