@@ -25,6 +25,14 @@ type discards struct {
 	reasons map[Ref]hook.Reason
 	since   map[Ref]hook.Instant // when that was decided; 0 = before a restart
 	again   []discard            // those that did not arrive, in the order of their times
+
+	retrying bool // some are sent again
+	back     int  // meanwhile: how many of those have been put back
+}
+
+// due reports whether some are to be sent before any others.
+func (d *discards) due(now hook.Instant) bool {
+	return !d.retrying && len(d.again) > 0 && now >= d.again[0].at
 }
 
 // discard is a message that is to be sent again.
@@ -246,7 +254,7 @@ func (q *Queue) hold(now hook.Instant, picks []pick, vs []hook.Verdict) {
 		q.addDiscard(now, p.ref(), vs[i].Reason)
 	}
 	n := 0
-	if underway.admits(q.shell) {
+	if !q.discarded.due(now) && underway.admits(q.shell) {
 		for bytes := 0; n < len(picks) && bytes <= departBytes; n++ {
 			bytes += int(q.levels[picks[n].level].at(picks[n].seq).length)
 		}
@@ -255,17 +263,25 @@ func (q *Queue) hold(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	q.sendSoon(now, picks[n:], vs[n:])
 }
 
-// sendSoon sends discards when there is room.
+// sendSoon sends discards when there is room: after those that wait already, unless it
+// was their turn.
 func (q *Queue) sendSoon(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	if len(picks) == 0 {
 		return
+	}
+	d := q.discarded
+	at, _ := slices.BinarySearchFunc(d.again, now+1, func(a discard, t hook.Instant) int { return cmp.Compare(a.at, t) })
+	if d.retrying {
+		if len(d.again) > 0 {
+			now = min(now, d.again[0].at)
+		}
+		at = d.back
+		d.back += len(picks)
 	}
 	late := make([]discard, len(picks))
 	for i, p := range picks {
 		late[i] = discard{p.ref(), vs[i].Reason, now}
 	}
-	d := q.discarded
-	at, _ := slices.BinarySearchFunc(d.again, now+1, func(a discard, t hook.Instant) int { return cmp.Compare(a.at, t) })
 	d.again = slices.Insert(d.again, at, late...)
 }
 
@@ -291,6 +307,7 @@ func (q *Queue) retry(now hook.Instant) (more bool) {
 		d.again = nil
 	}
 	all := due
+	d.retrying, d.back = true, 0
 	for len(due) > 0 {
 		why, picks := due[0].why, q.work.due[:0]
 		for len(due) > 0 && due[0].why == why {
@@ -301,6 +318,7 @@ func (q *Queue) retry(now hook.Instant) (more bool) {
 		q.work.due = picks
 		q.leave(now, picks, hook.Verdict{Action: hook.Drop, Reason: why})
 	}
+	d.retrying = false
 	for _, a := range all {
 		d.forget(a.ref)
 	}

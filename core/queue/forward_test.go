@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -129,4 +130,33 @@ func sentAgain(t *testing.T) {
 			t.Errorf("%s: sent again, %d discarded, %d dead-lettered; want 0 and 1", tc.name, n, dead)
 		}
 	}
+}
+
+// While others waited for room, a message that died later was sent at once: those that are to arrive at least once overtook one
+// another.
+func TestForwardedMessagesDoNotOvertakeThoseThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &graveyard{}
+		s, _ := live(t, ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true}))
+		s.queue.host = g
+		underway.bytes.Add(trafficLimit) // of others
+		_ = s.Do(func(q *Queue, now hook.Instant) {
+			var held []Settled
+			for id := range uint64(2 * maxBatch) {
+				q.Enqueue(now, batchOf(message(id, 4096)))
+				q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+			}
+			q.Settle(now, Reject, held[:3])
+			underway.bytes.Add(-departBytes) // too little for those who wait to be told
+			q.Settle(now, Reject, held[3:])
+			underway.bytes.Add(departBytes)
+		})
+		underway.landed(trafficLimit)
+		for range 20 {
+			g.land()
+		}
+		if len(g.ids) != 2*maxBatch || !slices.IsSorted(g.ids) || underway.bytes.Load() != 0 {
+			t.Errorf("sent %d: %v", len(g.ids), g.ids)
+		}
+	})
 }
