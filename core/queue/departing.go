@@ -64,10 +64,22 @@ func (q *Queue) depart(now hook.Instant) {
 	}
 }
 
-// departSome sends on the first ones.
-func (q *Queue) departSome(now hook.Instant) {
+// farewellBytes is how much of what waits leaves with a deleted queue, room or no room.
+// It is memory then that nobody limits.
+const farewellBytes = 64 << 20
+
+// departNow sends on those that wait, as the queue is about to go: they had left it
+// long ago if there had been room. What is left goes with the queue.
+func (q *Queue) departNow(now hook.Instant) {
+	for bytes := 0; q.departing.count() > 0 && bytes < farewellBytes; {
+		bytes += q.departSome(now)
+	}
+}
+
+// departSome sends on the first ones, and returns how many bytes they are.
+func (q *Queue) departSome(now hook.Instant) (bytes int) {
 	w, d := q.work, q.departing
-	picks, bytes := w.parting[:0], 0
+	picks := w.parting[:0]
 	_, vs := w.batch(min(len(d.list), maxBatch))
 	w.leaving.records = w.leaving.records[:0]
 	for len(picks) < len(vs) && bytes <= departBytes {
@@ -86,6 +98,7 @@ func (q *Queue) departSome(now hook.Instant) {
 	}
 	q.unacked += len(picks)
 	q.letGo(now, picks, vs[:len(picks)])
+	return bytes
 }
 
 // ending is how far a queue has come whose time is up, and which gives up what it

@@ -114,6 +114,7 @@ type graveyard struct {
 	mu     sync.Mutex
 	flying []*Batch
 	dead   int
+	ids    []uint64 // of them
 }
 
 func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
@@ -123,6 +124,7 @@ func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt)
 	for i := range ds {
 		b.Messages = append(b.Messages, Publish{Seq: ds[i].Seq, Body: append([]byte(nil), ds[i].Body...)})
 		ds[i].Sent = 1
+		g.ids = append(g.ids, idOf(ds[i].Body))
 	}
 	switch {
 	case r != nil && r.Source() != nil:
@@ -240,5 +242,43 @@ func TestNobodyWaitsWhileNothingIsUnderWay(t *testing.T) {
 		if !admitted && len(line.line) > 0 {
 			t.Fatal("a queue is in the line, and nothing is under way")
 		}
+	}
+}
+
+// Messages that had been given up went with their queue when it was deleted before there was room for them.
+func TestWhatWaitsToDepartDoesNotGoWithItsQueue(t *testing.T) {
+	for name, end := range map[string]func(q *Queue, now hook.Instant, c *Consumer){
+		"deleted":      func(q *Queue, _ hook.Instant, _ *Consumer) { _, _ = q.Delete(false, false) },
+		"auto-deleted": func(q *Queue, now hook.Instant, c *Consumer) { q.RemoveConsumer(now, c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n, size = 40, 1 << 20
+				s, _ := live(t, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
+				g := &graveyard{}
+				cfg := *s.Config()
+				cfg.AutoDelete = true
+				c := &Consumer{Sink: &sink{}}
+				_ = s.Do(func(q *Queue, now hook.Instant) {
+					q.host, q.cfg = g, &cfg
+					_ = q.AddConsumer(now, c)
+					var held []Settled
+					for id := range uint64(n) {
+						q.Enqueue(now, batchOf(message(id, size)))
+						q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+					}
+					q.Settle(now, Reject, held)
+					if q.departing.count() == 0 {
+						t.Error("none waits")
+					}
+					end(q, now, c)
+					checkSums(t, q)
+				})
+				g.land()
+				if g.dead != n || underway.bytes.Load() != 0 {
+					t.Errorf("%d of %d have left, %d bytes are under way", g.dead, n, underway.bytes.Load())
+				}
+			})
+		})
 	}
 }

@@ -316,6 +316,7 @@ func (q *Queue) idle(now hook.Instant) {
 
 // end deletes the queue from within.
 func (q *Queue) end(now hook.Instant, d Departure) {
+	q.departNow(now)
 	d.At, d.LastUse, d.Messages = now, q.lastUse, q.ready+q.unacked+q.waiting()
 	q.close()
 	q.host.Gone(q.shell, d)
@@ -350,6 +351,9 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 		return 0, ErrNotEmpty
 	}
 	messages = q.ready
+	if q.departing.count() > 0 {
+		q.departNow(q.shell.clock())
+	}
 	q.close()
 	return messages, nil
 }
