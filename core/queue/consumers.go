@@ -44,10 +44,19 @@ func (cs *consumers) remove(c *Consumer) bool {
 	}
 	cs.all = slices.Delete(cs.all, i, i+1)
 	cs.deactivate(c)
+	cs.disband(c.Priority)
 	if i == 0 && cs.single && len(cs.all) > 0 {
 		cs.refresh(cs.all[0])
 	}
 	return true
+}
+
+// disband forgets the group of a priority that no consumer has any more.
+func (cs *consumers) disband(priority int64) {
+	if slices.ContainsFunc(cs.all, func(c *Consumer) bool { return c.Priority == priority }) {
+		return
+	}
+	cs.groups = slices.DeleteFunc(cs.groups, func(g group) bool { return g.priority == priority })
 }
 
 // removeAll takes every consumer out.
