@@ -158,7 +158,11 @@ func (r *Recorder) again(headers amqp.RawTable, expiration []byte) bool {
 	} else {
 		b = appendRepeated(b, same)
 	}
+	newest := len(b)
 	for _, e := range r.history.earlier {
+		if len(b)-newest+len(e.table) > maxHistory {
+			break
+		}
 		b = appendText(append(b, 'F'), e.table)
 	}
 	r.deaths = endLong(b, array)

@@ -344,6 +344,13 @@ func FuzzAppend(f *testing.F) {
 		if !reflect.DeepEqual(before, after) {
 			t.Errorf("%+v became %+v", before, after)
 		}
+		for limit := range len(out) {
+			if fitted := Fit(out, limit); len(fitted) > len(out) {
+				t.Errorf("made to fit %d bytes it has %d, and %d before", limit, len(fitted), len(out))
+			} else if _, err := amqp.ParseProperties(fitted); err != nil {
+				t.Fatalf("made to fit %d bytes: %v", limit, err)
+			}
+		}
 		again := record(t, &r, died(queue, hook.ReasonExpired, "e", 5*second, key), out, true)
 		v, _ := headersOf(t, again).Lookup("x-death")
 		newest := v.(array)[0].(table)

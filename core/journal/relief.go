@@ -101,7 +101,9 @@ func (s *Shard) overtook(first *batch, o overtaking, at wlog.Index) {
 	}
 	unwritten := true
 	for b := range s.gather.from(first) {
-		s.pending -= int64(b.prune(&unwritten))
+		n := int64(b.prune(&unwritten))
+		s.pending -= n
+		waiting.Add(-n)
 	}
 	d := s.due()
 	s.mu.Unlock()

@@ -107,6 +107,7 @@ func TestWhatOvertakes(t *testing.T) {
 func TestMovesOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &memLog{hoard: true}
+		none := WaitingBytes()
 		s, _ := filled(t, l, Options{})
 		before := s.Stats().Pending
 		s.Move([]byte("+1,moved;"), []Delta{{1, 9}, {1, -4}})
@@ -119,6 +120,9 @@ func TestMovesOvertake(t *testing.T) {
 		l.keep(wlog.Bringing)
 		if err := s.Sync(); err != nil {
 			t.Error(err)
+		}
+		if got := WaitingBytes(); got != none {
+			t.Errorf("%d bytes wait for nothing", got-none)
 		}
 		if got, want := strings.Join(l.bodies(), " "), "+1,; +1,moved; +2,;"; got != want {
 			t.Errorf("the log holds %s, want %s", got, want)

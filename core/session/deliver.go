@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -23,25 +24,32 @@ type consumer struct {
 var _ queue.Sink = (*consumer)(nil)
 
 // Deliver implements [queue.Sink].
-func (s *consumer) Deliver(_ *queue.Consumer, ds []queue.Delivery) (n int) {
-	n = s.take(ds)
+func (s *consumer) Deliver(_ *queue.Consumer, ds []queue.Delivery) int {
+	n, fits := s.take(ds)
+	if !fits {
+		s.channel.spoil(s.errTooLarge(&ds[n]).In(amqp.ClassBasic, amqp.MethodBasicConsume))
+	}
 	if n > 0 && s.channel.conn.tracing() {
 		s.copyDelivered(ds[:n]...)
 	}
 	return n
 }
 
-// take takes deliveries as long as there is room.
-func (s *consumer) take(ds []queue.Delivery) (n int) {
+// take takes deliveries as long as there is room. It ends before one that does not fit the connection's frames.
+func (s *consumer) take(ds []queue.Delivery) (n int, fits bool) {
 	ch := s.channel
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if ch.closed {
-		return 0
+		return 0, true
 	}
 	s.announce()
 	for n < len(ds) && !o.full() && ch.mayHold(s) {
+		if fits = ch.fit(&ds[n]); !fits {
+			o.kick()
+			return n, false // it is not woken again: its channel is about to end
+		}
 		ch.deliver(s, &ds[n])
 		n++
 	}
@@ -49,7 +57,26 @@ func (s *consumer) take(ds []queue.Delivery) (n int) {
 		ch.stall(s)
 	}
 	o.kick()
-	return n
+	return n, true
+}
+
+// fit sees to it that the headers of a message fit a frame, as far as it is the broker that made them large, and reports
+// whether they do: a client takes a frame that is too large for an error of its connection, and hangs up.
+func (ch *channel) fit(d *queue.Delivery) bool {
+	limit := ch.conn.frameMax - contentOverhead
+	if len(d.Props) <= limit {
+		return true
+	}
+	d.Props = death.Fit(d.Props, limit)
+	return len(d.Props) <= limit+amqp.FrameSlack // what its publisher was granted, too
+}
+
+// errTooLarge is what a channel is closed with that should get a message which does not fit its connection's frames: one from
+// somebody with a larger frame-max.
+func (s *consumer) errTooLarge(d *queue.Delivery) *amqp.Error {
+	cfg, frameMax := s.Queue.Config(), s.channel.conn.frameMax
+	return amqp.Errorf(amqp.ReplyPreconditionFailed, "the headers of a message in queue '%s' in vhost '%s' have %d bytes: too many for frame_max = %d",
+		cfg.Name, cfg.VHost, len(d.Props), frameMax)
 }
 
 // Room implements [queue.Sink].

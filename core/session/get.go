@@ -27,9 +27,16 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 	s := ch.fetcher(shell, m.NoAck)
 	got := false
 	var halt *queue.StoppedError
+	var large error
+	var held []queue.Settled
 	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
 		halt = q.Stopped()
 		got = q.Get(now, &s.Consumer, func(d queue.Delivery, remaining int) {
+			if !ch.fit(&d) {
+				large = s.errTooLarge(&d)
+				held = []queue.Settled{{Ref: d.Ref}}
+				return
+			}
 			ch.fetched(s, &d, remaining)
 			if ch.conn.tracing() {
 				s.copyDelivered(d)
@@ -41,6 +48,9 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 		return ch.conn.vhost.NoQueue(name)
 	case halt != nil:
 		return errStopped(halt)
+	case large != nil:
+		shell.Settle(queue.Requeue, held)
+		return large
 	case !got:
 		ch.sendEmpty(s)
 	}

@@ -34,6 +34,7 @@ type call struct {
 	vs  []hook.Verdict
 
 	unheard bool   // it is a shadow that is asked
+	again   bool   // the messages were decided about before, and are in doubt
 	digest  uint64 // of the module that is asked: see [hook.Verdict]
 }
 
@@ -141,7 +142,7 @@ func (v *version) askBatch(h abi.Hook, c *call, r *ration) {
 	f := in.batchCall(h, c, r)
 	in.end()
 	if f != nil {
-		v.giveUp(in, c.now, f)
+		v.giveUp(in, c, f)
 		c.failed(v)
 		w.tell(c, v, f.brief())
 		return
@@ -162,13 +163,16 @@ func (v *version) giveBack(in *instance) {
 
 // giveUp ends a call that failed. An instance that says so itself may be used
 // again; one that trapped must not.
-func (v *version) giveUp(in *instance, now hook.Instant, f *failure) {
+func (v *version) giveUp(in *instance, c *call, f *failure) {
 	if f.kind == complained {
 		v.pool.restore(in)
 	} else {
-		v.pool.discard(in, now)
+		v.pool.discard(in, c.now)
 	}
-	v.failed(now, f)
+	v.failed(c.now, f)
+	if !c.again {
+		v.breaker.failure(c.now, v)
+	}
 }
 
 // begin lets host functions see what the call is about; end takes it away.
@@ -298,7 +302,15 @@ func (in *instance) conclude(c *call, w *watch) (bad mistakes) {
 			c.failedOne(in.version, i)
 		}
 	}
+	in.entered(c, n-bad.count)
 	return bad
+}
+
+// entered counts messages that it decided about as they came.
+func (in *instance) entered(c *call, n int) {
+	if c.at == atEnqueue {
+		in.tally.entered += uint64(n)
+	}
 }
 
 // admit carries over what nearly all verdicts are: keep until a time, for a message
@@ -333,7 +345,7 @@ func (v *version) askEach(c *call) {
 		in.scalarParams(c, &c.ms[i])
 		if f := in.run(abi.Deadline, c.now, &r, 1); f != nil {
 			in.end()
-			v.giveUp(in, c.now, f)
+			v.giveUp(in, c, f)
 			rest := c.part(i, len(c.ms))
 			rest.failed(v)
 			w.tell(&rest, v, f.brief())
@@ -344,6 +356,8 @@ func (v *version) askEach(c *call) {
 			bad.add(what, &a, i)
 			w.failed(0, what, &a)
 			c.failedOne(v, i)
+		} else {
+			in.entered(c, 1)
 		}
 		if w != nil {
 			one := c.part(i, i+1)

@@ -15,6 +15,7 @@ type binding struct {
 	queue  hook.Queue
 	ttl    hook.Limit // milliseconds
 	dlx    byte       // [abi.FlagDLX] if the queue has a dead-letter exchange
+	doubt  *doubt     // which messages that are there are asked about; nil: all
 }
 
 // bind makes the hooks of a queue. policy and shadow are not both nil.
@@ -27,6 +28,7 @@ func bind(q hook.Queue, p, shadow *policy) hook.Hooks {
 	if p == nil {
 		return hook.Hooks{OnEnqueue: b.watchEnqueue, OnHead: b.watchHead, Shared: shared}
 	}
+	b.doubt = p.doubt.Load()
 	hs := hook.Hooks{
 		Strategy: true, Scan: hook.ScanAnywhere, Shared: shared,
 		OnEnqueue: b.enqueue, OnHead: b.head, OnRestamp: b.restamp, RestampAsked: true,
@@ -141,7 +143,12 @@ func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 		vs[i].Deadline, vs[i].State, vs[i].Digest = ms[i].Deadline, ms[i].State, ms[i].Digest
 	}
 	c := call{binding: b, at: atChange, now: now, ms: ms, vs: vs}
-	if v := b.policy.active.Load(); v != nil {
+	v := b.policy.active.Load()
+	switch {
+	case v == nil:
+	case b.doubt != nil:
+		c.reconsider(v)
+	default:
 		v.ask(&c)
 	}
 }
@@ -166,7 +173,7 @@ func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
 	f := in.run(abi.OnIdle, now, &r, 1)
 	in.end()
 	if f != nil {
-		v.giveUp(in, now, f)
+		v.giveUp(in, &c, f)
 		c.failedIdle(v, d)
 		return
 	}

@@ -43,6 +43,7 @@ func (b *breaker) success(v *version) {
 	}
 	v.policy.report.recovered()
 	v.policy.tell(Notice{Change: BreakerClosed, Digest: v.module.Digest})
+	v.policy.host.recovered(v.policy)
 }
 
 // closes reports whether it did: another call may have been first.

@@ -43,6 +43,12 @@ type Info struct {
 	Breaker    string    `json:"breaker"` // closed or open
 	OpenUntil  time.Time `json:"open_until,omitzero"`
 	RolledBack string    `json:"rolled_back,omitempty"` // digest of the version that had to go
+	// RolledBackFor is the error that that version ended with.
+	RolledBackFor string `json:"rolled_back_for,omitempty"`
+
+	Undecided  uint64 `json:"undecided"`   // messages that entered without the policy, as it failed, and may wait for ever
+	AskedAgain uint64 `json:"asked_again"` // messages that were undecided, or decided about by a version that had to go, and asked about again
+	Renewed    uint64 `json:"renewed"`     // of those, with another deadline since
 
 	Instances int   `json:"instances"`
 	Slots     int   `json:"slots"`  // instances that there may be
@@ -100,7 +106,11 @@ func (p *policy) info() Info {
 	}
 	p.mu.Lock()
 	i.RolledBack = p.rolledBack
+	if p.fault != nil {
+		i.RolledBackFor = p.fault.Error()
+	}
 	p.mu.Unlock()
+	i.Undecided, i.AskedAgain, i.Renewed = p.undecided.Load(), p.asked.Load(), p.renewed.Load()
 	if _, err := p.lacks(); err != nil {
 		i.LastError = err.Error()
 	}

@@ -193,7 +193,7 @@ func (h *Host) Load(name string, module []byte, o Options) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("policy %q: %w", name, err)
 	}
-	h.changed(prefix+name, o.Recompute)
+	h.changed(prefix+name, p.review(o.Recompute))
 	return p.info(), nil
 }
 
@@ -252,7 +252,7 @@ func (h *Host) Reload(name string, recompute bool) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("policy %q: %w", name, err)
 	}
-	h.changed(p.chosenAs(), recompute)
+	h.changed(p.chosenAs(), p.review(recompute))
 	return p.info(), nil
 }
 
@@ -370,6 +370,7 @@ func (h *Host) settleBack(p *policy, v *version) {
 		return
 	}
 	h.drop(v)
+	p.misses(v.stats.entered.Load())
 	if now := p.active.Load(); now != nil {
 		p.source = now.source
 		if p.origin == Loaded {
@@ -379,5 +380,5 @@ func (h *Host) settleBack(p *policy, v *version) {
 		}
 	}
 	h.mu.Unlock()
-	h.changed(p.chosenAs(), false)
+	h.changed(p.chosenAs(), p.review(false))
 }

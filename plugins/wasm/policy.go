@@ -35,9 +35,17 @@ type policy struct {
 
 	compared, differing atomic.Uint64 // of a shadow, messages
 
+	doubt          atomic.Pointer[doubt] // which messages are asked about when those are that are there; nil: all
+	undecided      atomic.Uint64         // messages that entered without it, because it failed
+	asked, renewed atomic.Uint64         // messages that were asked about again, and those of them with another deadline since
+
 	mu         sync.Mutex // guards what follows
 	previous   *version   // what was in force before; nil: there was nothing, or it was given up
 	rolledBack string     // digest of the version that failed too often
+	fault      *failure   // of that
+	suspects   []uint64   // digests of versions that failed, as messages have them
+	misled     uint64     // messages that entered with one of those
+	doubtful   bool       // it failed since messages were asked about again
 	lost       error      // why there is no version since the start
 	damaged    bool       // nothing is left of it but its name: then it is no strategy, either
 }
@@ -60,7 +68,11 @@ func (p *policy) absent() *version { return &version{policy: p} }
 func (p *policy) put(v *version) (old *version) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, p.previous, p.rolledBack = p.previous, p.active.Load(), ""
+	old, p.previous, p.rolledBack, p.fault = p.previous, p.active.Load(), "", nil
+	if p.previous != nil && p.previous.breaker.until.Load() != 0 {
+		p.suspect(p.previous)
+	}
+	p.doubtful = p.doubtful || p.lost != nil
 	p.lost, p.damaged = nil, false
 	p.active.Store(v)
 	if p.previous != nil {
@@ -117,7 +129,8 @@ func (p *policy) swapBack(v *version) bool {
 	old.breaker.reset()
 	old.pool.revive()
 	p.active.Store(old)
-	p.previous, p.rolledBack = nil, v.module.Digest
+	p.previous, p.rolledBack, p.fault = nil, v.module.Digest, v.stats.last.Load()
+	p.suspect(v)
 	v.pool.retire()
 	return true
 }

@@ -134,6 +134,7 @@ func (p *pool) start(now hook.Instant) (*instance, error) {
 	in, err := p.version.start()
 	if err != nil {
 		p.version.failed(now, asFailure(err))
+		p.version.breaker.failure(now, p.version)
 	}
 	return in, err
 }

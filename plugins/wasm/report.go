@@ -176,6 +176,13 @@ func (r *report) rolledBack(from, to string) {
 	}
 }
 
+// reviewed logs that messages are asked about again.
+func (r *report) reviewed(messages uint64) {
+	if r.log != nil {
+		r.log.Warn("messages that came while a policy failed are asked about again, as far as they are there", "policy", r.policy, "messages", messages)
+	}
+}
+
 // lost logs that a policy of the store is not there.
 func (r *report) lost(err error) {
 	if r.log != nil {

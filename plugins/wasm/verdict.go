@@ -250,6 +250,9 @@ func (c *call) failedOne(ver *version, i int) {
 }
 
 func (c *call) failedToEnter(ver *version, i int) {
+	if ver.options.OnError != Reject && !c.unheard {
+		ver.policy.undecided.Add(1)
+	}
 	switch ver.options.OnError {
 	case Builtin:
 		c.noOpinion(i)

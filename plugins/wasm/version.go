@@ -45,13 +45,13 @@ type version struct {
 
 // stats count what a version did.
 type stats struct {
-	calls, messages, fuel, most atomic.Uint64 // most: fuel of one call
-	failures                    [kinds]atomic.Uint64
-	last                        atomic.Pointer[failure]
+	calls, messages, entered, fuel, most atomic.Uint64 // most: fuel of one call
+	failures                             [kinds]atomic.Uint64
+	last                                 atomic.Pointer[failure]
 }
 
 // tally is the part of these that an instance has not handed over yet.
-type tally struct{ calls, messages, fuel, most uint64 }
+type tally struct{ calls, messages, entered, fuel, most uint64 }
 
 // handOver is after how many calls.
 const handOver = 64
@@ -67,6 +67,7 @@ func (v *version) account(t *tally) {
 	s := &v.stats
 	s.calls.Add(t.calls)
 	s.messages.Add(t.messages)
+	s.entered.Add(t.entered)
 	s.fuel.Add(t.fuel)
 	for most := s.most.Load(); t.most > most && !s.most.CompareAndSwap(most, t.most); {
 		most = s.most.Load()
@@ -124,12 +125,9 @@ func (v *version) setHooks(s hookSet) {
 // budget is the fuel of a call with n messages.
 func (v *version) budget(n int) int64 { return v.options.Fuel.base() + int64(n)*FuelPerMessage }
 
-// failed takes note of a call that failed.
+// failed takes note of a call that failed, or a start.
 func (v *version) failed(now hook.Instant, f *failure) {
 	v.stats.failures[f.kind].Add(1)
 	v.stats.last.Store(f)
 	v.policy.report.failed(now, v.module.Digest, f)
-	if f.kind != misjudged {
-		v.breaker.failure(now, v)
-	}
 }

@@ -191,6 +191,15 @@ func runList(ctx context.Context, p *Program, f *flags) error {
 		if i.LastError != "" {
 			fmt.Fprintf(p.Stdout, "%s: %s\n", i.Name, i.LastError)
 		}
+		if i.RolledBackFor != "" {
+			fmt.Fprintf(p.Stdout, "%s: rolled back from %.12s: %s\n", i.Name, i.RolledBack, i.RolledBackFor)
+		}
+		if i.Undecided > 0 {
+			fmt.Fprintf(p.Stdout, "%s: %d messages came while it failed, and will be asked about again\n", i.Name, i.Undecided)
+		}
+		if i.AskedAgain > 0 {
+			fmt.Fprintf(p.Stdout, "%s: %d messages that came while it failed were asked about again, %d have another deadline since\n", i.Name, i.AskedAgain, i.Renewed)
+		}
 	}
 	return nil
 }
