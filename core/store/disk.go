@@ -1,6 +1,7 @@
 package store
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,8 +14,12 @@ type disk struct {
 	dir     vfs.FS
 	limit   atomic.Int64  // bytes; 0 = none
 	changed chan struct{} // the limit has; capacity 1
-	ended   chan struct{} // closed by Close
+	ended   chan struct{} // closed by end
+	once    sync.Once     // closes ended
 }
+
+// end ends the watch, however often it is called.
+func (d *disk) end() { d.once.Do(func() { close(d.ended) }) }
 
 // Space left is looked at the sooner the less there is: as often as it could be used up at this rate, bytes a second.
 const (

@@ -150,7 +150,7 @@ func (s *Store) queuesOf(shard *shard) []*queue.Shell {
 // Close makes everything durable and gives the data directory up. Nobody may use the vhosts any more. What is left when ctx
 // ends is lost.
 func (s *Store) Close(ctx context.Context) error {
-	close(s.disk.ended)
+	s.disk.end()
 	if d := s.end(); d != (dropped{}) {
 		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}
