@@ -226,9 +226,10 @@ type Receipt struct {
 	journal    Journal
 	ops        []byte
 	deltas     []Delta
-	left       atomic.Int32 // batches under way, less one once it has joined the last of them
-	departures *departures  // of the queue
-	source     Source       // of the batches, instead of all this: see forwarding
+	left       atomic.Int32          // batches under way, less one once it has joined the last of them
+	failed     atomic.Pointer[error] // why one of them has not arrived: then none of it is recorded
+	departures *departures           // of the queue
+	source     Source                // of the batches, instead of all this: see forwarding
 }
 
 var _ Completer = (*Receipt)(nil)
@@ -250,17 +251,23 @@ func (r *Receipt) Split(n int) {
 
 // joins reports whether the batch at hand is the last one and goes to journal.
 func (r *Receipt) joins(j Journal) bool {
-	return r.journal == j && r.left.CompareAndSwap(1, 0)
+	return r.journal == j && r.failed.Load() == nil && r.left.CompareAndSwap(1, 0)
 }
 
-// landed is called when a batch has arrived, for good, or has failed to.
+// landed is called when a batch has arrived, for good, or has failed to. The last
+// one decides.
 func (r *Receipt) landed(err error) {
-	switch left := r.left.Add(-1); {
-	case err != nil:
-		r.departures.end(err)
+	if err != nil {
+		r.failed.Store(&err)
+	}
+	left, failed := r.left.Add(-1), r.failed.Load()
+	switch {
+	case left > 0:
+	case failed != nil:
+		r.departures.end(*failed)
 	case left == 0:
 		r.commit()
-	case left < 0:
+	default:
 		r.departures.end(nil)
 	}
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"testing"
 )
 
@@ -83,5 +84,42 @@ func (j *memoryJournal) check(t *testing.T, q *Queue) {
 	}
 	if used != want {
 		t.Fatalf("%d bytes of the journal are of use, want %d", used, want)
+	}
+}
+
+// A message that goes to several queues, one of which cannot take it, as its journal has failed, stays in the journal it is in: it
+// was taken out when the other queues had theirs later, and after a restart the one that failed never got it.
+func TestReceiptOfWhatDidNotArrive(t *testing.T) {
+	lost := errors.New("input/output error")
+	for name, outcomes := range map[string][]error{
+		"the first fails":  {lost, nil, nil},
+		"the second fails": {nil, lost, nil},
+		"the last fails":   {nil, nil, lost},
+		"all fail":         {lost, lost, lost},
+		"all arrive":       {nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, entries := error(nil), 1
+			for _, err := range outcomes {
+				if err != nil {
+					want, entries = err, 0
+				}
+			}
+			j, d := &memoryJournal{}, &departures{}
+			d.begin()
+			r := &Receipt{journal: j, ops: appendSettled(nil, 7, []Ref{1}), departures: d}
+			r.Split(len(outcomes))
+			for i, err := range outcomes {
+				if i == 2 && err == nil && want != nil && r.joins(j) {
+					t.Error("it is recorded with the last batch")
+				}
+				b := NewBatch()
+				b.Receipt = r
+				b.land(err)
+			}
+			if len(j.entries) != entries || d.open != 0 || !errors.Is(d.failed, want) {
+				t.Errorf("%d entries, %d open, failed: %v; want %d, 0, %v", len(j.entries), d.open, d.failed, entries, want)
+			}
+		})
 	}
 }
