@@ -126,15 +126,26 @@ func (fc *firehoseCopy) message(key string, props, body []byte) *queue.Publish {
 // shortened is a key no longer than a key may be.
 func shortened(key string) string { return key[:min(len(key), 255)] }
 
-// properties are the copy's. Headers for which there is no room in a frame are left out.
+// properties are the copy's. What there is no room for in a frame is left out: headers, then further keys and the names of queues, of
+// which there may be any number. So are headers that nest as deep as they may: in the copy they lie deeper.
 func (fc *firehoseCopy) properties() []byte {
 	p, _ := amqp.ParseProperties(fc.props) // they were checked when it was published
 	b := fc.encode(&p)
-	if len(b) > fc.channel.conn.srv.FrameMax-amqp.FrameOverhead-contentHead {
-		p.Flags &^= amqp.PropHeaders.Flag()
-		b = fc.encode(&p)
+	if fc.fits(b) {
+		return b
 	}
-	return b
+	p.Flags &^= amqp.PropHeaders.Flag()
+	if b = fc.encode(&p); fc.fits(b) {
+		return b
+	}
+	fc.keys, fc.told = fc.keys[:1], nil
+	return fc.encode(&p)
+}
+
+// fits reports whether properties can be sent to anybody.
+func (fc *firehoseCopy) fits(props []byte) bool {
+	_, wrong := amqp.ScanProps(props)
+	return wrong == nil && len(props) <= fc.channel.conn.srv.FrameMax-amqp.FrameOverhead-contentHead
 }
 
 func (fc *firehoseCopy) encode(p *amqp.Properties) []byte {

@@ -189,3 +189,36 @@ func TestFirehoseOfLongName(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// Headers that nest as deep as they may nested deeper in the copy, where they are a table in a table: nobody could read it.
+func TestFirehoseCopiesDeepHeaders(t *testing.T) {
+	p := firehose(t)
+	deepest := amqp.Table{}
+	for range amqp.MaxTableDepth - 1 {
+		deepest = amqp.Table{{Key: "t", Value: deepest}}
+	}
+	props := amqp.Properties{Headers: deepest, MessageID: "m"}
+	props.Set(amqp.PropHeaders)
+	props.Set(amqp.PropMessageID)
+	p.publish(1, published{exchange: "amq.direct", key: "k", body: "x", props: props})
+	got := p.copies()
+	if want := `publish.amq.direct "x" {exchange_name="amq.direct" routing_keys=["k"] properties={message_id="m"} node="curfew@here" ` +
+		client + `signedint:1 user="guest" routed_queues=["q1" "q2"]}`; len(got) != 1 || got[0] != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A message that goes to so many queues that their names fit no frame had a copy that nobody could be sent.
+func TestFirehoseOfManyQueues(t *testing.T) {
+	p := firehose(t)
+	for i := range 700 {
+		name := fmt.Sprintf("%0200d", i)
+		p.queue(9, name)
+		do[*amqp.QueueBindOK](p, 9, &amqp.QueueBind{Queue: name, Exchange: "amq.fanout"})
+	}
+	p.publish(1, published{exchange: "amq.fanout", key: "k", body: "x"})
+	want := `publish.amq.fanout "x" {exchange_name="amq.fanout" routing_keys=["k"] properties={} node="curfew@here" ` + client + `signedint:1 user="guest"}`
+	if got := p.copies(); !slices.Equal(got, []string{want}) {
+		t.Errorf("got %.300s, want %s", got, want)
+	}
+}
