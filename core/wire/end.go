@@ -47,7 +47,7 @@ func (c *conn) end() {
 	case c.problem != nil:
 		c.session.Lost(c.problem)
 	case c.state == session.Denied:
-		c.srv.sleep(silence)
+		c.keepSilent()
 	default:
 		c.linger()
 	}
@@ -56,6 +56,21 @@ func (c *conn) end() {
 	<-c.written
 	c.in.release()
 	c.srv.leave(c)
+}
+
+// keepSilent leaves a peer without an answer, unless another one needs the place.
+func (c *conn) keepSilent() {
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
+	for c.asks.Load()&askStop == 0 {
+		select {
+		case <-timer.C:
+			return
+		case <-c.srv.quit:
+			return
+		case <-c.poked:
+		}
+	}
 }
 
 // failedTLS tells whether the two sides could not agree on TLS, which somebody has to look into. A peer that only wanted to see

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -50,6 +51,24 @@ func TestTooManyHandshakes(t *testing.T) {
 		}
 		if h := &s.halfway; len(h.open)+len(h.of) != 0 {
 			t.Errorf("%d handshakes of %d sources are left", len(h.open), len(h.of))
+		}
+	})
+}
+
+// Who was refused without an answer and had to make place held memory and goroutines for three seconds more: as many as a stranger
+// has bad logins in three seconds, whatever the limit.
+func TestRefusedMakePlaceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, func(o *Options) { o.Handshakes = 3 })
+		for range 20 {
+			c := dial(t, s)
+			c.write([]byte(amqp.ProtocolHeader))
+			expectMethod[*amqp.ConnectionStart](c)
+			c.send(0, &amqp.ConnectionStartOK{Mechanism: "PLAIN", Response: "nonsense"})
+			synctest.Wait()
+		}
+		if n := s.Connections(); n != 3 {
+			t.Errorf("%d connections, the limit is 3", n)
 		}
 	})
 }
