@@ -137,8 +137,22 @@ func propertiesObject(raw []byte) (object, error) {
 	return o, nil
 }
 
+// room refuses to take a message while publishers wait: they would not be publishers' limits if there were another way in.
+func (c *call) room() error {
+	for _, alarm := range c.api.Alarms() {
+		if alarm == "memory" || alarm == "disk" {
+			c.w.Header().Set("Retry-After", "1")
+			return &failure{http.StatusServiceUnavailable, "resource_alarm", "publishers wait: the broker is low on " + alarm}
+		}
+	}
+	return nil
+}
+
 // publish sends a message to an exchange and says whether it went to any queue.
 func (a *API) publish(c *call) error {
+	if err := c.room(); err != nil {
+		return err
+	}
 	b, err := c.read(a.BodyMax)
 	if err != nil {
 		return err

@@ -48,3 +48,19 @@ func headersOf(n int) (p amqp.Properties) {
 	p.Set(amqp.PropHeaders)
 	return p
 }
+
+// Over HTTP messages were taken while publishers waited for memory, or for space on the disk: both could be used up that way.
+func TestNoPublishingInAnAlarm(t *testing.T) {
+	r := newRig(t)
+	const message = `{"properties":{},"routing_key":"q","payload":"x","payload_encoding":"string"}`
+	for alarm, want := range map[string]string{
+		"memory":  `< 503 [Retry-After: 1] {"error":"resource_alarm","reason":"publishers wait: the broker is low on memory"}`,
+		"disk":    `< 503 [Retry-After: 1] {"error":"resource_alarm","reason":"publishers wait: the broker is low on disk"}`,
+		"shard 2": `< 200 {"routed":false}`, // of which others know nothing
+	} {
+		r.alarms = []string{alarm}
+		if got := strings.TrimSpace(r.ask("POST /api/exchanges/%2F/amq.default/publish " + message)); got != want {
+			t.Errorf("%s: got %s, want %s", alarm, got, want)
+		}
+	}
+}

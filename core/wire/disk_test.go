@@ -174,3 +174,24 @@ func TestPublisherWaitsForTheDisk(t *testing.T) {
 		c.close()
 	})
 }
+
+// What others than its connections published was seen by nobody who looks at alarms: only publishers looked.
+func TestMemoryAlarmWithoutPublishers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		used := int64(0)
+		s.memory.used = func() int64 { return used }
+		s.SetMemoryLimit(100)
+		if got := s.Alarms(); got != nil {
+			t.Errorf("got %v", got)
+		}
+		used = 101
+		if got := s.Alarms(); len(got) != 1 || got[0] != memoryAlarm {
+			t.Errorf("with too much: got %v", got)
+		}
+		cutOff(s)
+		if got := s.Alarms(); got != nil {
+			t.Errorf("after the end: got %v", got) // and nothing goes on
+		}
+	})
+}

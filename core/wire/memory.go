@@ -9,7 +9,7 @@ import (
 )
 
 // memory is the alarm that goes off when messages and unsent output take more than the limit. It is looked at when somebody
-// publishes, and by a goroutine of its own while it is raised: an idle broker does not look.
+// publishes or asks for alarms, and by a goroutine of its own while it is raised: an idle broker does not look.
 type memory struct {
 	limit  atomic.Int64 // bytes; negative = none, 0 = the alarm is on
 	used   func() int64
@@ -56,10 +56,12 @@ func (m *memory) raise(used int64) <-chan struct{} {
 		return *c
 	}
 	c := make(chan struct{})
+	if !m.server.begin(m.watch) {
+		return nil
+	}
 	m.cleared.Store(&c)
 	m.server.log.Warn("memory alarm: publishers wait", "used_bytes", used, "limit_bytes", m.limit.Load())
 	m.tell(telemetry.AlarmRaised)
-	m.server.running.Go(m.watch)
 	return c
 }
 

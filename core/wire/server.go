@@ -128,9 +128,20 @@ func (s *Server) SetMemoryLimit(bytes int64) {
 // MemoryLimit returns what SetMemoryLimit set.
 func (s *Server) MemoryLimit() int64 { return s.memory.limit.Load() }
 
+// begin runs a goroutine of the server's, unless that ends. Whoever is no goroutine of it needs to know.
+func (s *Server) begin(run func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.running.Go(run)
+	return true
+}
+
 // Alarms names the resources that publishers are stopped for, as far as the server watches them itself.
 func (s *Server) Alarms() []string {
-	if s.memory.raised() {
+	if s.memory.check() != nil { // others than its connections fill the memory, too
 		return []string{memoryAlarm}
 	}
 	return nil
