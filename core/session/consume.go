@@ -211,7 +211,7 @@ func (ch *channel) cancel(m *amqp.BasicCancel) error {
 func (ch *channel) remove(s *consumer) {
 	o := &ch.conn.out
 	o.mu.Lock()
-	delete(ch.consumers, s.Tag)
+	ch.drop(s)
 	o.mu.Unlock()
 	if ch.reply != nil && ch.reply.shell == s.Queue {
 		ch.dropReplies()

@@ -181,6 +181,14 @@ func (s *consumer) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
 	s.channel.spoil(errStopped(why).In(amqp.ClassBasic, amqp.MethodBasicConsume))
 }
 
+// drop forgets a consumer, which waits for nothing any more. The caller holds out's lock.
+func (ch *channel) drop(s *consumer) {
+	delete(ch.consumers, s.Tag)
+	is := func(o *consumer) bool { return o == s }
+	ch.blocked = slices.DeleteFunc(ch.blocked, is)
+	ch.conn.out.waiting = slices.DeleteFunc(ch.conn.out.waiting, is)
+}
+
 // Cancelled implements [queue.Sink].
 func (s *consumer) Cancelled(*queue.Consumer) {
 	ch := s.channel
@@ -190,7 +198,7 @@ func (s *consumer) Cancelled(*queue.Consumer) {
 	if ch.closed || ch.consumers[s.Tag] != s {
 		return
 	}
-	delete(ch.consumers, s.Tag)
+	ch.drop(s)
 	if !ch.conn.caps.cancelNotify {
 		return
 	}

@@ -467,3 +467,27 @@ func TestDeleteOKIsBeforeCancel(t *testing.T) {
 		}
 	}
 }
+
+// A consumer that waited for room below its channel's limit stayed in the line when it was cancelled: who consumes and cancels
+// again and again filled the memory with them.
+func TestWhoHasLeftDoesNotWait(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
+	p.publish(1, bodies("q", "1", "2")...)
+	p.consume(1, "q", "first")
+	p.delivers(1, "first1:1")
+	for range 10 {
+		p.consume(1, "q", "c")
+		do[*amqp.BasicCancelOK](p, 1, &amqp.BasicCancel{ConsumerTag: "c"})
+		p.queue(1, "another")
+		p.publish(1, bodies("another", "3")...)
+		p.consume(1, "another", "c")
+		do[*amqp.QueueDeleteOK](p, 1, &amqp.QueueDelete{Queue: "another"})
+	}
+	if n := len(p.conn.channel(1).blocked); n != 1 {
+		t.Errorf("%d consumers wait", n)
+	}
+	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
+	p.delivers(1, "first2:2")
+}

@@ -66,6 +66,8 @@ func TestAMessageThatFitsNoFrame(t *testing.T) {
 	c := probeOf(t, srv, Peer{}).narrow()
 	c.send(1, &amqp.BasicGet{Queue: "q"})
 	c.closed(1, amqp.ReplyPreconditionFailed, text)
+	c.channel(1).send(1, &amqp.BasicGet{Queue: "q", NoAck: true}) // this lost it
+	c.closed(1, amqp.ReplyPreconditionFailed, text)
 	c.channel(1).consume(1, "q", "c")
 	c.tick(0)
 	c.closed(1, amqp.ReplyPreconditionFailed, text)

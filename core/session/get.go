@@ -34,6 +34,7 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 		got = q.Get(now, &s.Consumer, func(d queue.Delivery, remaining int) {
 			if !ch.fit(&d) {
 				large = s.errTooLarge(&d)
+				s.NoAck = false // nobody has it: it comes back
 				held = []queue.Settled{{Ref: d.Ref}}
 				return
 			}
