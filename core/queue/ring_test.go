@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// slowJournal takes its time.
+type slowJournal struct{}
+
+var _ Journal = slowJournal{}
+
+func (slowJournal) Commit(_ []byte, _ []Delta, c Completer) {
+	if c != nil {
+		time.AfterFunc(50*time.Millisecond, func() { c.Durable(wlog.Index(1), 0) })
+	}
+}
+func (slowJournal) Move([]byte, []Delta) {}
+func (slowJournal) Extent() uint32       { return 1 }
+func (slowJournal) Err() error           { return nil }
+
+// ring is queues each of which dead-letters to the next; a message goes round so many times.
+type ring struct {
+	mu     sync.Mutex
+	shells []*Shell
+	of     map[*Config]int
+	ended  int
+}
+
+func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []Dead, receipt *Receipt) {
+	r.mu.Lock()
+	next := r.shells[(r.of[from]+1)%len(r.shells)]
+	r.mu.Unlock()
+	b := NewBatch()
+	for i := range ds {
+		body := append([]byte(nil), ds[i].Body...)
+		if body[8]++; body[8] > 6 {
+			r.mu.Lock()
+			r.ended++
+			r.mu.Unlock()
+			continue
+		}
+		b.Messages = append(b.Messages, Publish{Origin: origin, Props: noProps, Body: body, Seq: ds[i].Seq, Flags: ds[i].Flags, Expiration: hook.LimitOf(1000)})
+		ds[i].Sent = 1
+	}
+	if len(b.Messages) > 0 {
+		b.Receipt = receipt
+	}
+	if receipt != nil {
+		receipt.Split(min(1, len(b.Messages)))
+	}
+	if len(b.Messages) == 0 {
+		b.Release()
+		return
+	}
+	next.PublishAsync(b)
+}
+
+func (r *ring) Left(*Config, hook.Instant, []telemetry.Left)                      {}
+func (r *ring) Refused(*Config, int)                                              {}
+func (r *ring) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
+func (r *ring) Gone(*Shell, Departure)                                            {}
+
+// Queues that dead-letter to one another in a circle, more than may be under way, neither stop one another nor lose any.
+func TestARingOfQueuesComesToAnEnd(t *testing.T) {
+	for name, durable := range map[string]bool{"in memory": false, "durable": true} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { comesToAnEnd(t, durable) }) })
+	}
+}
+
+func comesToAnEnd(t *testing.T, durable bool) {
+	t.Helper()
+	const queues, each, size = 3, 100, 100_000
+	r := &ring{of: map[*Config]int{}}
+	for i := range queues {
+		s, _ := live(t, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
+		cfg := *s.Config()
+		if durable {
+			cfg.Record = &Record{Journal: slowJournal{}, ID: uint64(i), Shard: 1}
+		}
+		s.config.Store(&cfg)
+		_ = s.Do(func(q *Queue, _ hook.Instant) { q.cfg, q.host = &cfg, r })
+		r.shells = append(r.shells, s)
+		r.of[&cfg] = i
+	}
+	for _, s := range r.shells {
+		for range each {
+			m := expiring(1, time.Second)
+			m.Body, m.Flags = append(m.Body, make([]byte, size)...), Persistent
+			s.Publish(batchOf(m))
+		}
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	for i, s := range r.shells {
+		if st := stats(t, s); st.Ready+st.Unacked+st.Discarded > 0 {
+			t.Errorf("queue %d: %+v", i, st)
+		}
+	}
+	if n := underway.bytes.Load(); n != 0 || r.ended != queues*each {
+		t.Errorf("%d bytes are under way, %d of %d have gone round", n, r.ended, queues*each)
+	}
+}
