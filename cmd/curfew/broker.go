@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
@@ -46,7 +47,7 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept, err := openStore(ctx, s, dir, rules)
+	kept, err := openStore(ctx, s, dir, rules, &host.store)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("data.dir %s: %w", s.Data.Dir, err), host.close()) //nolint:contextcheck // see above
 	}
@@ -63,12 +64,21 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 	return &node{server, kept, host, rules, s.clock}, nil
 }
 
-func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules) (*store.Store, error) {
+// openStore opens the data directory. kept is going to be what it returns.
+func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules, kept *atomic.Pointer[store.Store]) (*store.Store, error) {
 	if s.bodies > 0 {
+		room, err := store.Room(dir)
+		if err != nil {
+			return nil, err
+		}
+		spare := func() bool {
+			k := kept.Load()
+			return (k == nil || k.Full() == nil) && room()
+		}
 		failed := func(err error) {
 			s.log.Error("a queue is stopped until the broker is started again, when what is not persistent of it is lost", "error", err)
 		}
-		if err := queue.SpillTo(s.Data.Dir, int64(min(s.bodies, 1<<62)), failed); err != nil {
+		if err := queue.SpillTo(s.Data.Dir, int64(min(s.bodies, 1<<62)), spare, failed); err != nil {
 			return nil, err
 		}
 	}

@@ -21,6 +21,7 @@ type spillFile struct {
 	file   *os.File // for a part of a page
 	whole  *os.File // the same one, for whole pages, which the system need not keep a copy of
 	budget int64
+	room   func() bool  // the disk has some to spare; nil = it always has
 	failed func(error)  // is told of bodies that cannot be read back
 	wait   atomic.Int64 // what writing a page takes lately, in nanoseconds
 
@@ -38,10 +39,11 @@ const pageSize = segmentSize
 var spill atomic.Pointer[spillFile]
 
 // SpillTo makes every queue of the process write message bodies to a file in dir
-// while queued messages hold more than budget bytes of memory. It is called once,
-// before there are queues. failed is told, from a queue's turn, why the queue stops
+// while queued messages hold more than budget bytes of memory, and the disk has room
+// to spare, as room tells; nil = it always has. It is called once, before there are
+// queues, and room from any goroutine. failed is told, from a queue's turn, why the queue stops
 // because what it wrote there cannot be read back.
-func SpillTo(dir string, budget int64, failed func(error)) error {
+func SpillTo(dir string, budget int64, room func() bool, failed func(error)) error {
 	f, err := os.CreateTemp(dir, "bodies-*")
 	if err != nil {
 		return err
@@ -51,18 +53,20 @@ func SpillTo(dir string, budget int64, failed func(error)) error {
 		_ = f.Close()
 		return err
 	}
-	spill.Store(&spillFile{file: f, whole: whole, budget: budget, failed: failed})
+	spill.Store(&spillFile{file: f, whole: whole, budget: budget, room: room, failed: failed})
 	return nil
 }
 
 // over reports whether a segment should go to the file: because memory is used
-// up, or because it is dearer than the disk.
+// up, or because it is dearer than the disk. What the logs need of a disk that is
+// almost full is theirs: then memory fills up, and its alarm stops publishers.
 func (p *spillFile) over() bool {
 	if p == nil {
 		return false
 	}
 	n := used.Load()
-	return n > p.budget || n > dearFloor && dear(p.wait.Load())
+	wanted := n > p.budget || n > dearFloor && dear(p.wait.Load())
+	return wanted && (p.room == nil || p.room())
 }
 
 // dearFloor is how much memory is used whatever it costs.

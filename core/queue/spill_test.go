@@ -13,7 +13,7 @@ import (
 // spilling makes bodies beyond budget bytes lie in a file for one test.
 func spilling(t *testing.T, budget int64) {
 	t.Helper()
-	if err := SpillTo(t.TempDir(), UsedBytes()+budget, nil); err != nil {
+	if err := SpillTo(t.TempDir(), UsedBytes()+budget, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -100,6 +100,46 @@ func TestTheModelAgreesWhenEverythingSpills(t *testing.T) {
 			p.q.close()
 		})
 	}
+}
+
+// Bodies beyond the budget took what a log keeps of a full disk for settling and
+// moving, and what trimming gave back.
+func TestBodiesTakeNothingOfADiskThatIsAlmostFull(t *testing.T) {
+	spilling(t, 1<<20)
+	full := true
+	spill.Load().room = func() bool { return !full }
+	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
+	const n = 20_000
+	fill := func(from, to uint64) {
+		for i := from; i < to; i++ {
+			q.Enqueue(second, batchOf(patterned(i, 1024)))
+		}
+	}
+	before := UsedBytes()
+	fill(0, n/2)
+	if filed, held := q.store.filed, UsedBytes()-before; filed != 0 || held < n/2<<10 {
+		t.Errorf("%d bytes are in the file and %d in memory, want all in memory", filed, held)
+	}
+	full = false
+	fill(n/2, n)
+	if q.store.filed == 0 {
+		t.Error("nothing is in the file though there is room again")
+	}
+	filed := q.store.filed
+	full = true
+	fill(n, n+n/4)
+	const underway = 3 * pageSize // which the file was asked for before
+	if q.store.filed > filed+underway {
+		t.Errorf("the file has grown from %d to %d bytes on a full disk", filed, q.store.filed)
+	}
+	for i := range uint64(n + n/4) {
+		q.Get(second, &Consumer{NoAck: true}, func(d Delivery, _ int) {
+			if !bytes.Equal(d.Body, patterned(i, 1024).Body) {
+				t.Fatalf("message %d came back as message %d, or changed", i, idOf(d.Body))
+			}
+		})
+	}
+	q.close()
 }
 
 // A few messages that stay do not keep the memory, or the room on the disk, of

@@ -119,6 +119,16 @@ func (s *Store) Full() <-chan struct{} {
 	return nil
 }
 
+// Room returns what reports whether a directory's disk has more free than logs need to go on: what else lies there should
+// leave them that. It can be asked before there is a Store, and does not know of a limit that was set.
+func Room(dir vfs.FS) (func() bool, error) {
+	needed, err := seg.Needed(dir)
+	return func() bool {
+		room, ok := vfs.SpaceOf(dir)
+		return !ok || room.Free > needed
+	}, err
+}
+
 // Shortage says what the disk lacks, nil while there is no alarm for it, or when that is not known.
 func (s *Store) Shortage() *Shortage {
 	s.alarms.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"strconv"
@@ -59,7 +60,7 @@ func TestAFullDiskEndsWhenItsQueuesAreEmptied(t *testing.T) {
 	}
 	for _, tr := range trials(t) {
 		t.Run(tr.String(), func(t *testing.T) {
-			f := &full{T: t, trial: tr, dir: mount(t, tr.disk), confirmed: map[uint64]bool{}, received: map[uint64]bool{}}
+			f := &full{T: t, trial: tr, dir: mount(t, tr.disk), unpaid: map[uint64]bool{}, received: map[uint64]bool{}}
 			f.run()
 		})
 	}
@@ -90,7 +91,9 @@ type full struct {
 	next   atomic.Uint64 // number of the message that was published last
 
 	mu        sync.Mutex // guards what follows
-	confirmed map[uint64]bool
+	confirmed int
+	unpaid    map[uint64]bool // confirmed, and nobody has got them yet
+	owed      map[uint64]bool // of those, the ones that had been confirmed when somebody began to consume
 	received  map[uint64]bool
 }
 
@@ -105,25 +108,27 @@ func (f *full) run() {
 		stop = f.publish()
 		f.awaitStandstill()
 	}
-	owed := f.unpaid()
+	f.owe()
 	end := f.consume()
-	before := f.count(f.confirmed)
-	if !process.Poll(func() bool { return f.missing(owed) == 0 && f.count(f.confirmed) >= before+20 }) {
-		f.Errorf("of %d messages that were confirmed before somebody consumed %d were delivered; %d more are confirmed since",
-			len(owed), len(owed)-f.missing(owed), f.count(f.confirmed)-before)
+	before := f.standing().confirmed
+	if !f.progress(func(now standing) bool { return now.owed == 0 && now.confirmed >= before+20 }) {
+		now := f.standing()
+		f.Errorf("of the messages that were confirmed before somebody consumed %d were not delivered; %d more are confirmed since",
+			now.owed, now.confirmed-before)
 	}
 	stop()
-	if !process.Poll(f.drained) {
+	if !f.progress(func(standing) bool { return f.drained() }) {
 		f.Errorf("%d messages are left", f.ready())
 	}
-	if n := f.missing(f.unpaid()); n > 0 {
-		f.Errorf("%d of %d confirmed messages are lost", n, f.count(f.confirmed))
+	if now := f.standing(); now.unpaid > 0 {
+		f.Errorf("%d of %d confirmed messages are lost", now.unpaid, now.confirmed)
 	}
 	if status, body := f.broker.Health(); status != 200 {
 		f.Errorf("after all was taken: %d %s", status, body)
 	}
 	end()
-	f.Logf("%d messages confirmed, %d delivered", f.count(f.confirmed), f.count(f.received))
+	now := f.standing()
+	f.Logf("%d messages confirmed, %d delivered", now.confirmed, now.received)
 	f.broker.Stop()
 	f.start()
 	if n := f.ready(); n > 0 {
@@ -132,7 +137,7 @@ func (f *full) run() {
 }
 
 func (f *full) start() {
-	f.broker = process.Start(f.T, "", "--data", f.dir+"/data")
+	f.broker = process.Start(f.T, "limits: {heartbeat: 0s}", "--data", f.dir+"/data")
 }
 
 func (f *full) must(err error) {
@@ -158,12 +163,13 @@ func (f *full) open(c *amqp091.Connection) *amqp091.Channel {
 	return ch
 }
 
-// publish has publishers at work until stop.
+// publish has publishers at work until stop. They have no heartbeats: this client would hang up on a broker that does not read
+// from it for long, since the heartbeat waits behind what it publishes, and what it reads then does not count as a sign of life.
 func (f *full) publish() (stop func()) {
 	var running sync.WaitGroup
 	var all []net.Conn // closed as they are: the client waits for a broker that reads
 	for range 4 {
-		c, err := amqp091.DialConfig(f.broker.URL(), amqp091.Config{Locale: "en_US", Dial: func(network, address string) (net.Conn, error) {
+		c, err := amqp091.DialConfig(f.broker.URL(), amqp091.Config{Locale: "en_US", Heartbeat: time.Nanosecond, Dial: func(network, address string) (net.Conn, error) {
 			socket, err := amqp091.DefaultDial(process.Patience)(network, address)
 			all = append(all, socket)
 			return socket, err
@@ -176,7 +182,7 @@ func (f *full) publish() (stop func()) {
 		running.Go(func() {
 			for n := range confirms {
 				if number, ok := numbers.Load(n.DeliveryTag); ok && n.Ack {
-					f.note(f.confirmed, number.(uint64))
+					f.confirm(number.(uint64))
 				}
 			}
 		})
@@ -208,7 +214,7 @@ func (f *full) consume() (end func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for m := range messages {
-			f.note(f.received, binary.BigEndian.Uint64(m.Body))
+			f.receive(binary.BigEndian.Uint64(m.Body))
 			_ = m.Ack(false)
 		}
 	})
@@ -218,56 +224,67 @@ func (f *full) consume() (end func()) {
 	}
 }
 
-func (f *full) note(in map[uint64]bool, number uint64) {
+func (f *full) confirm(number uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	in[number] = true
-}
-
-func (f *full) count(of map[uint64]bool) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(of)
-}
-
-// unpaid lists the confirmed messages that nobody has got yet.
-func (f *full) unpaid() (numbers []uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for n := range f.confirmed {
-		if !f.received[n] {
-			numbers = append(numbers, n)
-		}
+	f.confirmed++
+	if !f.received[number] {
+		f.unpaid[number] = true
 	}
-	return numbers
 }
 
-func (f *full) missing(of []uint64) (n int) {
+func (f *full) receive(number uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, number := range of {
-		if !f.received[number] {
-			n++
+	f.received[number] = true
+	delete(f.unpaid, number)
+	delete(f.owed, number)
+}
+
+// owe notes what is owed from now on.
+func (f *full) owe() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.owed = maps.Clone(f.unpaid)
+}
+
+// standing is how many messages have come how far.
+type standing struct{ confirmed, unpaid, owed, received int }
+
+func (f *full) standing() standing {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return standing{f.confirmed, len(f.unpaid), len(f.owed), len(f.received)}
+}
+
+// progress waits until all have come so far, for as long as there is any change, however slow the machine is, and reports
+// whether they have.
+func (f *full) progress(done func(standing) bool) bool {
+	for was, more := f.standing(), true; more; {
+		if done(was) {
+			return true
 		}
+		more = process.Poll(func() bool { return f.standing() != was })
+		was = f.standing()
 	}
-	return n
+	return done(f.standing())
 }
 
 // awaitStandstill waits until the broker takes no more.
 func (f *full) awaitStandstill() {
 	f.Helper()
 	f.broker.Await("disk alarm: publishers wait")
-	for n := -1; n != f.count(f.confirmed); time.Sleep(time.Second) {
-		n = f.count(f.confirmed)
+	for n := -1; n != f.standing().confirmed; time.Sleep(time.Second) {
+		n = f.standing().confirmed
 	}
 }
 
 // drained reports whether the queue is empty and nothing is on its way to the consumer any more.
 func (f *full) drained() bool {
 	f.Helper()
-	before := f.count(f.received)
+	before := f.standing().received
 	time.Sleep(time.Second)
-	return f.ready() == 0 && f.count(f.received) == before
+	return f.ready() == 0 && f.standing().received == before
 }
 
 // ready is how many messages are in the queue.

@@ -113,6 +113,18 @@ const (
 	enough = 2
 )
 
+// Needed is how many bytes must be free on a directory's disk for a log that was out
+// of space to go on. Nobody but logs should take of them.
+func Needed(fsys vfs.FS) (int64, error) {
+	room, err := capacity(fsys, maxSegment)
+	if err != nil {
+		return 0, err
+	}
+	o := Options{SegmentSize: defaultSegment}
+	o.fit(room)
+	return (1 + kept + enough) * o.SegmentSize, nil
+}
+
 // lacks says what is missing on the disk for so many bytes more, which may lie in
 // spare files; nil = nothing, as far as that is known.
 func (p *pool) lacks(bytes, spares int64) *Shortage {
