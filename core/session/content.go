@@ -12,7 +12,7 @@ type content struct {
 	route     *route
 	props     []byte       // as they will be stored
 	size      int          // of the whole body
-	held      *queue.Block // of an earlier Feed: props lie in it
+	held      *queue.Block // props lie in it, if they came with an earlier Feed
 	parts     *queue.Block // a body that comes in several frames
 	received  int          // bytes of it
 }
@@ -39,18 +39,25 @@ func (c *content) unexpected() error {
 	return amqp.Errorf(amqp.ReplyUnexpectedFrame, "%s", text).In(amqp.ClassBasic, amqp.MethodBasicPublish)
 }
 
-// keep holds the block the properties lie in: the message is not complete, and the block will be read into again.
-func (c *content) keep(block *queue.Block) {
-	if c.stage == awaitBody && c.held == nil && block != nil {
-		block.Retain()
-		c.held = block
+// keepContent copies the properties of a message that is not complete: the block they lie in will be read into again. To hold that
+// would be to hold much more, in each channel.
+func (ch *channel) keepContent() {
+	c := &ch.content
+	if c.stage != awaitBody || c.held != nil {
+		return
 	}
+	c.held = queue.NewBlock(len(c.props))
+	c.props = c.held.Buf[:copy(c.held.Buf, c.props)]
+	ch.conn.hoard(len(c.held.Buf))
 }
 
 // dropContent forgets the message.
 func (ch *channel) dropContent() {
 	c := &ch.content
-	release(c.held)
+	if c.held != nil {
+		ch.conn.hoard(-len(c.held.Buf))
+		c.held.Release()
+	}
 	if c.parts != nil {
 		ch.conn.hoard(-len(c.parts.Buf))
 		c.parts.Release()

@@ -102,7 +102,7 @@ func (c *Conn) flush() {
 	for _, ch := range c.dirty {
 		ch.track()
 		ch.sent.show(&ch.shown)
-		ch.content.keep(c.block)
+		ch.keepContent()
 		if ch.dirty = ch.content.stage != awaitMethod; ch.dirty {
 			unfinished = append(unfinished, ch)
 		}
