@@ -22,7 +22,6 @@ type commit struct {
 	purpose   wlog.Purpose
 	move      bool // it only copies records: see Move
 	ahead     bool // it was written ahead of its turn, and its completer and deltas are done with
-	owed      bool // it is to be written again when that comes
 }
 
 // put adds a commit, whose purpose is at least that of c.
@@ -139,16 +138,17 @@ func (b *batch) cut(rest *batch) bool {
 	return true
 }
 
-// prune takes out commits that were just written ahead of their turn and need not
-// be written again: moves, and those with nothing before them, which first says. It
-// returns how many bytes shorter the entry is.
-func (b *batch) prune(first *bool) (bytes int) {
+// prune takes out commits that were written ahead of their turn and need not be
+// written again: moves, and those with nothing before them that was not written,
+// which first says. It returns how many bytes shorter the entry is, and whether
+// there are any left.
+func (b *batch) prune(first *bool) (bytes int, owed bool) {
 	done := func(i int) bool {
 		c := &b.commits[i]
-		if c.ahead && !c.owed && (c.move || *first) {
+		if c.ahead && (c.move || *first) {
 			return true
 		}
-		c.owed = c.ahead
+		owed = owed || c.ahead
 		*first = *first && b.end(i) == c.off
 		return false
 	}
@@ -169,7 +169,18 @@ func (b *batch) prune(first *bool) (bytes int) {
 	clear(b.commits[n:])
 	b.entry, b.commits, b.freed = b.entry[:off], b.commits[:n], b.freed[:freed]
 	b.recount()
-	return bytes
+	return bytes, owed
+}
+
+// again adds to entry what was written ahead of its turn, once more, and
+// returns the entry and its purpose, which was p.
+func (b *batch) again(entry []byte, p wlog.Purpose) ([]byte, wlog.Purpose) {
+	for i := range b.commits {
+		if c := &b.commits[i]; c.ahead && b.end(i) > c.off {
+			entry, p = append(entry, b.entry[c.off:b.end(i)]...), min(p, c.purpose)
+		}
+	}
+	return entry, p
 }
 
 // complete tells those who wait.

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"iter"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -9,9 +10,10 @@ import (
 
 // While the log is full what brings more waits at the head of the line, and what
 // lets go must not wait behind it: nothing else ends that. So commits that settle,
-// and those that move, are written ahead of their turn, and most of them again when
-// that comes: what they let go of may stand in one that waits, and would else be
-// there again once that was written.
+// and those that move, are written ahead of their turn. What they let go of may stand
+// in one that waits, and would be there again once that is written: so whatever is
+// written before its turn has come takes along, in the same entry, what has overtaken
+// it. After each entry the log says of everything what it should.
 
 // overtaking is commits that are written ahead of their turn, in one entry.
 type overtaking struct {
@@ -61,34 +63,41 @@ func (s *Shard) overtaking(first *batch, least wlog.Purpose, size int) (o overta
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o.purpose = wlog.Settling
+	enough := false
 	for b := range s.gather.from(first) {
 		for i := range b.commits {
 			c := &b.commits[i]
-			if c.ahead || c.refusal != nil || c.purpose < least && !s.void(c) {
+			ops := b.entry[c.off:b.end(i)]
+			if c.ahead && len(o.entry) > 0 {
+				o.add(c, ops)
+			}
+			if enough || c.ahead || c.refusal != nil || c.purpose < least && !s.void(c) {
 				continue
 			}
-			ops := b.entry[c.off:b.end(i)]
 			if s.void(c) {
 				ops = nil
 			}
-			if len(o.entry) > 0 && len(o.entry)+len(ops) > size {
-				return o
-			}
-			if len(ops) > 0 {
-				o.purpose = min(o.purpose, c.purpose)
+			if enough = len(o.entry) > 0 && len(o.entry)+len(ops) > size; enough {
+				continue
 			}
 			o.commits = append(o.commits, overtaker{b, i, len(o.entry)})
-			o.entry = append(o.entry, ops...)
+			o.add(c, ops)
 		}
 	}
 	return o
+}
+
+func (o *overtaking) add(c *commit, ops []byte) {
+	if len(ops) > 0 {
+		o.entry, o.purpose = append(o.entry, ops...), min(o.purpose, c.purpose)
+	}
 }
 
 // overtook accounts for what was written ahead of its turn, at an index.
 func (s *Shard) overtook(first *batch, o overtaking, at wlog.Index) {
 	told := batch{commits: make([]commit, 0, len(o.commits))}
 	s.mu.Lock()
-	s.appended(at, o.entry)
+	s.appended(at, len(o.entry))
 	for _, t := range o.commits {
 		c := &t.batch.commits[t.i]
 		deltas := t.batch.deltas(t.i)
@@ -99,16 +108,38 @@ func (s *Shard) overtook(first *batch, o overtaking, at wlog.Index) {
 		told.commits = append(told.commits, commit{completer: c.completer, off: t.off})
 		c.completer, c.ahead = nil, true
 	}
-	unwritten := true
-	for b := range s.gather.from(first) {
-		n := int64(b.prune(&unwritten))
-		s.pending -= n
-		waiting.Add(-n)
-	}
+	s.prune(s.gather.from(first))
 	d := s.due()
 	s.mu.Unlock()
 	told.complete(at, nil)
 	s.carryOut(d)
+}
+
+// prune drops what was written ahead of its turn and has nothing before it any more.
+// The caller holds mu.
+func (s *Shard) prune(line iter.Seq[*batch]) {
+	s.owed = false
+	first := true
+	for b := range line {
+		bytes, owed := b.prune(&first)
+		s.owed = s.owed || owed
+		s.pending -= int64(bytes)
+		waiting.Add(-int64(bytes))
+	}
+}
+
+// whole returns the batch's entry, and what has overtaken it and stands behind it.
+func (s *Shard) whole(b *batch) ([]byte, wlog.Purpose) {
+	if !s.owed {
+		return b.entry, b.purpose()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry, purpose := slices.Clone(b.entry), b.purpose()
+	for _, l := range s.gather.line {
+		entry, purpose = l.again(entry, purpose)
+	}
+	return entry, purpose
 }
 
 // move is a commit that Move made. It is void when none of its records is live any

@@ -62,6 +62,56 @@ func TestWhatSettlesOvertakesWhatWaitsForSpace(t *testing.T) {
 	})
 }
 
+// A message that left its queue before it was durable there was in both queues when
+// the power went after its arrival was written at last, and before what had overtaken
+// that was written again. Nor may a kill between any two entries bring back anything
+// that was settled, by way of a move that waited or of others that are divided.
+func TestWhatWasOvertakenIsWrittenWithWhatOvertookIt(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		then []string // what is committed while +2 waits for space
+		want []string // the entries in the end
+	}{
+		{"dead-lettered", []string{"-2;+3,;"}, []string{"+1,;", "-2;+3,;", "+2,;-2;+3,;"}},
+		{"and settled there", []string{"-2;+3,;", "-3;"}, []string{"+1,;", "-2;+3,;", "-3;", "+2,;-2;+3,;-3;"}},
+		{"others wait", []string{"+4,;", "-2;", "-4;"}, []string{"+1,;", "-2;", "-4;", "+2,;-2;-4;", "+4,;-2;-4;"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &memLog{hoard: true}
+				s, _ := filled(t, l, Options{})
+				for _, ops := range tt.then {
+					var live []Delta
+					fold(ops, func(int, string) { live = append(live, Delta{1, 4}) }, func(int) { live = append(live, Delta{1, -4}) })
+					s.Commit([]byte(ops), live, nil)
+					time.Sleep(time.Second)
+				}
+				l.keep(wlog.Bringing)
+				time.Sleep(time.Second)
+				if err := s.Sync(); err != nil {
+					t.Error(err)
+				}
+				there, gone := records{}, map[int]bool{}
+				for _, entry := range l.bodies() {
+					there.fold(entry)
+					fold(entry, func(int, string) {}, func(id int) { gone[id] = true })
+					for id := range there {
+						if gone[id] {
+							t.Errorf("record %d is back after entry %q", id, entry)
+						}
+					}
+				}
+				if got := l.bodies(); !slices.Equal(got, tt.want) {
+					t.Errorf("the log holds %q, want %q", got, tt.want)
+				}
+				if st := s.Stats(); st.Pending != 0 {
+					t.Errorf("got %+v", st)
+				}
+			})
+		})
+	}
+}
+
 // A message that goes to another queue brings as much as it settles: it overtakes,
 // too, as its new place may be what a consumer empties. What follows from nothing
 // live stays where it is.

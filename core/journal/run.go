@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -15,11 +16,11 @@ import (
 func (s *Shard) run() {
 	for b := s.next(nil); b != nil; b = s.next(b) {
 		began := time.Now()
-		at, err := s.append(b)
+		at, size, err := s.append(b)
 		if err == nil {
 			s.entries.add(b, time.Since(began).Seconds())
 		}
-		due := s.finish(b, at, err)
+		due := s.finish(b, at, size, err)
 		b.complete(at, err)
 		s.carryOut(due)
 		runtime.Gosched() // to those who were told: the next append keeps the processor while it waits for the disk
@@ -42,35 +43,37 @@ func (s *Shard) next(done *batch) *batch {
 	return b
 }
 
-// append appends the batch's entry, if it has one. While the log is full it tries
-// with fewer commits, and, when one alone does not fit, again and again, and lets
-// others overtake it.
-func (s *Shard) append(b *batch) (at wlog.Index, err error) {
+// append appends the batch's entry, if it has one, and returns how much that was.
+// While the log is full it tries with fewer commits, and, when one alone does not fit,
+// again and again, and lets others overtake it.
+func (s *Shard) append(b *batch) (at wlog.Index, size int, err error) {
 	if s.broken != nil {
-		return 0, s.broken
+		return 0, 0, s.broken
 	}
-	if len(b.entry) == 0 {
-		return 0, s.lost()
-	}
-	at, err = s.log.Append(s.ctx, b.entry, b.purpose())
-	for errors.Is(err, wlog.ErrFull) {
-		if !s.shorten(b) {
-			if err = s.pause(b); err != nil {
-				break
-			}
+	for {
+		if len(b.entry) == 0 { // or it overtook itself
+			return 0, 0, s.lost()
 		}
-		if len(b.entry) == 0 { // it overtook itself
-			return 0, s.lost()
+		entry, purpose := s.whole(b)
+		at, err = s.log.Append(s.ctx, entry, purpose)
+		if !errors.Is(err, wlog.ErrFull) {
+			size = len(entry)
+			break
 		}
-		at, err = s.log.Append(s.ctx, b.entry, b.purpose())
+		if s.shorten(b) {
+			continue
+		}
+		if err = s.pause(b); err != nil {
+			break
+		}
 	}
 	if !errors.Is(err, wlog.ErrFull) {
 		s.setFull(false)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("journal: append: %w", err)
+		return 0, 0, fmt.Errorf("journal: append: %w", err)
 	}
-	return at, nil
+	return at, size, nil
 }
 
 // lost returns an error if the log is lost.
@@ -154,7 +157,7 @@ type due struct {
 }
 
 // finish accounts for a batch that was appended, or was not.
-func (s *Shard) finish(b *batch, at wlog.Index, err error) (d due) {
+func (s *Shard) finish(b *batch, at wlog.Index, size int, err error) (d due) {
 	if err != nil {
 		s.fail(err)
 	}
@@ -165,19 +168,22 @@ func (s *Shard) finish(b *batch, at wlog.Index, err error) (d due) {
 	if err != nil {
 		return due{}
 	}
-	s.appended(at, b.entry)
+	s.appended(at, size)
 	s.extents.freeAll(b.freed)
+	if s.owed {
+		s.prune(slices.Values(s.gather.line))
+	}
 	return s.due()
 }
 
-// appended accounts for an entry, which may be empty. The caller holds mu.
-func (s *Shard) appended(at wlog.Index, entry []byte) {
-	if len(entry) == 0 {
+// appended accounts for an entry of so many bytes, which may be none. The caller holds mu.
+func (s *Shard) appended(at wlog.Index, size int) {
+	if size == 0 {
 		return
 	}
 	s.stats.Appends++
-	s.stats.Bytes += uint64(len(entry))
-	s.extents.append(at, s.o.Header+int64(len(entry)))
+	s.stats.Bytes += uint64(size)
+	s.extents.append(at, s.o.Header+int64(size))
 	s.extent.Store(s.extents.current())
 }
 

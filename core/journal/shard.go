@@ -58,6 +58,7 @@ type Shard struct {
 	ended  atomic.Bool                   // err is not nil; changed under mu
 
 	broken error // why the log is at its end; run changes it, under mu
+	owed   bool  // some in the line were written ahead of their turn; run's own
 
 	mu        sync.Mutex // guards what follows
 	resting   *sync.Cond // signalled when running becomes false, and when moves changes
@@ -84,7 +85,7 @@ type Shard struct {
 // taken off when ops are durable, so that the record of an expired message, say,
 // outlasts the writing of the one that dead-letters it. A commit that makes nothing
 // live, or little in place of what it settles, may overtake others while there is no
-// space for those: it is then in the log twice.
+// space for those: it is then in the log again, in one entry with what it overtook.
 func (s *Shard) Commit(ops []byte, live []Delta, c Completer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
