@@ -210,10 +210,16 @@ func (l *loop) jobs() map[int]job {
 	for i, k := range l.clerks {
 		jobs[10+i] = k.work
 	}
+	var attended []*place
+	for _, p := range l.layout.places {
+		if p.attended {
+			attended = append(attended, p)
+		}
+	}
 	for i, p := range l.layout.places {
 		for n := range 2 {
 			if p.attended && l.random.IntN(10) < 6 {
-				jobs[20+2*i+n] = func(c *client) error { return consume(c, p) }
+				jobs[20+2*i+n] = func(c *client) error { return consume(c, p, attended) }
 			}
 		}
 	}
