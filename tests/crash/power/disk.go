@@ -52,7 +52,7 @@ func newDisk(fs *crashfs.FS, quick bool) *disk {
 
 // await returns when the change may happen.
 func (d *disk) await(kind crashfs.OpKind, name string) {
-	trims := kind == crashfs.OpRemove && strings.HasSuffix(name, ".spare") || kind == crashfs.OpRename && strings.HasSuffix(name, ".seg")
+	trims := kind == crashfs.OpRename && strings.HasSuffix(name, ".seg") // removing a spare may be part of an append, with its mutex held
 	d.mu.Lock()
 	if d.off || d.quick && !trims {
 		d.mu.Unlock()
