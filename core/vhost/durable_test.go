@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
@@ -214,6 +215,52 @@ func disturb(t *testing.T, v *VHost, r *rand.Rand) {
 	}
 	if _, refused := errors.AsType[*Error](err); err != nil && !refused {
 		t.Fatal(err)
+	}
+}
+
+// So it does when many do it at once, with the same names, while each waits for a disk of its own pace, and definitions are
+// written anew meanwhile.
+func TestDefinitionsSurviveManyClients(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { surviveManyClients(t, seed) })
+		})
+	}
+}
+
+func surviveManyClients(t *testing.T, seed uint64) {
+	t.Helper()
+	var mu sync.Mutex // guards pace
+	pace := rand.New(rand.NewPCG(seed, 2))
+	k := &memoryKeeper{}
+	v, _ := newVHostWith(t, k)
+	k.wait = func() error {
+		mu.Lock()
+		d := time.Duration(pace.IntN(3000)) * time.Microsecond
+		mu.Unlock()
+		time.Sleep(d)
+		return nil
+	}
+	var all sync.WaitGroup
+	for client := range uint64(6) {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(seed, 3+client))
+			for range 100 {
+				disturb(t, v, r)
+				if r.IntN(30) == 0 {
+					k.bulky.Store(true)
+				}
+			}
+		})
+	}
+	all.Wait()
+	k.wait = nil
+	if v.changing.adding != 0 || v.changing.alone || v.binding != 0 || len(v.coming) > 0 {
+		t.Errorf("changes are left: %d that add, %d bindings, %d queues", v.changing.adding, v.binding, len(v.coming))
+	}
+	want := durable(v)
+	if got := durable(k.restart(t)); got != want {
+		t.Errorf("after a restart there is\n%s\nwant\n%s", got, want)
 	}
 }
 
