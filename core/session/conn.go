@@ -67,8 +67,11 @@ type Conn struct {
 	settling settling
 	freed    []*channel // that have room again for consumers that wait for it
 
-	routes map[routeKey]*route // that were used
-	taken  []tagged            // room to work in
+	routes     map[routeKey]*route // that were used
+	manyRoutes int                 // as soon as there are so many, some are forgotten
+	oldRoutes  uint64              // the vhost's generation when that was done last
+	forgetAt   hook.Instant        // when it is to be done again
+	taken      []tagged            // room to work in
 }
 
 // Peer is the far end of a connection.
@@ -239,7 +242,7 @@ func (c *Conn) log() *slog.Logger {
 }
 
 // Tick acts on what nobody asked for on the connection: on what came of a login, on an eviction, and in channels on a consumer that does not
-// acknowledge, and on messages that could not be stored.
+// acknowledge, and on messages that could not be stored. And it forgets routes that lead nowhere any more.
 func (c *Conn) Tick(now hook.Instant) {
 	c.now = now
 	if v := c.verdict.Swap(nil); v != nil && c.phase == awaitLogin {
@@ -255,6 +258,10 @@ func (c *Conn) Tick(now hook.Instant) {
 		if err := ch.tick(now); err != nil {
 			c.failIn(ch, err)
 		}
+	}
+	if c.vhost != nil && now >= c.forgetAt {
+		c.forgetRoutes()
+		c.forgetAt = now.Add(restRoute)
 	}
 	c.flush()
 }

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
@@ -26,8 +28,13 @@ type route struct {
 
 type routeKey struct{ exchange, key string }
 
-// maxRoutes bounds the routes a connection keeps.
-const maxRoutes = 2048
+// A connection keeps at most maxRoutes routes. While they become more, and while time goes by, those are forgotten that nobody
+// took since the topology changed: what they lead to may be gone, and would stay in memory for as long as the connection.
+const (
+	maxRoutes = 2048
+	newRoutes = 64               // or a quarter more, after which they are looked through
+	restRoute = 15 * time.Second // or after which
+)
 
 // find returns the route of a message, which the user may take.
 func (ch *channel) find(exchange, key []byte) (*route, error) {
@@ -55,15 +62,37 @@ func (ch *channel) discover(exchange, key string) (*route, error) {
 		return nil, err
 	}
 	r := &route{origin: &queue.Origin{Exchange: exchange, Key: key}, permissions: version}
-	if len(c.routes) >= maxRoutes {
-		clear(c.routes)
+	if len(c.routes) >= c.manyRoutes {
+		c.forgetRoutes()
 	}
-	if c.routes == nil {
+	if c.routes == nil || len(c.routes) >= maxRoutes {
 		c.routes = map[routeKey]*route{}
 	}
 	c.routes[routeKey{exchange, key}] = r
 	ch.route = r
 	return r, nil
+}
+
+// forgetRoutes forgets the routes that were not taken since it was called before, if the topology had changed by then. Those
+// that are in use stay, whatever changes.
+func (c *Conn) forgetRoutes() {
+	before := len(c.routes)
+	maps.DeleteFunc(c.routes, func(_ routeKey, r *route) bool { return r.generation < c.oldRoutes })
+	if len(c.routes) < before/4 {
+		c.routes = maps.Clone(c.routes) // a map never gives memory back
+	}
+	for _, ch := range c.channels {
+		if ch == nil {
+			continue
+		}
+		if ch.route != nil && ch.route.generation < c.oldRoutes {
+			ch.route = nil
+		}
+		clear(ch.shells[:cap(ch.shells)])
+		ch.getter = nil
+	}
+	c.oldRoutes = c.vhost.Generation()
+	c.manyRoutes = min(len(c.routes)+max(newRoutes, len(c.routes)/4), maxRoutes)
 }
 
 // resolve finds the queues for the message at hand. They are the route's own, or for this message alone.
@@ -93,7 +122,9 @@ func (ch *channel) resolve(r *route) (origin *queue.Origin, shells []*queue.Shel
 // resolveAlone routes a message that is a direct reply, or has further keys in its headers [RabbitMQ: sender-selected.html].
 func (ch *channel) resolveAlone(r *route) (origin *queue.Origin, shells []*queue.Shell, own bool, err error) {
 	c, f := ch.conn, &ch.facts
-	origin = r.origin
+	if origin = r.origin; !r.resolved {
+		r.generation = c.vhost.Generation() // it is in use
+	}
 	if f.cc != nil || f.bcc != nil {
 		origin = &queue.Origin{Exchange: r.origin.Exchange, Key: r.origin.Key, CC: f.cc, BCC: f.bcc}
 	}

@@ -1,0 +1,116 @@
+package session
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"weak"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// reachable counts the queues that something still refers to.
+func reachable(queues []weak.Pointer[queue.Shell]) (n int) {
+	for range 3 { // what lies in a pool outlives two collections
+		runtime.GC()
+	}
+	for _, q := range queues {
+		if q.Value() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// shell returns the queue of that name for looking after it.
+func (p *probe) shell(name string) weak.Pointer[queue.Shell] {
+	p.t.Helper()
+	s := p.conn.vhost.Shell(name)
+	if s == nil {
+		p.t.Fatalf("no queue %q", name)
+	}
+	return weak.Make(s)
+}
+
+// Queues that are gone leave nothing behind with who used them. A connection kept the last 2,048 that it had published to, with
+// all that they weighed, for as long as it lasted: 32 connections that went through 60,000 kept 80 MB.
+func TestChurnLeavesNothing(t *testing.T) {
+	const churned, atOnce = 2000, 20
+	for _, tt := range []struct {
+		name  string
+		props amqp.Properties
+	}{
+		{name: "by its name"},
+		{name: "with further keys", props: withHeaders("CC", amqp.Array{"nowhere"})},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newProbe(t).open().channel(1).channel(2)
+			p.queue(1, "stays")
+			p.publish(1, published{key: "stays", body: "x"})
+			var gone []weak.Pointer[queue.Shell]
+			most := 0
+			for i := 0; i < churned; i += atOnce {
+				for k := i; k < i+atOnce; k++ {
+					name := fmt.Sprint("q", k)
+					p.queue(1, name)
+					do[*amqp.QueueBindOK](p, 1, &amqp.QueueBind{Queue: name, Exchange: "amq.fanout"})
+					gone = append(gone, p.shell(name))
+					p.publish(1, published{key: name, body: "x", props: tt.props}, published{exchange: "amq.fanout", body: "x"})
+				}
+				p.publish(1, published{key: "stays", body: "x"})
+				for k := i; k < i+atOnce; k++ {
+					name := fmt.Sprint("q", k)
+					p.send(2, &amqp.BasicGet{Queue: name, NoAck: true}, &amqp.BasicConsume{Queue: name, ConsumerTag: name, NoAck: true})
+					p.send(1, &amqp.QueueDelete{Queue: name})
+					p.out = nil // deliveries, and basic.cancel
+				}
+				most = max(most, len(p.conn.routes))
+			}
+			const some = 4 * newRoutes
+			if most > some {
+				t.Errorf("the connection had %d routes, want %d at most", most, some)
+			}
+			if n := reachable(gone); n > some {
+				t.Errorf("%d of %d deleted queues are in memory after the churn, want %d at most", n, churned, some)
+			}
+			p.holds(1, "stays", 1+churned/atOnce)
+			for range 3 { // idle
+				p.now = p.now.Add(restRoute)
+				p.conn.Tick(p.now)
+			}
+			if n := reachable(gone); n > 0 {
+				t.Errorf("%d of %d deleted queues are in memory after a while, with %d routes", n, churned, len(p.conn.routes))
+			}
+			p.publish(1, published{key: "stays", body: "x"})
+			p.holds(1, "stays", 2+churned/atOnce)
+		})
+	}
+}
+
+// Routes that are in use are not forgotten, whatever changes.
+func TestRoutesInUseAreKept(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	const used = 3 * newRoutes
+	kept := map[routeKey]*route{}
+	for round := range 20 {
+		for i := range used {
+			name := fmt.Sprint("q", i)
+			if round == 0 {
+				p.queue(1, name)
+			}
+			p.publish(1, published{key: name, body: "x"})
+			if k := (routeKey{"", name}); round == 0 {
+				kept[k] = p.conn.routes[k]
+			} else if p.conn.routes[k] != kept[k] || kept[k] == nil {
+				t.Fatalf("round %d: the route to %s was forgotten", round, name)
+			}
+		}
+		for i := range newRoutes {
+			p.publish(1, published{key: fmt.Sprint("nowhere", round, i)})
+		}
+		p.queue(1, fmt.Sprint("another", round))
+		p.now = p.now.Add(restRoute)
+		p.conn.Tick(p.now)
+	}
+}
