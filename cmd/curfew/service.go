@@ -82,7 +82,7 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 	s.total = machineMemory(os.DirFS("/"))
 	s.limit, s.followed = s.watermark(s.total), s.running.Limits
 	s.broker, err = newBroker(ctx, setup{
-		configuration: s.running, watermark: s.limit, diskLimit: s.running.Limits.DiskFree.Of(s.total), bodies: s.running.Memory.Bodies.Of(s.total), log: s.log,
+		configuration: s.running, watermark: s.limit, diskLimit: s.running.Limits.DiskFree.Of(s.total, diskSize(s.running.Data.Dir)), bodies: s.running.Memory.Bodies.Of(s.total), log: s.log,
 		clock: s.clock, telemetry: s.telemetry.Recorder,
 	})
 	if err == nil {
@@ -280,6 +280,6 @@ func (s *service) followLimits(next configuration) {
 		b.SetMemoryLimit(int64(min(of, 1<<62)))
 	}
 	if is.DiskFree != was.DiskFree {
-		b.SetDiskLimit(is.DiskFree.Of(s.total))
+		b.SetDiskLimit(is.DiskFree.Of(s.total, diskSize(s.running.Data.Dir)))
 	}
 }

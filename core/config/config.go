@@ -184,7 +184,7 @@ func defaults(version string) *Config {
 			HandshakeTimeout: 10 * time.Second,
 			Heartbeat:        60 * time.Second,
 			MemoryWatermark:  Watermark{Fraction: 0.6},
-			DiskFree:         Reserve{Bytes: 50 * MB},
+			DiskFree:         Reserve{Auto: true},
 			ConsumerTimeout:  30 * time.Minute,
 		},
 		Log: Log{Format: "auto"},

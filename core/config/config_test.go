@@ -93,7 +93,7 @@ func TestDefaults(t *testing.T) {
 	want := Limits{
 		Connections: 0, Handshakes: 1000, Management: 1000, Channels: 2047, Consumers: 10_000, Bindings: 1_000_000, FrameMax: 131072, MessageSize: 16 << 20,
 		HandshakeTimeout: 10 * time.Second, Heartbeat: time.Minute,
-		MemoryWatermark: Watermark{Fraction: 0.6}, DiskFree: Reserve{Bytes: 50_000_000}, ConsumerTimeout: 30 * time.Minute,
+		MemoryWatermark: Watermark{Fraction: 0.6}, DiskFree: Reserve{Auto: true}, ConsumerTimeout: 30 * time.Minute,
 	}
 	if c.Limits != want {
 		t.Errorf("Limits = %+v, want %+v", c.Limits, want)

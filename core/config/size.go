@@ -142,24 +142,37 @@ func watermark(p *Watermark) value {
 	}
 }
 
-// Reserve is an amount of disk space: so many times the machine's memory, or a size. The zero one is none.
+// Reserve is an amount of disk space: so many times the machine's memory, a size, or what suits the disk. The zero one is none.
 type Reserve struct {
+	Auto  bool    // autoReserve, or less where that is more than an autoShare-th of the disk
 	Times float64 // above 0, at most maxTimes
 	Bytes Size
 }
 
-const maxTimes = 100
+const (
+	maxTimes    = 100
+	autoReserve = 50 * MB // RabbitMQ's default
+	autoShare   = 20
+)
 
-// Of returns the reserve in bytes on a machine with total bytes of memory.
-func (r Reserve) Of(total uint64) int64 {
-	if r.Times > 0 {
-		return int64(min(r.Times*float64(total), math.MaxInt64/2))
+// Of returns the reserve in bytes on a machine with that much memory, for a disk of that size; 0 = unknown.
+func (r Reserve) Of(memory, disk uint64) int64 {
+	switch {
+	case r.Auto && disk > 0:
+		return int64(min(uint64(autoReserve), disk/autoShare))
+	case r.Auto:
+		return int64(autoReserve)
+	case r.Times > 0:
+		return int64(min(r.Times*float64(memory), math.MaxInt64/2))
 	}
 	return int64(r.Bytes)
 }
 
-// ParseReserve reads "0", "1.5x", which is that many times the memory, or a size.
+// ParseReserve reads "auto", "0", "1.5x", which is that many times the memory, or a size.
 func ParseReserve(s string) (Reserve, error) {
+	if s == leftOpen {
+		return Reserve{Auto: true}, nil
+	}
 	if number, isTimes := strings.CutSuffix(s, "x"); isTimes {
 		f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 		switch {
@@ -172,12 +185,15 @@ func ParseReserve(s string) (Reserve, error) {
 	}
 	b, err := ParseSize(s)
 	if err != nil {
-		return Reserve{}, errors.New("is neither a byte size nor a number of times the machine's memory")
+		return Reserve{}, errors.New("is neither auto nor a byte size nor a number of times the machine's memory")
 	}
 	return Reserve{Bytes: b}, nil
 }
 
 func (r Reserve) String() string {
+	if r.Auto {
+		return leftOpen
+	}
 	if r.Times > 0 {
 		return strconv.FormatFloat(r.Times, 'g', -1, 64) + "x"
 	}
@@ -187,6 +203,6 @@ func (r Reserve) String() string {
 func reserve(p *Reserve) value {
 	return &parsed[Reserve]{
 		p: p, parse: ParseReserve, format: Reserve.String,
-		accepted: fmt.Sprintf("a size, 0 = none, or times the machine's memory, above 0x and up to %dx, as in 1.5x", maxTimes),
+		accepted: fmt.Sprintf("auto (%s, or a twentieth of the disk where that is less), a size, 0 = none, or times the machine's memory, above 0x and up to %dx, as in 1.5x", autoReserve, maxTimes),
 	}
 }
