@@ -104,8 +104,9 @@ func (q *Queue) departSome(now hook.Instant) (bytes int) {
 // ending is how far a queue has come whose time is up, and which gives up what it
 // holds before it goes. If somebody uses it meanwhile, it stays.
 type ending struct {
-	lease  hook.Instant
-	before uint64 // messages dead-lettered with this reason
+	lease   hook.Instant
+	before  uint64 // messages dead-lettered with this reason
+	dropped uint64 // likewise, of those that nobody wanted dead-lettered
 }
 
 // wind gives up what a queue holds that is about to end, a part of it, and ends the
@@ -128,5 +129,6 @@ func (q *Queue) wind(now hook.Instant) {
 	}
 	q.end(now, Departure{
 		Reason: GoneExpired, Lease: e.lease, DeadLettered: int(q.count.DeadLettered[hook.ReasonQueueExpired] - e.before),
+		Messages: int(q.count.Dropped[hook.ReasonQueueExpired] - e.dropped),
 	})
 }

@@ -76,6 +76,20 @@ func TestAQueueThatIsUsedDoesNotEnd(t *testing.T) {
 	}
 }
 
+// A queue that was to dead-letter what it held, and had nowhere to, said that it dropped nothing.
+func TestWhatIsDroppedWhileAQueueEndsIsTold(t *testing.T) {
+	hooks := farewell(nil)
+	hooks.OnHead = nil
+	q, h := passive(t, Config{}, hooks)
+	publish(q, second, make([]uint64, 1000)...)
+	for now := 2 * second; now < 3*second && len(h.gone) == 0; now += hook.Instant(time.Millisecond) {
+		q.Tick(now)
+	}
+	if len(h.gone) != 1 || h.gone[0].Messages != 1000 || h.gone[0].DeadLettered != 0 {
+		t.Errorf("told %+v", h.gone)
+	}
+}
+
 // Messages that were to arrive at least once went with their queue when that expired.
 func TestAQueueStaysUntilWhatItSentHasArrived(t *testing.T) { synctest.Test(t, staysUntilArrived) }
 

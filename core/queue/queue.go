@@ -84,7 +84,7 @@ type Departure struct {
 	At           hook.Instant
 	LastUse      hook.Instant
 	Lease        hook.Instant // when it ran out; 0 = that was not the reason
-	Messages     int          // dropped with it
+	Messages     int          // dropped with it, or while it ended
 	DeadLettered int          // before that
 }
 
@@ -308,16 +308,19 @@ func (q *Queue) idle(now hook.Instant) {
 		return
 	}
 	if v.DeadLetter && q.contents != nil {
-		q.ending = &ending{lease: due, before: q.count.DeadLettered[hook.ReasonQueueExpired]}
+		q.ending = &ending{
+			lease: due, before: q.count.DeadLettered[hook.ReasonQueueExpired], dropped: q.count.Dropped[hook.ReasonQueueExpired],
+		}
 		return
 	}
 	q.end(now, Departure{Reason: GoneExpired, Lease: due})
 }
 
-// end deletes the queue from within.
+// end deletes the queue from within. What is left in it goes with it.
 func (q *Queue) end(now hook.Instant, d Departure) {
 	q.departNow(now)
-	d.At, d.LastUse, d.Messages = now, q.lastUse, q.ready+q.unacked+q.waiting()
+	d.At, d.LastUse = now, q.lastUse
+	d.Messages += q.ready + q.unacked + q.waiting()
 	q.close()
 	q.host.Gone(q.shell, d)
 }

@@ -30,7 +30,7 @@ func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why *queue.Depart
 	switch {
 	case single:
 		l.log.Info("queue expired", "queue", q.Name, "reason", hook.ReasonQueueExpired.String(), "idle", why.Idle(),
-			"messages_dropped", why.Messages, "expired_unlogged", unlogged)
+			"messages_dropped", why.Messages, "messages_dead_lettered", why.DeadLettered, "expired_unlogged", unlogged)
 	case powerOfTen(unlogged):
 		l.log.Info("many queues expire", "reason", hook.ReasonQueueExpired.String(), "expired_unlogged", unlogged)
 	}
