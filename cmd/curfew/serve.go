@@ -91,7 +91,7 @@ func (a *app) serve(args []string) int {
 const serveHelp = `"curfew config --explain" lists every key.
 
 SIGTERM and Ctrl-C close connections properly and exit; a second one exits at
-once. SIGHUP reads the configuration again: log.level and the contents of the
-TLS certificate files take effect at once; the log names the changes that wait
-for a restart.
+once. SIGHUP reads the configuration again: log.level, limits.memory-watermark,
+limits.disk-free and the contents of the files that tls.cert, tls.key and tls.ca
+name take effect at once; the log names the changes that wait for a restart.
 `

@@ -34,7 +34,7 @@ func (c *call) elsewhere() string {
 	r := c.r
 	switch {
 	case !isLoopback(peerHost(r.RemoteAddr)):
-		return "it comes from another machine"
+		return "it does not come over a loopback address"
 	case !c.api.namesMachine(hostName(r.Host)):
 		return fmt.Sprintf("it is for the host %q, which is not a name of this machine", r.Host)
 	case !r.ProtoAtLeast(1, 1):

@@ -8,7 +8,7 @@ const (
 	noCluster = "this broker is a single node"
 	noMirrors = "there are no mirrored queues"
 	noProcess = "the broker is a process of the system: start it with \"curfew serve\", stop it with SIGTERM"
-	noSetting = "the broker reads its settings when it starts: see \"curfew config --explain\""
+	noSetting = "the broker reads log.level from its configuration: change it there and send the process SIGHUP"
 	noCipher  = "the configuration holds no encrypted values"
 	noList    = "listeners are open as long as the broker runs"
 )
