@@ -47,6 +47,7 @@ func configFlags(f *flags) func() (file string, set []config.Flag) {
 type configuration struct {
 	*config.Config
 	chain *chain.Chain
+	file  string // that it was read from, if any
 }
 
 // load makes the configuration of file, the environment and set. onPanic is
@@ -55,7 +56,7 @@ func (a *app) load(file string, set []config.Flag, o chain.Options) (configurati
 	if file == "" {
 		file = a.variable(config.FileVariable)
 	}
-	var loaded configuration
+	loaded := configuration{file: file}
 	var err error
 	loaded.Config, err = config.Load(config.Input{
 		File: file, Environ: a.environ, Flags: set, Plugins: plugins(), Version: version,

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/curfewmq/curfew/core/config"
 )
 
 func TestMachineMemory(t *testing.T) {
@@ -46,6 +50,24 @@ func TestMachineMemory(t *testing.T) {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})
+	}
+}
+
+// ctl status showed the data directory as the broker was told, "./curfew-data", and no configuration file.
+func TestPathsAreWhole(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &service{running: configuration{Config: &config.Config{Data: config.Data{Dir: "./data"}}, file: "curfew.yaml"}}
+	m := s.machine()
+	if m.DataDir != filepath.Join(here, "data") || !slices.Equal(m.ConfigFiles, []string{filepath.Join(here, "curfew.yaml")}) {
+		t.Errorf("data in %s, configuration in %v", m.DataDir, m.ConfigFiles)
+	}
+	s.running.file = ""
+	if m := s.machine(); len(m.ConfigFiles) > 0 {
+		t.Errorf("configuration in %v", m.ConfigFiles)
 	}
 }
 

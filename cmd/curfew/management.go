@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -212,10 +213,22 @@ type limited interface {
 	SetDiskLimit(bytes int64)
 }
 
+// absolute is the path for somebody who works in another directory.
+func absolute(path string) string {
+	if full, err := filepath.Abs(path); err == nil {
+		return full
+	}
+	return path
+}
+
 // machine describes the machine and this process.
 func (s *service) machine() mgmt.Machine {
 	m := describeProcess(s.running.Data.Dir)
-	m.MemoryLimit, m.MemoryTotal, m.DataDir = s.limit, s.total, s.running.Data.Dir
+	m.MemoryLimit, m.MemoryTotal, m.DataDir = s.limit, s.total, absolute(s.running.Data.Dir)
+	m.LogFiles = []string{"<stderr>"} // as RabbitMQ has it
+	if s.running.file != "" {
+		m.ConfigFiles = []string{absolute(s.running.file)}
+	}
 	if b, ok := s.broker.(limited); ok {
 		m.MemoryLimit, m.DiskLimit = uint64(max(b.MemoryLimit(), 0)), uint64(b.DiskLimit())
 	}

@@ -142,6 +142,8 @@ type Machine struct {
 	Files, FilesLimit   int    // descriptors that are open, and may be; 0 = unknown
 	Processors          int
 	DataDir             string
+	ConfigFiles         []string // that the configuration was read from
+	LogFiles            []string
 }
 
 // API answers requests. Any goroutine may use it.

@@ -57,8 +57,8 @@ func (a *API) describeNode() object {
 		{"partitions", []any{}},
 		{"cluster_links", []any{}},
 		{"enabled_plugins", []any{}},
-		{"config_files", []any{}},
-		{"log_files", []any{}},
+		{"config_files", append([]string{}, m.ConfigFiles...)},
+		{"log_files", append([]string{}, m.LogFiles...)},
 		{"db_dir", m.DataDir},
 		{"net_ticktime", 0},
 	}
