@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"sync"
@@ -123,7 +124,8 @@ func (f *full) run() {
 	if now := f.standing(); now.unpaid > 0 {
 		f.Errorf("%d of %d confirmed messages are lost", now.unpaid, now.confirmed)
 	}
-	if status, body := f.broker.Health(); status != 200 {
+	if !process.Poll(func() bool { status, _ := f.broker.Health(); return status == http.StatusOK }) {
+		status, body := f.broker.Health()
 		f.Errorf("after all was taken: %d %s", status, body)
 	}
 	end()

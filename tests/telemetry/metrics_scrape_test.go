@@ -145,6 +145,7 @@ func TestDeadLettersInWaitingAreNotReady(t *testing.T) {
 func TestWhoMaySeeMetrics(t *testing.T) {
 	b := start(t, metricsListener)
 	const anybody = "X-Forwarded-For"
+	b.ask(201, "PUT", "users/observer", map[string]any{"password": "observer", "tags": "monitoring"})
 	for _, tc := range []struct {
 		name, address, path string
 		header              []string
@@ -152,7 +153,8 @@ func TestWhoMaySeeMetrics(t *testing.T) {
 	}{
 		{"this machine", b.Management, "/metrics", nil, 200},
 		{"somebody through a proxy", b.Management, "/metrics", []string{anybody, "192.0.2.1"}, 401},
-		{"somebody who logs in", b.Management, "/metrics", []string{anybody, "192.0.2.1", "Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q="}, 200},
+		{"somebody who logs in", b.Management, "/metrics", []string{anybody, "192.0.2.1", "Authorization", "Basic b2JzZXJ2ZXI6b2JzZXJ2ZXI="}, 200},
+		{"guest through a proxy", b.Management, "/metrics", []string{anybody, "192.0.2.1", "Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q="}, 401},
 		{"everybody where nobody else comes", b.Metrics, "/metrics", []string{anybody, "192.0.2.1"}, 200},
 		{"the API is not there", b.Metrics, "/api/overview", []string{"Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q="}, 404},
 	} {

@@ -518,6 +518,7 @@ func TestDroppedSpansAreLogged(t *testing.T) {
 		offer(100)
 		close(u.hold)
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		if !strings.Contains(log.String(), "spans are not dropped any more\" dropped="+strconv.FormatUint(dropped.Load(), 10)) || strings.Count(log.String(), "spans are dropped") != 1 {
 			t.Errorf("%d were dropped; it was said: %s", dropped.Load(), log.String())
 		}
