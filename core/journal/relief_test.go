@@ -181,12 +181,15 @@ func TestMovesOvertake(t *testing.T) {
 }
 
 // A move for which there is no space kept what it moved where it was, even after
-// that was settled: its old place would be live for good.
+// that was settled: its old place would be live for good. When it needs no space any
+// more nothing waits, and if nothing comes after it nobody else would say so: the
+// alarm stayed, and with it the publishers who could have ended it.
 func TestAMoveOfWhatWasSettledNeedsNoSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var trimmed wlog.Index
 		l := &memLog{hoard: true, trimmed: func(before wlog.Index) error { trimmed = before; return nil }}
-		s := open(t, l, Options{Extent: 1})
+		var full []bool
+		s := open(t, l, Options{Extent: 1, OnFull: func(f bool) { full = append(full, f) }})
 		s.Commit([]byte("+1,;"), []Delta{{1, 4}}, nil)
 		synctest.Wait()
 		l.keep(wlog.Settling)
@@ -199,6 +202,9 @@ func TestAMoveOfWhatWasSettledNeedsNoSpace(t *testing.T) {
 		time.Sleep(time.Second)
 		if st := s.Stats(); st.Live != 0 || st.Pending != 0 || trimmed == 0 {
 			t.Errorf("trimmed to %d, %+v", trimmed, st)
+		}
+		if n := len(full); n == 0 || full[n-1] || s.Stats().Full {
+			t.Errorf("it was said to be full: %v, and is %+v", full, s.Stats())
 		}
 		if got := l.state(); len(got) > 0 {
 			t.Errorf("a restart would bring back %v", got)

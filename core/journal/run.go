@@ -51,7 +51,8 @@ func (s *Shard) append(b *batch) (at wlog.Index, size int, err error) {
 		return 0, 0, s.broken
 	}
 	for {
-		if len(b.entry) == 0 { // or it overtook itself
+		if len(b.entry) == 0 { // or it overtook itself: then nothing waits any more, and perhaps nothing comes that would say so
+			s.setFull(false)
 			return 0, 0, s.lost()
 		}
 		entry, purpose := s.whole(b)
