@@ -267,10 +267,11 @@ func (r *run) readAll() (some bool) {
 }
 
 func (r *run) read(c *client) (some bool) {
-	for _, e := range c.read() {
+	for _, e := range c.hear() {
 		some = true
 		r.hear(c, &e)
 	}
+	c.heard = r.broker.clock()
 	return some
 }
 
@@ -338,7 +339,7 @@ func (r *run) look(still bool) {
 			continue // it comes, or goes
 		}
 		there := r.identify(p)
-		expired := p.ended || p.over(now)
+		expired := p.ended || p.over(now) || r.deserted(p, now)
 		p.ended = p.ended && !there
 		switch {
 		case there == p.there, !p.sure:
@@ -357,6 +358,20 @@ func (r *run) look(still bool) {
 			p.there, p.sure, p.as = there, still, r.mark(0)
 		}
 	}
+}
+
+// deserted reports whether a place's lease may have run out because the broker closed the channels of its consumers, unheard yet.
+func (r *run) deserted(p *place, now hook.Instant) bool {
+	used := p.used
+	for _, k := range r.consumers {
+		if slices.Contains(k.serving, p) {
+			if !k.closing(k.ch) {
+				return false
+			}
+			used = max(used, k.heard)
+		}
+	}
+	return p.lease > 0 && now >= used.Add(p.lease)
 }
 
 // identify finds out which queue a place is, and reports whether there is one.
@@ -421,7 +436,7 @@ func (r *run) fetchAll(c *client, p *place, found map[uint64][]sight) {
 		empty := 0
 		for range 100 {
 			r.step()
-			for _, e := range c.read() {
+			for _, e := range c.hear() {
 				switch e.method.(type) {
 				case *amqp.BasicGetEmpty:
 					empty++
