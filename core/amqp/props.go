@@ -37,35 +37,54 @@ type PropIndex struct {
 
 // ScanProps checks raw properties, flag word and values, from end to end and finds each of them. It does not allocate.
 func ScanProps(props []byte) (x PropIndex, err error) {
+	if err := x.scan(props, true); err != nil {
+		return PropIndex{}, err
+	}
+	return x, nil
+}
+
+// IndexProps is ScanProps for properties that were checked before: it does not look into the headers.
+func IndexProps(props []byte) (x PropIndex, err error) {
+	if err := x.scan(props, false); err != nil {
+		return PropIndex{}, err
+	}
+	return x, nil
+}
+
+// scan finds the properties, and checks the headers through and through if deep.
+func (x *PropIndex) scan(props []byte, deep bool) *Error {
 	if len(props) < 2 {
-		return PropIndex{}, Errorf(ReplySyntaxError, "properties of %d octets: at least 2 expected", len(props))
+		return Errorf(ReplySyntaxError, "properties of %d octets: at least 2 expected", len(props))
 	}
 	x.flags, x.size = be16(props), uint32(len(props))
 	if x.flags&unusedFlags != 0 {
-		return PropIndex{}, Errorf(ReplySyntaxError, "property flags %#04x: the lowest %d bits mean nothing", x.flags, 16-propCount)
+		return Errorf(ReplySyntaxError, "property flags %#04x: the lowest %d bits mean nothing", x.flags, 16-propCount)
 	}
 	at := 2
 	for p := x.next(0); p < propCount; p = x.next(p + 1) {
-		n, err := propSize(propKinds[p], props[at:])
+		n, err := propSize(propKinds[p], props[at:], deep)
 		if err != nil {
 			err.Text = p.String() + ": " + err.Text
-			return PropIndex{}, err
+			return err
 		}
 		x.off[p] = uint32(at)
 		at += n
 	}
 	if at != len(props) {
-		return PropIndex{}, Errorf(ReplySyntaxError, "%d octets after the last property", len(props)-at)
+		return Errorf(ReplySyntaxError, "%d octets after the last property", len(props)-at)
 	}
-	return x, nil
+	return nil
 }
 
-// propSize is the size of the value of this kind at the start of b.
-func propSize(kind propKind, b []byte) (int, *Error) {
+// propSize is the size of the value of this kind at the start of b, a table of which is looked into if deep.
+func propSize(kind propKind, b []byte, deep bool) (int, *Error) {
 	size := 1
 	switch kind {
 	case kindTable:
-		_, n, err := cutRawTable(b)
+		table, n, err := cutLongTable(b)
+		if err == nil && deep {
+			err = checkTable(table, 1)
+		}
 		return n, err
 	case kindTimestamp:
 		size = 8

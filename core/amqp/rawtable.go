@@ -155,6 +155,18 @@ func (f RawField) Append(dst []byte) []byte {
 }
 
 func cutRawTable(b []byte) (RawTable, int, *Error) {
+	raw, n, err := cutLongTable(b)
+	if err == nil {
+		err = checkTable(raw, 1)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return raw, n, nil
+}
+
+// cutLongTable is cutRawTable without looking into the table.
+func cutLongTable(b []byte) (RawTable, int, *Error) {
 	if len(b) < 4 {
 		return nil, 0, Errorf(ReplySyntaxError, "table length needs 4 octets, %d left", len(b))
 	}
@@ -163,11 +175,7 @@ func cutRawTable(b []byte) (RawTable, int, *Error) {
 		return nil, 0, Errorf(ReplySyntaxError, "table of %d octets, %d left", size, len(b)-4)
 	}
 	n := 4 + int(size)
-	raw := RawTable(b[4:n:n])
-	if err := checkTable(raw, 1); err != nil {
-		return nil, 0, err
-	}
-	return raw, n, nil
+	return RawTable(b[4:n:n]), n, nil
 }
 
 // checkTable checks a table at this depth, the outermost being 1.
@@ -262,25 +270,19 @@ const (
 )
 
 // fixedSize is the size of a value of this type, or one of the two constants above.
-func fixedSize(kind byte) int {
-	switch kind {
-	case 'V':
-		return 0
-	case 't', 'b', 'B':
-		return 1
-	case 's', 'u':
-		return 2
-	case 'I', 'i', 'f':
-		return 4
-	case 'D':
-		return 5
-	case 'l', 'L', 'd', 'T':
-		return 8
-	case 'S', 'x', 'A', 'F':
-		return sizePrefixed
+func fixedSize(kind byte) int { return int(fieldSizes[kind]) }
+
+var fieldSizes = func() (sizes [256]int8) {
+	for i := range sizes {
+		sizes[i] = sizeUnknown
 	}
-	return sizeUnknown
-}
+	for size, kinds := range map[int8]string{0: "V", 1: "tbB", 2: "su", 4: "Iif", 5: "D", 8: "lLdT", sizePrefixed: "SxAF"} {
+		for _, kind := range []byte(kinds) {
+			sizes[kind] = size
+		}
+	}
+	return sizes
+}()
 
 func countFields(b []byte) (count int) {
 	for ; len(b) > 0; count++ {
