@@ -1,6 +1,7 @@
 package death
 
 import (
+	"bytes"
 	"strconv"
 	"testing"
 
@@ -114,24 +115,31 @@ func BenchmarkAppend(b *testing.B) {
 	headers := table{{Key: "traceparent", Value: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, {Key: "attempt", Value: int32(1)}, {Key: "tenant", Value: "acme"}}
 	bare, few := properties(nil, "5000"), properties(headers, "5000")
 	once, _ := r.Append(nil, few, false)
+	others := bytes.Replace(once, []byte("acme"), []byte("emca"), 1)
 	for _, c := range []struct {
 		name     string
-		props    []byte
+		props    [2][]byte // in turn
 		recorded bool
 		keys     bool
-	}{{"bare", bare, false, false}, {"headers", few, false, false}, {"again", once, true, false}, {"new keys each", bare, false, true}} {
+	}{
+		{"bare", [2][]byte{bare, bare}, false, false},
+		{"headers", [2][]byte{few, few}, false, false},
+		{"again", [2][]byte{once, once}, true, false},
+		{"again, other headers each", [2][]byte{once, others}, true, false},
+		{"new keys each", [2][]byte{bare, bare}, false, true},
+	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			buf := make([]byte, 0, 4096)
 			keys := [2][][]byte{{[]byte("order.new")}, {[]byte("order.old")}}
 			cycles, i := 0, 0
 			for b.Loop() {
+				i++
 				if c.keys {
-					i++
 					d.Keys = keys[i%2]
 				}
 				r.Prepare(d)
-				buf, _ = r.Append(buf[:0], c.props, c.recorded)
+				buf, _ = r.Append(buf[:0], c.props[i%2], c.recorded)
 				if r.History().Cycle("dead") {
 					cycles++
 				}

@@ -26,6 +26,27 @@ type Recorder struct {
 	client  []amqp.RawField // the publisher's headers
 	deaths  []byte          // x-death being written
 	scratch []byte          // the whole table being written
+
+	last last // what scratch and history were made from
+}
+
+// last is what decides about the headers of a message. The next one is often the same in that: what differs in the properties
+// are identifiers and times.
+type last struct {
+	valid      bool
+	recorded   bool
+	headers    amqp.RawTable
+	expiration []byte
+}
+
+// is reports whether a message is the same in that.
+func (l *last) is(headers amqp.RawTable, expiration []byte, recorded bool) bool {
+	return l.valid && l.recorded == recorded && bytes.Equal(l.headers, headers) && bytes.Equal(l.expiration, expiration)
+}
+
+func (l *last) set(headers amqp.RawTable, expiration []byte, recorded bool) {
+	l.headers, l.expiration = append(l.headers[:0], headers...), append(l.expiration[:0], expiration...)
+	l.valid, l.recorded = true, recorded
 }
 
 // field is an encoded field of a table and its key.
@@ -43,6 +64,7 @@ func (r *Recorder) Prepare(d Death) {
 		return
 	}
 	r.queue, r.reason, r.seconds, r.ready = d.Queue, d.Reason.String(), seconds, true
+	r.last.valid = false
 	if string(d.Exchange) != r.exchange {
 		r.exchange = string(d.Exchange)
 	}
@@ -106,12 +128,21 @@ func (r *Recorder) encodeHeaders() {
 // everything else stays as it is. recorded says that x-death in props was put
 // there by an earlier Append. An error means that props are no properties.
 func (r *Recorder) Append(dst, props []byte, recorded bool) ([]byte, error) {
-	idx, err := amqp.ScanProps(props)
+	idx, err := amqp.IndexProps(props)
 	if err != nil {
 		return dst, err
 	}
 	headers := idx.Headers(props)
 	expiration, _ := idx.Expiration(props)
+	if !r.last.is(headers, expiration, recorded) {
+		r.last.set(headers, expiration, recorded)
+		r.rewrite(r.last.headers, expiration, recorded)
+	}
+	return amqp.RewriteProps(dst, props, idx, amqp.PropEdit{Headers: r.scratch, DropExpiration: true}), nil
+}
+
+// rewrite writes to r.scratch the headers with the death added, and lists the deaths in r.history, which refers to headers.
+func (r *Recorder) rewrite(headers amqp.RawTable, expiration []byte, recorded bool) {
 	r.history.begin(r.queue, r.reason)
 	first := !recorded || !r.again(headers, expiration)
 	if first {
@@ -119,7 +150,6 @@ func (r *Recorder) Append(dst, props []byte, recorded bool) ([]byte, error) {
 	}
 	r.own[0] = field{headerDeaths, r.deaths}
 	r.merge(headers, first)
-	return amqp.RewriteProps(dst, props, idx, amqp.PropEdit{Headers: r.scratch, DropExpiration: true}), nil
 }
 
 // appendEntry appends, to a field that wants an array, a first entry of x-death.
@@ -226,6 +256,5 @@ func (r *Recorder) sort(headers amqp.RawTable) {
 }
 
 // History returns the deaths of the message that was appended last, this one
-// included. It is good until the next Append, and as long as that message's
-// props are.
+// included. It is good until the next Append or Prepare.
 func (r *Recorder) History() *History { return &r.history }

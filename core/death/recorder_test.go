@@ -387,3 +387,40 @@ func checkHeaders(t *testing.T, before, after table) {
 }
 
 func encoded(v any) []byte { return amqp.AppendTable(nil, table{{Value: v}}) }
+
+// A message whose headers are those of the one before it has the same said of its death; one that differs in the least has not.
+func TestAppendTellsMessagesApart(t *testing.T) {
+	d := died("q", hook.ReasonExpired, "ex", second, "rk")
+	var other Recorder
+	once := record(t, &other, d, properties(nil, ""), false)
+	type message struct {
+		death    Death
+		props    []byte
+		recorded bool
+	}
+	messages := []message{
+		{d, properties(nil, ""), false},
+		{d, properties(table{}, ""), false},
+		{d, properties(table{{Key: "a", Value: "1"}}, ""), false},
+		{d, properties(table{{Key: "a", Value: "2"}}, ""), false},
+		{d, properties(table{{Key: "a", Value: "2"}}, "7"), false},
+		{d, properties(table{{Key: "a", Value: "2"}}, "8"), false},
+		{d, bytes.Replace(properties(table{{Key: "a", Value: "2"}}, "8"), []byte("m1"), []byte("m2"), 1), false},
+		{d, once, false},
+		{d, once, true},
+		{died("q", hook.ReasonRejected, "ex", second, "rk"), once, true},
+		{died("p", hook.ReasonRejected, "ex", second, "rk"), once, true},
+	}
+	var r Recorder
+	for i := range messages {
+		for j := range messages {
+			for _, m := range []message{messages[i], messages[j]} {
+				var alone Recorder
+				got, want := record(t, &r, m.death, bytes.Clone(m.props), m.recorded), record(t, &alone, m.death, m.props, m.recorded)
+				if !bytes.Equal(got, want) || r.History().Cycle("q") != alone.History().Cycle("q") {
+					t.Errorf("%d, then %d:\ngot  %x, cycle %v\nwant %x, cycle %v", i, j, got, r.History().Cycle("q"), want, alone.History().Cycle("q"))
+				}
+			}
+		}
+	}
+}
