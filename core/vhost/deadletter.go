@@ -19,11 +19,12 @@ import (
 func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.Dead, r *queue.Receipt) {
 	b := burials.Get().(*burial)
 	b.vhost, b.from, b.now = v, from, now
-	b.expected = 0
 	for i := range ds {
-		b.expected += len(ds[i].Props) + len(ds[i].Body) + recordSize
-	}
-	for i := range ds {
+		b.rest = ds[i:]
+		if i > 0 && alike(&ds[i-1], &ds[i]) {
+			b.follow(&ds[i-1], &ds[i])
+			continue
+		}
 		b.bury(&ds[i])
 	}
 	b.publish(r)
@@ -54,9 +55,12 @@ type burial struct {
 	outs  []out
 	index map[*queue.Shell]int // places in outs, once they are many
 
-	block    *queue.Block // new bytes go here
-	used     int
-	expected int // bytes still to come, roughly
+	sent queue.Publish // what the last message became, if it went anywhere
+	to   []int         // of outs: where it went
+
+	block *queue.Block // new bytes go here
+	used  int
+	rest  []queue.Dead // the message at hand, and those after it
 
 	headers func() amqp.RawTable
 }
@@ -73,12 +77,9 @@ var burials = sync.Pool{New: func() any {
 	return b
 }}
 
-// recordSize is about what a record of a death adds to a message.
-const recordSize = 640
-
 // bury sends one message on its way.
 func (b *burial) bury(d *queue.Dead) {
-	idx, err := amqp.ScanProps(d.Props)
+	idx, err := amqp.IndexProps(d.Props)
 	if err != nil { // a session checked them
 		d.Outcome = telemetry.Unroutable
 		return
@@ -145,8 +146,7 @@ func (b *burial) room(size int) {
 	if b.block != nil {
 		b.block.Release()
 	}
-	b.block, b.used = queue.NewBlock(max(size, min(b.expected, most))), 0
-	b.expected -= len(b.block.Buf)
+	b.block, b.used = queue.NewBlock(max(size, min(expected(b.rest), most))), 0
 }
 
 // knows says whether the message goes where the one before it went.
@@ -178,7 +178,7 @@ func (b *burial) resolve(d *queue.Dead, cc []string) {
 // newHeaders are the headers that exchanges see: those with the death in them.
 func (b *burial) newHeaders() amqp.RawTable {
 	b.read = true
-	idx, err := amqp.ScanProps(b.props)
+	idx, err := amqp.IndexProps(b.props)
 	if err != nil {
 		return nil
 	}
@@ -222,31 +222,42 @@ func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
 	if priority, ok := idx.Priority(d.Props); ok {
 		p.Priority, p.Flags = priority, p.Flags|queue.HasPriority
 	}
-	history, sent := b.recorder.History(), false
+	history := b.recorder.History()
+	b.to = b.to[:0]
 	for i, s := range b.shells {
 		if name := s.Config().Name; history.Cycle(name) {
 			b.vhost.warn(history, name)
 			continue
 		}
-		if !sent {
-			b.keep(&p, d.Body)
-			sent = true
-		}
-		b.outs[b.places[i]].add(p, b.block)
-		d.Sent++
+		b.to = append(b.to, b.places[i])
 	}
 	d.Outcome = telemetry.Cycle
-	if sent {
+	if len(b.to) > 0 {
 		d.Outcome = telemetry.DeadLettered
+		b.keepProps(&p)
+		b.deliver(d, p)
 	}
 }
 
-// keep makes the new properties and a copy of the body part of the block.
-func (b *burial) keep(p *queue.Publish, body []byte) {
+// deliver adds the message, whose body is not kept yet, to what leaves for the queues that it goes to.
+func (b *burial) deliver(d *queue.Dead, p queue.Publish) {
+	b.keepBody(&p, d.Body)
+	for _, place := range b.to {
+		b.outs[place].add(p, b.block)
+	}
+	b.sent, d.Sent = p, len(b.to)
+}
+
+// keepProps makes the new properties part of the block.
+func (b *burial) keepProps(p *queue.Publish) {
 	p.Props = slices.Clip(b.props)
 	if unsafe.SliceData(b.props) == unsafe.SliceData(b.block.Buf[b.used:]) { // else they had no room in it
 		b.used += len(b.props)
 	}
+}
+
+// keepBody makes a copy of the body part of the block, if it has room.
+func (b *burial) keepBody(p *queue.Publish, body []byte) {
 	if len(body) > len(b.block.Buf)-b.used {
 		p.Body = slices.Clone(body)
 		return
@@ -306,7 +317,8 @@ func (b *burial) release() {
 	clear(b.index)
 	clear(b.keys[:cap(b.keys)])
 	b.outs, b.shells = b.outs[:0], b.shells[:0]
-	b.vhost, b.from, b.props, b.target, b.origin, b.block = nil, nil, nil, nil, nil, nil
+	b.vhost, b.from, b.props, b.target, b.origin, b.block, b.rest = nil, nil, nil, nil, nil, nil, nil
+	b.sent = queue.Publish{}
 	b.same = false
 	burials.Put(b)
 }
