@@ -3,6 +3,7 @@ package power
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -23,6 +24,8 @@ type client struct {
 	chunks [][]byte // to be fed, one at a time
 	out    []byte   // what was said and not yet taken apart
 	tick   atomic.Bool
+	inbox  []event            // read, and not yet heard
+	heard  hook.Instant       // when all was heard
 	late   <-chan struct{}    // closed when the disk has caught up with it
 	closed *amqp.ChannelClose // why the broker closed the channel it publishes on; nil while it is open
 
@@ -147,6 +150,22 @@ func (c *client) feed(data []byte, ticks bool) {
 		}
 	}
 	c.busy, c.rest = false, append([]byte(nil), data[n:]...)
+}
+
+// closing reports whether the broker has closed a channel, which the client has not heard yet.
+func (c *client) closing(ch uint16) bool {
+	c.inbox = append(c.inbox, c.read()...)
+	return slices.ContainsFunc(c.inbox, func(e event) bool {
+		_, closed := e.method.(*amqp.ChannelClose)
+		return closed && e.channel == ch
+	})
+}
+
+// hear takes what the client was sent.
+func (c *client) hear() []event {
+	all := append(c.inbox, c.read()...)
+	c.inbox = nil
+	return all
 }
 
 // read takes what the session has to say, and wakes those who waited for room, as the goroutine that writes the connection does.

@@ -64,6 +64,7 @@ type message struct {
 	dueAs   mark
 	excused bool // it may be gone, for a reason of its own: its queue was purged or deleted, or went
 	acked   *place
+	ackedBy *held
 	ackLife int
 	ackSure bool // and will not come back
 	ackAs   mark
@@ -347,7 +348,7 @@ func (l *ledger) resolve(m *message, in []sight, marks func(*place) mark) {
 	s := in[0]
 	m.note(l, "seen in %s (%s)", s.at.name, s.reason)
 	if m.acked != nil && !m.ackSure && m.ackLife < l.life {
-		m.acked = nil
+		m.acked, m.ackedBy = nil, nil
 	}
 	if m.transient {
 		return

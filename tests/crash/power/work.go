@@ -8,6 +8,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // live has clients at work for a while.
@@ -205,7 +206,7 @@ func (r *run) answer() {
 func (r *run) acked(h *held) {
 	m := h.m
 	m.note(r.ledger, "acknowledged in %s", h.at.name)
-	m.holder, m.acked, m.ackLife = nil, h.at, r.ledger.life
+	m.holder, m.acked, m.ackedBy, m.ackLife = nil, h.at, h, r.ledger.life
 	r.ledger.counts.Acked++
 	r.unproven = append(r.unproven, h)
 }
@@ -312,6 +313,26 @@ func (r *run) left(k *consumer) {
 	k.serving = nil
 }
 
+// dropped is called when the broker has closed a channel, some time since its client was last read: what the client has answered there
+// may have come too late to be heeded, and leases may run since then.
+func (r *run) dropped(k *consumer) {
+	for _, m := range r.ledger.messages {
+		if h := m.ackedBy; h != nil && h.c == k.client && h.ch == k.ch && !m.ackSure {
+			m.note(r.ledger, "acknowledged in vain, perhaps")
+			m.acked, m.ackedBy, m.excused = nil, nil, true
+		}
+	}
+	before := make([]hook.Instant, len(k.serving))
+	for i, p := range k.serving {
+		before[i] = p.used
+	}
+	serving := k.serving
+	r.left(k)
+	for i, p := range serving {
+		p.used = max(before[i], k.heard)
+	}
+}
+
 // place is what a consumer of the channel reads from.
 func (k *consumer) place(tag string) *place {
 	_, n, _ := strings.Cut(tag, "/")
@@ -373,7 +394,7 @@ func (r *run) refused(c *client, ch uint16, why *amqp.ChannelClose) {
 	for _, k := range r.consumers {
 		if k.client == c && k.ch == ch && (broken || why.ReplyCode == amqp.ReplyNotFound) {
 			c.say(ch, &amqp.ChannelCloseOK{})
-			r.left(k)
+			r.dropped(k)
 			return
 		}
 	}
@@ -420,12 +441,13 @@ func (r *run) confirmed(c *client, tag uint64, multiple, taken bool) {
 			s.m.gone = true
 			continue
 		}
+		r.identify(s.m.home) // it may have come since, and its declaration not been answered yet
 		r.ledger.confirm(s.m, r.markOf(s.m.home))
 		if s.m.returned || s.m.transient {
 			continue // that says nothing of the disk
 		}
 		for _, h := range s.proves {
-			if h.m.acked == h.at {
+			if h.m.ackedBy == h {
 				h.m.ackSure, h.m.ackAs = true, r.markOf(h.at)
 				h.m.note(r.ledger, "surely acknowledged")
 			}
@@ -452,7 +474,7 @@ func (r *run) delivered(c *client, e *event, d *amqp.BasicDeliver) {
 		p := k.place(d.ConsumerTag)
 		m.note(r.ledger, "delivered from %s to %d/%d as %d", p.name, c.number, e.channel, d.DeliveryTag)
 		r.ledger.arrived(m, p, reason)
-		if h := m.holder; h != nil && m.whole() {
+		if h := m.holder; h != nil && m.whole() && !h.c.closing(h.ch) {
 			r.ledger.breach("held twice: %v", m)
 		}
 		if m.acked != nil && m.ackLife == r.ledger.life && m.whole() {
