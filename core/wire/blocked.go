@@ -12,7 +12,7 @@ type Blocked struct {
 	Alarm     int // an alarm to end: for memory, or space on the disk
 	Log       int // the log to catch up with what was published
 	Queue     int // a queue to see through the work it has
-	Consumers int // consumers to catch up: a millisecond at most, again and again
+	Consumers int // consumers to catch up: a millisecond for 256 KiB at most, again and again
 	Client    int // their own client to read what it was sent
 }
 

@@ -71,6 +71,10 @@ func newConn(s *Server, socket net.Conn) *conn {
 func (c *conn) ask(what uint32) {
 	c.asks.Or(what)
 	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // fails when the socket is closed, which wakes the reader too
+	c.poke()
+}
+
+func (c *conn) poke() {
 	select {
 	case c.poked <- struct{}{}:
 	default:
@@ -154,32 +158,58 @@ func (c *conn) login() {
 	c.behind = c.behind || c.session.LoggingIn() && len(c.in.waiting()) > 0
 }
 
-// A publisher that is ahead of the consumers takes a breath after every stride of bytes. It is slowed down to what they take,
+// A publisher that is ahead of the consumers takes a breath for every stride of bytes. It is slowed down to what they take,
 // but not below a stride a breath, some 250 MB/s: slow consumers do not stop it.
 const (
 	stride = largest
 	breath = time.Millisecond
 )
 
-// pace keeps a publisher that is ahead, and has just been fed n bytes of, from running away.
+// pace keeps a publisher that is ahead, and has just been fed n bytes of, from running away. A large message comes in many
+// pieces, and all of them count when the last one is there.
 func (c *conn) pace(n int) {
 	caughtUp := c.session.Ahead()
-	if caughtUp == nil {
+	if caughtUp == nil && !c.session.Receiving() {
 		c.rushed = 0
 		return
 	}
-	if c.rushed += n; c.rushed < stride {
+	c.rushed += n
+	if caughtUp == nil || c.rushed < stride {
 		return
 	}
-	c.rushed = 0
+	breaths := c.rushed / stride
+	c.rushed %= stride
+	c.breathe(caughtUp, time.Duration(breaths)*breath)
+}
+
+// breathe waits until the consumers have caught up, the time is over, or the reader is asked for something.
+func (c *conn) breathe(caughtUp <-chan struct{}, most time.Duration) {
+	if c.asked() {
+		return
+	}
 	c.srv.waiting[forConsumers].Add(1)
 	defer c.srv.waiting[forConsumers].Add(-1)
-	timer := time.NewTimer(breath)
+	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case <-caughtUp:
 	case <-timer.C:
+	case <-c.poked:
+		c.poke() // it is attended to later, by who may wait for that
 	}
+}
+
+// asked reports whether the reader is asked for something. If not, poked has no value of an earlier time.
+func (c *conn) asked() bool {
+	select {
+	case <-c.poked:
+	default:
+	}
+	if c.asks.Load() == 0 {
+		return false
+	}
+	c.poke()
+	return true
 }
 
 // plan sets due when the connection has got further.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -172,5 +173,65 @@ func TestClientThatNeverReadsAnswers(t *testing.T) {
 		if b := s.Blocked(); b != (Blocked{}) {
 			t.Errorf("blocked are %+v, want none", b)
 		}
+	})
+}
+
+// ahead returns a publisher and the consumer of its queue, which does not read and has plenty to do.
+func ahead(t *testing.T, s *Server) (publisher *client) {
+	t.Helper()
+	publisher, consumer := dial(t, s).open(0).channel(), dial(t, s).open(0).channel()
+	publisher.declare("q")
+	consumer.send(1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "c", NoAck: true})
+	expectMethod[*amqp.BasicConsumeOK](consumer)
+	consumer.stall()
+	t.Cleanup(consumer.resume)
+	for range 20 {
+		publisher.write(publication("q", make([]byte, 100<<10)))
+	}
+	publisher.declare("q")
+	return publisher
+}
+
+// A publisher that is ahead of the consumers is held back for each byte, in whatever messages they come. It was held back once
+// for a message, however large: a stream of large messages ran away from consumers that were as fast.
+func TestPublisherAheadIsHeldBack(t *testing.T) {
+	const bytes = 8 << 20
+	for _, size := range []int{16 << 10, 200 << 10, 1 << 20, bytes} {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				publisher := ahead(t, newServer(t))
+				took := elapsed(func() {
+					for range bytes / size {
+						publisher.write(publication("q", make([]byte, size)))
+					}
+					publisher.declare("q")
+				})
+				if least, most := bytes/stride*breath*2/3, bytes/stride*breath*4/3; took < least || took > most {
+					t.Errorf("%d bytes took %v, want %v to %v", bytes, took, least, most)
+				}
+			})
+		})
+	}
+}
+
+func TestPublisherAheadHearsOfShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		publisher := ahead(t, s)
+		for range 2 { // the second time as well
+			publisher.write(publication("q", make([]byte, 16<<20)))
+			synctest.Wait()
+			if b := s.Blocked(); b != (Blocked{Consumers: 1}) {
+				t.Fatalf("blocked are %+v, want the publisher that is ahead", b)
+			}
+			publisher.declare("q")
+		}
+		publisher.write(publication("q", make([]byte, 16<<20)))
+		go func() {
+			ctx, cancel := contextFor(time.Second)
+			defer cancel()
+			_ = s.Shutdown(ctx) // the consumer does not read
+		}()
+		wantElapsed(t, 0, func() { expectMethod[*amqp.ConnectionClose](publisher) })
 	})
 }
