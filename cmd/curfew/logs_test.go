@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
+// How many entries there are is chance, as what is committed while one is written
+// goes into the next: four were wanted, and sometimes there were five. It is as many
+// as the dump shows.
 func TestReadLogs(t *testing.T) {
 	dir := t.TempDir()
 	i := spawn(t, dir)
@@ -25,10 +29,17 @@ func TestReadLogs(t *testing.T) {
 	i.end(syscall.SIGTERM)
 
 	code, stdout, stderr := invoke("log", "verify", dir)
-	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "shard 0: 1 segments, 4 entries, ") || !strings.Contains(stdout, "\nshard 1: 1 segments, ") {
+	if code != exitOK || stderr != "" {
 		t.Errorf("verify: exit status %d\n%s%s", code, stdout, stderr)
 	}
+	verified := strings.Split(stdout, "\n")
 	code, stdout, stderr = invoke("log", "dump", dir)
+	for shard, dumped := range strings.Split(stdout, "shard ")[1:] {
+		want := fmt.Sprintf("shard %d: 1 segments, %d entries, ", shard, strings.Count(dumped, ": data, "))
+		if !strings.HasPrefix(verified[shard], want) || strings.HasSuffix(want, " 0 entries, ") {
+			t.Errorf("verify says %q, and what is dumped %q", verified[shard], want)
+		}
+	}
 	for _, want := range []string{
 		`  vhost vhost="/" description="Default virtual host" tags=[]`, `  user.set name="guest" tags=["administrator"]`, ` password=(52 bytes) `,
 		`  queue.declare vhost="/" name="tasks" id=257:long auto-delete=false arguments={`, `"x-message-ttl": 60000:signedint`, `"x-note": {"a": [true, void, "b"]}`,

@@ -119,8 +119,10 @@ func (w *owner) commit(tn *turn) {
 	w.s.Commit([]byte(tn.ops.String()), tn.live, c)
 }
 
-// move does what Reclaim asked for, if it did.
+// move does what Reclaim asked for, if it did, in calls that are as small beside
+// the log's segments as those of queues are.
 func (w *owner) move() (moved int) {
+	const call = 1 << 10 // bytes
 	select {
 	case upTo := <-w.asked:
 		tn := new(turn)
@@ -131,6 +133,10 @@ func (w *owner) move() (moved int) {
 			tn.live = append(tn.live, Delta{w.extent[id], -w.size[id]})
 			w.write(tn, w.s.Extent(), id, int(w.size[id])-len(fmt.Sprintf("+%d,;", id)))
 			moved++
+			if tn.ops.Len() >= call {
+				w.s.Move([]byte(tn.ops.String()), tn.live)
+				tn = new(turn)
+			}
 		}
 		w.s.Move([]byte(tn.ops.String()), tn.live)
 	default:
