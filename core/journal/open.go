@@ -16,7 +16,7 @@ import (
 func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error, o Options) (*Shard, error) {
 	s := newShard(o.withDefaults())
 	log, err := engine.Open(ctx, shard, func(at wlog.Index, entry []byte) error {
-		return fn(s.extents.append(at, s.o.Header+int64(len(entry))), at, entry)
+		return fn(s.extents.append(at, s.o.Size(len(entry))), at, entry)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("journal: shard %d: %w", shard, err)

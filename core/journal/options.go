@@ -12,10 +12,13 @@ import (
 // Close.
 type Options struct {
 	Extent  int64 // bytes of log that are accounted, and trimmed, together; 0 = 16 MiB
-	Header  int64 // bytes an entry takes in the log besides its operations
 	Entry   int   // bytes of an entry beyond which the next one begins; 0 = 4 MiB
 	Pending int64 // bytes waiting to be durable with which the shard is behind; 0 = 16 MiB
 	Slack   int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB
+
+	// Size is what an entry with so many bytes of operations takes in the log; nil =
+	// no more than those.
+	Size func(ops int) int64
 
 	// Purpose is what commits are for at least. With Bringing, which is 0, those
 	// that bring more are refused what is kept for others.
@@ -41,6 +44,9 @@ func (o Options) withDefaults() Options {
 	o.Entry = cmp.Or(o.Entry, 4<<20)
 	o.Pending = cmp.Or(o.Pending, 16<<20)
 	o.Slack = cmp.Or(o.Slack, 16<<20)
+	if o.Size == nil {
+		o.Size = func(ops int) int64 { return int64(ops) }
+	}
 	return o
 }
 

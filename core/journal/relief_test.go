@@ -322,7 +322,7 @@ func openFull(t *testing.T, disk *crashfs.FS) (*owner, *seg.Engine) {
 		t.Fatal(err)
 	}
 	size := engine.SegmentSize()
-	w = newOwnerOf(t, engine, Options{Extent: size / 4, Slack: 2 * size, Entry: int(size), Pending: size, Header: wlog.HeaderSize})
+	w = newOwnerOf(t, engine, Options{Extent: size / 4, Slack: 2 * size, Entry: int(size), Pending: size, Size: wlog.EntrySize})
 	return w, engine
 }
 

@@ -184,7 +184,7 @@ func (s *Shard) appended(at wlog.Index, size int) {
 	}
 	s.stats.Appends++
 	s.stats.Bytes += uint64(size)
-	s.extents.append(at, s.o.Header+int64(size))
+	s.extents.append(at, s.o.Size(size))
 	s.extent.Store(s.extents.current())
 }
 

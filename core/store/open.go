@@ -416,7 +416,7 @@ func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Shel
 	j, err := journal.Open(ctx, r.store.engine, d.number, replay, journal.Options{
 		Extent:   cmp.Or(r.options.Extent, min(messagesExtent, r.store.engine.SegmentSize()/extentsPerSegment)),
 		Slack:    cmp.Or(r.options.Extent, min(messagesExtent, slackSegments*r.store.engine.SegmentSize())),
-		Header:   wlog.HeaderSize,
+		Size:     wlog.EntrySize,
 		OnFull:   func(full bool) { r.store.alarms.wait(d.number, full) },
 		OnFailed: d.failed,
 		Reclaim:  d.reclaim,

@@ -33,6 +33,12 @@ import (
 // HeaderSize is the length of an entry's header in bytes.
 const HeaderSize = 48
 
+// Align is what entries begin at a multiple of, in bytes.
+const Align = 8
+
+// EntrySize is what an entry with so many bytes of the caller's takes in the log.
+func EntrySize(body int) int64 { return (HeaderSize + int64(body) + Align - 1) / Align * Align }
+
 // Version is the format version this program writes, and the latest it reads.
 const Version = 1
 

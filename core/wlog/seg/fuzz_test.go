@@ -73,7 +73,7 @@ func seedEntries() []byte {
 		h.Epoch, h.Synced = epoch, true
 		b = h.Append(b, at, fuzzSalt, []byte(body))
 		b = append(b, body...)
-		b = append(b, make([]byte, -len(b)&(align-1))...)
+		b = append(b, make([]byte, -len(b)&(wlog.Align-1))...)
 		c.Appended(at, &h)
 	}
 	add(wlog.Takeover, 1, "")
@@ -99,7 +99,7 @@ func seal(file []byte) {
 			binary.LittleEndian.PutUint32(b[40:], sum)
 		}
 		sealHeader(b, g.index(off), fuzzSalt)
-		off += roundUp(wlog.HeaderSize+size, align)
+		off += roundUp(wlog.HeaderSize+size, wlog.Align)
 	}
 }
 

@@ -47,7 +47,7 @@ func (j *journal) Append(_ context.Context, entry []byte, purpose wlog.Purpose) 
 	if len(entry) > wlog.MaxEntry {
 		return 0, j.life.lose(fmt.Errorf("append %d bytes: %w", len(entry), wlog.ErrTooLarge))
 	}
-	if err := j.place(entrySize(len(entry)), purpose); err != nil {
+	if err := j.place(wlog.EntrySize(len(entry)), purpose); err != nil {
 		return 0, j.refuse(err)
 	}
 	h := j.chain.Next(wlog.Data, j.shard, j.Clock())
@@ -83,7 +83,7 @@ func (j *journal) append(h *wlog.Header, body []byte) (wlog.Index, error) {
 	if err != nil {
 		return 0, err
 	}
-	j.end += entrySize(len(body))
+	j.end += wlog.EntrySize(len(body))
 	j.chain.Appended(at, h)
 	return at, nil
 }

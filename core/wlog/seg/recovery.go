@@ -58,7 +58,7 @@ func (r *recovery) replay(ctx context.Context) (err error) {
 const tellEvery = 16 << 20
 
 func (r *recovery) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte) error {
-	if r.done += entrySize(h.Size); r.done-r.told >= tellEvery {
+	if r.done += wlog.EntrySize(h.Size); r.done-r.told >= tellEvery {
 		r.told = r.done
 		r.Events.Progress(r.shard, r.done, r.total)
 	}

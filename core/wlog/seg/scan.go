@@ -99,7 +99,7 @@ func (s *scanner) step(end *ending) error {
 	if h.Kind == wlog.Data {
 		s.g.last = at
 	}
-	end.at += entrySize(h.Size)
+	end.at += wlog.EntrySize(h.Size)
 	end.filled = h.Kind == wlog.Filler
 	end.closed = end.filled
 	return s.visit(s.g, at, h, body)
@@ -116,7 +116,7 @@ func (s *scanner) entry(off int64) ([]byte, error) {
 	if *h, err = wlog.ParseHeader(b, s.g.index(off), s.g.salt); err != nil {
 		return nil, s.unreadable(off, err)
 	}
-	size := entrySize(h.Size)
+	size := wlog.EntrySize(h.Size)
 	if h.Shard != s.shard || off+size > s.g.size || h.Kind == wlog.Filler && off+size != s.g.size {
 		return nil, s.g.damage(off, fmt.Sprintf("%v entry of shard %d with %d bytes does not belong here", h.Kind, h.Shard, h.Size))
 	}
@@ -172,7 +172,7 @@ func isZero(b []byte) bool {
 func (s *scanner) proof(ctx context.Context, g *segment, off int64) (at int64, found bool, err error) {
 	s.reset(g)
 	defer s.rest()
-	off = roundUp(off, align)
+	off = roundUp(off, wlog.Align)
 	for off+wlog.HeaderSize <= g.size {
 		if err := ctx.Err(); err != nil {
 			return 0, false, err
@@ -197,10 +197,10 @@ func proofIn(b []byte, g *segment, off int64) (n int, found bool) {
 	for len(b)-n >= wlog.HeaderSize {
 		i := bytes.Index(b[n:], []byte(wlog.Magic))
 		if i < 0 {
-			return (len(b) - len(wlog.Magic)) / align * align, false
+			return (len(b) - len(wlog.Magic)) / wlog.Align * wlog.Align, false
 		}
-		if n += i; n%align != 0 {
-			n += align - n%align
+		if n += i; n%wlog.Align != 0 {
+			n += wlog.Align - n%wlog.Align
 			continue
 		}
 		h, err := wlog.ParseHeader(b[n:], g.index(off+int64(n)), g.salt)
@@ -210,7 +210,7 @@ func proofIn(b []byte, g *segment, off int64) (n int, found bool) {
 		if len(b)-n < wlog.HeaderSize {
 			break
 		}
-		n += align
+		n += wlog.Align
 	}
 	return n, false
 }

@@ -82,8 +82,6 @@ const (
 	// page is what entries are padded to when they are written, so that the
 	// operating system need not read the rest of a page from the disk first.
 	page = 4096
-	// align is what entries begin at a multiple of.
-	align = 8
 	// retryAfter is how long a full disk is left alone.
 	retryAfter = time.Second
 )

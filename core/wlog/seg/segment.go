@@ -70,9 +70,6 @@ func place(at wlog.Index) (number uint32, off int64) {
 	return uint32(at >> 32), int64(uint32(at))
 }
 
-// entrySize is what an entry with a body of n bytes takes.
-func entrySize(n int) int64 { return roundUp(wlog.HeaderSize+int64(n), align) }
-
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // header returns the file's first bytes.

@@ -31,7 +31,7 @@ func (t *table) borrow(at wlog.Index) (*segment, error) {
 	}
 	number, off := place(at)
 	i := int64(number) - int64(t.segments[0].number)
-	if i < 0 || i >= int64(len(t.segments)) || off < headerSize || off%align != 0 {
+	if i < 0 || i >= int64(len(t.segments)) || off < headerSize || off%wlog.Align != 0 {
 		return nil, wlog.ErrNoEntry
 	}
 	g := t.segments[i]

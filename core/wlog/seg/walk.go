@@ -150,7 +150,7 @@ func (w *walk) successor() error {
 // damage. They are not if nothing says that all before it was durable: then the
 // log ends there, with an entry that was not finished, or with none.
 func (w *walk) damageAt(ctx context.Context, i int, end *ending) (*Damage, error) {
-	from := end.at + align
+	from := end.at + wlog.Align
 	for k, g := range w.segments[i:] {
 		if g.bad != nil {
 			continue // which is reported for itself
