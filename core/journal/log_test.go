@@ -121,6 +121,13 @@ func (l *memLog) keep(least wlog.Purpose) {
 	l.least = least
 }
 
+// limit leaves space for no entry of more bytes.
+func (l *memLog) limit(bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fits = func(size int) bool { return size <= bytes }
+}
+
 // state is what the entries that there are amount to.
 func (l *memLog) state() records {
 	r := records{}

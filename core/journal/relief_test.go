@@ -212,6 +212,52 @@ func TestAMoveOfWhatWasSettledNeedsNoSpace(t *testing.T) {
 	})
 }
 
+// The alarm ended, and was there again, when a move that waited needed no space any
+// more, or there was enough for the first in the line, though others waited behind it
+// for which there was none.
+func TestTheAlarmDoesNotBlink(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		first func(s *Shard)
+		clear func(s *Shard, l *memLog) // has the first wait no longer
+	}{
+		{
+			"a move that needs no space any more",
+			func(s *Shard) { s.Move([]byte("+1,;"), []Delta{{2, 4}, {1, -4}}) },
+			func(s *Shard, _ *memLog) { s.Commit([]byte("-1;"), []Delta{{2, -4}}, nil) },
+		},
+		{
+			"one for which there is space",
+			func(s *Shard) { s.Commit([]byte("+2,;"), []Delta{{1, 4}}, nil) },
+			func(_ *Shard, l *memLog) { l.limit(4) },
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &memLog{hoard: true}
+				var full []bool
+				s, h := open(t, l, Options{Extent: 1, OnFull: func(f bool) { full = append(full, f) }}), &history{}
+				s.Commit([]byte("+1,;"), []Delta{{1, 4}}, nil)
+				synctest.Wait()
+				l.limit(3)
+				tt.first(s)
+				time.Sleep(time.Second)
+				s.Commit([]byte("+3,large;"), []Delta{{1, 9}}, h.as("behind"))
+				tt.clear(s, l)
+				time.Sleep(time.Second)
+				if !slices.Equal(full, []bool{true}) || len(h.outcomes()) > 0 {
+					t.Errorf("while one waits: %v, %v", full, h.outcomes())
+				}
+				l.limit(100)
+				time.Sleep(time.Second)
+				if !slices.Equal(full, []bool{true, false}) || !slices.Contains(h.durable(), "behind") {
+					t.Errorf("in the end: %v, durable %v", full, h.durable())
+				}
+			})
+		})
+	}
+}
+
 // A shard that is closed while the disk is full writes what there is room for: what
 // had been acknowledged was back after a restart. What is dropped was not
 // confirmed, which is no failure.

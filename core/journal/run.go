@@ -50,31 +50,58 @@ func (s *Shard) append(b *batch) (at wlog.Index, size int, err error) {
 	if s.broken != nil {
 		return 0, 0, s.broken
 	}
-	for {
-		if len(b.entry) == 0 { // or it overtook itself: then nothing waits any more, and perhaps nothing comes that would say so
-			s.setFull(false)
+	for paused := false; ; paused = true {
+		if len(b.entry) == 0 { // or it overtook itself: then perhaps nothing comes that would say that nothing waits any more
+			s.fits(true)
 			return 0, 0, s.lost()
 		}
-		entry, purpose := s.whole(b)
-		at, err = s.log.Append(s.ctx, entry, purpose)
-		if !errors.Is(err, wlog.ErrFull) {
-			size = len(entry)
-			break
+		at, size, err = s.attempt(b)
+		if err == nil {
+			s.fits(paused)
+			return at, size, nil
 		}
-		if s.shorten(b) {
-			continue
+		if errors.Is(err, wlog.ErrFull) {
+			err = s.pause(b)
 		}
-		if err = s.pause(b); err != nil {
-			break
+		if err != nil {
+			return 0, 0, s.unwritten(err)
 		}
 	}
+}
+
+// attempt appends the batch's entry, or, if that does not fit, as much of it as does.
+func (s *Shard) attempt(b *batch) (at wlog.Index, size int, err error) {
+	for {
+		entry, purpose := s.whole(b)
+		at, err = s.log.Append(s.ctx, entry, purpose)
+		if !errors.Is(err, wlog.ErrFull) || !s.shorten(b) {
+			return at, len(entry), err
+		}
+	}
+}
+
+// fits notes that the batch at hand needs no space, or no more than there is. What
+// stands in the line shows by itself, without a pause, whether that is so for it, too:
+// the alarm must not end in between.
+func (s *Shard) fits(paused bool) {
+	if s.full && !(paused && s.waits()) {
+		s.setFull(false)
+	}
+}
+
+// waits reports whether there is anything to be written in the line.
+func (s *Shard) waits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.gather.line, func(b *batch) bool { return len(b.entry) > 0 })
+}
+
+// unwritten wraps why a batch is not appended.
+func (s *Shard) unwritten(err error) error {
 	if !errors.Is(err, wlog.ErrFull) {
 		s.setFull(false)
 	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("journal: append: %w", err)
-	}
-	return at, size, nil
+	return fmt.Errorf("journal: append: %w", err)
 }
 
 // lost returns an error if the log is lost.
