@@ -3,6 +3,7 @@ package seg
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -291,6 +292,43 @@ func TestFirm(t *testing.T) {
 		must(t, err)
 		if got := strings.Join(s.found, ""); got != "ba" {
 			t.Errorf("seed %d: found %q, want ba", seed, got)
+		}
+		s.close(t)
+	}
+}
+
+// A trim goes on beside a shard that cannot be synced: what it gives up, and had gone there, stays gone all the same. That it was
+// settled here is durable before anything is given up, so that no later start would bring it back.
+func TestATrimBesideAFailedShard(t *testing.T) {
+	for seed := range uint64(50) {
+		fsys := crashfs.New(seed)
+		o := small()
+		o.Durability = Flush
+		s := openShard(t, fsys, o)
+		other, err := s.engine.Open(t.Context(), 1, func(wlog.Index, []byte) error { return nil })
+		must(t, err)
+		s.append(t, "a message")
+		s.fillUntil(t, 2, 1000)
+		_, err = other.Append(t.Context(), []byte("the message"), wlog.Bringing)
+		must(t, err)
+		at := s.append(t, "it is settled")
+		fsys.Inject(func(op crashfs.Op) error {
+			if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, "00001-") {
+				return errBroken
+			}
+			return nil
+		})
+		must(t, s.Trim(at))
+		<-other.Lost()
+		if got := fileNames(t, fsys); strings.Contains(got, "00000-00000001.seg") {
+			t.Fatalf("seed %d: nothing was trimmed: %s", seed, got)
+		}
+		fsys = fsys.LosePower()
+		_ = s.engine.Close()
+
+		s = openShard(t, fsys, o)
+		if !slices.Contains(s.found, "it is settled") {
+			t.Errorf("seed %d: the settlement is gone, and what it settled with it", seed)
 		}
 		s.close(t)
 	}
