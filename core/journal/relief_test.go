@@ -200,6 +200,7 @@ func TestAMoveOfWhatWasSettledNeedsNoSpace(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if st := s.Stats(); st.Live != 0 || st.Pending != 0 || trimmed == 0 {
 			t.Errorf("trimmed to %d, %+v", trimmed, st)
 		}
@@ -245,11 +246,13 @@ func TestTheAlarmDoesNotBlink(t *testing.T) {
 				s.Commit([]byte("+3,large;"), []Delta{{1, 9}}, h.as("behind"))
 				tt.clear(s, l)
 				time.Sleep(time.Second)
+				synctest.Wait()
 				if !slices.Equal(full, []bool{true}) || len(h.outcomes()) > 0 {
 					t.Errorf("while one waits: %v, %v", full, h.outcomes())
 				}
 				l.limit(100)
 				time.Sleep(time.Second)
+				synctest.Wait()
 				if !slices.Equal(full, []bool{true, false}) || !slices.Contains(h.durable(), "behind") {
 					t.Errorf("in the end: %v, durable %v", full, h.durable())
 				}
