@@ -34,7 +34,9 @@ func Dump(w io.Writer, ops []byte) error {
 func (r *reader) describe(kind byte) string {
 	switch kind {
 	case opEnqueued:
-		return r.describeEnqueued()
+		return r.describeEnqueued("")
+	case opEnqueuedAlike:
+		return r.describeEnqueued(", properties as before")
 	case opSettled:
 		return "settle " + r.describeRefs(r.u32())
 	case opReturned:
@@ -55,7 +57,7 @@ func (r *reader) describe(kind byte) string {
 	return ""
 }
 
-func (r *reader) describeEnqueued() string {
+func (r *reader) describeEnqueued(properties string) string {
 	ref, deadline, entered := Ref(r.u64()), r.at(), r.at()
 	flags, returns := slotFlags(r.u8()), r.u16()
 	size := r.u32()
@@ -74,8 +76,8 @@ func (r *reader) describeEnqueued() string {
 		r.bad = true
 		return ""
 	}
-	return fmt.Sprintf("enqueue %v, %d bytes, exchange %q, key %q, entered %s, deadline %s, returns %d%s%s",
-		ref, size, exchange, key, stamp(entered), stamp(deadline), returns, policy, flags.describe())
+	return fmt.Sprintf("enqueue %v, %d bytes, exchange %q, key %q, entered %s, deadline %s, returns %d%s%s%s",
+		ref, size, exchange, key, stamp(entered), stamp(deadline), returns, policy, flags.describe(), properties)
 }
 
 func (r *reader) describeRefs(n uint32) string {

@@ -68,6 +68,7 @@ type chunk struct {
 	slots     []slot
 	deadlines []hook.Instant // nil, or as long as slots
 	extents   []uint32       // where in the journal each message is; nil, or as long as slots
+	saved     []uint32       // by how much its operation there is shorter than the message weighs; nil, or as long as slots
 	places    []uint16       // thinned: the place of each slot, ascending; nil = its index
 	live      int32          // slots that are not gone
 }
@@ -188,21 +189,42 @@ func (f *fifo) deadline(seq uint64) hook.Instant {
 	return c.deadlines[c.find(int(seq&(chunkSlots-1)))]
 }
 
-// extent returns where in the journal the message is, 0 when it is not there.
-func (f *fifo) extent(seq uint64) uint32 {
+// place returns where in the journal the message is, 0 when it is not there, and what it takes there, times sign.
+func (f *fifo) place(seq uint64, s *slot, sign int64) (extent uint32, bytes int64) {
 	c := f.chunk(seq)
 	if c == nil || c.extents == nil {
-		return 0
+		return 0, 0
 	}
-	return c.extents[c.find(int(seq&(chunkSlots-1)))]
+	i := c.find(int(seq & (chunkSlots - 1)))
+	return c.extents[i], sign * (weight(s) - c.savedBy(i))
 }
 
-func (f *fifo) setExtent(seq uint64, extent uint32) {
+// setPlace says where in the journal the message is, and how many bytes less it takes there than it weighs.
+func (f *fifo) setPlace(seq uint64, extent uint32, saved int) {
 	c := f.chunk(seq)
 	if c.extents == nil {
 		c.extents = make([]uint32, len(c.slots))
 	}
-	c.extents[c.find(int(seq&(chunkSlots-1)))] = extent
+	i := c.find(int(seq & (chunkSlots - 1)))
+	c.extents[i] = extent
+	c.save(i, saved)
+}
+
+func (c *chunk) savedBy(i int) int64 {
+	if c.saved == nil {
+		return 0
+	}
+	return int64(c.saved[i])
+}
+
+func (c *chunk) save(i, bytes int) {
+	if c.saved == nil {
+		if bytes == 0 {
+			return
+		}
+		c.saved = make([]uint32, len(c.slots))
+	}
+	c.saved[i] = uint32(bytes)
 }
 
 func (f *fifo) setDeadline(seq uint64, t hook.Instant) {
@@ -273,6 +295,9 @@ func (c *chunk) grow(i int, whole bool) {
 	if c.extents != nil {
 		c.extents = append(make([]uint32, 0, size), c.extents...)[:size]
 	}
+	if c.saved != nil {
+		c.saved = append(make([]uint32, 0, size), c.saved...)[:size]
+	}
 	if c.deadlines == nil {
 		return
 	}
@@ -321,7 +346,7 @@ func (f *fifo) unlink() {
 func (c *chunk) free() {
 	freeSlots(c.slots)
 	freeDeadlines(c.deadlines)
-	c.slots, c.deadlines, c.extents, c.places = nil, nil, nil, nil
+	c.slots, c.deadlines, c.extents, c.saved, c.places = nil, nil, nil, nil, nil
 }
 
 // thin keeps the slots that are in use and drops the others.
@@ -341,6 +366,9 @@ func (c *chunk) thin() {
 		}
 		if c.extents != nil {
 			kept.extents = append(kept.extents, c.extents[i])
+		}
+		if c.saved != nil {
+			kept.saved = append(kept.saved, c.saved[i])
 		}
 	}
 	c.free()

@@ -24,13 +24,15 @@ import (
 //	 discard   ref u64 | reason u8         it is on its way elsewhere, out of reach of consumers
 //	 renew by  ref u64 | deadline i64 | state i64 | digest u64
 //	 ask       ref u64                     hooks want to be asked when it is next; of an enqueue the flags say so
+//	 enqueue alike   as enqueue; the record is without its properties and their length, which are those of the enqueue before it
 //
 // Numbers are little-endian; instants are nanoseconds since the Unix epoch. A
 // record is laid out as in a segment, its age being void. queue is the number
 // the queue was given when it was declared: it never comes again.
 //
 // A message is there when it was enqueued and not settled since. An enqueue of a
-// message that is there moves it: only its place in the journal is new.
+// message that is there moves it: only its place in the journal is new. What an
+// enqueue is alike is in the same commit, which lies in the journal as a whole.
 const (
 	opEnqueued byte = iota + 1
 	opSettled
@@ -41,6 +43,7 @@ const (
 	opDiscarded
 	opRenewedBy // opRenewed for a message that may have a digest
 	opAsks
+	opEnqueuedAlike
 )
 
 const (
@@ -56,15 +59,15 @@ func appendOp(b []byte, kind byte, queue uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, kind), queue)
 }
 
-func appendEnqueued(b []byte, queue uint64, r Ref, deadline, entered hook.Instant, s slot, record []byte) []byte {
-	b = appendOp(b, opEnqueued, queue)
+// appendEnqueued appends all of an enqueue of either kind but the record, which will have size bytes.
+func appendEnqueued(b []byte, kind byte, queue uint64, r Ref, deadline, entered hook.Instant, s *slot, size int) []byte {
+	b = appendOp(b, kind, queue)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r))
 	b = binary.LittleEndian.AppendUint64(b, uint64(deadline))
 	b = binary.LittleEndian.AppendUint64(b, uint64(entered))
 	b = append(b, byte(s.flags&journalled))
 	b = binary.LittleEndian.AppendUint16(b, s.returns())
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(record)))
-	return append(b, record...)
+	return binary.LittleEndian.AppendUint32(b, uint32(size))
 }
 
 func appendReturned(b []byte, queue uint64, r Ref, returns uint16) []byte {
@@ -109,8 +112,10 @@ var errOps = errors.New("malformed queue operations")
 // reader takes numbers off the front of operations; bad is set, and everything
 // zero, once there are too few bytes.
 type reader struct {
-	b   []byte
-	bad bool
+	b     []byte
+	bad   bool
+	props []byte // of the last enqueue, their length included
+	room  []byte // for records that are put together
 }
 
 func (r *reader) take(n int) []byte {
@@ -158,4 +163,38 @@ func (r *reader) mark(kind byte) mark {
 		m.digest = r.u64()
 	}
 	return m
+}
+
+// record takes a record of size bytes from an enqueue. It returns the whole of it,
+// which is good until the next one, and what the operation has less than that.
+func (r *reader) record(kind byte, size int, flags slotFlags) (whole []byte, saved, body int) {
+	whole = r.take(size)
+	in := reader{b: whole}
+	in.head(flags)
+	head := len(whole) - len(in.b)
+	if kind == opEnqueued {
+		before := in.b
+		in.take(in.uvarint())
+		r.bad = r.bad || in.bad
+		r.props = before[:len(before)-len(in.b)]
+		return whole, 0, len(in.b)
+	}
+	if r.bad = r.bad || in.bad || r.props == nil; r.bad {
+		return nil, 0, 0
+	}
+	r.room = append(append(append(r.room[:0], whole[:head]...), r.props...), in.b...)
+	return r.room, len(r.props), len(in.b)
+}
+
+// head takes what is before the properties of a record.
+func (r *reader) head(flags slotFlags) {
+	r.take(flags.markSize())
+	r.u32()
+	r.take(int(r.u8()))
+	r.take(int(r.u8()))
+	if flags&hasBCC != 0 {
+		for n := r.uvarint(); n > 0 && !r.bad; n-- {
+			r.take(r.uvarint())
+		}
+	}
 }

@@ -75,8 +75,8 @@ func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
 	to.skipTo(seq)
 	to.push(kept, from.deadline(seq))
 	to.take(to.at(seq))
-	if e := from.extent(seq); e != 0 {
-		to.setExtent(seq, e)
+	if e, bytes := from.place(seq, s, 1); e != 0 {
+		to.setPlace(seq, e, int(weight(s)-bytes))
 	}
 	s.become(gone)
 }
@@ -118,7 +118,7 @@ func (q *Queue) noteLeft(c *chunk) {
 	}
 	for i := range c.slots {
 		if s := &c.slots[i]; !s.is(gone) && q.kept(s) {
-			q.work.notes.account(c.extents[i], -weight(s))
+			q.work.notes.account(c.extents[i], c.savedBy(i)-weight(s))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
@@ -43,10 +44,14 @@ type Record struct {
 // notes is what a turn has to tell the journal.
 type notes struct {
 	ops      []byte
+	alike    span // where the properties of the last enqueue are in ops, if they are worth it
 	settled  []Ref
 	deltas   []Delta
 	enqueued int // messages of the batch at hand that were noted
 }
+
+// span is a run of bytes.
+type span struct{ at, size int }
 
 func (n *notes) account(extent uint32, bytes int64) {
 	if k := len(n.deltas); k > 0 && n.deltas[k-1].Extent == extent {
@@ -59,8 +64,30 @@ func (n *notes) account(extent uint32, bytes int64) {
 // kept reports whether a message is in the journal.
 func (q *Queue) kept(s *slot) bool { return q.cfg.Record != nil && s.flags&persistent != 0 }
 
-// weight is what a message's operation takes in the journal.
+// weight is what a message's operation takes in the journal, if it has all of the
+// record.
 func weight(s *slot) int64 { return enqueueHeader + int64(s.length) }
+
+// enqueue appends the operation for a stored message. Where its properties are those
+// of the one before, they are left out. It returns by how many bytes that is less than
+// the message weighs.
+func (n *notes) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *slot) (saved int) {
+	head, props, body := q.store.parts(*s)
+	id := q.cfg.Record.ID
+	if a := n.alike; a.size > 0 && bytes.Equal(n.ops[a.at:a.at+a.size], props) {
+		n.ops = appendEnqueued(n.ops, opEnqueuedAlike, id, r, deadline, entered, s, len(head)+len(body))
+		n.ops = append(append(n.ops, head...), body...)
+		return uvarintLen(len(props)) + len(props)
+	}
+	n.ops = append(appendEnqueued(n.ops, opEnqueued, id, r, deadline, entered, s, int(s.length)), head...)
+	n.ops = binary.AppendUvarint(n.ops, uint64(len(props)))
+	n.alike = span{}
+	if len(props) >= worthSharing {
+		n.alike = span{len(n.ops), len(props)}
+	}
+	n.ops = append(append(n.ops, props...), body...)
+	return 0
+}
 
 func (q *Queue) noteEnqueued(now hook.Instant, l int, f *fifo, seq uint64, s slot, deadline hook.Instant) {
 	if !q.kept(&s) {
@@ -68,9 +95,9 @@ func (q *Queue) noteEnqueued(now hook.Instant, l int, f *fifo, seq uint64, s slo
 	}
 	n := &q.work.notes
 	extent := q.cfg.Record.Journal.Extent()
-	f.setExtent(seq, extent)
-	n.account(extent, weight(&s))
-	n.ops = appendEnqueued(n.ops, q.cfg.Record.ID, ref(l, seq), deadline, now, s, q.store.peek(s))
+	saved := n.enqueue(q, ref(l, seq), deadline, now, &s)
+	f.setPlace(seq, extent, saved)
+	n.account(extent, weight(&s)-int64(saved))
 	n.enqueued++
 }
 
@@ -79,7 +106,7 @@ func (q *Queue) noteSettled(l int, f *fifo, seq uint64, s *slot) {
 		return
 	}
 	n := &q.work.notes
-	n.account(f.extent(seq), -weight(s))
+	n.account(f.place(seq, s, -1))
 	n.settled = append(n.settled, ref(l, seq))
 }
 
@@ -121,7 +148,8 @@ func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m mark) (changed bool) {
 	before := weight(s)
 	changed = q.store.setMark(s, m)
 	if grown := weight(s) - before; grown != 0 && q.kept(s) {
-		q.work.notes.account(f.extent(seq), grown)
+		extent, _ := f.place(seq, s, 0)
+		q.work.notes.account(extent, grown)
 	}
 	return changed
 }
@@ -170,7 +198,7 @@ func (n *notes) reset() {
 	if cap(n.ops) > large {
 		n.ops = nil
 	}
-	n.ops, n.settled, n.deltas = n.ops[:0], n.settled[:0], n.deltas[:0]
+	n.ops, n.settled, n.deltas, n.alike = n.ops[:0], n.settled[:0], n.deltas[:0], span{}
 }
 
 // finish tells the publisher of a batch what became of it: at once, or when
@@ -344,7 +372,7 @@ func (q *Queue) receipt(picks []pick, vs []hook.Verdict) *Receipt {
 			continue
 		}
 		refs = append(refs, ref(int(p.level), p.seq))
-		n.account(f.extent(p.seq), -weight(s))
+		n.account(f.place(p.seq, s, -1))
 	}
 	if len(refs) == 0 {
 		return nil

@@ -34,6 +34,7 @@ type item struct {
 	slot     slot
 	extent   uint32
 	body     uint32      // bytes
+	saved    int         // bytes that its operation has less than it weighs
 	left     hook.Reason // not none: it is a discard
 }
 
@@ -80,8 +81,8 @@ func (r *Restorer) find(id uint64) *restored {
 // apply carries out one operation; q is nil for a queue that is gone.
 func (r *Restorer) apply(kind byte, q *restored, extent uint32, in *reader) error {
 	switch kind {
-	case opEnqueued:
-		q.enqueued(extent, in)
+	case opEnqueued, opEnqueuedAlike:
+		q.enqueued(kind, extent, in)
 	case opSettled:
 		q.settled(in.refs(in.u32()))
 	case opReturned:
@@ -115,27 +116,22 @@ func (r *Restorer) apply(kind byte, q *restored, extent uint32, in *reader) erro
 	return nil
 }
 
-func (q *restored) enqueued(extent uint32, in *reader) {
+func (q *restored) enqueued(kind byte, extent uint32, in *reader) {
 	it := item{ref: Ref(in.u64()), deadline: in.at(), extent: extent}
 	entered, flags, returns := in.at(), slotFlags(in.u8()), in.u16()
-	record := in.take(int(in.u32()))
+	record, saved, body := in.record(kind, int(in.u32()), flags)
 	if q == nil || in.bad || it.ref.level() >= len(q.next) {
 		return
 	}
-	body, ok := bodySize(record, flags)
-	if !ok {
-		in.bad = true
-		return
-	}
 	if i, ok := q.places.get(it.ref); ok {
-		q.list[i].extent = extent // it was moved
+		q.list[i].extent, q.list[i].saved = extent, saved // it was moved
 		return
 	}
 	q.shell.queue.open()
 	q.next[it.ref.level()] = max(q.next[it.ref.level()], it.ref.seq()+1)
 	it.slot = q.shell.queue.store.restore(entered, record, flags&journalled)
 	it.slot.setReturns(returns)
-	it.body = uint32(body)
+	it.body, it.saved = uint32(body), saved
 	q.places.add(it.ref, int32(len(q.list)))
 	q.list = append(q.list, it)
 }
@@ -209,7 +205,7 @@ func (q *restored) fill() {
 	for i := range q.list {
 		it := &q.list[i]
 		q.shell.queue.put(it, q.handed)
-		n.account(it.extent, weight(&it.slot))
+		n.account(it.extent, weight(&it.slot)-int64(it.saved))
 	}
 	for l := range q.next {
 		if q.next[l] > 0 {
@@ -230,7 +226,7 @@ func (q *Queue) put(it *item, handed []uint64) {
 	}
 	body := int(it.body)
 	f.push(it.slot, it.deadline)
-	f.setExtent(seq, it.extent)
+	f.setPlace(seq, it.extent, it.saved)
 	f.handed, f.noted = handed[l], handed[l]
 	q.ready++
 	q.readyBytes += int64(body)
@@ -305,15 +301,15 @@ func (q *Queue) moveChunk(m *moves, l int, f *fifo, c int, upTo uint32) (enough 
 			return true
 		}
 		seq := k.number<<chunkBits + k.place(i)
-		m.old = append(m.old, Delta{Extent: k.extents[i], Bytes: -weight(s)})
-		k.extents[i] = m.journal.Extent()
-		m.notes.account(k.extents[i], weight(s))
+		m.old = append(m.old, Delta{Extent: k.extents[i], Bytes: k.savedBy(i) - weight(s)})
 		moved := *s
 		if seq < f.handed {
 			moved.flags |= redelivered // what says so else may be dropped with the old place
 		}
-		r := q.store.read(moved)
-		m.notes.ops = appendEnqueued(m.notes.ops, q.cfg.Record.ID, ref(l, seq), f.deadline(seq), r.enqueued, moved, q.store.peek(moved))
+		saved := m.notes.enqueue(q, ref(l, seq), f.deadline(seq), q.store.read(moved).enqueued, &moved)
+		k.extents[i] = m.journal.Extent()
+		k.save(i, saved)
+		m.notes.account(k.extents[i], weight(s)-int64(saved))
 		if why := q.discarded.why(ref(l, seq)); why != hook.ReasonNone {
 			m.notes.ops = appendDiscarded(m.notes.ops, q.cfg.Record.ID, ref(l, seq), why)
 		}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"io"
 	"slices"
 	"testing"
@@ -198,6 +199,10 @@ func FuzzOperations(f *testing.F) {
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Settle(second, Ack, []Settled{{Ref: 0}})
 	q.Settle(second, Reject, []Settled{{Ref: 1}})
+	q.commit(nil)
+	like := persist(4)
+	like.Props = bytes.Repeat([]byte{0}, worthSharing)
+	q.Enqueue(second, batchOf(like, like))
 	q.commit(nil)
 	q.Purge(second)
 	q.commit(nil)

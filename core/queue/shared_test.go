@@ -101,7 +101,8 @@ func TestSharedPropertiesModel(t *testing.T) {
 			if len(whole) != int(m.at.length) {
 				t.Fatalf("seed %d: a record of %d bytes has %d", seed, m.at.length, len(whole))
 			}
-			if n, ok := bodySize(whole, m.at.flags); !ok || n != len(m.body) {
+			in := reader{b: whole}
+			if _, _, n := in.record(opEnqueued, len(whole), m.at.flags); in.bad || n != len(m.body) {
 				t.Fatalf("seed %d: the body in the journal has %d bytes, want %d", seed, n, len(m.body))
 			}
 			same("after a restart", again.read(again.restore(m.entered, whole, m.at.flags&journalled)))

@@ -360,6 +360,18 @@ func (s *store) read(at slot) record {
 	return r
 }
 
+// parts are the bytes of a record without the length of its properties.
+func (s *store) parts(at slot) (head, props, body []byte) {
+	if at.flags&alike == 0 {
+		return cutRecord(s.peek(at), at.flags)
+	}
+	g := s.resident(at.segment)
+	b := g.buf[at.offset:]
+	n := headSize(b, at.flags)
+	props, whole := g.alike(b[n:])
+	return b[:n], props, b[n+4:][:int(at.length)-n-whole]
+}
+
 // alike returns the properties that an offset stands for, and what they take in a
 // whole record.
 func (g *segment) alike(offset []byte) (props []byte, whole int) {
@@ -462,23 +474,6 @@ func (s *store) settle(to *segment, entered hook.Instant, at slot) {
 	to.live++
 	to.bytes += at.length
 	s.live += int(at.length)
-}
-
-// bodySize returns the size of a record's body. It reports false if b is not a
-// record that read can take apart.
-func bodySize(b []byte, flags slotFlags) (n int, ok bool) {
-	r := reader{b: b}
-	r.take(flags.markSize())
-	r.u32()
-	r.take(int(r.u8()))
-	r.take(int(r.u8()))
-	if flags&hasBCC != 0 {
-		for n := r.uvarint(); n > 0 && !r.bad; n-- {
-			r.take(r.uvarint())
-		}
-	}
-	r.take(r.uvarint())
-	return len(r.b), !r.bad
 }
 
 func recordSize(m *Publish, flags slotFlags) int {

@@ -153,7 +153,7 @@ func describe(t *testing.T, ops []byte) (names []string) {
 		in.describe(kind)
 		name := map[byte]string{
 			opEnqueued: "enqueue", opSettled: "settle", opReturned: "return", opRenewed: "renew", opHanded: "handed",
-			opPurged: "purge", opDiscarded: "discard",
+			opPurged: "purge", opDiscarded: "discard", opEnqueuedAlike: "enqueue alike",
 		}[kind]
 		names = append(names, fmt.Sprintf("%d %s", id, name))
 	}
