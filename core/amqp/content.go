@@ -62,6 +62,13 @@ func AppendBody(dst []byte, channel uint16, body []byte, frameMax int) []byte {
 // MaxBodyPart is how much of a body fits into one frame.
 func MaxBodyPart(frameMax int) int { return maxPayload(frameMax) }
 
+// AppendBodyHead appends what comes before a part of a body in its frame. FrameEnd comes behind it.
+func AppendBodyHead(dst []byte, channel uint16, size int) []byte {
+	dst = append(dst, FrameBody)
+	dst = binary.BigEndian.AppendUint16(dst, channel)
+	return binary.BigEndian.AppendUint32(dst, uint32(size))
+}
+
 // BodyFramesSize is how many bytes AppendBody appends for a body of this size.
 func BodyFramesSize(bodySize, frameMax int) int {
 	limit := maxPayload(frameMax)

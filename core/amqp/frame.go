@@ -12,7 +12,8 @@ const (
 	FrameBody      = 3
 	FrameHeartbeat = 8
 
-	frameEnd = 0xCE
+	// FrameEnd is the last octet of a frame.
+	FrameEnd = 0xCE
 )
 
 const (
@@ -60,7 +61,7 @@ func NextFrame(buf []byte, frameMax int) (f Frame, n int, err error) {
 	}
 	end := frameHead + int(size)
 	f.Payload = buf[frameHead:end:end]
-	if buf[end] != frameEnd {
+	if buf[end] != FrameEnd {
 		return Frame{}, 0, frameError(f, "{invalid_frame_end_marker,%d}", buf[end])
 	}
 	if !f.wellFormed() {
@@ -118,7 +119,7 @@ func AppendMethod(dst []byte, channel uint16, m Method) []byte {
 
 // AppendHeartbeat appends a heartbeat frame.
 func AppendHeartbeat(dst []byte) []byte {
-	return append(dst, FrameHeartbeat, 0, 0, 0, 0, 0, 0, frameEnd)
+	return append(dst, FrameHeartbeat, 0, 0, 0, 0, 0, 0, FrameEnd)
 }
 
 // appendMethodHead leaves the size open: endFrame fills it in.
@@ -130,5 +131,5 @@ func appendMethodHead(dst []byte, channel, class, method uint16) []byte {
 // endFrame closes the frame that began at start of dst.
 func endFrame(dst []byte, start int) []byte {
 	binary.BigEndian.PutUint32(dst[start+3:], uint32(len(dst)-start-frameHead))
-	return append(dst, frameEnd)
+	return append(dst, FrameEnd)
 }

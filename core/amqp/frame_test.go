@@ -10,7 +10,7 @@ import (
 func rawFrame(kind byte, channel uint16, payload string) []byte {
 	n := len(payload)
 	b := []byte{kind, byte(channel >> 8), byte(channel), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
-	return append(append(b, payload...), frameEnd)
+	return append(append(b, payload...), FrameEnd)
 }
 
 func TestNextFrame(t *testing.T) {

@@ -112,6 +112,6 @@ func frame(dst []byte, kind byte, channel uint16, size int) (grown, payload []by
 	b[0] = kind
 	binary.BigEndian.PutUint16(b[1:], channel)
 	binary.BigEndian.PutUint32(b[3:], uint32(size))
-	b[frameHead+size] = frameEnd
+	b[frameHead+size] = FrameEnd
 	return dst, b[frameHead : frameHead+size]
 }

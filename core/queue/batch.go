@@ -21,6 +21,7 @@ type Publish struct {
 	Origin     *Origin
 	Props      []byte
 	Body       []byte
+	Block      *Block // of the batch, that Body lies in; nil = nobody says
 	Seq        uint64 // the publisher's confirm sequence number; 0 = none
 	Expiration hook.Limit
 	Priority   uint8
@@ -96,6 +97,7 @@ func (b *Batch) Release() {
 // into it and the batches cut from it point there. The last Release recycles it.
 type Block struct {
 	Buf  []byte
+	slab bool // Buf is one, of a queue
 	refs atomic.Int32
 }
 

@@ -34,7 +34,18 @@ func newBlock(size int) *Block {
 	return k
 }
 
+// slabBlock makes a block with one owner of a slab, which is free when it has none.
+func slabBlock(b []byte) *Block {
+	k := &Block{Buf: b[:cap(b)], slab: true}
+	k.refs.Store(1)
+	return k
+}
+
 func recycle(k *Block) {
+	if k.slab {
+		freeSlab(k.Buf)
+		return
+	}
 	class := bits.Len(uint(len(k.Buf) - 1))
 	if class > maxBlockBits || len(k.Buf) != 1<<class {
 		return

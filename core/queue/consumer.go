@@ -11,10 +11,15 @@ type Delivery struct {
 	Ref           Ref
 	Exchange, Key []byte
 	Props, Body   []byte
+	Block         *Block // Body lies in it, and stays there for who retains it; nil = Body is gone when the call returns
 	Enqueued      hook.Instant
 	Redelivered   bool
 	Traced        bool
 }
+
+// WorthHolding is the size of a body from which on it is dearer to copy it than to
+// have a block to hold.
+const WorthHolding = 16 << 10
 
 // Sink is the far end of a consumer: its channel. The queue calls it from its
 // turn; an implementation takes its connection's lock and never calls the queue

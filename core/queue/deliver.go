@@ -263,6 +263,9 @@ func (q *Queue) delivery(p pick, s *slot, r *record) Delivery {
 		Props: r.props, Body: r.body, Enqueued: r.enqueued,
 		Redelivered: s.flags&redelivered != 0, Traced: s.flags&traced != 0,
 	}
+	if len(d.Body) >= WorthHolding {
+		d.Block = q.store.block(s.segment)
+	}
 	if n := s.returns(); n > 0 && q.cfg.Kind == Quorum {
 		d.Props = withDeliveryCount(r.props, int64(n))
 	}

@@ -246,7 +246,7 @@ func (q *Queue) direct(now hook.Instant, ms []Publish, vs []hook.Verdict) int {
 		m := &ms[i]
 		ds = append(ds, Delivery{
 			Exchange: amqp.BytesOf(m.Origin.Exchange), Key: amqp.BytesOf(m.Origin.Key),
-			Props: m.Props, Body: m.Body, Enqueued: now,
+			Props: m.Props, Body: m.Body, Block: m.Block, Enqueued: now,
 			Redelivered: m.Flags&Redelivered != 0, Traced: m.Flags&Traced != 0,
 		})
 	}

@@ -74,8 +74,7 @@ func (s *store) written(g *segment) bool {
 // unload gives back the memory of a segment that is in the file.
 func (s *store) unload(g *segment) {
 	s.held -= cap(g.buf)
-	freeSlab(g.buf)
-	g.buf = nil
+	g.replace(nil)
 }
 
 // load brings a segment back to memory: its messages are next. It stays in the

@@ -100,6 +100,7 @@ func cutMark(b []byte, flags slotFlags) (m mark, rest []byte) {
 // has a slab of segmentSize; a record that is larger has a segment to itself.
 type segment struct {
 	buf   []byte
+	block *Block // that buf lies in, once somebody may hold on to it; nil = nobody does
 	began hook.Instant
 	live  uint32 // records not freed
 	bytes uint32 // their bytes
@@ -233,7 +234,7 @@ func (s *store) free(at slot) {
 		return
 	}
 	if at.segment == s.last() && g.page == 0 && cap(g.buf) <= segmentSize {
-		g.buf = g.buf[:0] // the segment being filled: start over in warm memory
+		g.empty() // the segment being filled: start over in warm memory
 		s.shared = shared{}
 		return
 	}
@@ -324,9 +325,36 @@ func (s *store) fits(g *segment, size int) bool {
 	bigger := newSlab(min(grown, segmentSize))
 	s.held += cap(bigger) - cap(g.buf)
 	bigger = bigger[:copy(bigger[:cap(bigger)], g.buf)]
-	freeSlab(g.buf)
-	g.buf = bigger
+	g.replace(bigger)
 	return true
+}
+
+// block returns the block that a segment in memory lies in, for somebody to hold on to.
+func (s *store) block(n uint32) *Block {
+	g := s.at(n)
+	if g.block == nil {
+		g.block = slabBlock(g.buf)
+	}
+	return g.block
+}
+
+// empty makes a segment without records ready for others. Memory that somebody holds
+// on to is left to them.
+func (g *segment) empty() {
+	if g.block != nil && g.block.Shared() {
+		g.replace(newSlab(cap(g.buf)))
+	}
+	g.buf = g.buf[:0]
+}
+
+// replace gives a segment other memory; nil is none.
+func (g *segment) replace(b []byte) {
+	if g.block == nil {
+		freeSlab(g.buf)
+	} else {
+		g.block.Release()
+	}
+	g.buf, g.block = b, nil
 }
 
 // nextSize is small for a queue that holds little and a whole slab for one that

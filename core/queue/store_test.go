@@ -126,3 +126,64 @@ func TestMarksChange(t *testing.T) {
 		}
 	}
 }
+
+// A body that somebody holds on to stays as it is when its message is gone and the queue has others, whatever becomes of the
+// segment; its memory is given back when nobody holds it.
+func TestHeldBodies(t *testing.T) {
+	before := UsedBytes()
+	for name, forget := range map[string]func(s *store, at slot){
+		"freed":    func(s *store, at slot) { s.free(at) },
+		"released": func(s *store, _ slot) { s.release() },
+	} {
+		for _, size := range []int{WorthHolding, segmentSize / 2, segmentSize, 3 << 20} {
+			var s store
+			add := func(b byte) slot {
+				return s.add(0, &Publish{Origin: &Origin{}, Body: bytes.Repeat([]byte{b}, size)}, mark{}, 0)
+			}
+			at := add('x')
+			k, body := s.block(at.segment), s.read(at).body
+			k.Retain()
+			forget(&s, at)
+			for range 20 {
+				s.free(add('y'))
+			}
+			add('z')
+			if !bytes.Equal(body, bytes.Repeat([]byte{'x'}, size)) {
+				t.Errorf("%s: %d bytes that are held have changed", name, size)
+			}
+			k.Release()
+			s.release()
+			if n := UsedBytes() - before; n != 0 {
+				t.Errorf("%s: of %d bytes, %d are held in the end", name, size, n)
+			}
+		}
+	}
+}
+
+// A segment that grows leaves what it had to those who hold it.
+func TestHeldBodyOfASegmentThatGrows(t *testing.T) {
+	before := UsedBytes()
+	var s store
+	m := Publish{Origin: &Origin{}, Body: bytes.Repeat([]byte{'x'}, WorthHolding)}
+	at := s.add(0, &m, mark{}, 0)
+	k, body := s.block(at.segment), s.read(at).body
+	k.Retain()
+	if next := s.add(0, &m, mark{}, 0); next.segment != at.segment {
+		t.Fatal("the segment did not grow")
+	}
+	s.free(at)
+	if now := s.read(slot{segment: at.segment, offset: at.length, length: at.length}); &now.body[0] == &body[0] {
+		t.Fatal("it lies where it lay")
+	}
+	for range 20 {
+		clear(newSlab(len(k.Buf))) // none of which is that
+	}
+	if !bytes.Equal(body, m.Body) {
+		t.Error("a body that is held has changed")
+	}
+	used.Add(-20 * int64(len(k.Buf)))
+	k.Release()
+	if s.release(); UsedBytes() != before {
+		t.Errorf("%d bytes are held in the end", UsedBytes()-before)
+	}
+}

@@ -306,9 +306,12 @@ func (c *Conn) Writer() Writer { return Writer{&c.out} }
 // Writer hands out what is to be written. It belongs to the goroutine that writes the connection.
 type Writer struct{ out *out }
 
-// Next returns what is to be written next; the bytes are valid until the next call. The consumers that waited for room are
+// Next returns what is to be written next, in order; it is valid until the next call. The consumers that waited for room are
 // to be woken. Nothing pending means that Wake should be waited for; ok is false when nothing will come any more.
-func (w Writer) Next() (b []byte, waiting []*queue.Consumer, ok bool) { return w.out.next() }
+func (w Writer) Next() (bs [][]byte, waiting []*queue.Consumer, ok bool) { return w.out.next() }
+
+// End is called when nothing is written any more.
+func (w Writer) End() { w.out.written() }
 
 // Wake has a value when Next is worth calling.
 func (w Writer) Wake() <-chan struct{} { return w.out.wake }

@@ -151,14 +151,14 @@ const deliverOverhead = amqp.FrameOverhead + 16
 func (ch *channel) deliver(s *consumer, d *queue.Delivery) {
 	o := &ch.conn.out
 	size := deliverOverhead + len(s.Tag) + len(d.Exchange) + len(d.Key) + contentOverhead + len(d.Props)
-	if whole := size + amqp.BodyFramesSize(len(d.Body), ch.conn.frameMax); whole <= largestChunk {
+	if whole := size + amqp.BodyFramesSize(len(d.Body), ch.conn.frameMax); whole <= largestChunk && !o.refersTo(d) {
 		size = whole
 	}
 	o.reserve(size)
 	o.served++
 	s.served = o.served
 	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, ch.tag(s, d), d.Redelivered, d.Exchange, d.Key)
-	o.content(ch.id, d.Props, d.Body, ch.conn.frameMax)
+	o.content(ch.id, d, ch.conn.frameMax)
 	if d.Traced {
 		ch.tellDelivered(s, d)
 	}

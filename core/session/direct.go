@@ -67,8 +67,10 @@ func (d *Direct) feed(b []byte) {
 // listen takes over what the connection has to say. It reports whether there was anything.
 func (d *Direct) listen() bool {
 	before := len(d.in)
-	for b, _, _ := d.conn.out.next(); len(b) > 0; b, _, _ = d.conn.out.next() {
-		d.in = append(d.in, b...)
+	for bs, _, _ := d.conn.out.next(); len(bs) > 0; bs, _, _ = d.conn.out.next() {
+		for _, b := range bs {
+			d.in = append(d.in, b...)
+		}
 	}
 	return len(d.in) > before
 }

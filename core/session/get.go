@@ -85,7 +85,7 @@ func (ch *channel) fetched(s *consumer, d *queue.Delivery, remaining int) {
 		DeliveryTag: ch.tag(s, d), Redelivered: d.Redelivered,
 		Exchange: string(d.Exchange), RoutingKey: string(d.Key), MessageCount: count32(remaining),
 	})
-	o.content(ch.id, d.Props, d.Body, ch.conn.frameMax)
+	o.content(ch.id, d, ch.conn.frameMax)
 	if d.Traced {
 		ch.tellDelivered(s, d)
 	}

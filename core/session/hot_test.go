@@ -40,7 +40,9 @@ func (r *rig) drain() (n int) {
 		if len(b) == 0 {
 			return n
 		}
-		n += len(b)
+		for _, part := range b {
+			n += len(part)
+		}
 		for _, c := range waiting {
 			c.Wake()
 		}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +17,7 @@ import (
 type out struct {
 	mu      sync.Mutex
 	pending []byte        // encoded frames
-	earlier []chunk       // what is to be written before pending: frames of large messages
+	earlier []chunk       // what is to be written before pending: frames of large messages, and bodies where they lie
 	waiting []*consumer   // stalled by a full buffer, in the order they were served last; woken when it drains
 	served  uint64        // counts deliveries
 	wake    chan struct{} // capacity 1; tells the writer that there is something to do
@@ -26,12 +27,15 @@ type out struct {
 	ended   bool          // the writer has nothing to wait for when all is written
 	last    int           // what of pending lies before the seal
 
-	before  int          // bytes of earlier
-	held    *queue.Block // pending lies in it, unless it was outgrown
-	writing *queue.Block // the same for what the writer took last
-	size    int          // of what the writer took last: as much is expected again
-	taken   uint64       // how often the writer took something
-	beaten  uint64       // that, as it was or will be when the last heartbeat is written, or was not needed
+	before  int            // the weights of earlier
+	held    *queue.Block   // pending lies in it, unless it was outgrown
+	writing []*queue.Block // what the writer took last lies in them
+	parts   [][]byte       // that
+	size    int            // of the frames in it: as much is expected again
+	refers  bool           // bodies may be written from where they lie
+	latest  *queue.Block   // that a body in earlier lies in, of those the last
+	taken   uint64         // how often the writer took something
+	beaten  uint64         // that, as it was or will be when the last heartbeat is written, or was not needed
 
 	congested atomic.Bool   // the reader should pause: the peer does not read its answers
 	resumed   chan struct{} // capacity 1; tells the reader that congested is over
@@ -50,17 +54,20 @@ const (
 	grain = 64 << 10
 )
 
-func newOut(total *atomic.Int64) out {
-	return out{wake: make(chan struct{}, 1), resumed: make(chan struct{}, 1), total: total}
+// newOut returns one that holds on to large bodies, if it refers to them, instead of copying them.
+func newOut(total *atomic.Int64, refers bool) out {
+	return out{wake: make(chan struct{}, 1), resumed: make(chan struct{}, 1), total: total, refers: refers}
 }
 
-// chunk is frames in a block.
+// chunk is frames or, within one, a part of a body.
 type chunk struct {
-	frames []byte
-	block  *queue.Block
+	bytes  []byte
+	block  *queue.Block // they lie in it
+	body   bool         // of somebody else
+	weight int          // what it counts for: its size, and some of what else there is in a block that is held for it
 }
 
-// bytes is how many wait to be written. The caller holds mu.
+// bytes is about the memory of what waits to be written. The caller holds mu.
 func (o *out) bytes() int { return o.before + len(o.pending) }
 
 // full reports whether deliveries should wait. The caller holds mu.
@@ -72,8 +79,7 @@ func (o *out) reserve(n int) {
 		return
 	}
 	if len(o.pending)+n > largestChunk && len(o.pending) > 0 && !o.sealed {
-		o.earlier = append(o.earlier, chunk{o.pending, o.held})
-		o.before += len(o.pending)
+		o.shift(chunk{bytes: o.pending, block: o.held, weight: len(o.pending)})
 		o.pending, o.held = nil, nil
 	}
 	k := queue.NewBlock(bufferSize(max(len(o.pending)+n, o.size)))
@@ -125,16 +131,61 @@ func (o *out) expectBeat() {
 	o.beaten = o.taken + 1
 }
 
+// shift adds to earlier, behind which pending goes on.
+func (o *out) shift(c chunk) {
+	o.earlier = append(o.earlier, c)
+	o.before += c.weight
+}
+
+// refersTo reports whether the body of a message is written from where it lies.
+func (o *out) refersTo(d *queue.Delivery) bool {
+	return d.Block != nil && len(d.Body) >= queue.WorthHolding && o.refers && !o.sealed && !o.closed
+}
+
 // content appends the header and the body of a message. The caller holds mu.
-func (o *out) content(channel uint16, props, body []byte, frameMax int) {
-	o.reserve(contentOverhead + len(props))
-	o.pending = amqp.AppendContentHeader(o.pending, channel, uint64(len(body)), props)
-	for len(body) > 0 {
-		part := body[:min(len(body), amqp.MaxBodyPart(frameMax))]
-		o.reserve(amqp.FrameOverhead + len(part))
-		o.pending = amqp.AppendBody(o.pending, channel, part, frameMax)
-		body = body[len(part):]
+func (o *out) content(channel uint16, d *queue.Delivery, frameMax int) {
+	o.reserve(contentOverhead + len(d.Props))
+	o.pending = amqp.AppendContentHeader(o.pending, channel, uint64(len(d.Body)), d.Props)
+	held := 0
+	refers := o.refersTo(d)
+	if refers {
+		held = o.hold(d)
 	}
+	for body := d.Body; len(body) > 0; {
+		part := body[:min(len(body), amqp.MaxBodyPart(frameMax))]
+		body = body[len(part):]
+		if !refers {
+			o.reserve(amqp.FrameOverhead + len(part))
+			o.pending = amqp.AppendBody(o.pending, channel, part, frameMax)
+			continue
+		}
+		o.reserve(amqp.FrameOverhead)
+		o.pending = amqp.AppendBodyHead(o.pending, channel, len(part))
+		o.refer(part, d.Block, len(part)+held)
+		o.pending = append(o.pending, amqp.FrameEnd)
+		held = 0
+	}
+}
+
+// hold returns how much counts that is held for the sake of a body besides it: who reads slowly must not hold much more than
+// what counts for them. What lies in one block with the body before counted with that.
+func (o *out) hold(d *queue.Delivery) int {
+	if d.Block == o.latest {
+		return 0
+	}
+	o.latest = d.Block
+	return min(len(d.Block.Buf)-len(d.Body), 3*len(d.Body))
+}
+
+// refer has a part of a body written where pending ends, which goes on behind it.
+func (o *out) refer(part []byte, block *queue.Block, weight int) {
+	if o.held != nil {
+		o.held.Retain()
+	}
+	o.shift(chunk{bytes: o.pending, block: o.held, weight: len(o.pending)})
+	o.pending = o.pending[len(o.pending):]
+	block.Retain()
+	o.shift(chunk{bytes: part, block: block, body: true, weight: weight})
 }
 
 // contentOverhead is the size of a content header without its properties.
@@ -167,16 +218,15 @@ func (o *out) end() {
 
 // next hands the writer what is to be written next, which stays valid until the next call, and the consumers that may be
 // woken now. No bytes mean that the writer should wait for wake, and ok=false that there will be none any more.
-func (o *out) next() (b []byte, woken []*queue.Consumer, ok bool) {
+func (o *out) next() (bs [][]byte, woken []*queue.Consumer, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	release(o.writing)
-	b = o.take()
-	if len(b) == 0 {
+	o.let()
+	o.take()
+	if len(o.parts) == 0 {
 		o.asleep = !o.closed && !o.ended
 		return nil, nil, o.asleep
 	}
-	o.size = min(len(b), room)
 	o.taken++
 	if o.bytes() < congestion && o.congested.Swap(false) {
 		signal(o.resumed)
@@ -184,7 +234,24 @@ func (o *out) next() (b []byte, woken []*queue.Consumer, ok bool) {
 	if o.bytes() < room {
 		woken = o.awake()
 	}
-	return b, woken, true
+	return o.parts, woken, true
+}
+
+// written is next for who writes no more.
+func (o *out) written() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.let()
+}
+
+// let lets go of what the writer took last.
+func (o *out) let() {
+	for _, k := range o.writing {
+		k.Release()
+	}
+	clear(o.writing)
+	clear(o.parts)
+	o.writing, o.parts = o.writing[:0], o.parts[:0]
 }
 
 // awake returns the consumers that may be woken now, which are in line no more. The caller holds mu.
@@ -197,21 +264,39 @@ func (o *out) awake() (woken []*queue.Consumer) {
 	return woken
 }
 
-// take takes out what is to be written next: a chunk, or at last what is pending.
-func (o *out) take() (b []byte) {
-	defer func() { o.count(o.bytes()) }()
-	if len(o.earlier) > 0 {
-		c := o.earlier[0]
-		o.earlier[0] = chunk{}
-		o.earlier = o.earlier[1:]
-		o.before -= len(c.frames)
-		o.writing = c.block
-		return c.frames
+// take takes out what is to be written next: no more than a chunk that is the largest, but something if there is anything.
+func (o *out) take() {
+	n, frames := 0, 0
+	add := func(c *chunk) {
+		o.parts = append(o.parts, c.bytes)
+		if c.block != nil {
+			o.writing = append(o.writing, c.block)
+		}
+		n += len(c.bytes)
+		if !c.body {
+			frames += len(c.bytes)
+		}
 	}
-	b = o.pending
-	o.writing, o.held, o.pending, o.earlier = o.held, nil, nil, nil
-	o.last = 0
-	return b
+	fits := func(b []byte) bool { return n == 0 || n+len(b) <= largestChunk }
+	i := 0
+	for i < len(o.earlier) && fits(o.earlier[i].bytes) {
+		add(&o.earlier[i])
+		o.before -= o.earlier[i].weight
+		i++
+	}
+	o.earlier = slices.Delete(o.earlier, 0, i)
+	if len(o.earlier) == 0 && len(o.pending) > 0 && fits(o.pending) {
+		add(&chunk{bytes: o.pending, block: o.held})
+		o.held, o.pending, o.latest, o.last = nil, nil, nil, 0
+	}
+	if n == 0 {
+		release(o.held) // of frames that were thrown away
+		o.held, o.pending = nil, nil
+	}
+	if n > 0 {
+		o.size = min(frames, room)
+	}
+	o.count(o.bytes())
 }
 
 // close throws away what is pending and whatever comes: the peer is gone.
@@ -223,7 +308,7 @@ func (o *out) close() {
 	for _, c := range o.earlier {
 		release(c.block)
 	}
-	o.held, o.pending, o.earlier, o.before = nil, nil, nil, 0
+	o.held, o.pending, o.earlier, o.latest, o.before = nil, nil, nil, nil, 0
 	o.count(0)
 	o.congested.Store(false)
 	signal(o.resumed)

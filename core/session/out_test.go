@@ -27,7 +27,7 @@ func taken(o *out) string {
 		if len(b) == 0 {
 			return string(all)
 		}
-		all = append(all, b...)
+		all = append(all, slices.Concat(b...)...)
 	}
 }
 
@@ -41,7 +41,7 @@ func signalled(c <-chan struct{}) bool {
 }
 
 func TestOutWakesASleepingWriterOnce(t *testing.T) {
-	o := newOut(new(atomic.Int64))
+	o := newOut(new(atomic.Int64), true)
 	write(&o, "a")
 	if signalled(o.wake) {
 		t.Error("a writer that was not asleep was woken")
@@ -63,7 +63,7 @@ func TestOutWakesASleepingWriterOnce(t *testing.T) {
 }
 
 func TestOutSealed(t *testing.T) {
-	o := newOut(new(atomic.Int64))
+	o := newOut(new(atomic.Int64), true)
 	write(&o, "a")
 	o.seal([]byte("Z"))
 	write(&o, "b")
@@ -90,7 +90,7 @@ func TestOutSealed(t *testing.T) {
 
 func TestOutClosed(t *testing.T) {
 	var total atomic.Int64
-	o := newOut(&total)
+	o := newOut(&total, true)
 	write(&o, string(make([]byte, congestion)))
 	if !o.congested.Load() || total.Load() == 0 {
 		t.Fatal("not congested")
@@ -107,7 +107,7 @@ func TestOutClosed(t *testing.T) {
 
 func TestOutCongestion(t *testing.T) {
 	var total atomic.Int64
-	o := newOut(&total)
+	o := newOut(&total, true)
 	part := string(make([]byte, grain))
 	for range congestion/grain - 1 {
 		write(&o, part)
@@ -127,13 +127,13 @@ func TestOutCongestion(t *testing.T) {
 
 // What was handed to the writer does not change while it is written.
 func TestOutBuffersDoNotMix(t *testing.T) {
-	o := newOut(new(atomic.Int64))
+	o := newOut(new(atomic.Int64), true)
 	for i := range 100 {
 		want := bytes.Repeat([]byte{byte(i)}, 1+i*397)
 		write(&o, string(want))
 		b, _, _ := o.next()
 		write(&o, string(bytes.Repeat([]byte{0xff}, 1+i*811)))
-		if !bytes.Equal(b, want) {
+		if !bytes.Equal(slices.Concat(b...), want) {
 			t.Fatalf("round %d: bytes changed while they were written", i)
 		}
 		o.next()
@@ -141,11 +141,11 @@ func TestOutBuffersDoNotMix(t *testing.T) {
 }
 
 func TestOutIdleHoldsNothing(t *testing.T) {
-	o := newOut(new(atomic.Int64))
+	o := newOut(new(atomic.Int64), true)
 	write(&o, string(make([]byte, room)))
 	taken(&o)
 	taken(&o)
-	if o.pending != nil || o.held != nil || o.writing != nil {
+	if o.pending != nil || o.held != nil || len(o.writing) > 0 || len(o.parts) > 0 {
 		t.Error("an idle connection holds on to a buffer")
 	}
 }
@@ -158,10 +158,10 @@ func TestOutChunks(t *testing.T) {
 	want = append(amqp.AppendBody(want, 7, body, frameMax), "behind"...)
 
 	var total atomic.Int64
-	o := newOut(&total)
+	o := newOut(&total, true)
 	o.mu.Lock()
 	o.pending = append(o.pending, "before"...)
-	o.content(7, []byte{0, 0}, body, frameMax)
+	o.content(7, &queue.Delivery{Props: []byte{0, 0}, Body: body}, frameMax)
 	o.pending = append(o.pending, "behind"...)
 	o.kick()
 	if got := o.bytes(); got != len(want) || !o.full() {
@@ -171,7 +171,8 @@ func TestOutChunks(t *testing.T) {
 
 	var got []byte
 	for {
-		b, _, _ := o.next()
+		parts, _, _ := o.next()
+		b := slices.Concat(parts...)
 		if len(b) == 0 {
 			break
 		}
@@ -190,7 +191,7 @@ func TestOutChunks(t *testing.T) {
 
 // What comes after the last frame is thrown away, and what came before it is not, however many chunks it takes.
 func TestOutSealedChunks(t *testing.T) {
-	o := newOut(new(atomic.Int64))
+	o := newOut(new(atomic.Int64), true)
 	write(&o, string(make([]byte, largestChunk)))
 	write(&o, "a")
 	o.mu.Lock()
@@ -224,7 +225,7 @@ func TestConsumersShareTheBufferOfASlowClient(t *testing.T) {
 		for _, c := range waiting {
 			c.Wake()
 		}
-		p.out = append(p.out, b...)
+		p.out = append(p.out, slices.Concat(b...)...)
 	}
 	for f, ok := p.frame(); ok; f, ok = p.frame() {
 		if f.Type != amqp.FrameMethod {
@@ -241,5 +242,132 @@ func TestConsumersShareTheBufferOfASlowClient(t *testing.T) {
 		if got[tag] < total/4 {
 			t.Errorf("%s has %d of %d messages", tag, got[tag], total)
 		}
+	}
+}
+
+// bodyIn returns a delivery whose body lies somewhere in a block of more.
+func bodyIn(k *queue.Block, size int) *queue.Delivery {
+	for i := range k.Buf {
+		k.Buf[i] = byte(i * 7)
+	}
+	return &queue.Delivery{Props: []byte{0, 0}, Body: k.Buf[100:][:size], Block: k}
+}
+
+// Large bodies were copied to be written: once more than there is reason to. They are written from where they lie, which is held
+// until they are written, or never will be.
+func TestOutRefersToBodies(t *testing.T) {
+	const frameMax = 128 << 10
+	for _, size := range []int{queue.WorthHolding, frameMax - amqp.FrameOverhead, frameMax, 3*largestChunk + 1} {
+		var total atomic.Int64
+		k := queue.NewBlock(size + 1000)
+		d := bodyIn(k, size)
+		want := amqp.AppendContentHeader([]byte("before"), 7, uint64(size), d.Props)
+		want = append(amqp.AppendBody(want, 7, d.Body, frameMax), "behind"...)
+
+		o := newOut(&total, true)
+		o.mu.Lock()
+		o.pending = append(o.pending, "before"...)
+		o.content(7, d, frameMax)
+		o.pending = append(o.pending, "behind"...)
+		o.kick()
+		o.mu.Unlock()
+		var got []byte
+		copied := true
+		for {
+			parts, _, _ := o.next()
+			if len(parts) == 0 {
+				break
+			}
+			if !k.Shared() {
+				t.Errorf("%d bytes: nobody holds them while they are written", size)
+			}
+			for _, b := range parts {
+				copied = copied && &b[0] != &d.Body[0]
+				got = append(got, b...)
+			}
+		}
+		if copied || k.Shared() {
+			t.Errorf("%d bytes: copied %t, still held %t", size, copied, k.Shared())
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%d bytes: %d were written, not the %d of the message", size, len(got), len(want))
+		}
+		if n := total.Load(); n != 0 {
+			t.Errorf("%d bytes: %d are counted as waiting", size, n)
+		}
+	}
+}
+
+func TestOutCopiesBodies(t *testing.T) {
+	for name, tt := range map[string]struct {
+		size   int
+		refers bool
+		sealed bool
+	}{
+		"a small one":                {size: queue.WorthHolding - 1, refers: true},
+		"to be encrypted":            {size: 100_000},
+		"not to be written any more": {size: 100_000, refers: true, sealed: true},
+	} {
+		k := queue.NewBlock(tt.size + 1000)
+		o := newOut(new(atomic.Int64), tt.refers)
+		o.mu.Lock()
+		if tt.sealed {
+			o.seal([]byte("Z"))
+		}
+		o.content(1, bodyIn(k, tt.size), 128<<10)
+		o.kick()
+		o.mu.Unlock()
+		if k.Shared() {
+			t.Errorf("%s: it is held", name)
+		}
+		if got := taken(&o); tt.sealed && got != "Z" {
+			t.Errorf("%s: %d bytes were written", name, len(got))
+		}
+	}
+}
+
+// A client that reads slowly holds memory for the bodies that wait for it: not much more than counts.
+func TestOutCountsWhatItHolds(t *testing.T) {
+	const size = queue.WorthHolding
+	var total atomic.Int64
+	o := newOut(&total, true)
+	var blocks []*queue.Block
+	for !o.full() {
+		k := queue.NewBlock(256 << 10)
+		blocks = append(blocks, k)
+		o.mu.Lock()
+		o.content(1, bodyIn(k, size), 128<<10)
+		o.content(1, bodyIn(k, size), 128<<10) // is held anyway
+		o.kick()
+		o.mu.Unlock()
+	}
+	if held, counted := len(blocks)*256<<10, int(total.Load()); held > 4*counted || counted > room+8*size {
+		t.Errorf("%d bytes are held and %d count", held, counted)
+	}
+	o.close()
+	for _, k := range blocks {
+		if k.Shared() {
+			t.Fatal("a body is held for a connection that is closed")
+		}
+	}
+	if n := total.Load(); n != 0 {
+		t.Errorf("%d bytes count at the end", n)
+	}
+}
+
+// Who stops writing in the middle lets go of what was being written.
+func TestOutEndOfWriting(t *testing.T) {
+	k := queue.NewBlock(1 << 20)
+	o := newOut(new(atomic.Int64), true)
+	o.mu.Lock()
+	o.content(1, bodyIn(k, 100_000), 128<<10)
+	o.mu.Unlock()
+	o.next()
+	o.close()
+	if !k.Shared() {
+		t.Error("a body is not held while it is written")
+	}
+	if o.written(); k.Shared() {
+		t.Error("a body is held that nobody writes")
 	}
 }

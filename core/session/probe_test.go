@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -50,7 +51,7 @@ func (p *probe) feed(b []byte) {
 		if len(b) == 0 {
 			return
 		}
-		p.out = append(p.out, b...)
+		p.out = append(p.out, slices.Concat(b...)...)
 	}
 }
 

@@ -59,6 +59,9 @@ func (ch *channel) complete(body []byte) error {
 		ch.counts = append(ch.counts, uint32(len(shells)))
 	}
 	blocks := memory{ch.content.held, ch.content.parts, c.block}
+	if m.Block = c.block; ch.content.parts != nil {
+		m.Block = ch.content.parts
+	}
 	if own {
 		c.outbox.along(r, ch.source(), &m, &blocks)
 		return nil

@@ -85,7 +85,7 @@ func (s *Server) properties() amqp.Table {
 // Accept begins a connection: the client is expected to speak. The connection calls wake, from any goroutine, when Tick has
 // to be called soon.
 func (s *Server) Accept(p Peer, wake func()) *Conn {
-	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newOut(&s.pending), frameMax: handshakeFrameMax}
+	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newOut(&s.pending, !p.TLS), frameMax: handshakeFrameMax}
 	if s.spans != nil {
 		c.title = p.name()
 	}

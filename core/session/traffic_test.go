@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -40,7 +41,7 @@ func (p *peer) write() {
 			<-w.Wake()
 			continue
 		}
-		for rest := append([]byte(nil), b...); len(rest) > 0; {
+		for rest := slices.Concat(b...); len(rest) > 0; {
 			f, n, err := amqp.NextFrame(rest, 1<<20)
 			if err != nil || n == 0 {
 				panic(fmt.Sprint("frame from the server: ", n, err))

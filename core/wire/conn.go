@@ -14,7 +14,7 @@ import (
 )
 
 // conn is one socket. It belongs to its reader, the goroutine of run, but for what is atomic or a channel; the writer, the
-// goroutine of write, uses the socket, sent and written.
+// goroutine of write, uses the socket, unwritten and written.
 type conn struct {
 	srv     *Server
 	socket  net.Conn
@@ -40,10 +40,11 @@ type conn struct {
 	beats  uint         // how often that was
 	silent int          // how often in a row it was looked whether anything was read, and nothing was
 
-	asks    atomic.Uint32 // what others ask of the reader
-	poked   chan struct{} // capacity 1; wakes a reader that does not read
-	written chan struct{} // closed when the writer has ended
-	traffic traffic
+	asks      atomic.Uint32 // what others ask of the reader
+	poked     chan struct{} // capacity 1; wakes a reader that does not read
+	unwritten net.Buffers   // what the writer is about to write
+	written   chan struct{} // closed when the writer has ended
+	traffic   traffic
 }
 
 // What can be asked of a reader.

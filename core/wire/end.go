@@ -14,15 +14,15 @@ import (
 func (c *conn) write() {
 	defer close(c.written)
 	w := c.session.Writer()
+	defer w.End()
 	for {
-		b, waiting, ok := w.Next()
+		bs, waiting, ok := w.Next()
 		for _, consumer := range waiting {
 			consumer.Wake() // there is room, to be filled while this is written
 		}
 		switch {
-		case len(b) > 0:
-			c.traffic.write(len(b))
-			if _, err := c.socket.Write(b); err != nil {
+		case len(bs) > 0:
+			if err := c.send(bs); err != nil {
 				c.socket.Close() // wakes the reader
 				c.ask(askStop)
 				return
@@ -33,6 +33,23 @@ func (c *conn) write() {
 			return
 		}
 	}
+}
+
+// send writes bytes that lie in several places.
+func (c *conn) send(bs [][]byte) error {
+	n := 0
+	for _, b := range bs {
+		n += len(b)
+	}
+	c.traffic.write(n)
+	if len(bs) == 1 {
+		_, err := c.socket.Write(bs[0])
+		return err
+	}
+	c.unwritten = bs
+	_, err := c.unwritten.WriteTo(c.socket)
+	c.unwritten = nil
+	return err
 }
 
 // end gives the peer a chance to read what it was told last, closes the socket and gives everything back.

@@ -178,7 +178,7 @@ func (c *client) read() (events []event) {
 		if len(b) == 0 {
 			break
 		}
-		c.out = append(c.out, b...)
+		c.out = append(c.out, slices.Concat(b...)...)
 	}
 	for {
 		f, n, err := amqp.NextFrame(c.out, 1<<20)
