@@ -261,6 +261,36 @@ func TestTheAlarmDoesNotBlink(t *testing.T) {
 	}
 }
 
+// While the disk is full, notes wait as everything does, but not without end.
+func TestNotesOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{}
+		s, _ := filled(t, l, Options{Pending: 20})
+		noted := 0
+		for range 100 {
+			if s.Note([]byte("n;")) {
+				noted++
+			}
+		}
+		if st := s.Stats(); noted != 8 || st.Pending != 20 {
+			t.Errorf("%d notes were taken, and %d bytes wait; want 8 and 20", noted, st.Pending)
+		}
+		l.keep(wlog.Bringing)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if !s.Note([]byte("n;")) {
+			t.Error("a note is not taken although the disk is not full any more")
+		}
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if got, want := strings.Join(l.bodies(), " "), "+1,; +2,; n;n;n;n;n;n;n;n; n;"; got != want {
+			t.Errorf("the log holds %s, want %s", got, want)
+		}
+	})
+}
+
 // A shard that is closed while the disk is full writes what there is room for: what
 // had been acknowledged was back after a restart. What is dropped was not
 // confirmed, which is no failure.

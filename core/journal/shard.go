@@ -115,6 +115,19 @@ func (s *Shard) add(ops []byte, live []Delta, c commit) {
 	s.start()
 }
 
+// Note is a Commit that nobody waits for and that changes nothing of what is live. It
+// reports false, and drops ops, while the log is full and much waits for it: they
+// would be in nobody's way but the memory's.
+func (s *Shard) Note(ops []byte) (noted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.full && s.pending+int64(len(ops)) > s.o.Pending {
+		return false
+	}
+	s.add(ops, nil, commit{purpose: s.o.Purpose})
+	return true
+}
+
 // refuse has c told why its commit was not taken. The caller holds mu.
 func (s *Shard) refuse(c Completer, why error) {
 	if c == nil {

@@ -19,6 +19,9 @@ type Journal interface {
 	// durable. c, if there is one, is told when they are, or at once what became
 	// of none. ops and live are the caller's again afterwards.
 	Commit(ops []byte, live []Delta, c Completer)
+	// Note is Commit of operations that can be missing after a restart, and says
+	// whether they were taken.
+	Note(ops []byte) bool
 	// Move is Commit of copies of what is there, in place of the originals.
 	Move(ops []byte, live []Delta)
 	// Extent is a part of the journal that operations committed from now on lie
@@ -48,6 +51,7 @@ type notes struct {
 	settled  []Ref
 	deltas   []Delta
 	enqueued int // messages of the batch at hand that were noted
+	returned int // bytes of ops that say how often messages came back
 }
 
 // span is a run of bytes.
@@ -112,7 +116,10 @@ func (q *Queue) noteSettled(l int, f *fifo, seq uint64, s *slot) {
 
 func (q *Queue) noteReturned(r Ref, s *slot) {
 	if q.kept(s) {
-		q.work.notes.ops = appendReturned(q.work.notes.ops, q.cfg.Record.ID, r, s.returns())
+		n := &q.work.notes
+		before := len(n.ops)
+		n.ops = appendReturned(n.ops, q.cfg.Record.ID, r, s.returns())
+		n.returned += len(n.ops) - before
 	}
 }
 
@@ -161,8 +168,28 @@ func (q *Queue) commit(c Completer) {
 	if q.cfg.Record == nil || c == nil && len(n.ops)+len(n.settled)+len(n.deltas) == 0 {
 		return
 	}
+	if c == nil && len(n.settled)+len(n.deltas) == 0 && len(n.ops) == n.returned {
+		q.commitReturned()
+		return
+	}
 	q.compose()
 	q.cfg.Record.Journal.Commit(n.ops, n.deltas, c)
+	n.reset()
+}
+
+// commitReturned is commit of a turn in which messages came back, and nothing else
+// was to be noted. On a full disk those who requeue for ever would fill the memory
+// with it. What is not taken makes a delivery count too low after a restart, unless
+// the message comes back once more; that it was handed out is noted with the next
+// commit.
+func (q *Queue) commitReturned() {
+	n := &q.work.notes
+	q.compose()
+	if !q.cfg.Record.Journal.Note(n.ops) {
+		for l := range q.levels {
+			q.levels[l].noted = 0
+		}
+	}
 	n.reset()
 }
 
@@ -198,7 +225,8 @@ func (n *notes) reset() {
 	if cap(n.ops) > large {
 		n.ops = nil
 	}
-	n.ops, n.settled, n.deltas, n.alike = n.ops[:0], n.settled[:0], n.deltas[:0], span{}
+	n.ops, n.settled, n.deltas = n.ops[:0], n.settled[:0], n.deltas[:0]
+	n.alike, n.returned = span{}, 0
 }
 
 // finish tells the publisher of a batch what became of it: at once, or when

@@ -3,6 +3,8 @@ package queue
 import (
 	"errors"
 	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // memoryJournal is a journal that makes everything durable at once and begins a
@@ -11,6 +13,7 @@ type memoryJournal struct {
 	entries []entry
 	extent  uint32
 	used    map[uint32]int64
+	full    bool
 }
 
 type entry struct {
@@ -34,6 +37,13 @@ func (j *memoryJournal) Commit(ops []byte, live []Delta, c Completer) {
 }
 
 func (j *memoryJournal) Move(ops []byte, live []Delta) { j.Commit(ops, live, nil) }
+
+func (j *memoryJournal) Note(ops []byte) bool {
+	if !j.full {
+		j.Commit(ops, nil, nil)
+	}
+	return !j.full
+}
 
 func (j *memoryJournal) Err() error { return nil }
 
@@ -121,5 +131,37 @@ func TestReceiptOfWhatDidNotArrive(t *testing.T) {
 				t.Errorf("%d entries, %d open, failed: %v; want %d, 0, %v", len(j.entries), d.open, d.failed, entries, want)
 			}
 		})
+	}
+}
+
+// Who requeued for ever on a full disk filled the memory with what was to be written of it. What is given up of that says how often
+// messages came back; those who get them again after a restart are told so all the same.
+func TestRequeuesOnAFullDisk(t *testing.T) {
+	q, _, j := durable(t, Config{}, hook.Hooks{})
+	q.Enqueue(second, batchOf(persist(1), persist(2)))
+	j.full = true
+	for range 100 {
+		for range 2 {
+			q.Get(second, nil2(), func(Delivery, int) {})
+		}
+		q.Settle(second, Requeue, []Settled{{Ref: 0}, {Ref: 1}})
+		q.commit(nil)
+	}
+	if len(j.entries) != 1 {
+		t.Errorf("%d entries were written, want 1", len(j.entries))
+	}
+	for range 2 {
+		q.Get(second, nil2(), func(Delivery, int) {})
+	}
+	q.Settle(second, Ack, []Settled{{Ref: 1}})
+	q.commit(nil)
+	after := j.reborn(t, q)
+	after.Get(second, nil2(), func(d Delivery, _ int) {
+		if !d.Redelivered {
+			t.Error("the message is not redelivered after a restart")
+		}
+	})
+	if after.unacked != 1 || after.ready != 0 {
+		t.Errorf("%d messages are unacknowledged and %d ready, want 1 and 0", after.unacked, after.ready)
 	}
 }

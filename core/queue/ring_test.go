@@ -22,6 +22,7 @@ func (slowJournal) Commit(_ []byte, _ []Delta, c Completer) {
 	}
 }
 func (slowJournal) Move([]byte, []Delta) {}
+func (slowJournal) Note([]byte) bool     { return true }
 func (slowJournal) Extent() uint32       { return 1 }
 func (slowJournal) Err() error           { return nil }
 

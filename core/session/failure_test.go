@@ -24,6 +24,7 @@ func (brokenDisk) Wait() error              { return nil }
 
 func (brokenDisk) Extent() uint32             { return 1 }
 func (brokenDisk) Err() error                 { return nil }
+func (brokenDisk) Note([]byte) bool           { return true }
 func (brokenDisk) Move([]byte, []queue.Delta) {}
 
 func (brokenDisk) Commit(_ []byte, _ []queue.Delta, c queue.Completer) {

@@ -121,6 +121,7 @@ func (*slowDisk) Rewrite(iter.Seq[[]byte])   {}
 func (*slowDisk) Wait() error                { return nil }
 func (*slowDisk) Extent() uint32             { return 1 }
 func (*slowDisk) Err() error                 { return nil }
+func (*slowDisk) Note([]byte) bool           { return true }
 func (*slowDisk) Move([]byte, []queue.Delta) {}
 func (d *slowDisk) Behind() <-chan struct{}  { return d.get() }
 
