@@ -357,13 +357,14 @@ func TestReload(t *testing.T) {
 	}
 	p.fake.setup.log.Debug("seen")
 	p.wait("seen")
-	p.fake.tls = errors.New("tls.cert: gone")
-
-	p.signals <- syscall.SIGHUP
-	if r := p.wait("the TLS certificate was not reloaded"); r["error"] != "tls.cert: gone" {
-		t.Errorf("got %v", r)
+	for _, wrong := range []string{"tls.cert, tls.key: gone", "tls.ca: gone"} { // that was said of the certificate, too
+		p.fake.tls = errors.New(wrong)
+		p.signals <- syscall.SIGHUP
+		if r := p.wait("the files for TLS were not reloaded"); r["error"] != wrong {
+			t.Errorf("got %v, want %s", r, wrong)
+		}
+		p.wait("configuration reloaded")
 	}
-	p.wait("configuration reloaded")
 
 	writeFile(t, p.file(), "log: {level: loud}\nlimits: {channels: 0}\n")
 	p.signals <- syscall.SIGHUP

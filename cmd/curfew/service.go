@@ -256,7 +256,7 @@ func (s *service) reload() {
 	}
 	s.level.Set(next.Log.Level)
 	if err := s.reloadTLS(); err != nil {
-		s.log.Error("the TLS certificate was not reloaded", "error", err)
+		s.log.Error("the files for TLS were not reloaded", "error", err) // which names the key
 	}
 	s.followLimits(next)
 	for _, c := range s.running.Changes(next.Config) {

@@ -27,7 +27,7 @@ func coreSettings(c *Config) []*setting {
 
 		{key: "management.operator-policy-changes", value: boolean(&c.Management.OperatorPolicyChanges), doc: "Let administrators set and clear operator policies over the management API; false = they can only be read."},
 		{key: "management.rates-interval", value: duration(&c.Management.RatesInterval, time.Second, 10*time.Minute), doc: "The shortest time that the rates in the management API are of."},
-		{key: "management.hosts", value: hosts{list{&c.Management.Hosts}}, doc: "Names that requests over HTTP may be for, besides addresses, localhost and the machine's own name; empty = any."},
+		{key: "management.hosts", value: hosts{list{&c.Management.Hosts}}, doc: "Names that requests over HTTP may be for, those to /healthz included, besides addresses, localhost and the machine's own name; others get a 421. Empty = any."},
 		{key: "management.body-size", value: size(&c.Management.BodySize, 64*KiB, GiB), doc: "Largest body of a request to the management API: a file of definitions, or a message."},
 
 		{key: "data.dir", value: text(&c.Data.Dir, 4096), doc: "Folder for what survives a restart."},

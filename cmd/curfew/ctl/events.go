@@ -45,7 +45,7 @@ func eventOptions() []option {
 		{long: "reason", value: "list", about: "of messages that left for these reasons, such as expired"},
 		{long: "outcome", value: "list", about: "of messages of which this became, such as dead_lettered"},
 		{long: "history", value: "n", numeric: true, about: "begin with the last n that are remembered"},
-		{long: "count", value: "n", numeric: true, about: "end after n events"},
+		{long: "count", value: "n", numeric: true, about: "end after n events, those remembered included; if there are fewer, wait for the rest"},
 	}
 }
 

@@ -13,13 +13,13 @@ func watermarkCommands() []command {
 			name: "set_vm_memory_high_watermark", operands: "<fraction> | absolute <value>", least: 1, most: 2,
 			check: checkMemoryWatermark, run: setMemoryWatermark,
 			about: "sets the memory above which publishers are blocked, until the broker ends",
-			more:  "A fraction is of the machine's memory; 0 blocks them at once. A value may have a unit: k, kB, kiB, M, …, GiB.",
+			more:  "A fraction is of the machine's memory; 0 blocks them at once. A value is in bytes and may have a unit: " + someUnits + ".",
 		},
 		{
 			name: "set_disk_free_limit", operands: "<disk_limit> | mem_relative <fraction>", least: 1, most: 2,
 			check: checkDiskLimit, run: setDiskLimit,
 			about: "sets the free disk space below which publishers are blocked, until the broker ends",
-			more:  "A limit is in bytes and may have a unit: k, kB, kiB, M, …, GiB. A fraction is of the machine's memory.",
+			more:  "A limit is in bytes and may have a unit: " + someUnits + ". A fraction is of the machine's memory.",
 		},
 	}
 }
@@ -29,6 +29,14 @@ var quantity = regexp.MustCompile(`^([0-9]+)([A-Za-z]{0,4})$`)
 
 var quantityUnits = map[string]int64{
 	"": 1, "k": 1 << 10, "kiB": 1 << 10, "M": 1 << 20, "MiB": 1 << 20, "G": 1 << 30, "GiB": 1 << 30, "kB": 1e3, "MB": 1e6, "GB": 1e9,
+}
+
+// someUnits are those of quantityUnits, for people. Larger ones, which later versions of rabbitmqctl know, are none.
+const someUnits = "k, kB, kiB, M, MB, MiB, G, GB or GiB"
+
+// badQuantity refuses an amount with what rabbitmqctl says, and says what would be right.
+func badQuantity(problem string) error {
+	return badArgument(problem + " Accepted are whole numbers of bytes, with a unit or without: " + someUnits)
 }
 
 // parseQuantity reads an amount of bytes; wrong says what is wrong with it.
@@ -79,9 +87,9 @@ func checkAbsolute(c *call) error {
 		return badArgument("Bad argument: The threshold should be an integer.")
 	}
 	if n, wrong := parseQuantity(c.operands[1]); wrong != "" {
-		return badArgument(wrong)
+		return badQuantity(wrong)
 	} else if n < 0 {
-		return badArgument("Bad argument.")
+		return badQuantity("Bad argument.")
 	}
 	return nil
 }
@@ -102,7 +110,7 @@ func checkDiskLimit(c *call) error {
 			return misused("too many arguments.")
 		}
 		if _, wrong := parseQuantity(c.operands[0]); wrong != "" {
-			return badArgument("Bad argument.")
+			return badQuantity("Bad argument.")
 		}
 		return nil
 	}

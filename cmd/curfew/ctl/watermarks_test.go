@@ -2,9 +2,12 @@ package ctl
 
 import "testing"
 
-// What rabbitmqctl 3.10 takes and refuses, with its words.
+// What rabbitmqctl 3.10 takes and refuses, with its words, and the units, which it does not name.
 func TestWatermarkOperands(t *testing.T) {
-	const bad, few, many = "Bad argument.", "not enough arguments.", "too many arguments."
+	const (
+		bad, few, many = "Bad argument.", "not enough arguments.", "too many arguments."
+		accepted       = " Accepted are whole numbers of bytes, with a unit or without: k, kB, kiB, M, MB, MiB, G, GB or GiB"
+	)
 	for _, tt := range []struct {
 		check    func(*call) error
 		operands []string
@@ -22,22 +25,22 @@ func TestWatermarkOperands(t *testing.T) {
 		{checkMemoryWatermark, []string{"absolute"}, few},
 		{checkMemoryWatermark, []string{"absolute", "1GiB"}, ""},
 		{checkMemoryWatermark, []string{"absolute", "1073741824"}, ""},
-		{checkMemoryWatermark, []string{"absolute", "abc"}, bad},
-		{checkMemoryWatermark, []string{"absolute", "-1"}, bad}, // there it is a stack trace
+		{checkMemoryWatermark, []string{"absolute", "abc"}, bad + accepted},
+		{checkMemoryWatermark, []string{"absolute", "-1"}, bad + accepted}, // there it is a stack trace
 		{checkMemoryWatermark, []string{"absolute", "1.5"}, "Bad argument: The threshold should be an integer."},
-		{checkMemoryWatermark, []string{"absolute", "10XB"}, "Bad argument: Invalid units."},
+		{checkMemoryWatermark, []string{"absolute", "10XB"}, "Bad argument: Invalid units." + accepted},
 		{checkDiskLimit, []string{"100MB"}, ""},
 		{checkDiskLimit, []string{"5kiB"}, ""},
 		{checkDiskLimit, []string{"1k"}, ""},
 		{checkDiskLimit, []string{"-5"}, ""},
 		{checkDiskLimit, []string{"0"}, ""},
-		{checkDiskLimit, []string{"abc"}, bad},
-		{checkDiskLimit, []string{"10XB"}, bad},
-		{checkDiskLimit, []string{"1mb"}, bad},
-		{checkDiskLimit, []string{"1TB"}, bad},
-		{checkDiskLimit, []string{"1KIB"}, bad},
-		{checkDiskLimit, []string{"1Gi"}, bad},
-		{checkDiskLimit, []string{"1.5"}, bad},
+		{checkDiskLimit, []string{"abc"}, bad + accepted},
+		{checkDiskLimit, []string{"10XB"}, bad + accepted},
+		{checkDiskLimit, []string{"1mb"}, bad + accepted},
+		{checkDiskLimit, []string{"1TB"}, bad + accepted},
+		{checkDiskLimit, []string{"1KIB"}, bad + accepted},
+		{checkDiskLimit, []string{"1Gi"}, bad + accepted},
+		{checkDiskLimit, []string{"1.5"}, bad + accepted},
 		{checkDiskLimit, []string{"12MB", "13"}, many},
 		{checkDiskLimit, []string{"mem_relative"}, few},
 		{checkDiskLimit, []string{"mem_relative", "0.5"}, ""},

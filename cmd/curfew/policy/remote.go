@@ -189,10 +189,10 @@ func runList(ctx context.Context, p *Program, f *flags) error {
 	}
 	for _, i := range list {
 		if i.LastError != "" {
-			fmt.Fprintf(p.Stdout, "%s: %s\n", i.Name, i.LastError)
+			fmt.Fprintf(p.Stdout, "%s: %s\n", i.Name, below(i.LastError))
 		}
 		if i.RolledBackFor != "" {
-			fmt.Fprintf(p.Stdout, "%s: rolled back from %.12s: %s\n", i.Name, i.RolledBack, i.RolledBackFor)
+			fmt.Fprintf(p.Stdout, "%s: rolled back from %.12s: %s\n", i.Name, i.RolledBack, below(i.RolledBackFor))
 		}
 		if i.Undecided > 0 {
 			fmt.Fprintf(p.Stdout, "%s: %d messages came while it failed, and will be asked about again\n", i.Name, i.Undecided)
@@ -202,6 +202,11 @@ func runList(ctx context.Context, p *Program, f *flags) error {
 		}
 	}
 	return nil
+}
+
+// below indents what an error says beyond its first line, as a module's panic with its stack does: the next policy's begins at the margin.
+func below(text string) string {
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
 }
 
 func table(to io.Writer, list []wasm.Info) error {

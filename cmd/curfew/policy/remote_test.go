@@ -108,10 +108,11 @@ func TestReloadAndUnload(t *testing.T) {
 		"curfew policy unload: http://broker:15672 does not let user 'me' do that: Login failed\n")
 }
 
+// The stack of a Go policy's panic stood at the margin, where policies' names do.
 func TestList(t *testing.T) {
 	const answer = `[
 {"name":"a","origin":"loaded","loaded":true,"hooks":["on_enqueue","on_idle"],"messages":12,"errors":{"trap":1,"fuel":2},"fuel":"large","memory":65536,"digest":"0123456789abcdef","breaker":"closed"},
-{"name":"b","origin":"loaded","loaded":false,"last_error":"b.policy: its digest differs"},
+{"name":"b","origin":"loaded","loaded":false,"last_error":"b.policy: panic: no\n\ngoroutine 1:\nmain.f()\n"},
 {"name":"c","origin":"loaded","loaded":true,"breaker":"open","open_until":"2026-01-05T09:00:00Z"},
 {"name":"d","origin":"shadow","loaded":true,"breaker":"closed","shadow":{"strategy":"deadline","compared":7,"differing":3}}]`
 	api := &fakeAPI{t: t, answer: always(http.StatusOK, answer)}
@@ -121,7 +122,7 @@ func TestList(t *testing.T) {
 		"b     loaded              not loaded                                               0         0       default  0       ",
 		"c     loaded              not asked until 2026-01-05 09:00:00                      0         0       default  0       ",
 		"d     shadow of deadline  differs in 3 of 7                                        0         0       default  0       ",
-		"b: b.policy: its digest differs", "",
+		"b: b.policy: panic: no", "    ", "    goroutine 1:", "    main.f()", "",
 	}, "\n"), "")
 	over(t, api, asMe(t, "list", "--json")...).want(t, 0, answer+"\n", "")
 	api.answer = always(http.StatusOK, `{}`)
