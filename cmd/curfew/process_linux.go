@@ -50,7 +50,7 @@ func residentMemory() uint64 {
 // such as tables of libraries: it maps what is needed again, from its cache, page by page. That is two thirds of what an idle
 // broker would otherwise hold.
 func releaseProgram() {
-	maps, err := os.ReadFile("/proc/self/maps")
+	maps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		return
 	}
@@ -59,23 +59,34 @@ func releaseProgram() {
 	}
 }
 
-// programMappings returns the first and the last address of what is mapped from the program's file and never written, as
-// /proc/self/maps has it: the program comes first there.
-func programMappings(maps string) iter.Seq2[uintptr, uintptr] {
+// programMappings returns the first and the last address of what is mapped from the program's file and was never written, as
+// /proc/self/smaps has it: the program comes first there. That nobody may write to it is not enough: a program that can be
+// loaded anywhere had its addresses written into it first, and so has one that a debugger stops. That is not in the file.
+func programMappings(smaps string) iter.Seq2[uintptr, uintptr] {
 	return func(yield func(from, to uintptr) bool) {
 		program := ""
-		for line := range strings.Lines(maps) {
-			f := strings.Fields(line) // "from-to r-xp offset device inode path"
-			if len(f) < 6 {
+		var from, to uintptr
+		found := false // from and to are of the program, as far as was read
+		for line := range strings.Lines(smaps) {
+			f := strings.Fields(line) // "from-to r-xp offset device inode path", then "Anonymous: 0 kB" and others like that
+			if len(f) < 3 {
 				continue
 			}
-			if program == "" {
-				program = f[5]
+			first, last, ok := addresses(f[0])
+			if !ok {
+				found = found && (f[0] != "Anonymous:" && f[0] != "Swap:" || f[1] == "0")
+				continue
 			}
-			from, to, ok := addresses(f[0])
-			if ok && f[5] == program && f[1][1] == '-' && !yield(from, to) {
+			if found && !yield(from, to) {
 				return
 			}
+			if program == "" && len(f) > 5 {
+				program = f[5]
+			}
+			from, to, found = first, last, len(f) > 5 && f[5] == program && f[1][1] == '-'
+		}
+		if found {
+			yield(from, to)
 		}
 	}
 }
