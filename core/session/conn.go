@@ -277,8 +277,13 @@ func (c *Conn) Published() bool {
 // have less. Until then, within reason, the connection had better not be read from.
 func (c *Conn) Ahead() <-chan struct{} { return c.ahead }
 
-// Receiving reports whether a message has begun to come in and is not complete.
-func (c *Conn) Receiving() bool { return len(c.dirty) > 0 }
+// Receiving is how many bytes have come in of messages that are not complete.
+func (c *Conn) Receiving() (bytes int) {
+	for _, ch := range c.dirty { // as it is after a Feed
+		bytes += ch.content.received
+	}
+	return bytes
+}
 
 // Behind returns nil, or, if the last Feed published to a durable queue while the disk did not keep up, what is closed when
 // it does. Until then the connection must not be read from: all that it publishes is memory.

@@ -29,7 +29,7 @@ type conn struct {
 	state   session.State   // as it was last seen
 	due     hook.Instant    // when something is to be done if nothing is read
 	rearm   bool            // the socket's read deadline is not what due says
-	rushed  int             // bytes fed since it was last held back for being ahead
+	rushed  int             // bytes fed that it was not held back for yet, while it is ahead or a message of it is not complete
 	behind  bool            // in holds frames that were left because of congestion, or because the client is being logged in
 	alarm   <-chan struct{} // closed when the alarm it waits for is over, while it is blocked
 	late    <-chan struct{} // closed when the disk has caught up with it; nil while it need not wait for that
@@ -167,15 +167,15 @@ const (
 )
 
 // pace keeps a publisher that is ahead, and has just been fed n bytes of, from running away. A large message comes in many
-// pieces, and all of them count when the last one is there.
+// pieces, and all of them count when the last one is there. What was published meanwhile to others, that keep up, does not.
 func (c *conn) pace(n int) {
+	c.rushed += n
 	caughtUp := c.session.Ahead()
-	if caughtUp == nil && !c.session.Receiving() {
-		c.rushed = 0
+	if caughtUp == nil {
+		c.rushed = min(c.rushed, c.session.Receiving())
 		return
 	}
-	c.rushed += n
-	if caughtUp == nil || c.rushed < stride {
+	if c.rushed < stride {
 		return
 	}
 	breaths := c.rushed / stride
@@ -346,12 +346,16 @@ func (c *conn) held() bool {
 	return c.session.Congested() || (c.alarm != nil || c.late != nil) && c.state == session.Open || c.behind && c.session.LoggingIn()
 }
 
-// wait waits for a reason to look again.
+// wait waits for a reason to look again. If that takes long it ends polling: ticks that nobody waits for cost the system time.
 func (c *conn) wait() {
 	why := c.reasons()
 	c.srv.waiting.enter(&why)
 	defer c.srv.waiting.leave(&why)
-	timer := time.NewTimer(c.due.Sub(c.srv.options.Clock()))
+	most := c.due.Sub(c.srv.options.Clock())
+	if c.hot.polling {
+		most = min(most, pollWindow*pollInterval)
+	}
+	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case <-c.session.Resumed():
@@ -361,6 +365,8 @@ func (c *conn) wait() {
 		c.late = nil
 	case <-c.poked:
 	case <-timer.C:
+		c.hot.stop()
+		c.poll()
 	}
 	c.silent = 0 // it could not be heard
 	c.attend(c.srv.options.Clock())

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -166,6 +167,32 @@ func (r *recorder) Write(b []byte) (int, error) {
 	}
 	r.held = append(r.held, b...)
 	return len(b), nil
+}
+
+// A connection that is not read from for long is not polled: 10,000 ticks a second woke the process for as long as an alarm went
+// on.
+func TestWhoIsHeldIsNotPolled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := linked(t, false)
+		c := newConn(newServer(t), l)
+		c.due = c.srv.options.Clock().Add(time.Hour)
+		c.hot.polling = true
+		c.poll()
+		if c.ticks == nil {
+			t.Skip("nothing is polled on this system")
+		}
+		over := make(chan struct{})
+		c.late = over
+		time.AfterFunc(time.Minute, func() { close(over) })
+		wantElapsed(t, pollWindow*pollInterval, c.wait)
+		if c.ticks != nil || c.hot.polling || len(c.srv.ticks.free) != 1 {
+			t.Error("its metronome ticks while it is held")
+		}
+		wantElapsed(t, time.Minute-pollWindow*pollInterval, c.wait)
+		if c.late != nil {
+			t.Error("it is held still")
+		}
+	})
 }
 
 // A client that sends one message at a time, as fast as it can, may be polled: nothing is lost or changes places, over TLS

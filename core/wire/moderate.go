@@ -77,6 +77,9 @@ func (m *moderation) begin(now hook.Instant) {
 	m.since, m.reads, m.empty, m.bytes = now, 0, 0, 0
 }
 
+// stop ends polling because nothing is read for some time. What was measured until then says nothing of the time after it.
+func (m *moderation) stop() { m.polling, m.since = false, 0 }
+
 func (m *moderation) measured(now hook.Instant) rate {
 	return rate{m.bytes, m.reads, max(now.Sub(m.since), 1)}
 }

@@ -214,6 +214,29 @@ func TestPublisherAheadIsHeldBack(t *testing.T) {
 	}
 }
 
+// A publisher that is ahead of some consumers is held back for what it publishes to them. While a message on another channel was
+// not complete, all that it had published to anybody since then was counted as well, and then it was held back for seconds.
+func TestPublisherIsNotHeldBackForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		publisher := ahead(t, newServer(t))
+		publisher.declare("r")
+		publisher.send(2, &amqp.ChannelOpen{})
+		expectMethod[*amqp.ChannelOpenOK](publisher)
+		publisher.write(amqp.AppendContentHeader(amqp.AppendMethod(nil, 2, &amqp.BasicPublish{RoutingKey: "q"}), 2, 10, []byte{0, 0}))
+		for range 32 {
+			publisher.write(publication("r", make([]byte, 1<<20)))
+		}
+		publisher.declare("r")
+		took := elapsed(func() {
+			publisher.write(publication("q", make([]byte, 16)))
+			publisher.declare("q")
+		})
+		if took > breath {
+			t.Errorf("16 bytes took %v", took)
+		}
+	})
+}
+
 func TestPublisherAheadHearsOfShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
