@@ -1,6 +1,11 @@
 package mgmt
 
 import (
+	"maps"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
@@ -34,7 +39,7 @@ func (a *API) check(p *plan) error {
 	for _, u := range p.users {
 		k.users[u.Name] = true
 	}
-	for _, step := range []func(*plan) error{k.permissions, k.settings, k.newExchanges, k.newQueues, k.newBindings, k.limits} {
+	for _, step := range []func(*plan) error{k.permissions, k.settings, k.newExchanges, k.newQueues, k.newBindings, k.limits, k.bindingLimits, k.room} {
 		if err := step(p); err != nil {
 			return err
 		}
@@ -190,6 +195,86 @@ func (k *checker) limits(p *plan) error {
 		}
 		if most.Queues.Set() && int64(n) > most.Queues.N() {
 			return badRequest("vhost '%s': %d queues: its limit is %d", name, n, most.Queues.N())
+		}
+	}
+	return nil
+}
+
+// bindingLimits refuses more bindings than a vhost may have. Where it is close, those that there are, or that are planned twice, are
+// taken out of the plan: as they are made in parallel, one might count twice.
+func (k *checker) bindingLimits(p *plan) error {
+	_, most := k.any.Bound()
+	if most == 0 {
+		return nil
+	}
+	atMost := map[string]int{}
+	for _, it := range p.bindings {
+		atMost[it.vhost]++
+	}
+	for name := range atMost {
+		atMost[name] += k.bound(name)
+	}
+	seen, kept := map[string]map[bindingIdentity]bool{}, p.bindings[:0]
+	for _, it := range p.bindings {
+		if atMost[it.vhost] <= most || k.isFresh(seen, it) {
+			kept = append(kept, it)
+		}
+	}
+	p.bindings = kept
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
+		if n := k.bound(name) + len(seen[name]); n > most {
+			return badRequest("vhost '%s': %d bindings: limits.bindings is %d", name, n, most)
+		}
+	}
+	return nil
+}
+
+type bindingIdentity struct {
+	source, destination, key, args string
+	toExchange                     bool
+}
+
+// bound is how many bindings a vhost has.
+func (k *checker) bound(name string) (n int) {
+	if v, ok := k.api.Store.VHost(name); ok {
+		n, _ = v.Bound()
+	}
+	return n
+}
+
+// isFresh reports whether a binding is neither there nor among those that were seen of its vhost, and is from now on.
+func (k *checker) isFresh(seen map[string]map[bindingIdentity]bool, it planned[vhost.Binding]) bool {
+	b := &it.it
+	if v, ok := k.api.Store.VHost(it.vhost); ok && v.Has(*b) {
+		return false
+	}
+	if seen[it.vhost] == nil {
+		seen[it.vhost] = map[bindingIdentity]bool{}
+	}
+	id := bindingIdentity{b.Source, b.Destination, b.Key, string(amqp.AppendTable(nil, b.Args)), b.ToExchange}
+	if seen[it.vhost][id] {
+		return false
+	}
+	seen[it.vhost][id] = true
+	return true
+}
+
+// room refuses more parameters than there may be, or larger ones.
+func (k *checker) room(p *plan) error {
+	if err := store.CheckGlobalParameters(append(k.api.Store.GlobalParameters(), p.globals...)); err != nil {
+		return err
+	}
+	planned := map[string][]vhost.Parameter{}
+	for _, it := range p.parameters {
+		planned[it.vhost] = append(planned[it.vhost], it.it)
+	}
+	for _, name := range slices.Sorted(maps.Keys(planned)) {
+		all := planned[name]
+		if v, ok := k.api.Store.VHost(name); ok {
+			all = append(v.Parameters(), all...)
+		}
+		if err := vhost.CheckParameters(name, all); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -2,8 +2,10 @@ package mgmt
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -84,6 +86,52 @@ func TestImportIsAllOrNothing(t *testing.T) {
 	var granted map[string]any
 	r.into("/api/permissions/v/u", &granted)
 	wantMembers(t, granted, map[string]string{"write": `".*"`})
+}
+
+// What there is too much of was found out when a part of the import was in force: it was half of one.
+func TestImportOfTooMuchIsNothing(t *testing.T) {
+	large, _ := json.Marshal(strings.Repeat("x", 60<<10))
+	many := func(n int, layout string) (items []string) {
+		for i := range n {
+			items = append(items, fmt.Sprintf(layout, i))
+		}
+		return items
+	}
+	binding := `{"vhost":"v","source":"x","destination":"q","destination_type":"queue","routing_key":"%d"}`
+	parameter := fmt.Sprintf(`{"component":"c","vhost":"v","name":"%%d","value":%s}`, large)
+	global := fmt.Sprintf(`{"name":"%%d","value":%s}`, large)
+	r := newRig(t, func(o *Options) { o.BodyMax = 64 << 20 })
+	before := r.do(200, "GET", "/api/definitions", "")
+	for _, tt := range []struct {
+		name, section string
+		items         []string
+		want          string
+	}{
+		{"bindings", "bindings", many(1001, binding), "vhost 'v': 1001 bindings: limits.bindings is 1000"},
+		{"large parameters", "parameters", many(280, parameter), "the parameters in vhost 'v' have 17204770 bytes: at most 16777216 are allowed"},
+		{"parameters", "parameters", many(10_001, `{"component":"c","vhost":"v","name":"%d","value":1}`), "10001 parameters in vhost 'v': at most 10000 are allowed"},
+		{"large global parameters", "global_parameters", many(280, global), "the global parameters have 17204490 bytes: at most 16777216 are allowed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sections := maps.Clone(good)
+			sections[tt.section] = tt.items
+			w := r.serve(r.request(guest, "POST", "/api/definitions", definitionsOf(sections)))
+			var got struct{ Reason string }
+			must(t, json.Unmarshal(w.Body.Bytes(), &got))
+			if w.Code != 400 || got.Reason != tt.want {
+				t.Errorf("got %d %s, want %s", w.Code, got.Reason, tt.want)
+			}
+			if after := r.serve(r.request(guest, "GET", "/api/definitions", "")).Body.String(); after != before {
+				t.Errorf("got\n%.1000s\nwant\n%.1000s", after, before)
+			}
+		})
+	}
+	for range 2 { // what is there already, or twice in the file, is no more than that
+		sections := maps.Clone(good)
+		sections["bindings"] = append(many(1000, binding), many(1000, binding)...)
+		sections["parameters"] = append(many(200, parameter), many(200, parameter)...)
+		r.do(204, "POST", "/api/definitions", definitionsOf(sections))
+	}
 }
 
 // What is imported into one vhost goes there, whatever it says itself, and an error says where that is.

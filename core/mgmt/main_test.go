@@ -45,7 +45,7 @@ func newRigWith(tb testing.TB, plugins []chain.Named, change ...func(*Options)) 
 	must(tb, err)
 	clock, log := queue.NewClock(), slog.New(slog.DiscardHandler)
 	kept, err := store.Open(tb.Context(), store.Options{
-		Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Chain: c, Rules: rules, Clock: clock, Log: log, Hashing: auth.SHA512,
+		Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Bindings: 1000, Chain: c, Rules: rules, Clock: clock, Log: log, Hashing: auth.SHA512,
 	})
 	must(tb, err)
 	server, err := wire.New(wire.Options{

@@ -97,6 +97,25 @@ func compactGlobal(name string, value []byte) ([]byte, error) {
 	return value, nil
 }
 
+// CheckGlobalParameters reports whether there can be all of these global parameters, which may each alone, as a [*vhost.Error]. Of those
+// with the same name the last counts.
+func CheckGlobalParameters(all []GlobalParameter) error {
+	last := make(map[string]int, len(all))
+	size := 0
+	for _, p := range all {
+		n := len(p.Name) + len(p.Value)
+		size += n - last[p.Name]
+		last[p.Name] = n
+	}
+	if len(last) > maxGlobals {
+		return &vhost.Error{Kind: vhost.Precondition, Text: fmt.Sprintf("%d global parameters: at most %d are allowed", len(last), maxGlobals)}
+	}
+	if size > vhost.MaxParameters {
+		return &vhost.Error{Kind: vhost.Precondition, Text: fmt.Sprintf("the global parameters have %d bytes: at most %d are allowed", size, vhost.MaxParameters)}
+	}
+	return nil
+}
+
 // SetGlobalParameter sets a global parameter. value is the caller's again afterwards.
 func (s *Store) SetGlobalParameter(name string, value []byte) (created bool, err error) {
 	value, err = compactGlobal(name, value)

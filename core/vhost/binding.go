@@ -35,6 +35,21 @@ func (v *VHost) Bind(b Binding, owner Owner) error {
 	return err
 }
 
+// Bound returns how many bindings there are, and how many there may be; 0 = any number.
+func (v *VHost) Bound() (n, most int) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.bound, v.bindings
+}
+
+// Has reports whether there is a binding.
+func (v *VHost) Has(b Binding) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	x, to, err := v.ends(&b)
+	return err == nil && x.table != nil && x.table.Has(b.Key, b.Args, to)
+}
+
 // admitsBinding refuses one more binding, or counts it as one that is coming. The caller holds mu.
 func (v *VHost) admitsBinding(b *Binding) error {
 	if v.bindings > 0 && v.bound+v.binding >= v.bindings {

@@ -131,6 +131,24 @@ func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
 	return created, err
 }
 
+// CheckParameters reports whether a vhost can have all of these parameters, which may each alone. Of those with the same name the last counts.
+func CheckParameters(vhost string, all []Parameter) error {
+	last := make(map[parameterKey]int, len(all))
+	size := 0
+	for _, p := range all {
+		k, n := parameterKey{p.Component, p.Name}, len(p.Component)+len(p.Name)+len(p.Value)
+		size += n - last[k]
+		last[k] = n
+	}
+	if len(last) > maxParameters {
+		return refuse(Precondition, "%d parameters in vhost '%s': at most %d are allowed", len(last), vhost, maxParameters)
+	}
+	if size > MaxParameters {
+		return refuse(Precondition, "the parameters in vhost '%s' have %d bytes: at most %d are allowed", vhost, size, MaxParameters)
+	}
+	return nil
+}
+
 // fits reports whether there is room for a parameter, in the place of what is there now. The caller holds mu.
 func (v *VHost) fits(k parameterKey, value []byte) bool {
 	size := len(k.component) + len(k.name) + len(value)
