@@ -83,7 +83,7 @@ func (ch *channel) header(payload []byte) error {
 	}
 	ch.content.props, ch.content.size, ch.content.stage = props, int(h.BodySize), awaitBody
 	if h.BodySize == 0 {
-		return ch.complete(nil)
+		return ch.complete(nil, nil)
 	}
 	return nil
 }
@@ -104,13 +104,13 @@ func (ch *channel) body(part []byte) error {
 		return amqp.Errorf(amqp.ReplyFrameError, "content body frame exceeds remaining content size")
 	}
 	if len(part) == c.size {
-		return ch.complete(part)
+		return ch.complete(part, ch.conn.block)
 	}
 	ch.append(part)
 	if c.received < c.size {
 		return nil
 	}
-	return ch.complete(c.parts.Buf[:c.size])
+	return ch.complete(c.parts.Buf[:c.size], c.parts)
 }
 
 // append copies a part of the body. Room is made as the bytes come, not as they are announced.

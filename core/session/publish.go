@@ -26,8 +26,8 @@ func (ch *channel) publish(args []byte) error {
 	return nil
 }
 
-// complete sends a message on its way.
-func (ch *channel) complete(body []byte) error {
+// complete sends a message on its way, the body of which lies in a block.
+func (ch *channel) complete(body []byte, block *queue.Block) error {
 	c, r := ch.conn, ch.content.route
 	defer ch.dropContent()
 	origin, shells, own, err := ch.resolve(r)
@@ -58,10 +58,8 @@ func (ch *channel) complete(body []byte) error {
 		m.Seq = ch.seq
 		ch.counts = append(ch.counts, uint32(len(shells)))
 	}
+	m.Block = block
 	blocks := memory{ch.content.held, ch.content.parts, c.block}
-	if m.Block = c.block; ch.content.parts != nil {
-		m.Block = ch.content.parts
-	}
 	if own {
 		c.outbox.along(r, ch.source(), &m, &blocks)
 		return nil
