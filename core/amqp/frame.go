@@ -62,12 +62,28 @@ func NextFrame(buf []byte, frameMax int) (f Frame, n int, err error) {
 	end := frameHead + int(size)
 	f.Payload = buf[frameHead:end:end]
 	if buf[end] != FrameEnd {
-		return Frame{}, 0, frameError(f, "{invalid_frame_end_marker,%d}", buf[end])
+		return Frame{}, 0, f.WrongEnd(buf[end])
 	}
 	if !f.wellFormed() {
 		return Frame{}, 0, f.refuse()
 	}
 	return f, end + 1, nil
+}
+
+// WrongEnd is the error for a frame behind which there is something else than FrameEnd.
+func (f Frame) WrongEnd(got byte) *Error {
+	return frameError(f, "{invalid_frame_end_marker,%d}", got)
+}
+
+// BeginBody takes the beginning of a body frame apart that NextFrame found incomplete: its channel, its size, and as much of
+// its payload as is there. It reports false if buf begins with anything else.
+func BeginBody(buf []byte) (channel uint16, size int, payload []byte, ok bool) {
+	if len(buf) < frameHead || buf[0] != FrameBody {
+		return 0, 0, nil, false
+	}
+	size = int(be32(buf[3:]))
+	payload = buf[frameHead:]
+	return be16(buf[1:]), size, payload[:min(size, len(payload))], true
 }
 
 func maxPayload(frameMax int) int { return max(frameMax, FrameMinSize) - FrameOverhead }

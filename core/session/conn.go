@@ -53,6 +53,7 @@ type Conn struct {
 	channels []*channel // by number; nil where none is open. Grown as they are opened; written under out's lock
 	open     int        // how many of them are not nil
 	last     *channel   // the one the last frame was for
+	part     part       // a body frame that comes in pieces
 
 	now       hook.Instant    // of the current Feed
 	block     *queue.Block    // the bytes of the current Feed lie in it
@@ -152,15 +153,19 @@ func (c *Conn) step(data []byte) int {
 	case denied, closed:
 		return len(data)
 	}
+	if c.part.channel != nil {
+		return c.goOn(data)
+	}
 	f, n, err := amqp.NextFrame(data, c.frameMax)
 	if err != nil {
 		c.fail(err)
 		c.lose()
 		return 0
 	}
-	if n > 0 {
-		c.frame(f)
+	if n == 0 {
+		return c.beginPart(data)
 	}
+	c.frame(f)
 	return n
 }
 

@@ -107,6 +107,12 @@ func (ch *channel) body(part []byte) error {
 		return ch.complete(part, ch.conn.block)
 	}
 	ch.append(part)
+	return ch.received()
+}
+
+// received is called when a part of a body has been put where it belongs.
+func (ch *channel) received() error {
+	c := &ch.content
 	if c.received < c.size {
 		return nil
 	}
@@ -118,7 +124,7 @@ func (ch *channel) append(part []byte) {
 	c := &ch.content
 	need := c.received + len(part)
 	if c.parts == nil || len(c.parts.Buf) < need {
-		k := queue.NewBlock(min(4*need, c.size)) // growing copies: seldom is better
+		k := queue.NewBlock(min(ahead(need)*need, c.size)) // growing copies: seldom is better
 		ch.conn.hoard(len(k.Buf))
 		if c.parts != nil {
 			copy(k.Buf, c.parts.Buf[:c.received])
@@ -129,6 +135,15 @@ func (ch *channel) append(part []byte) {
 	}
 	copy(c.parts.Buf[c.received:], part)
 	c.received = need
+}
+
+// ahead is how many times the memory that a part of a body needs is taken at once. One that is large already will probably come.
+func ahead(need int) int {
+	const large = 64 << 10
+	if need >= large {
+		return 8
+	}
+	return 4
 }
 
 // hoard counts memory that a client makes the broker hold for what is not finished, or uncounts it.

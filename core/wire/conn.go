@@ -97,7 +97,7 @@ func (c *conn) read() {
 		case c.held():
 			c.wait()
 		case c.behind:
-			c.feed(c.srv.options.Clock())
+			c.feed(c.srv.options.Clock(), 0)
 		default:
 			c.fill()
 		}
@@ -106,7 +106,8 @@ func (c *conn) read() {
 
 // fill reads once.
 func (c *conn) fill() {
-	n, err := c.receive()
+	space, placed := c.space()
+	n, err := c.receive(space)
 	now := c.srv.options.Clock()
 	if c.hot.note(now, n) {
 		c.poll()
@@ -114,8 +115,12 @@ func (c *conn) fill() {
 	if n > 0 {
 		c.silent = 0
 		c.traffic.read(n)
-		c.in.got(n)
-		c.feed(now)
+		if placed {
+			c.session.Took(n)
+		} else {
+			c.in.got(n)
+		}
+		c.feed(now, n)
 	}
 	switch {
 	case errors.Is(err, errNothing):
@@ -132,10 +137,9 @@ func (c *conn) fill() {
 	c.attend(now)
 }
 
-// feed hands the session what was read.
-func (c *conn) feed(now hook.Instant) {
-	n := c.session.Feed(now, c.in.block, c.in.waiting())
-	c.in.consumed(n)
+// feed hands the session what was read, of which n bytes are new.
+func (c *conn) feed(now hook.Instant, n int) {
+	c.in.consumed(c.session.Feed(now, c.in.block, c.in.waiting()))
 	c.behind = c.session.Congested()
 	if c.state == session.Handshake {
 		c.login()

@@ -129,7 +129,7 @@ func TestRecordsAreReadAhead(t *testing.T) {
 	var got []byte
 	read := func() {
 		t.Helper()
-		n, err := c.receive()
+		n, err := c.receive(c.in.space())
 		if err != nil {
 			t.Fatal(err)
 		}

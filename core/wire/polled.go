@@ -16,19 +16,33 @@ func linkOf(socket net.Conn) *link {
 }
 
 // receive reads what is there. It waits for the next interval if the connection is polled, else for something to be there.
-func (c *conn) receive() (n int, err error) {
+func (c *conn) receive(space []byte) (n int, err error) {
 	if c.hot.polling && !c.more {
 		if err := c.ticks.wait(); err != nil {
 			return 0, err
 		}
 	}
-	space := c.in.space()
 	n, err = c.socket.Read(space)
 	if c.link != nil && c.link.ahead != nil && err == nil {
 		n, err = c.takeAhead(space, n)
 	}
-	c.more = n >= fatRead
+	c.more = n >= fatRead || n == len(space)
 	return n, err
+}
+
+// space is where to read to. It is placed if that is where the bytes belong, so that the session has them.
+func (c *conn) space() (space []byte, placed bool) {
+	const little = 4 << 10
+	if len(c.in.waiting()) == 0 {
+		if b := c.session.Intake(); b != nil {
+			return b, true
+		}
+	}
+	space = c.in.space()
+	if c.session.Halfway() {
+		space = space[:min(len(space), little)]
+	}
+	return space, false
 }
 
 // takeAhead reads the records that TLS has got already.
