@@ -367,10 +367,24 @@ func (s *store) nextSize() int {
 }
 
 func (s *store) begin(size int, now hook.Instant) {
+	if g := s.emptied(); g != nil {
+		s.drop(g) // it was kept to be filled again, and never will be
+	}
 	s.spillLast()
 	b := newSlab(size)
 	s.held += cap(b)
 	s.segments = append(s.segments, segment{buf: b[:0], began: now})
+}
+
+// emptied returns the last segment if it is in memory without a record, else nil.
+func (s *store) emptied() *segment {
+	if len(s.segments) == 0 {
+		return nil
+	}
+	if g := s.at(s.last()); g.live == 0 && g.buf != nil {
+		return g
+	}
+	return nil
 }
 
 // read takes the record at a slot apart.

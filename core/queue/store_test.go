@@ -187,3 +187,19 @@ func TestHeldBodyOfASegmentThatGrows(t *testing.T) {
 		t.Errorf("%d bytes are held in the end", UsedBytes()-before)
 	}
 }
+
+// What a queue kept to fill it again when all that was in it had left stayed for ever, when the next message was too large for it:
+// a queue that was empty most of the time held some MiB.
+func TestEmptiedSegmentsAreGivenBack(t *testing.T) {
+	before := UsedBytes()
+	var s store
+	for i := range 1000 {
+		for _, size := range []int{100, 20_000, 2 * segmentSize, segmentSize - 1000} {
+			s.free(s.add(hook.Instant(i), &Publish{Origin: &Origin{}, Body: make([]byte, size)}, mark{}, 0))
+		}
+	}
+	if s.held > segmentSize || len(s.segments) > 2 || UsedBytes()-before != int64(s.held) {
+		t.Errorf("it holds %d bytes in %d segments, %d in all, of no message", s.held, len(s.segments), UsedBytes()-before)
+	}
+	s.release()
+}
