@@ -1,11 +1,15 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -56,9 +60,26 @@ func (e *env) openSmall(ctx context.Context, t target, buffer int) (*conn, error
 	}
 	c := &conn{nc: nc, in: make([]byte, buffer), frameMax: min(frameMax, buffer)}
 	if err := c.within(handshake, func() error { return c.greet(t) }); err != nil {
-		return nil, errors.Join(fmt.Errorf("--uri %s: handshake: %w", t.addr, err), nc.Close())
+		return nil, errors.Join(fmt.Errorf("--uri %s: handshake: %w%s", t.addr, err, c.hint(t, err)), nc.Close())
 	}
 	return c, nil
+}
+
+// Hint says what a handshake may have failed of, where that is another kind of port, or a certificate; "" where the error says it.
+func (c *conn) hint(t target, err error) string {
+	var unknown x509.UnknownAuthorityError
+	var clear tls.RecordHeaderError
+	switch {
+	case errors.As(err, &unknown):
+		return ": --tls-ca names the authorities to trust, --tls-insecure trusts any"
+	case errors.As(err, &clear):
+		return ": this port does not speak TLS"
+	case bytes.HasPrefix(c.in[:c.w], []byte("HTTP/")):
+		return ": this port speaks HTTP, not AMQP"
+	case t.tls == nil && c.w == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return ": the other side hung up without a word: a port that wants TLS does (--tls)"
+	}
+	return ""
 }
 
 func (c *conn) greet(t target) error {

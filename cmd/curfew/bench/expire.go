@@ -10,7 +10,7 @@ func expireFlags(f flags) {
 	f.counted(1_000_000, 1, "`messages` to publish")
 	f.confirming(0, 0)
 	f.acking()
-	f.expiring()
+	f.expiring("1000")
 	f.o.queues, f.o.mortal = 1, true
 }
 

@@ -10,7 +10,7 @@ func latenessFlags(f flags) {
 	f.batched(1)
 	f.whole(&f.o.rate, "rate", 5000, 1, maxCount, "`messages` per second")
 	f.period(&f.o.duration, "duration", 20*time.Second, time.Millisecond, 240*time.Hour, "publish for this `time`")
-	f.expiring()
+	f.expiring("--expiration 100..10000")
 	f.acking()
 	f.o.mortal = true
 }

@@ -147,9 +147,10 @@ func (l *leases) answers(asked []int64) (n int, err error) {
 // runs out.
 func (l *leases) sit(ctx context.Context) error {
 	left := time.Duration(l.began + l.s.leaseTime() - l.s.clock.now())
-	if left < rest+2*margin {
-		return fmt.Errorf("--expires %d: declaring took %v, so that the first queues are gone before all can be counted: raise it",
-			l.s.o.expires, time.Duration(l.declared-l.began).Round(time.Millisecond))
+	if need := rest + 2*margin; left < need {
+		took := time.Duration(l.declared - l.began).Round(time.Millisecond)
+		return fmt.Errorf("--expires %d: declaring took %v, and the queues have to be there for %v more to be counted: raise it above %d",
+			l.s.o.expires, took, need, (took + need).Milliseconds())
 	}
 	if err := settle(ctx, rest); err != nil {
 		return err

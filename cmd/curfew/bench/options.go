@@ -122,8 +122,12 @@ func (f flags) acking() {
 	f.whole(&f.o.ackEvery, "ack-every", 0, 0, maxCount, "acknowledge every `N`th message, N > 1 with multiple set; 0 = 1 with --prefetch, else automatic acknowledgement")
 }
 
-func (f flags) expiring() {
-	f.whole(&f.o.ttl, "ttl", -1, -1, maxMillis, "x-message-ttl of the queues in `milliseconds`; -1 = none")
+// Expiring registers --ttl and --expiration, and says what holds where neither is given.
+func (f flags) expiring(otherwise string) {
+	if otherwise != "" {
+		otherwise = "; " + otherwise + " unless this or --expiration is given"
+	}
+	f.whole(&f.o.ttl, "ttl", -1, -1, maxMillis, "x-message-ttl of the queues in `milliseconds`; -1 = none"+otherwise)
 	f.Var(&f.o.expiration, "expiration", "expiration of each message in milliseconds, drawn from `A..B`")
 }
 

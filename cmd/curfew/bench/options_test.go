@@ -89,10 +89,24 @@ func TestHelpIsNoFailure(t *testing.T) {
 		t.Errorf("exit status %d, want 0", status)
 	}
 	for _, want := range []string{
-		"\n  --publishers connections  connections that publish (default 1)\n", "\n  --durable                 declare", "curfew bench storm",
+		"\n  --publishers connections  connections that publish; 0 = none, others do (default 1)\n", "\n  --durable                 declare", "curfew bench storm",
 	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("help does not contain %q:\n%s", want, &stdout)
+		}
+	}
+}
+
+// The default of --ttl was said to be none, where without it messages lived for a second.
+func TestHelpSaysWhatHoldsWithoutTTL(t *testing.T) {
+	for scenario, want := range map[string]string{
+		"expire": "; 1000 unless this or --expiration is given", "lateness": "; --expiration 100..10000 unless this or --expiration is given",
+	} {
+		var stdout bytes.Buffer
+		e := env{stdout: &stdout}
+		e.main(t.Context(), []string{scenario, "--help"})
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("%s: help does not contain %q:\n%s", scenario, want, &stdout)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // Report is the outcome of a run, in the order in which it is shown. Values are int64, float64 or string.
@@ -56,7 +57,7 @@ func (r *report) cost(s *session, n int64, from, to usage) {
 func (r *report) writeText(w io.Writer) error {
 	var b bytes.Buffer
 	for _, f := range r.fields {
-		fmt.Fprintf(&b, "%-40s %16s %s\n", f.label, text(f.value), f.unit)
+		b.WriteString(strings.TrimRight(fmt.Sprintf("%-40s %16s %s", f.label, text(f.value), f.unit), " ") + "\n")
 	}
 	_, err := w.Write(b.Bytes())
 	return err

@@ -225,7 +225,7 @@ func TestFailuresAreTold(t *testing.T) {
 			name: "storm that cannot be poured", line: "storm --messages 50000 --delay 2s", change: func(b *fakeBroker) { b.jam = 100 },
 			want: "--delay 2s: the broker had not taken the messages when they fell due: raise it",
 		},
-		{name: "leases too short", line: "leases --queues 10 --expires 1000", want: "--expires 1000: declaring took"},
+		{name: "leases too short", line: "leases --queues 10 --expires 1000", want: "raise it above 2040"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -288,12 +288,13 @@ func TestReportForPeople(t *testing.T) {
 	r.add("a", "whole", int64(-1234567), "messages")
 	r.add("b", "large", 123456.7, "per s")
 	r.add("c", "small", 0.01234, "ms")
+	r.add("e", "bare", int64(5), "") // a blank followed
 	r.quantiles("d", "nothing measured", &histogram{})
 	var b bytes.Buffer
 	if err := r.writeText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{" -1,234,567 messages\n", " 123,457 per s\n", " 0.012 ms\n"} {
+	for _, want := range []string{" -1,234,567 messages\n", " 123,457 per s\n", " 0.012 ms\n", " 5\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("report lacks %q:\n%s", want, b.String())
 		}

@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -26,7 +28,7 @@ func TestTLS(t *testing.T) {
 		{name: "by flag, on the default port", line: "--tls --tls-ca CA"},
 		{name: "with any certificate", line: "--tls --tls-insecure --confirm 10 --prefetch 10"},
 		{name: "large messages", line: "--tls --tls-insecure --size 200000"},
-		{name: "with an unknown authority", line: "--tls", want: "certificate"},
+		{name: "with an unknown authority", line: "--tls", want: "--tls-ca names the authorities"},
 		{name: "for another host", line: "--uri amqps://localhost --tls-ca CA", want: "localhost"},
 	}
 	for _, c := range cases {
@@ -44,6 +46,36 @@ func TestTLS(t *testing.T) {
 					t.Errorf("result %s, want 50 consumed", stdout)
 				}
 			})
+		})
+	}
+}
+
+// The error was EOF, a frame of type 72, or tls: first record does not look like a TLS handshake.
+func TestOtherKindsOfPortsAreTold(t *testing.T) {
+	cases := []struct {
+		name, line, answer string
+		want               string
+	}{
+		{name: "TLS without --tls", want: "handshake: EOF: the other side hung up without a word: a port that wants TLS does (--tls)"},
+		{name: "HTTP", answer: "HTTP/1.1 400 Bad Request\r\n\r\n", want: ": this port speaks HTTP, not AMQP"},
+		{name: "--tls without TLS", line: "--tls --tls-insecure", answer: "AMQP\x00\x00\x09\x01", want: ": this port does not speak TLS"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = theirs.Read(make([]byte, 4096)) // what fails, fails at the other end
+				_, _ = theirs.Write([]byte(c.answer))
+				_ = theirs.Close()
+			}()
+			var stderr bytes.Buffer
+			e := env{stderr: &stderr, dial: func(context.Context, string) (net.Conn, error) { return ours, nil }}
+			if status := e.main(t.Context(), strings.Fields(c.line)); status != 1 || !strings.Contains(stderr.String(), c.want) {
+				t.Errorf("exit status %d, stderr %q, want %q", status, &stderr, c.want)
+			}
+			<-done
 		})
 	}
 }
