@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -35,7 +36,8 @@ type options struct {
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{rows: regexp.MustCompile("")}
 	f := flag.NewFlagSet("perf", flag.ContinueOnError)
-	f.SetOutput(stderr)
+	f.SetOutput(io.Discard) // main says what is wrong
+	f.Usage = func() {}
 	f.StringVar(&o.curfew, "curfew", "bin/curfew", "the `binary` to measure, and to measure with")
 	f.StringVar(&o.before, "before", "", "another `binary` of Curfew, to compare with")
 	f.BoolVar(&o.rabbit, "rabbitmq", true, "also measure Debian's RabbitMQ, where it is installed")
@@ -54,13 +56,35 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.rows, err = regexp.Compile("(?i)" + s)
 		return err
 	})
-	if err := f.Parse(args); err != nil {
+	err := f.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		f.SetOutput(stderr)
+		f.PrintDefaults()
+	}
+	if err != nil {
 		return nil, err
 	}
-	if f.NArg() > 0 || o.runs < 1 || o.duration <= 0 {
-		return nil, errors.New("perf: no arguments but flags, at least one run, some duration")
+	return o, o.check(f.Args())
+}
+
+// check says what no scenario has to be run for.
+func (o *options) check(args []string) error {
+	switch {
+	case len(args) > 0:
+		return fmt.Errorf("unexpected argument %q: there are only flags", args[0])
+	case o.runs < 1:
+		return fmt.Errorf("--runs %d: must be at least 1", o.runs)
+	case o.duration <= 0:
+		return fmt.Errorf("--duration %v: must be longer than 0s", o.duration)
+	case len(o.chosen()) == 0:
+		return fmt.Errorf("--rows %s: no scenario has such a name; --list prints them", strings.TrimPrefix(o.rows.String(), "(?i)"))
 	}
-	return o, nil
+	return nil
+}
+
+// chosen are the rows that match.
+func (o *options) chosen() []row {
+	return slices.DeleteFunc(rows(), func(r row) bool { return !o.rows.MatchString(r.name) })
 }
 
 func main() {
@@ -72,13 +96,13 @@ func main() {
 		err = run(o, os.Stdout, os.Stderr)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, "perf:", err)
 		os.Exit(1)
 	}
 }
 
 func run(o *options, stdout, stderr io.Writer) error {
-	all := slices.DeleteFunc(rows(), func(r row) bool { return !o.rows.MatchString(r.name) })
+	all := o.chosen()
 	if o.list {
 		for _, r := range all {
 			fmt.Fprintln(stdout, r.name)
@@ -114,13 +138,17 @@ func run(o *options, stdout, stderr io.Writer) error {
 	return errors.Join(writeTable(stdout, samples), ctx.Err())
 }
 
-// absolute makes the paths what they are for programs that run in other folders.
+// absolute makes the paths what they are for programs that run in other folders. What is not there is said before anything is
+// measured.
 func (o *options) absolute() (err error) {
 	for _, path := range []*string{&o.curfew, &o.before, &o.dir} {
 		if *path == "" {
 			continue
 		}
 		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+		if _, err := os.Stat(*path); err != nil {
 			return err
 		}
 	}
@@ -237,7 +265,7 @@ func (p *perf) once(ctx context.Context, s *sample, i int) {
 		return
 	}
 	s.runs = append(s.runs, f)
-	fmt.Fprintf(p.stderr, "  %-10s %10s/s %8s CPU-s/M\n", s.broker, number(one(f, s.row.rate)), number(one(f, cpuKey)))
+	fmt.Fprintf(p.stderr, "  %-10s %s\n", s.broker, s.row.outline(f))
 	line, err := json.Marshal(map[string]any{"row": s.row.name, "broker": s.broker, "figures": f})
 	if err == nil {
 		_, err = p.log.Write(append(line, '\n'))
@@ -247,4 +275,17 @@ func (p *perf) once(ctx context.Context, s *sample, i int) {
 	}
 }
 
-func one(f figures, key string) float64 { return sample{runs: []figures{f}}.median(key) }
+// outline is what there is to say of one run in half a line.
+func (r row) outline(f figures) string {
+	var parts []string
+	for _, part := range []struct {
+		key   string
+		scale float64
+		unit  string
+	}{{r.rate, 1, "per s"}, {cpuKey, 1, "CPU-s/M"}, {r.p50, 1, "ms p50"}, {r.p99, 1, "ms p99"}, {rssKey, 1.0 / (1 << 20), "MiB"}} {
+		if v, ok := f[part.key]; ok && part.key != "" {
+			parts = append(parts, number(v*part.scale)+" "+part.unit)
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -39,6 +39,57 @@ func TestRowsAreCommands(t *testing.T) {
 	}
 }
 
+// Rows that nothing matched made an empty table, and a wrong flag two lines and a page of help.
+func TestComplaints(t *testing.T) {
+	cases := []struct {
+		args, want string
+	}{
+		{"--rows nothing", "--rows nothing: no scenario has such a name; --list prints them"},
+		{"--rows (", "-rows: error parsing regexp"},
+		{"--runs 0", "--runs 0: must be at least 1"},
+		{"--duration -1s", "--duration -1s: must be longer than 0s"},
+		{"--duration 1", `invalid value "1" for flag -duration`},
+		{"--other foo", "must be NAME,URI,PID"},
+		{"idle", `unexpected argument "idle"`},
+		{"--frobnicate", "-frobnicate"},
+	}
+	for _, c := range cases {
+		var stderr bytes.Buffer
+		if _, err := parse(strings.Fields(c.args), &stderr); err == nil || !strings.Contains(err.Error(), c.want) || stderr.Len() > 0 {
+			t.Errorf("%s: error %v, want %q; and said %q", c.args, err, c.want, &stderr)
+		}
+	}
+}
+
+func TestMissingBinaryIsToldAtOnce(t *testing.T) {
+	o, err := parse([]string{"--curfew", "perf_test.go", "--before", "nowhere/curfew"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.absolute(); err == nil || !strings.Contains(err.Error(), "nowhere/curfew") {
+		t.Errorf("error %v, want one that names the file", err)
+	}
+}
+
+// Rows without a rate showed a slash and two blanks.
+func TestProgressShowsWhatThereIs(t *testing.T) {
+	cases := []struct {
+		name string
+		row  row
+		f    figures
+		want string
+	}{
+		{name: "rate", row: row{rate: consumed}, f: figures{consumed: 400_000, cpuKey: 3}, want: "400,000 per s, 3.00 CPU-s/M"},
+		{name: "latency", row: row{p50: "x", p99: "y"}, f: figures{cpuKey: 46, "x": 0.15, "y": 11.7}, want: "46.0 CPU-s/M, 0.15 ms p50, 11.7 ms p99"},
+		{name: "idle", row: row{idle: true}, f: figures{rssKey: 12 << 20}, want: "12.0 MiB"},
+	}
+	for _, c := range cases {
+		if got := c.row.outline(c.f); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 func TestRelayGetsTheSameBytes(t *testing.T) {
 	r := row{bench: "--size 1048576 --durable --persistent --confirm 20 --duration D"}
 	if got, want := strings.Join(r.relay("7s"), " "), "floor --size 1048576 --duration 7s"; got != want {
