@@ -63,7 +63,9 @@ const (
 
 func newConn(s *Server, socket net.Conn) *conn {
 	c := &conn{srv: s, socket: socket, source: sourceOf(socket), in: newInput(), poked: make(chan struct{}, 1), written: make(chan struct{})}
-	c.link = linkOf(socket)
+	if c.link = linkOf(socket); c.link != nil && c.link.ahead == nil {
+		c.link.idle = c.in.park
+	}
 	c.session = s.sessions.Accept(peerOf(socket), func() { c.ask(askTick) })
 	return c
 }
@@ -107,7 +109,7 @@ func (c *conn) read() {
 // fill reads once.
 func (c *conn) fill() {
 	space, placed := c.space()
-	n, err := c.receive(space)
+	n, err := c.receive(space, placed)
 	now := c.srv.options.Clock()
 	if c.hot.note(now, n) {
 		c.poll()
@@ -161,6 +163,14 @@ func (c *conn) login() {
 		c.srv.running.Go(func() { login(ctx) })
 	}
 	c.behind = c.behind || c.session.LoggingIn() && len(c.in.waiting()) > 0
+}
+
+// loggedIn forgets the login, and ends it if it goes on.
+func (c *conn) loggedIn() {
+	if c.giveUp != nil {
+		c.giveUp()
+		c.giveUp = nil
+	}
 }
 
 // A publisher that is ahead of the consumers takes a breath for every stride of bytes. It is slowed down to what they take,
@@ -228,6 +238,7 @@ func (c *conn) plan(now hook.Instant) {
 	case session.Handshake:
 		c.due = now.Add(c.srv.options.HandshakeTimeout)
 	case session.Open:
+		c.loggedIn()
 		c.srv.opened(c)
 		c.beatAt = now.Add(c.halfBeat())
 		c.due = c.nextLook(now)

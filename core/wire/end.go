@@ -55,9 +55,7 @@ func (c *conn) send(bs [][]byte) error {
 // end gives the peer a chance to read what it was told last, closes the socket and gives everything back.
 func (c *conn) end() {
 	c.unpoll()
-	if c.giveUp != nil {
-		c.giveUp()
-	}
+	c.loggedIn()
 	switch {
 	case c.problem != nil && failedTLS(c.socket, c.problem):
 		c.srv.log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", c.problem)

@@ -3,27 +3,44 @@ package wire
 import "github.com/curfewmq/curfew/core/queue"
 
 const (
-	smallest = 4 << 10   // of a read buffer: an idle connection has one
+	smallest = 4 << 10   // of a read buffer
 	largest  = 256 << 10 // as far as it grows because much is read; a frame may need more
 )
 
 // input is what was read from a connection and not yet understood. It lies in a block that messages may point into once
 // they are published. It belongs to the reader.
 type input struct {
-	block      *queue.Block
-	start, end int // the bytes that wait
-	size       int // of the next block
-	thin       int // how many reads in a row would have done with a quarter of it
-	read       int // bytes since beat
+	block      *queue.Block // nil while nothing waits and nothing is read
+	start, end int          // the bytes that wait
+	size       int          // of the next block
+	thin       int          // how many reads in a row would have done with a quarter of it
+	read       int          // bytes since beat
 }
 
-func newInput() input { return input{block: queue.NewBlock(smallest), size: smallest} }
+func newInput() input { return input{size: smallest} }
 
 // space is where to read to: never empty.
-func (in *input) space() []byte { return in.block.Buf[in.end:] }
+func (in *input) space() []byte {
+	if in.block == nil {
+		in.block = queue.NewBlock(in.size)
+	}
+	return in.block.Buf[in.end:]
+}
 
 // waiting is what was read and not consumed.
-func (in *input) waiting() []byte { return in.block.Buf[in.start:in.end] }
+func (in *input) waiting() []byte {
+	if in.block == nil {
+		return nil
+	}
+	return in.block.Buf[in.start:in.end]
+}
+
+// park gives a small block back that nothing waits in: a connection has none while it waits for something to read.
+func (in *input) park() {
+	if in.block != nil && in.start == in.end && len(in.block.Buf) == smallest {
+		in.release()
+	}
+}
 
 // got notes that n bytes were read into space, and chooses the size of the next block by how full this one is.
 func (in *input) got(n int) {
@@ -45,6 +62,9 @@ func (in *input) got(n int) {
 
 // consumed notes that the first n waiting bytes are done with, and makes space for more.
 func (in *input) consumed(n int) {
+	if in.block == nil {
+		return
+	}
 	in.start += n
 	rest, have := in.end-in.start, len(in.block.Buf)
 	fits := have == in.size || have > in.size && rest > in.size/2 // a large block stays while a large frame comes in
@@ -74,11 +94,16 @@ func (in *input) replace(size int) {
 func (in *input) beat() {
 	idle := in.read < smallest/4
 	in.read = 0
-	if !idle || len(in.block.Buf) == smallest || len(in.waiting()) >= smallest {
+	if !idle || in.block == nil || len(in.block.Buf) == smallest || len(in.waiting()) >= smallest {
 		return
 	}
 	in.size, in.thin = smallest, 0
 	in.replace(smallest)
 }
 
-func (in *input) release() { in.block.Release() }
+func (in *input) release() {
+	if in.block != nil {
+		in.block.Release()
+	}
+	in.block, in.start, in.end = nil, 0, 0
+}

@@ -122,3 +122,30 @@ func TestInputKeepsBytes(t *testing.T) {
 		p.block.Release()
 	}
 }
+
+// A connection that waits for something to read holds no buffer, unless part of a frame is in it, or it is a large one.
+func TestInputParks(t *testing.T) {
+	in := newInput()
+	defer func() { in.release() }()
+	if in.waiting() != nil || in.block != nil {
+		t.Error("there is a buffer before anything is read")
+	}
+	in.consumed(0)
+	in.fillFrom([]byte("frame, part"))
+	in.consumed(len("frame, "))
+	if in.park(); string(in.waiting()) != "part" {
+		t.Errorf("%q is left", in.waiting())
+	}
+	in.consumed(len("part"))
+	if in.park(); in.block != nil {
+		t.Error("the buffer is kept")
+	}
+	in.beat()
+	for range 5 {
+		in.fillFrom(make([]byte, largest))
+		in.consumed(len(in.waiting()))
+	}
+	if in.park(); in.block == nil {
+		t.Error("a busy connection has lost its buffer")
+	}
+}

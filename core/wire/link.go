@@ -22,11 +22,14 @@ type link struct {
 	start, end int    // of what was not taken yet
 	taking     bool   // Read only takes what was read ahead
 
-	// Arguments and results of try. It is a field so that it is not allocated for every read.
-	try   func(fd uintptr) (done bool)
-	space []byte
-	n     int
-	err   error
+	idle   func() // called by readOrIdle; nil = that is not to be used
+	idling bool   // it was
+
+	// Arguments and results of try and tryOnce. They are fields so that they are not allocated for every read.
+	try, tryOnce func(fd uintptr) (done bool)
+	space        []byte
+	n            int
+	err          error
 }
 
 // nothing is the error of a Read that would have to wait: a timeout, after which TLS goes on where it was.
@@ -51,7 +54,7 @@ func newLink(tcp *net.TCPConn, ahead bool) (*link, error) {
 		return nil, err
 	}
 	l := &link{TCPConn: tcp, raw: raw}
-	l.try = l.tryRead
+	l.try, l.tryOnce = l.tryRead, l.tryReadOrIdle
 	if ahead {
 		l.ahead = make([]byte, leastAhead)
 	}
@@ -121,6 +124,36 @@ func (l *link) tryRead(fd uintptr) (done bool) {
 		}
 		return true
 	}
+}
+
+// readOrIdle reads what is there. If there is nothing, it calls idle, which may take p back, and returns 0 as soon as there is
+// something.
+func (l *link) readOrIdle(p []byte) (int, error) {
+	l.space, l.idling = p, false
+	err := l.raw.Read(l.tryOnce)
+	l.space = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case l.idling:
+		return 0, nil
+	case l.err != nil && l.err != io.EOF: //nolint:errorlint // it is what try has set
+		return 0, &net.OpError{Op: "read", Net: "tcp", Source: l.LocalAddr(), Addr: l.RemoteAddr(), Err: l.err}
+	}
+	return l.n, l.err
+}
+
+func (l *link) tryReadOrIdle(fd uintptr) (done bool) {
+	if l.idling {
+		return true
+	}
+	l.tryRead(fd)
+	if l.err != errNothing { //nolint:errorlint // as above
+		return true
+	}
+	l.space, l.idling = nil, true
+	l.idle()
+	return false
 }
 
 // batch makes the system report bytes only when there are n of them: until then they wake nobody. With 1 they are reported

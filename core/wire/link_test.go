@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,7 +130,7 @@ func TestRecordsAreReadAhead(t *testing.T) {
 	var got []byte
 	read := func() {
 		t.Helper()
-		n, err := c.receive(c.in.space())
+		n, err := c.receive(c.in.space(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,5 +226,66 @@ func TestMessagesOneAtATime(t *testing.T) {
 			}
 			c.close()
 		})
+	}
+}
+
+// While there is nothing to read, nothing is kept to read into.
+func TestLinkIdles(t *testing.T) {
+	l, far := linked(t, false)
+	p, idled := make([]byte, 100), make(chan bool, 1)
+	l.idle = func() { idled <- l.space == nil }
+	if _, err := far.Write([]byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	for len(got) < 3 {
+		n, err := l.readOrIdle(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, p[:n]...)
+		if n == 0 { // it came so late
+			<-idled
+		}
+	}
+	if string(got) != "abc" {
+		t.Errorf("read %q", got)
+	}
+
+	read := make(chan error)
+	go func() {
+		n, err := l.readOrIdle(p)
+		if err == nil && n != 0 {
+			err = fmt.Errorf("%d bytes", n)
+		}
+		read <- err
+	}()
+	if !<-idled {
+		t.Error("it holds what it was to read into")
+	}
+	if _, err := far.Write([]byte("d")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; err != nil {
+		t.Fatal(err)
+	}
+	if n, err := l.readOrIdle(p); err != nil || string(p[:n]) != "d" {
+		t.Errorf("%q, %v", p[:n], err)
+	}
+	_ = l.SetReadDeadline(time.Unix(1, 0))
+	if _, err := l.readOrIdle(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v after the deadline", err)
+	}
+	_ = l.SetReadDeadline(time.Time{})
+	far.Close()
+	for len(idled) > 0 {
+		<-idled
+	}
+	n, err := l.readOrIdle(p)
+	if n == 0 && err == nil {
+		n, err = l.readOrIdle(p)
+	}
+	if n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("%d, %v at the end", n, err)
 	}
 }

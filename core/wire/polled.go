@@ -15,12 +15,21 @@ func linkOf(socket net.Conn) *link {
 	return l
 }
 
-// receive reads what is there. It waits for the next interval if the connection is polled, else for something to be there.
-func (c *conn) receive(space []byte) (n int, err error) {
+// receive reads what is there to a space, as space returned it. It waits for the next interval if the connection is polled, else
+// for something to be there.
+func (c *conn) receive(space []byte, placed bool) (n int, err error) {
 	if c.hot.polling && !c.more {
 		if err := c.ticks.wait(); err != nil {
 			return 0, err
 		}
+	}
+	if c.link != nil && c.link.idle != nil && !placed && !c.hot.polling {
+		n, err = c.link.readOrIdle(space)
+		if n > 0 || err != nil {
+			c.more = n >= fatRead || n == len(space)
+			return n, err
+		}
+		space, _ = c.space() // it may have been given back
 	}
 	n, err = c.socket.Read(space)
 	if c.link != nil && c.link.ahead != nil && err == nil {
