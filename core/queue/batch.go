@@ -97,9 +97,18 @@ func (b *Batch) Release() {
 // into it and the batches cut from it point there. The last Release recycles it.
 type Block struct {
 	Buf  []byte
-	slab bool // Buf is one, of a queue
+	kind blockKind
 	refs atomic.Int32
 }
+
+// blockKind says where the memory of a block goes when nobody owns it any more.
+type blockKind uint8
+
+const (
+	pooled blockKind = iota // to the next block of its size
+	slab                    // it is one, of a queue
+	lone                    // it is a large slab that is in no queue, and not counted with those
+)
 
 // Retain adds an owner.
 func (k *Block) Retain() { k.refs.Add(1) }

@@ -21,6 +21,9 @@ func mapMemory(size int) []byte {
 // unmapMemory gives back what mapMemory returned, whole.
 func unmapMemory(b []byte) { _ = syscall.Munmap(b) } // it cannot fail for a mapping of ours
 
+// adviseHuge asks for large pages.
+func adviseHuge(b []byte) { _ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) } // advice: nothing to do when refused
+
 // releaseMemory gives the pages back and keeps the addresses.
 func releaseMemory(b []byte) { _ = syscall.Madvise(b, syscall.MADV_DONTNEED) } // advice: nothing to do when refused
 

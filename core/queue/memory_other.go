@@ -14,6 +14,8 @@ func mapMemory(size int) []byte { return make([]byte, size) }
 
 func unmapMemory([]byte) {}
 
+func adviseHuge([]byte) {}
+
 func releaseMemory([]byte) {}
 
 func touchMemory([]byte) time.Duration { return 0 }

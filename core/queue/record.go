@@ -221,7 +221,7 @@ func (q *Queue) noteHanded() {
 }
 
 func (n *notes) reset() {
-	const large = 1 << 20 // not worth keeping
+	const large = 4 << 20 // not worth keeping
 	if cap(n.ops) > large {
 		n.ops = nil
 	}

@@ -100,8 +100,16 @@ func (l *largeSlabs) take(size int) []byte {
 		}
 	}
 	l.mu.Unlock()
-	return mapMemory((size + largeGrain - 1) &^ (largeGrain - 1))
+	b := mapMemory((size + largeGrain - 1) &^ (largeGrain - 1))
+	if len(b) >= hugeSlab {
+		adviseHuge(b)
+	}
+	return b
 }
+
+// hugeSlab is the size from which on a slab is worth pages that are as large as the
+// system has them: it will be filled, and a fault for each small page is dearer.
+const hugeSlab = 4 << 20
 
 // largeGrain is what sizes are rounded up to, so that slabs suit more messages than the one they were made for.
 const largeGrain = 64 << 10
