@@ -12,7 +12,7 @@ import (
 // checker checks what the definitions of a plan need of each other and of what there is.
 type checker struct {
 	api       *API
-	any       *vhost.VHost // any vhost, to check things with
+	draft     *vhost.VHost // to check things with
 	vhosts    map[string]bool
 	users     map[string]bool
 	exchanges map[[2]string]string // types, by vhost and name
@@ -24,11 +24,11 @@ type checker struct {
 // exclusive, are taken out of it.
 func (a *API) check(p *plan) error {
 	k := &checker{
-		api: a, vhosts: map[string]bool{}, users: map[string]bool{}, exchanges: map[[2]string]string{}, queues: map[[2]string]bool{},
+		api: a, draft: a.Store.Draft(), vhosts: map[string]bool{}, users: map[string]bool{}, exchanges: map[[2]string]string{}, queues: map[[2]string]bool{},
 		fresh: map[string]int{},
 	}
 	for _, v := range a.Store.VHosts() {
-		k.any, k.vhosts[v.Name()] = v, true
+		k.vhosts[v.Name()] = true
 	}
 	for _, v := range p.vhosts {
 		k.vhosts[v.name] = true
@@ -99,7 +99,7 @@ func (k *checker) newExchanges(p *plan) error {
 		if _, known := k.exchangeType(place); known {
 			continue
 		}
-		if err := k.any.CheckNewExchange(it.vhost, it.it); err != nil {
+		if err := k.draft.CheckNewExchange(it.vhost, it.it); err != nil {
 			return wrong("exchange", place, err)
 		}
 		k.exchanges[place] = it.it.Type
@@ -134,7 +134,7 @@ func (k *checker) newQueues(p *plan) error {
 		if k.hasQueue(place) {
 			continue
 		}
-		if err := k.any.CheckNewQueue(it.vhost, it.it); err != nil {
+		if err := k.draft.CheckNewQueue(it.vhost, it.it); err != nil {
 			return wrong("queue", place, err)
 		}
 		k.queues[place] = true
@@ -203,7 +203,7 @@ func (k *checker) limits(p *plan) error {
 // bindingLimits refuses more bindings than a vhost may have. Where it is close, those that there are, or that are planned twice, are
 // taken out of the plan: as they are made in parallel, one might count twice.
 func (k *checker) bindingLimits(p *plan) error {
-	_, most := k.any.Bound()
+	_, most := k.draft.Bound()
 	if most == 0 {
 		return nil
 	}

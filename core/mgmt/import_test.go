@@ -134,6 +134,16 @@ func TestImportOfTooMuchIsNothing(t *testing.T) {
 	}
 }
 
+// Without any virtual host there was none to check with what was to be in the imported ones.
+func TestImportIntoNothing(t *testing.T) {
+	r := newRig(t)
+	r.do(204, "DELETE", "/api/vhosts/%2F", "")
+	sections := maps.Clone(good)
+	sections["vhosts"] = append(slices.Clone(sections["vhosts"]), `{"name":"/"}`)
+	r.do(204, "POST", "/api/definitions", definitionsOf(sections))
+	wantMembers(t, r.one("/api/queues/v"), map[string]string{"name": `"q"`})
+}
+
 // What is imported into one vhost goes there, whatever it says itself, and an error says where that is.
 func TestImportIntoOneVHost(t *testing.T) {
 	r := newRig(t)

@@ -112,6 +112,9 @@ func (s *Store) newVHost(name string, m vhost.Metadata, k *keeper) tenant {
 	return tenant{vhost.New(c), k}
 }
 
+// Draft returns a vhost as those that are added are, which nobody else will see, to check with what could be in them.
+func (s *Store) Draft() *vhost.VHost { return vhost.New(s.making) }
+
 // DeleteVHost deletes a vhost with everything in it and all permissions for it, and has the connections to it closed. If that
 // cannot be kept, the vhost stays; permissions for it may be gone.
 func (s *Store) DeleteVHost(name string) (existed bool, err error) {

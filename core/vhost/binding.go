@@ -27,12 +27,20 @@ func (v *VHost) Bind(b Binding, owner Owner) error {
 		return err
 	}
 	err := v.change(v.lasting(b.Source, adding), func() (func() error, error) { return v.bind(&b, owner) })
-	if b.counted {
+	if b.counted { // it did not come to be
 		v.mu.Lock()
-		v.binding--
+		v.comes(&b)
 		v.mu.Unlock()
 	}
 	return err
+}
+
+// comes ends that a binding is counted as one that is coming. The caller holds mu.
+func (v *VHost) comes(b *Binding) {
+	if b.counted {
+		v.binding--
+		b.counted = false
+	}
 }
 
 // Bound returns how many bindings there are, and how many there may be; 0 = any number.
@@ -87,6 +95,7 @@ func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
 		v.note(v.defineBinding(opBind, b))
 	}
 	return func() error {
+		v.comes(b)
 		if now, same, err := v.ends(b); err != nil || now != x || same != to {
 			return cmp.Or(err, b.missing(v)) // the queue went meanwhile, and the binding with it
 		}

@@ -252,6 +252,26 @@ func TestTooManyBindingsAtOnce(t *testing.T) {
 	})
 }
 
+// A binding that has come is not one that is coming as well: it counted twice until its client was told, and another client's was
+// refused though there was room for it.
+func TestABindingCountsOnce(t *testing.T) {
+	v, _ := newVHostWith(t, nil)
+	v.bindings = 2
+	declare(t, v, "q")
+	for _, key := range []string{"1", "2"} {
+		func() {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			apply, err := v.bind(&Binding{Source: "amq.topic", Destination: "q", Key: key}, 0)
+			must(t, err)
+			must(t, apply())
+		}()
+	}
+	if v.bound != 2 || v.binding != 0 {
+		t.Errorf("%d bindings are counted and %d coming, want 2 and 0", v.bound, v.binding)
+	}
+}
+
 // A declaration that waits for a queue of that name to be gone, or is refused because that will be back after a restart, holds
 // nobody up: it counted as a change that was being made, and exchanges, unbindings, parameters and condensing waited for it,
 // and the declarations of queues for those, in the second case for ever.
