@@ -63,7 +63,7 @@ const (
 
 func newConn(s *Server, socket net.Conn) *conn {
 	c := &conn{srv: s, socket: socket, source: sourceOf(socket), in: newInput(), poked: make(chan struct{}, 1), written: make(chan struct{})}
-	if c.link = linkOf(socket); c.link != nil && c.link.ahead == nil {
+	if c.link = linkOf(socket); readsNow && c.link != nil && c.link.ahead == nil {
 		c.link.idle = c.in.park
 	}
 	c.session = s.sessions.Accept(peerOf(socket), func() { c.ask(askTick) })

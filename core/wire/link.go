@@ -111,7 +111,7 @@ func (l *link) receive(p []byte) (int, error) {
 
 func (l *link) tryRead(fd uintptr) (done bool) {
 	for {
-		l.n, l.err = syscall.Read(int(fd), l.space)
+		l.n, l.err = readNow(fd, l.space)
 		switch {
 		case errors.Is(l.err, syscall.EINTR):
 			continue

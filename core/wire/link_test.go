@@ -155,6 +155,52 @@ func TestRecordsAreReadAhead(t *testing.T) {
 	}
 }
 
+// A client need not wait for answers, and may end its side as soon as it has said all. Over TLS the end was read together with what
+// came before it, and then what had to wait for something, as all does for the login, was never looked at.
+func TestLastWordsWait(t *testing.T) {
+	a := newAuthority(t)
+	s := start(t, func(o *Options) { o.AMQP, o.AMQPS, o.TLS = "127.0.0.1:0", "127.0.0.1:0", a.server("broker") })
+	said := append([]byte(amqp.ProtocolHeader), amqp.AppendMethod(nil, 0, &amqp.ConnectionStartOK{Mechanism: "PLAIN", Response: "\x00guest\x00guest", Locale: "en_US"})...)
+	for _, m := range []amqp.Method{&amqp.ConnectionTuneOK{ChannelMax: 100, FrameMax: 131072}, &amqp.ConnectionOpen{VirtualHost: "/"}} {
+		said = amqp.AppendMethod(said, 0, m)
+	}
+	for name, version := range map[string]uint16{"plain": 0, "TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+		t.Run(name, func(t *testing.T) {
+			socket, err := net.Dial("tcp", s.Addresses()[min(version, 1)].String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer socket.Close()
+			records := &recorder{Conn: socket}
+			var speaker interface {
+				net.Conn
+				CloseWrite() error
+			} = socket.(*net.TCPConn)
+			if version > 0 {
+				config := a.client("")
+				config.ServerName, config.MaxVersion = "127.0.0.1", version
+				secure := tls.Client(records, config)
+				if err := secure.Handshake(); err != nil {
+					t.Fatal(err)
+				}
+				records.hold, speaker = true, secure
+			}
+			words := amqp.AppendMethod(bytes.Clone(said), 1, &amqp.ChannelOpen{})
+			words = amqp.AppendMethod(words, 1, &amqp.QueueDeclare{Queue: name})
+			_, _ = speaker.Write(append(words, publication(name, []byte("last words"))...))
+			_ = speaker.CloseWrite()
+			_ = socket.SetWriteDeadline(time.Time{}) // TLS lets nothing through after the end
+			_, _ = socket.Write(records.held)        // in one piece
+			_, _ = io.Copy(io.Discard, socket)
+			other := connect(t, s.Addresses()[0]).open(0).channel()
+			if m := other.declare(name); m.MessageCount != 1 {
+				t.Errorf("%d messages came", m.MessageCount)
+			}
+			other.close()
+		})
+	}
+}
+
 // recorder keeps what is written while it is to hold it.
 type recorder struct {
 	net.Conn

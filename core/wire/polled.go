@@ -2,7 +2,6 @@ package wire
 
 import (
 	"crypto/tls"
-	"errors"
 	"net"
 )
 
@@ -31,9 +30,8 @@ func (c *conn) receive(space []byte, placed bool) (n int, err error) {
 		}
 		space, _ = c.space() // it may have been given back
 	}
-	n, err = c.socket.Read(space)
-	if c.link != nil && c.link.ahead != nil && err == nil {
-		n, err = c.takeAhead(space, n)
+	if n, err = c.socket.Read(space); n > 0 {
+		n, err = c.takeAhead(space, n), nil
 	}
 	c.more = n >= fatRead || n == len(space)
 	return n, err
@@ -54,21 +52,22 @@ func (c *conn) space() (space []byte, placed bool) {
 	return space, false
 }
 
-// takeAhead reads the records that TLS has got already.
-func (c *conn) takeAhead(space []byte, n int) (int, error) {
+// takeAhead reads the records that TLS has got already. What is wrong behind them, or that this is the end, the next Read says
+// again: what came before it has its time.
+func (c *conn) takeAhead(space []byte, n int) int {
+	if c.link == nil || c.link.ahead == nil {
+		return n
+	}
 	c.link.taking = true
 	defer func() { c.link.taking = false }()
 	for n < len(space) {
 		k, err := c.socket.Read(space[n:])
 		n += k
-		switch {
-		case errors.Is(err, errNothing):
-			return n, nil
-		case err != nil:
-			return n, err
+		if err != nil {
+			break
 		}
 	}
-	return n, nil
+	return n
 }
 
 // lowWater is how many bytes a polled socket gathers before the system reports them.
