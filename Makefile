@@ -61,7 +61,7 @@ soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
 	.ci/soak $(SOAK)
 
 perf: ## what messages cost, beside RabbitMQ and the machine's limit, as a table; PERF=flags (about half an hour; PERF=--help)
-	.ci/perf $(PERF)
+	.ci/perf $(value PERF)
 
 ci: ## everything CI runs
 	.ci/run

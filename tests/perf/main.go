@@ -62,7 +62,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		f.PrintDefaults()
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; --help lists the flags", err)
 	}
 	return o, o.check(f.Args())
 }
