@@ -240,7 +240,7 @@ func (c *conn) plan(now hook.Instant) {
 	case session.Open:
 		c.loggedIn()
 		c.srv.opened(c)
-		c.beatAt = now.Add(c.halfBeat())
+		c.beatAt = together(now, c.halfBeat())
 		c.due = c.nextLook(now)
 	default:
 		c.due = now.Add(patience)
@@ -300,17 +300,27 @@ func (c *conn) nextLook(now hook.Instant) hook.Instant {
 	if t := c.srv.options.Session.ConsumerTimeout; t > 0 {
 		interval = min(interval, max(t/4, quickBeat))
 	}
-	next := now.Add(interval)
+	next := together(now, interval)
 	if c.halfBeat() > 0 {
 		next = min(next, c.beatAt)
 	}
 	return next
 }
 
+// together is about an interval from now, rather less, and the same for connections that are looked at in the same intervals: one
+// at a time each of them would wake a processor, which costs more than the look does.
+func together(now hook.Instant, interval time.Duration) hook.Instant {
+	at, grain := now.Add(interval), hook.Instant(interval/256)
+	if grain == 0 {
+		return at
+	}
+	return at - at%grain
+}
+
 // look looks at an open connection.
 func (c *conn) look(now hook.Instant) {
 	if half := c.halfBeat(); half > 0 && now >= c.beatAt {
-		c.beatAt = now.Add(half)
+		c.beatAt = together(now, half)
 		if !c.beat() {
 			c.problem = errSilent
 			return
