@@ -17,7 +17,7 @@ func target(t *testing.T) string {
 	t.Helper()
 	if *other == "" {
 		t.Parallel()
-		return process.Start(t, "").AMQP
+		return process.Start(t, "limits: {handshake-timeout: 10m}").AMQP // a refused login takes its time, more of it on a busy machine
 	}
 	uri, err := amqp091.ParseURI(*other)
 	if err != nil {
