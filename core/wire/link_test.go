@@ -94,6 +94,31 @@ func eventually(t *testing.T, r io.Reader, p []byte) string {
 	}
 }
 
+// A timer that fails, as one does that the system has no room to watch, was the end of the connection that was polled with it.
+func TestReadsWithoutATimer(t *testing.T) {
+	l, far := linked(t, false)
+	c := newConn(newServer(t), l)
+	c.hot.polling = true
+	c.poll()
+	if c.ticks == nil {
+		t.Skip("nothing is polled on this system")
+	}
+	c.ticks.close()
+	if _, err := far.Write([]byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	space, placed := c.space()
+	n, err := c.receive(space, placed)
+	if n == 0 && err == nil { // it came so late
+		space, placed = c.space()
+		n, err = c.receive(space, placed)
+	}
+	if string(space[:n]) != "abc" || err != nil || c.hot.polling || c.ticks != nil {
+		t.Errorf("read %q, %v; polled %t", space[:n], err, c.hot.polling)
+	}
+	c.in.release()
+}
+
 // What a client sends as one record a message is read as far as it is there, and not a record at a time; a part of a record is
 // kept until the rest comes.
 func TestRecordsAreReadAhead(t *testing.T) {

@@ -18,8 +18,9 @@ func linkOf(socket net.Conn) *link {
 // for something to be there.
 func (c *conn) receive(space []byte, placed bool) (n int, err error) {
 	if c.hot.polling && !c.more {
-		if err := c.ticks.wait(); err != nil {
-			return 0, err
+		if c.ticks.wait() != nil { // the connection is none the worse for that
+			c.hot.stop()
+			c.poll()
 		}
 	}
 	if c.link != nil && c.link.idle != nil && !placed && !c.hot.polling {
