@@ -378,7 +378,7 @@ func (c *conn) wait() {
 	defer c.srv.waiting.leave(&why)
 	most := c.due.Sub(c.srv.options.Clock())
 	if c.hot.polling {
-		most = min(most, pollWindow*pollInterval)
+		most = min(most, pollHeld)
 	}
 	timer := time.NewTimer(most)
 	defer timer.Stop()

@@ -98,7 +98,7 @@ func eventually(t *testing.T, r io.Reader, p []byte) string {
 func TestReadsWithoutATimer(t *testing.T) {
 	l, far := linked(t, false)
 	c := newConn(newServer(t), l)
-	c.hot.polling = true
+	c.hot.polling, c.hot.interval = true, shortestInterval
 	c.poll()
 	if c.ticks == nil {
 		t.Skip("nothing is polled on this system")
@@ -248,7 +248,7 @@ func TestWhoIsHeldIsNotPolled(t *testing.T) {
 		l, _ := linked(t, false)
 		c := newConn(newServer(t), l)
 		c.due = c.srv.options.Clock().Add(time.Hour)
-		c.hot.polling = true
+		c.hot.polling, c.hot.interval = true, shortestInterval
 		c.poll()
 		if c.ticks == nil {
 			t.Skip("nothing is polled on this system")
@@ -256,11 +256,11 @@ func TestWhoIsHeldIsNotPolled(t *testing.T) {
 		over := make(chan struct{})
 		c.late = over
 		time.AfterFunc(time.Minute, func() { close(over) })
-		wantElapsed(t, pollWindow*pollInterval, c.wait)
+		wantElapsed(t, pollHeld, c.wait)
 		if c.ticks != nil || c.hot.polling || len(c.srv.ticks.free) != 1 {
 			t.Error("its metronome ticks while it is held")
 		}
-		wantElapsed(t, time.Minute-pollWindow*pollInterval, c.wait)
+		wantElapsed(t, time.Minute-pollHeld, c.wait)
 		if c.late != nil {
 			t.Error("it is held still")
 		}

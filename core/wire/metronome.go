@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"sync"
+	"time"
 )
 
 // maxMetronomes is how many connections are polled at a time. Where there are more that are so busy, no processor is idle, and
@@ -18,14 +19,14 @@ type metronomes struct {
 	made int
 }
 
-// take returns a metronome that ticks every pollInterval from now on.
-func (s *metronomes) take() (*metronome, error) {
+// take returns a metronome that ticks in such intervals from now on.
+func (s *metronomes) take(every time.Duration) (*metronome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.free); n > 0 {
 		m := s.free[n-1]
 		s.free = s.free[:n-1]
-		return m, m.tick(pollInterval)
+		return m, m.tick(every)
 	}
 	if s.made == maxMetronomes {
 		return nil, errNoMetronome
@@ -35,7 +36,7 @@ func (s *metronomes) take() (*metronome, error) {
 		return nil, err
 	}
 	s.made++
-	return m, m.tick(pollInterval)
+	return m, m.tick(every)
 }
 
 // give takes one back, which is silent from then on.

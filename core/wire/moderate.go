@@ -15,9 +15,13 @@ import (
 // A peer that waits for answers, with a window of confirms or acknowledgements, sends less if they come later. So polling
 // begins with a trial: if less arrives than before, it ends, and the next trial is later the more often that happens.
 //
+// While an interval brings what many reads did, it is doubled, up to longestInterval, each time with a trial: such a peer sends
+// flat out, and being woken costs it, and its consumers, more than waiting does.
+//
 // It is plain data of a reader.
 type moderation struct {
-	polling bool
+	polling  bool
+	interval time.Duration // while polling
 
 	// The window that is being measured.
 	since hook.Instant
@@ -25,11 +29,25 @@ type moderation struct {
 	empty int // that did not
 	bytes int
 
-	eager  rate          // what arrived before polling began
-	began  hook.Instant  // when it did
-	trial  bool          // this window decides whether it was a good idea
-	wait   time.Duration // from a failed trial to the next
-	notYet hook.Instant  // there is no trial before
+	burst   bool         // this window has what gathered while the connection was polled
+	eager   rate         // what arrived before polling began
+	began   hook.Instant // when it did
+	trial   bool         // this window decides whether polling, or the longer interval, was a good idea
+	against rate         // what the trial is compared with
+	begins  pause        // between trials of polling
+	grows   pause        // between trials of longer intervals
+}
+
+// pause is how long trials that failed are not repeated.
+type pause struct {
+	length time.Duration
+	until  hook.Instant
+}
+
+// failed lengthens the pause.
+func (p *pause) failed(now hook.Instant) {
+	p.length = min(max(2*p.length, shortestWait), longestWait)
+	p.until = now.Add(p.length)
 }
 
 // rate is bytes and reads in a time.
@@ -39,7 +57,9 @@ type rate struct {
 }
 
 const (
-	pollInterval = 100 * time.Microsecond // and so what polling adds to a message's latency, at most
+	shortestInterval = 100 * time.Microsecond // and so what polling adds to a message's latency, at most,
+	longestInterval  = 400 * time.Microsecond // and what it adds while very much arrives
+	plenty           = 4                      // as many reads as before polling in a shortestInterval are very much
 
 	eagerWindow = 16               // reads
 	hotWithin   = time.Millisecond // that many reads within this time are often
@@ -47,6 +67,8 @@ const (
 	fatRead     = 32 << 10         // bytes of one read behind which another follows at once
 
 	pollWindow = 40 // intervals
+
+	pollHeld = 4 * time.Millisecond // polling ends when reading is held up for so long
 
 	shortestWait = 20 * time.Millisecond
 	longestWait  = time.Second
@@ -86,31 +108,56 @@ func (m *moderation) measured(now hook.Instant) rate {
 
 // consider begins to poll if the connection is hot.
 func (m *moderation) consider(now hook.Instant) (changed bool) {
-	r := m.measured(now)
+	r, burst := m.measured(now), m.burst
 	m.begin(now)
-	if r.over > hotWithin || r.bytes > eagerWindow*thinRead || now < m.notYet {
+	m.burst = false
+	if burst || r.over > hotWithin || r.bytes > eagerWindow*thinRead || now < m.begins.until {
 		return false
 	}
-	m.polling, m.trial, m.eager, m.began = true, true, r, now
+	m.polling, m.interval, m.began = true, shortestInterval, now
+	m.eager, m.against, m.trial = r, r, true
 	return true
 }
 
-// review ends polling if it does not pay.
+// review ends polling if it does not pay, or changes the interval.
 func (m *moderation) review(now hook.Instant) (changed bool) {
 	r := m.measured(now)
 	idle := m.empty > pollWindow/2
 	m.begin(now)
+	failed := m.trial && r.slower(m.against)
+	thin := r.bytes*m.eager.reads < 2*m.eager.bytes*pollWindow // an interval brings less than two reads did
 	switch {
-	case m.trial && r.slower(m.eager):
-		m.wait = min(max(2*m.wait, shortestWait), longestWait)
-		m.notYet = now.Add(m.wait)
-	case idle || r.bytes*m.eager.reads < 2*m.eager.bytes*pollWindow: // an interval brings less than two reads did
-	case now >= m.began.Add(pollAtMost):
+	case failed && m.interval == shortestInterval:
+		m.begins.failed(now)
+	case idle, thin, now >= m.began.Add(pollAtMost):
 	default:
-		m.trial, m.wait = false, 0
+		return m.adjust(now, r, failed)
+	}
+	m.polling, m.burst = false, true
+	return true
+}
+
+// adjust changes the interval if that is better, or to be tried.
+func (m *moderation) adjust(now hook.Instant, r rate, failed bool) (changed bool) {
+	much := plenty * m.eager.bytes * pollWindow * int(m.interval/shortestInterval) // in so many reads, polled
+	arrived := r.bytes * m.eager.reads
+	switch {
+	case failed:
+		m.interval /= 2
+		m.grows.failed(now)
+	case m.interval > shortestInterval && arrived < much/4*3:
+		m.interval = shortestInterval
+	case m.interval < longestInterval && arrived >= much && now >= m.grows.until:
+		m.interval *= 2
+		m.trial, m.against = true, r
+		return true
+	default:
+		if m.trial {
+			m.trial, m.begins.length = false, 0
+		}
 		return false
 	}
-	m.polling = false
+	m.trial = false
 	return true
 }
 

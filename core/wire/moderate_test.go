@@ -24,7 +24,7 @@ func (p peer) run(m *moderation, now *hook.Instant, d time.Duration) (messages i
 		before := *now
 		n := 0
 		if m.polling {
-			*now = now.Add(pollInterval)
+			*now = now.Add(m.interval)
 			n = int(now.Sub(sent) / p.every)
 			polledFor += now.Sub(before)
 		} else {
@@ -91,5 +91,55 @@ func TestModerationEnds(t *testing.T) {
 				t.Errorf("polled for %.3f of the time", polled)
 			}
 		})
+	}
+}
+
+// Intervals grow while very much arrives, and only then: otherwise they would add to the latency of each message.
+func TestModerationGrows(t *testing.T) {
+	flatOut := peer{every: 2 * time.Microsecond, size: 150}
+	modest := peer{every: 50 * time.Microsecond, size: 150}
+	var m moderation
+	now := hook.Instant(1e9)
+	if flatOut.run(&m, &now, 100*time.Millisecond); m.interval != longestInterval {
+		t.Errorf("flat out: the interval is %v, want %v", m.interval, longestInterval)
+	}
+	if modest.run(&m, &now, 100*time.Millisecond); !m.polling || m.interval != shortestInterval {
+		t.Errorf("20,000 a second: the interval is %v, polled %t, want %v", m.interval, m.polling, shortestInterval)
+	}
+}
+
+// A peer that sends less when intervals are longer, because it waits for answers, gets the shorter ones back, and is left alone for
+// longer and longer.
+func TestModerationStopsGrowing(t *testing.T) {
+	windowed := peer{every: 2 * time.Microsecond, size: 150, window: 60, answer: 2 * time.Microsecond}
+	var m moderation
+	now := hook.Instant(1e9)
+	windowed.run(&m, &now, 5*time.Second)
+	if m.interval > 2*shortestInterval || m.grows.length < 4*shortestWait {
+		t.Errorf("the interval is %v, and not tried to be longer for %v", m.interval, m.grows.length)
+	}
+}
+
+// What gathered while a connection was polled is read at once when polling ends. It says nothing of how fast the peer is, but was
+// what the next trial was compared with, which then failed.
+func TestBurstIsNoRate(t *testing.T) {
+	flatOut := peer{every: 4 * time.Microsecond, size: 150}
+	var m moderation
+	now := hook.Instant(1e9)
+	flatOut.run(&m, &now, pollAtMost-100*time.Millisecond)
+	for m.polling {
+		now = now.Add(m.interval)
+		m.note(now, int(m.interval/flatOut.every)*flatOut.size)
+	}
+	for range eagerWindow {
+		now = now.Add(time.Microsecond)
+		m.note(now, thinRead/2)
+	}
+	if m.polling {
+		t.Error("polling began again with what had gathered")
+	}
+	flatOut.run(&m, &now, 100*time.Millisecond)
+	if !m.polling || m.begins.length != 0 {
+		t.Errorf("polled %t, pause after failed trials %v", m.polling, m.begins.length)
 	}
 }

@@ -74,18 +74,22 @@ func (c *conn) takeAhead(space []byte, n int) int {
 // lowWater is how many bytes a polled socket gathers before the system reports them.
 const lowWater = fatRead
 
-// poll begins or ends to poll, as hot says.
+// poll begins or ends to poll, or changes the interval, as hot says.
 func (c *conn) poll() {
 	if !c.hot.polling {
 		c.unpoll()
 		return
 	}
 	err := errNoMetronome
-	if c.link != nil {
-		c.ticks, err = c.srv.ticks.take()
+	switch {
+	case c.ticks != nil:
+		err = c.ticks.tick(c.hot.interval)
+	case c.link != nil:
+		c.ticks, err = c.srv.ticks.take(c.hot.interval)
 	}
 	if err != nil {
-		c.hot.polling = false
+		c.hot.stop()
+		c.unpoll()
 		return
 	}
 	c.link.hasty = true
