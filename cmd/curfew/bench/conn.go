@@ -65,14 +65,14 @@ func (e *env) openSmall(ctx context.Context, t target, buffer int) (*conn, error
 	return c, nil
 }
 
-// Hint says what a handshake may have failed of, where that is another kind of port, or a certificate; "" where the error says it.
+// hint says what a handshake may have failed of, where that is another kind of port, or a certificate; "" where the error says it.
 func (c *conn) hint(t target, err error) string {
 	var unknown x509.UnknownAuthorityError
-	var clear tls.RecordHeaderError
+	var plain tls.RecordHeaderError
 	switch {
 	case errors.As(err, &unknown):
 		return ": --tls-ca names the authorities to trust, --tls-insecure trusts any"
-	case errors.As(err, &clear):
+	case errors.As(err, &plain):
 		return ": this port does not speak TLS"
 	case bytes.HasPrefix(c.in[:c.w], []byte("HTTP/")):
 		return ": this port speaks HTTP, not AMQP"
