@@ -142,8 +142,9 @@ func (v *version) askBatch(h abi.Hook, c *call, r *ration) {
 	f := in.batchCall(h, c, r)
 	in.end()
 	if f != nil {
+		c.undecided(v, len(c.ms))
 		v.giveUp(in, c, f)
-		c.failed(v)
+		c.fallBack(v)
 		w.tell(c, v, f.brief())
 		return
 	}
@@ -345,9 +346,10 @@ func (v *version) askEach(c *call) {
 		in.scalarParams(c, &c.ms[i])
 		if f := in.run(abi.Deadline, c.now, &r, 1); f != nil {
 			in.end()
-			v.giveUp(in, c, f)
 			rest := c.part(i, len(c.ms))
-			rest.failed(v)
+			rest.undecided(v, len(rest.ms))
+			v.giveUp(in, c, f)
+			rest.fallBack(v)
 			w.tell(&rest, v, f.brief())
 			return
 		}

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +89,25 @@ func TestARollbackAsksAgain(t *testing.T) {
 	}
 	load(t, h, "x", ttl(3000), Options{Recompute: true})
 	wantWaits(t, restamp(h.Attach(queue("x", nil)), 0, short(bad), short(good), 77), 3000, 3000, 3000, 3000)
+}
+
+// The message whose failure was one too many was counted only after the review that the rollback began: that said one less, and the
+// message looked as if nobody would ever ask about it.
+func TestARollbackCountsTheLastMessage(t *testing.T) {
+	log := lines{}
+	h := open(t, 1, Env{Log: log.logger(), Go: func(work func()) { work() }})
+	load(t, h, "x", ttl(1000), Options{})
+	load(t, h, "x", picky(70_000), Options{})
+	hs := h.Attach(queue("x", nil))
+	for i := range tolerated {
+		enqueue1(hs, now.AddMillis(int64(i)*5000), hook.Message{Size: 1})
+	}
+	if i, _ := h.Info("x"); i.RolledBack == "" || i.Undecided != 0 {
+		t.Errorf("rolled back %q, %d undecided", i.RolledBack, i.Undecided)
+	}
+	if want := fmt.Sprintf("asked about again, as far as they are there\" policy=x messages=%d\n", tolerated); !strings.Contains(log.String(), want) {
+		t.Errorf("the log does not say %s:\n%s", want, &log)
+	}
 }
 
 // What came while the breaker was open is asked about again when it closes, and when another version comes. What makes the

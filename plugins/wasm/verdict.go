@@ -232,12 +232,31 @@ func (c *call) builtin(m *hook.Message) hook.Instant {
 
 // failed has all messages get what the policy's settings say for when it fails.
 func (c *call) failed(v *version) {
-	for i := range c.ms {
-		c.failedOne(v, i)
-	}
+	c.undecided(v, len(c.ms))
+	c.fallBack(v)
 }
 
 func (c *call) failedOne(ver *version, i int) {
+	c.undecided(ver, 1)
+	c.fallBackOne(ver, i)
+}
+
+// undecided counts n messages that enter though the policy failed. It comes before the breaker hears of the failure: that may have
+// those that were counted asked about again.
+func (c *call) undecided(ver *version, n int) {
+	if c.at == atEnqueue && ver.options.OnError != Reject && !c.unheard {
+		ver.policy.undecided.Add(uint64(n))
+	}
+}
+
+// fallBack is failed for messages that were counted.
+func (c *call) fallBack(v *version) {
+	for i := range c.ms {
+		c.fallBackOne(v, i)
+	}
+}
+
+func (c *call) fallBackOne(ver *version, i int) {
 	m, v := &c.ms[i], &c.vs[i]
 	switch c.at {
 	case atEnqueue:
@@ -250,9 +269,6 @@ func (c *call) failedOne(ver *version, i int) {
 }
 
 func (c *call) failedToEnter(ver *version, i int) {
-	if ver.options.OnError != Reject && !c.unheard {
-		ver.policy.undecided.Add(1)
-	}
 	switch ver.options.OnError {
 	case Builtin:
 		c.noOpinion(i)
