@@ -70,15 +70,7 @@ func TestImportIsAllOrNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			sections := maps.Clone(good)
 			sections[tt.section] = append(slices.Clone(sections[tt.section]), tt.last)
-			w := r.serve(r.request(guest, "POST", "/api/definitions", definitionsOf(sections)))
-			var got struct{ Reason string }
-			must(t, json.Unmarshal(w.Body.Bytes(), &got))
-			if w.Code != 400 || got.Reason != tt.want {
-				t.Errorf("got %d %s, want %s", w.Code, got.Reason, tt.want)
-			}
-			if after := r.serve(r.request(guest, "GET", "/api/definitions", "")).Body.String(); after != before {
-				t.Errorf("got\n%s\nwant\n%s", after, before)
-			}
+			r.wantRefused(t, sections, tt.want, before)
 		})
 	}
 	r.do(204, "POST", "/api/definitions", definitionsOf(good))
@@ -86,6 +78,20 @@ func TestImportIsAllOrNothing(t *testing.T) {
 	var granted map[string]any
 	r.into("/api/permissions/v/u", &granted)
 	wantMembers(t, granted, map[string]string{"write": `".*"`})
+}
+
+// wantRefused imports what is refused for a reason, and leaves the definitions as they were before.
+func (r *rig) wantRefused(t *testing.T, sections map[string][]string, want, before string) {
+	t.Helper()
+	w := r.serve(r.request(guest, "POST", "/api/definitions", definitionsOf(sections)))
+	var got struct{ Reason string }
+	must(t, json.Unmarshal(w.Body.Bytes(), &got))
+	if w.Code != 400 || got.Reason != want {
+		t.Errorf("got %d %s, want %s", w.Code, got.Reason, want)
+	}
+	if after := r.serve(r.request(guest, "GET", "/api/definitions", "")).Body.String(); after != before {
+		t.Errorf("got\n%.1000s\nwant\n%.1000s", after, before)
+	}
 }
 
 // What there is too much of was found out when a part of the import was in force: it was half of one.
@@ -115,15 +121,7 @@ func TestImportOfTooMuchIsNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			sections := maps.Clone(good)
 			sections[tt.section] = tt.items
-			w := r.serve(r.request(guest, "POST", "/api/definitions", definitionsOf(sections)))
-			var got struct{ Reason string }
-			must(t, json.Unmarshal(w.Body.Bytes(), &got))
-			if w.Code != 400 || got.Reason != tt.want {
-				t.Errorf("got %d %s, want %s", w.Code, got.Reason, tt.want)
-			}
-			if after := r.serve(r.request(guest, "GET", "/api/definitions", "")).Body.String(); after != before {
-				t.Errorf("got\n%.1000s\nwant\n%.1000s", after, before)
-			}
+			r.wantRefused(t, sections, tt.want, before)
 		})
 	}
 	for range 2 { // what is there already, or twice in the file, is no more than that

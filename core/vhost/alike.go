@@ -30,13 +30,16 @@ func (b *burial) follow(before, d *queue.Dead) {
 // recordSize is about what a record of a death adds to a message.
 const recordSize = 640
 
-// expected is about how many bytes dead letters will take.
-func expected(ds []queue.Dead) (bytes int) {
+// expected is about how many bytes dead letters will take, or most if that is less.
+func expected(ds []queue.Dead, most int) (bytes int) {
 	for i := range ds {
+		if bytes >= most { // the next block has the rest, and counts them
+			return most
+		}
 		bytes += len(ds[i].Body)
 		if i == 0 || !alike(&ds[i-1], &ds[i]) {
 			bytes += len(ds[i].Props) + recordSize
 		}
 	}
-	return bytes
+	return min(bytes, most)
 }

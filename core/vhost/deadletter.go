@@ -146,7 +146,7 @@ func (b *burial) room(size int) {
 	if b.block != nil {
 		b.block.Release()
 	}
-	b.block, b.used = queue.NewBlock(max(size, min(expected(b.rest), most))), 0
+	b.block, b.used = queue.NewBlock(max(size, expected(b.rest, most))), 0
 }
 
 // knows says whether the message goes where the one before it went.
