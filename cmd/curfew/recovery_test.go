@@ -48,7 +48,7 @@ func (k *kept) stop() {
 }
 
 // declare declares a durable queue; args are names and values in turn.
-func (k *kept) declare(name string, args ...any) *queue.Shell {
+func (k *kept) declare(name string, args ...any) *queue.Mailbox {
 	k.t.Helper()
 	var t wire.Table
 	for i := 0; i < len(args); i += 2 {
@@ -61,10 +61,10 @@ func (k *kept) declare(name string, args ...any) *queue.Shell {
 	return d.Shell
 }
 
-func put(s *queue.Shell, body string) {
+func put(s *queue.Mailbox, body string) {
 	b := queue.NewBatch()
-	b.Messages = append(b.Messages, queue.Publish{
-		Origin: &queue.Origin{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Flags: queue.Persistent,
+	b.Messages = append(b.Messages, queue.Message{
+		Routing: &queue.RoutingInfo{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Flags: queue.Persistent,
 	})
 	s.Publish(b)
 }

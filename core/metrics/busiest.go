@@ -11,15 +11,15 @@ import (
 // busiest at the last look. A queue is as busy as it has messages, and had messages go through since the look before, if there was one; one that
 // has series keeps them unless others are at least twice as busy, so that they do not come and go. Ties go by name.
 type population struct {
-	limit  int            // how many may have series of their own
-	shells []*queue.Shell // kept for its memory
+	limit  int              // how many may have series of their own
+	shells []*queue.Mailbox // kept for its memory
 
-	shown map[*queue.Shell]*Labels // those that have
-	known map[*queue.Shell]member  // all, while they are too many; else empty
-	look  uint64                   // number of the present one
-	seen  int                      // queues, in it
-	rest  uint64                   // messages published to queues while they were not shown
-	best  ranks                    // of them
+	shown map[*queue.Mailbox]*Labels // those that have
+	known map[*queue.Mailbox]member  // all, while they are too many; else empty
+	look  uint64                     // number of the present one
+	seen  int                        // queues, in it
+	rest  uint64                     // messages published to queues while they were not shown
+	best  ranks                      // of them
 }
 
 // member is what is remembered of a queue from one look to the next.
@@ -32,12 +32,12 @@ type member struct {
 func (p *population) many(queues int) bool { return p.limit > 0 && queues > p.limit }
 
 // labels returns the labels of a queue's series; nil if it has none.
-func (p *population) labels(s *queue.Shell) *Labels { return p.shown[s] }
+func (p *population) labels(s *queue.Mailbox) *Labels { return p.shown[s] }
 
 // see takes note of how busy a queue is.
-func (p *population) see(s *queue.Shell, q *queue.Stats) {
+func (p *population) see(s *queue.Mailbox, q *queue.Stats) {
 	if p.known == nil {
-		p.known = map[*queue.Shell]member{}
+		p.known = map[*queue.Mailbox]member{}
 	}
 	passed := q.Published + q.Delivered + q.DeliveredNoAck
 	was := p.known[s]
@@ -65,7 +65,7 @@ func (p *population) choose() {
 			}
 		}
 	}
-	shown := make(map[*queue.Shell]*Labels, len(p.best))
+	shown := make(map[*queue.Mailbox]*Labels, len(p.best))
 	for i := range p.best {
 		r := &p.best[i]
 		if shown[r.shell] = p.shown[r.shell]; !r.old {
@@ -78,8 +78,8 @@ func (p *population) choose() {
 }
 
 // showAll has these queues shown, and no other.
-func (p *population) showAll(queues []*queue.Shell) {
-	shown := make(map[*queue.Shell]*Labels, len(queues))
+func (p *population) showAll(queues []*queue.Mailbox) {
+	shown := make(map[*queue.Mailbox]*Labels, len(queues))
 	for _, s := range queues {
 		if shown[s] = p.shown[s]; shown[s] == nil {
 			shown[s] = labelsOf(s.Config())
@@ -92,7 +92,7 @@ func labelsOf(c *queue.Config) *Labels { return label("vhost", c.VHost, "queue",
 
 // rank is what places a queue among others.
 type rank struct {
-	shell  *queue.Shell
+	shell  *queue.Mailbox
 	config *queue.Config
 	busy   int // in powers of two; one more for who is shown already
 	old    bool

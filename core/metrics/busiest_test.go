@@ -11,7 +11,7 @@ import (
 
 // look has a population of queues looked at, each with so many messages and so many that went through so far, and returns the
 // names of those that are shown from then on.
-func (p *population) pretend(shells []*queue.Shell, messages, passed []int) (shown []string) {
+func (p *population) pretend(shells []*queue.Mailbox, messages, passed []int) (shown []string) {
 	for i, s := range shells {
 		p.see(s, &queue.Stats{Ready: messages[i], Counters: queue.Counters{Published: uint64(passed[i])}})
 	}
@@ -26,7 +26,7 @@ func (p *population) pretend(shells []*queue.Shell, messages, passed []int) (sho
 func TestTheBusiestAreShownAndStay(t *testing.T) {
 	r := newRig(t, 2)
 	v := r.vhost("v")
-	var shells []*queue.Shell
+	var shells []*queue.Mailbox
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		shells = append(shells, r.declare(v, name))
 	}
@@ -61,10 +61,10 @@ func TestLabelsOfAQueueStayTheSame(t *testing.T) {
 	r := newRig(t, 2)
 	s := r.declare(r.vhost("v"), "q")
 	p := population{limit: 2}
-	p.showAll([]*queue.Shell{s})
+	p.showAll([]*queue.Mailbox{s})
 	first := p.labels(s)
-	p.showAll([]*queue.Shell{s})
-	p.pretend([]*queue.Shell{s}, []int{0}, []int{0})
+	p.showAll([]*queue.Mailbox{s})
+	p.pretend([]*queue.Mailbox{s}, []int{0}, []int{0})
 	if p.labels(s) != first {
 		t.Error("the labels were made again")
 	}

@@ -105,7 +105,7 @@ func (r *rig) vhost(name string) *vhost.VHost {
 }
 
 // declare returns a queue.
-func (r *rig) declare(v *vhost.VHost, name string) *queue.Shell {
+func (r *rig) declare(v *vhost.VHost, name string) *queue.Mailbox {
 	r.t.Helper()
 	d, err := v.DeclareQueue(vhost.QueueDeclare{Name: name})
 	must(r.t, err)

@@ -196,7 +196,7 @@ func (c *Collector) rows(s *selection) []looked {
 		if !s.wantsVHost(v.Name()) {
 			continue
 		}
-		for _, shell := range v.Snapshot() {
+		for _, shell := range v.Mailboxes() {
 			if w.at(shell) {
 				all = append(all, w.looked)
 			}

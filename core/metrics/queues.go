@@ -36,7 +36,7 @@ func newWatcher(survey *queue.Survey) *watcher {
 }
 
 // at looks at a queue and reports whether it is there.
-func (w *watcher) at(s *queue.Shell) bool {
+func (w *watcher) at(s *queue.Mailbox) bool {
 	w.looked = looked{}
 	return s.Look(w.look) == nil
 }
@@ -187,7 +187,7 @@ func (c *Collector) gatherQueues(b *builder, now hook.Instant) {
 }
 
 // choose sees to it that it is known which queues are shown. It reports whether others may be next time.
-func (c *Collector) choose(shells []*queue.Shell) (many bool) {
+func (c *Collector) choose(shells []*queue.Mailbox) (many bool) {
 	p := &c.queues
 	switch {
 	case p.limit == 0:
@@ -206,10 +206,10 @@ func (c *Collector) choose(shells []*queue.Shell) (many bool) {
 }
 
 // shells lists all queues, in memory that is used again.
-func (c *Collector) shells() []*queue.Shell {
+func (c *Collector) shells() []*queue.Mailbox {
 	all := c.queues.shells[:0]
 	for _, v := range c.Store.VHosts() {
-		all = append(all, v.Snapshot()...)
+		all = append(all, v.Mailboxes()...)
 	}
 	c.queues.shells = all
 	return all

@@ -26,7 +26,7 @@ func (a *API) bindings(c *call) error {
 	var all []bindingRef
 	for _, v := range c.visible() {
 		all = append(all, refs(v, v.Bindings())...)
-		for _, shell := range v.Snapshot() {
+		for _, shell := range v.Mailboxes() {
 			all = append(all, implicit(v, shell.Config().Name))
 		}
 	}
@@ -110,7 +110,7 @@ func (*API) bindingsFrom(c *call) error {
 		return listBindings(c, refs(c.vhost, c.vhost.BindingsFrom(name)))
 	}
 	var all []bindingRef
-	for _, shell := range c.vhost.Snapshot() {
+	for _, shell := range c.vhost.Mailboxes() {
 		all = append(all, implicit(c.vhost, shell.Config().Name))
 	}
 	return listBindings(c, all)
@@ -151,7 +151,7 @@ func (c *call) between() ([]bindingRef, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ends.Source == "" && !ends.ToExchange && c.vhost.Shell(ends.Destination) != nil {
+	if ends.Source == "" && !ends.ToExchange && c.vhost.Mailbox(ends.Destination) != nil {
 		return []bindingRef{implicit(c.vhost, ends.Destination)}, nil
 	}
 	all := refs(c.vhost, c.vhost.BindingsTo(ends.Destination, ends.ToExchange))

@@ -146,7 +146,7 @@ func (k *checker) newQueues(p *plan) error {
 // hasQueue reports whether there is or will be a queue.
 func (k *checker) hasQueue(place [2]string) bool {
 	v, ok := k.api.Store.VHost(place[0])
-	return k.queues[place] || ok && v.Shell(place[1]) != nil
+	return k.queues[place] || ok && v.Mailbox(place[1]) != nil
 }
 
 func (k *checker) newBindings(p *plan) error {

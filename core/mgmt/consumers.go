@@ -18,7 +18,7 @@ type consumerRef struct {
 func (a *API) consumers(c *call) error {
 	var all []consumerRef
 	for _, v := range c.visible() {
-		for _, shell := range v.Snapshot() {
+		for _, shell := range v.Mailboxes() {
 			all = append(all, consumersOf(shell)...)
 		}
 	}
@@ -35,7 +35,7 @@ func (a *API) consumers(c *call) error {
 func (a *API) consumersIn(c *call) error { return a.consumers(c) }
 
 // consumersOf lists the consumers of a queue in the order they came.
-func consumersOf(shell *queue.Shell) (all []consumerRef) {
+func consumersOf(shell *queue.Mailbox) (all []consumerRef) {
 	var served []queue.Served
 	if shell.Look(func(q *queue.Queue) { served = q.Consumers() }) != nil {
 		return nil

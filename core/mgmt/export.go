@@ -194,7 +194,7 @@ func exchangeDefinition(r exchangeRef, named bool) object {
 func exportable(v *vhost.VHost) []bindingRef {
 	var all []bindingRef
 	for _, r := range refs(v, v.Bindings()) {
-		if shell := v.Shell(r.Destination); r.ToExchange || shell != nil && !shell.Config().Exclusive {
+		if shell := v.Mailbox(r.Destination); r.ToExchange || shell != nil && !shell.Config().Exclusive {
 			all = append(all, r)
 		}
 	}

@@ -210,7 +210,7 @@ func (a *API) applyQueue(it planned[vhost.QueueDeclare]) error {
 	if err != nil {
 		return err
 	}
-	if v.Shell(it.it.Name) != nil {
+	if v.Mailbox(it.it.Name) != nil {
 		return nil
 	}
 	_, err = v.DeclareQueue(it.it)

@@ -13,7 +13,7 @@ import (
 type depth struct{ ready, unacked, discarded int64 }
 
 func (d *depth) addAll(v *vhost.VHost) {
-	for _, shell := range v.Snapshot() {
+	for _, shell := range v.Mailboxes() {
 		_ = shell.Look(func(q *queue.Queue) { // an error means that it is gone
 			s := q.Stats()
 			d.ready += int64(s.Ready)
@@ -32,7 +32,7 @@ func (d *depth) counts() []tallied {
 // queueRef is a queue of a vhost.
 type queueRef struct {
 	vhost *vhost.VHost
-	shell *queue.Shell
+	shell *queue.Mailbox
 	cfg   *queue.Config
 }
 
@@ -40,7 +40,7 @@ func (a *API) queues(c *call) error {
 	var all []queueRef
 	for _, v := range c.visible() {
 		from := len(all)
-		for _, shell := range v.Snapshot() {
+		for _, shell := range v.Mailboxes() {
 			all = append(all, queueRef{v, shell, shell.Config()})
 		}
 		slices.SortFunc(all[from:], func(x, y queueRef) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
@@ -71,7 +71,7 @@ func queueField(r queueRef, field string) (any, bool) {
 }
 
 // queueCount is one of the counts of a queue; null when it is gone.
-func queueCount(shell *queue.Shell, field string) (n any) {
+func queueCount(shell *queue.Mailbox, field string) (n any) {
 	_ = shell.Look(func(q *queue.Queue) { // an error means that it is gone
 		s := q.Stats()
 		switch field {
@@ -137,8 +137,8 @@ func (a *API) queueFacts(r queueRef) object {
 }
 
 // queueName is the queue that the path names.
-func (c *call) queueShell() (*queue.Shell, error) {
-	shell := c.vhost.Shell(c.vars["queue"])
+func (c *call) queueShell() (*queue.Mailbox, error) {
+	shell := c.vhost.Mailbox(c.vars["queue"])
 	if shell == nil {
 		return nil, errNotFound
 	}
@@ -173,7 +173,7 @@ func (a *API) putQueue(c *call) error {
 	if d.Name == "" {
 		return badRequest("the name of a queue is empty")
 	}
-	exists := c.vhost.Shell(vhost.Sanitise(d.Name)) != nil
+	exists := c.vhost.Mailbox(vhost.Sanitise(d.Name)) != nil
 	err = c.ask(&amqp.QueueDeclare{Queue: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: d.Args})
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ type looked struct {
 	single    string // tag of the single active consumer
 }
 
-func look(shell *queue.Shell) (l looked, err error) {
+func look(shell *queue.Mailbox) (l looked, err error) {
 	single := shell.Config().SingleActive
 	err = shell.Look(func(q *queue.Queue) {
 		l.Stats = q.Stats()
@@ -49,7 +49,7 @@ func (l *looked) depth() depth {
 }
 
 // queueKey is the meter of a queue, for as long as it is that queue.
-type queueKey struct{ shell *queue.Shell }
+type queueKey struct{ shell *queue.Mailbox }
 
 // queueStats adds what changes all the time.
 func (a *API) queueStats(c *call, o object, r queueRef, l looked) object {

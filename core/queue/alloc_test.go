@@ -13,7 +13,7 @@ import (
 func TestTellingAllocatesNothing(t *testing.T) {
 	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
 	q.host = recording{telemetry.New(telemetry.Options{Events: 10})}
-	m := make([]Publish, 64)
+	m := make([]Message, 64)
 	for i := range m {
 		m[i] = expiring(uint64(i), 0)
 	}

@@ -7,18 +7,18 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Origin is where a message was published: one value serves every message a
+// RoutingInfo is where a message was published: one value serves every message a
 // channel publishes to the same exchange and key. It never changes.
-type Origin struct {
+type RoutingInfo struct {
 	Exchange string
 	Key      string
 	CC, BCC  []string // further routing keys; BCC was cut from the headers
 }
 
-// Publish is one routed message on its way into queues. Props (flags and
+// Message is one routed message on its way into queues. Props (flags and
 // values as they were on the wire) and Body alias blocks of its batch.
-type Publish struct {
-	Origin     *Origin
+type Message struct {
+	Routing    *RoutingInfo
 	Props      []byte
 	Body       []byte
 	Block      *Block // of the batch, that Body lies in; nil = nobody says
@@ -56,7 +56,7 @@ type Source interface {
 // Batch is a run of messages from one publisher to one queue. Whoever holds it
 // owns it; Publish hands it to the queue, which gives it back to the pool.
 type Batch struct {
-	Messages []Publish
+	Messages []Message
 	Source   Source   // nil when nobody waits for confirms
 	Receipt  *Receipt // of the queue that these messages left, nil for none
 	blocks   []*Block

@@ -23,14 +23,14 @@ type recording struct{ *telemetry.Recorder }
 func (recording) DeadLetter(*Config, hook.Instant, []Dead, *Receipt)                {}
 func (recording) Refused(*Config, int)                                              {}
 func (recording) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (recording) Gone(*Shell, Departure)                                            {}
+func (recording) Gone(*Mailbox, Departure)                                          {}
 
 func (r recording) Left(from *Config, now hook.Instant, ls []telemetry.Left) {
 	r.Recorder.Left(&telemetry.Place{VHost: from.VHost, Queue: from.Name, Strategy: from.Strategy}, now, ls)
 }
 
 // benchMessages returns messages to make batches of, with [batchOf]: a queue empties those that it gets.
-func benchMessages(n, size int, ttl func(i int) hook.Limit) (ms []Publish) {
+func benchMessages(n, size int, ttl func(i int) hook.Limit) (ms []Message) {
 	for i := range n {
 		m := message(uint64(i), size)
 		m.Expiration = ttl(i)

@@ -23,7 +23,7 @@ type Survey struct {
 	quit  chan struct{} // closed by Close
 
 	mu      sync.Mutex     // guards what follows
-	line    []*Shell       // queues that are to be counted
+	line    []*Mailbox     // queues that are to be counted
 	running bool           // somebody works the line off
 	closed  bool           // nobody will any more
 	worker  sync.WaitGroup // at most one
@@ -42,7 +42,7 @@ const (
 )
 
 // Of returns the latest census of a queue, and begins another if that is some seconds old. It never waits for one: of a
-// large queue that was not counted yet, At is 0. It is called on the queue's turn or from [Shell.Look].
+// large queue that was not counted yet, At is 0. It is called on the queue's turn or from [Mailbox.Look].
 func (v *Survey) Of(q *Queue) Census {
 	c := count{Census: Census{At: v.clock()}}
 	if q.contents == nil {
@@ -69,7 +69,7 @@ func (v *Survey) Of(q *Queue) Census {
 }
 
 // enter has a queue counted.
-func (v *Survey) enter(s *Shell) {
+func (v *Survey) enter(s *Mailbox) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
@@ -83,7 +83,7 @@ func (v *Survey) enter(s *Shell) {
 }
 
 // leave takes the next queue out of the line; nil ends the worker.
-func (v *Survey) leave() *Shell {
+func (v *Survey) leave() *Mailbox {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.line) == 0 || v.closed {
@@ -102,7 +102,7 @@ func (v *Survey) run() {
 }
 
 // count counts a queue to its end, or until that is gone or empty.
-func (v *Survey) count(s *Shell) {
+func (v *Survey) count(s *Mailbox) {
 	for more := true; more && v.pause(); {
 		gone := s.Look(func(q *Queue) { more = q.goOnCounting(censusPiece) })
 		if gone != nil {

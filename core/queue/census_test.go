@@ -85,14 +85,14 @@ func counted(q *Queue, now hook.Instant, piece int) Horizon {
 }
 
 // filled returns a queue of n messages, the i-th of which is due after ttl(i).
-func filled(tb testing.TB, n int, ttl func(i int) time.Duration) *Shell {
+func filled(tb testing.TB, n int, ttl func(i int) time.Duration) *Mailbox {
 	tb.Helper()
 	s, _ := live(tb, ttlHooks(hook.ScanAnywhere, nil))
 	fill(s, n, ttl)
 	return s
 }
 
-func fill(s *Shell, n int, ttl func(i int) time.Duration) {
+func fill(s *Mailbox, n int, ttl func(i int) time.Duration) {
 	for i := 0; i < n; {
 		b := NewBatch()
 		for range min(maxBatch, n-i) {
@@ -106,7 +106,7 @@ func fill(s *Shell, n int, ttl func(i int) time.Duration) {
 // aDay is a deadline that a test does not come to.
 func aDay(int) time.Duration { return 24 * time.Hour }
 
-func ask(t *testing.T, v *Survey, s *Shell) (c Census) {
+func ask(t *testing.T, v *Survey, s *Mailbox) (c Census) {
 	t.Helper()
 	if err := s.Look(func(q *Queue) { c = v.Of(q) }); err != nil {
 		t.Error(err)
@@ -115,7 +115,7 @@ func ask(t *testing.T, v *Survey, s *Shell) (c Census) {
 }
 
 // keeps is what is kept with a queue at rest for censuses.
-func keeps(s *Shell) *census {
+func keeps(s *Mailbox) *census {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queue.contents == nil {

@@ -45,7 +45,7 @@ type Sink interface {
 // added to a queue and never change; the rest belongs to the queue's turn.
 type Consumer struct {
 	Tag       string
-	Queue     *Shell
+	Queue     *Mailbox
 	Sink      Sink
 	NoAck     bool
 	Exclusive bool

@@ -124,7 +124,7 @@ func nosy(asked *[]hook.Instant, v hook.Verdict) hook.Hooks {
 	}
 }
 
-func prioritised(ids []uint64, which func(id uint64) bool) (ms []Publish) {
+func prioritised(ids []uint64, which func(id uint64) bool) (ms []Message) {
 	for _, id := range ids {
 		m := message(id, 0)
 		if which(id) {

@@ -294,7 +294,7 @@ func (g *game) step() {
 }
 
 func (g *game) publish() {
-	var ms []Publish
+	var ms []Message
 	for range 1 + g.rng.IntN(12) {
 		g.maker++
 		m := message(g.maker, g.rng.IntN(50))

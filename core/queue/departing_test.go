@@ -121,7 +121,7 @@ type leaver struct {
 	gone []Departure
 }
 
-func (l *leaver) Gone(_ *Shell, d Departure) { l.gone = append(l.gone, d) }
+func (l *leaver) Gone(_ *Mailbox, d Departure) { l.gone = append(l.gone, d) }
 
 // graveyard is a host whose dead letters are under way until the test lets them land.
 type graveyard struct {
@@ -136,7 +136,7 @@ func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt)
 	defer g.mu.Unlock()
 	b := NewBatch()
 	for i := range ds {
-		b.Messages = append(b.Messages, Publish{Seq: ds[i].Seq, Body: append([]byte(nil), ds[i].Body...)})
+		b.Messages = append(b.Messages, Message{Seq: ds[i].Seq, Body: append([]byte(nil), ds[i].Body...)})
 		ds[i].Sent = 1
 		g.ids = append(g.ids, idOf(ds[i].Body))
 	}
@@ -167,7 +167,7 @@ func (g *graveyard) land() {
 func (g *graveyard) Left(*Config, hook.Instant, []telemetry.Left)                      {}
 func (g *graveyard) Refused(*Config, int)                                              {}
 func (g *graveyard) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (g *graveyard) Gone(*Shell, Departure)                                            {}
+func (g *graveyard) Gone(*Mailbox, Departure)                                          {}
 
 // However many queues have dead letters, only so many bytes are under way; all of them have their turn, whoever goes
 // meanwhile; and none of it keeps consumers from what is behind.
@@ -181,7 +181,7 @@ func waitForRoom(t *testing.T, target *hook.Target) {
 	t.Helper()
 	const queues, each, size = 20, 40, 100_000
 	g := &graveyard{}
-	all := make([]*Shell, queues)
+	all := make([]*Mailbox, queues)
 	for i := range all {
 		all[i], _ = live(t, ttlHooks(hook.ScanAnywhere, target))
 		all[i].queue.host = g
@@ -248,7 +248,7 @@ func TestNobodyWaitsWhileNothingIsUnderWay(t *testing.T) {
 	for range 300_000 {
 		var line traffic
 		line.bytes.Store(trafficLimit)
-		s := &Shell{running: true} // its work only waits
+		s := &Mailbox{running: true} // its work only waits
 		var both sync.WaitGroup
 		both.Go(func() { line.landed(trafficLimit) })
 		admitted := line.admits(s)

@@ -18,7 +18,7 @@ func (q *Queue) Enqueue(now hook.Instant, b *Batch) {
 }
 
 // takeIn takes messages in that are not refused.
-func (q *Queue) takeIn(now hook.Instant, ms []Publish) {
+func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 	q.open()
 	q.count.Published += uint64(len(ms))
 	if len(ms) > 0 && ms[0].Flags&Recorded != 0 { // then all of them are
@@ -43,7 +43,7 @@ func (q *Queue) settleDown(now hook.Instant) {
 
 // enter asks the hooks about at most maxBatch messages and takes in those that
 // are kept.
-func (q *Queue) enter(now hook.Instant, ms []Publish) {
+func (q *Queue) enter(now hook.Instant, ms []Message) {
 	if !q.hooks.WantsEnqueue {
 		q.admit(now, ms, nil)
 		return
@@ -77,7 +77,7 @@ func allKept(vs []hook.Verdict) bool {
 }
 
 // sift carries out verdicts of which some keep a message out.
-func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
+func (q *Queue) sift(now hook.Instant, ms []Message, vs []hook.Verdict) {
 	dead, left, refused := q.work.dead[:0], q.work.left[:0], 0
 	var aside []pick
 	var how []hook.Verdict
@@ -102,7 +102,7 @@ func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 			q.count.DeadLettered[v.Reason]++
 			left = append(left, turnedAway(now, m, v))
 			dead = append(dead, Dead{
-				Exchange: amqp.BytesOf(m.Origin.Exchange), Key: amqp.BytesOf(m.Origin.Key), BCC: m.Origin.BCC,
+				Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), BCC: m.Routing.BCC,
 				Props: m.Props, Body: m.Body, Flags: m.Flags, Reason: v.Reason, Target: v.Target,
 			})
 		}
@@ -116,7 +116,7 @@ func (q *Queue) sift(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 }
 
 // detain stores a message that is to leave at once, and takes it: it stays until it has arrived elsewhere.
-func (q *Queue) detain(now hook.Instant, m *Publish, v *hook.Verdict) pick {
+func (q *Queue) detain(now hook.Instant, m *Message, v *hook.Verdict) pick {
 	kept := *v
 	kept.Deadline, kept.AskHead = 0, false
 	l := q.push(now, m, &kept)
@@ -142,7 +142,7 @@ func (q *Queue) bury(now hook.Instant, dead []Dead, left []telemetry.Left, recei
 }
 
 // admit takes messages in, in order; vs is nil when no hook had a say.
-func (q *Queue) admit(now hook.Instant, ms []Publish, vs []hook.Verdict) {
+func (q *Queue) admit(now hook.Instant, ms []Message, vs []hook.Verdict) {
 	n := q.direct(now, ms, vs)
 	if n == len(ms) {
 		return
@@ -157,7 +157,7 @@ func (q *Queue) admit(now hook.Instant, ms []Publish, vs []hook.Verdict) {
 }
 
 // push stores one message, and returns its level.
-func (q *Queue) push(now hook.Instant, m *Publish, v *hook.Verdict) (level int) {
+func (q *Queue) push(now hook.Instant, m *Message, v *hook.Verdict) (level int) {
 	l := q.level(m.Priority)
 	f := &q.levels[l]
 	s := q.store.add(now, m, markOf(v), slotFlagsOf(m, v))
@@ -186,7 +186,7 @@ func (q *Queue) refresh() {
 	}
 }
 
-func slotFlagsOf(m *Publish, v *hook.Verdict) slotFlags {
+func slotFlagsOf(m *Message, v *hook.Verdict) slotFlags {
 	var f slotFlags
 	if m.Flags&Persistent != 0 {
 		f |= persistent
@@ -204,7 +204,7 @@ func slotFlagsOf(m *Publish, v *hook.Verdict) slotFlags {
 	if v.AskHead {
 		f |= askHead
 	}
-	if len(m.Origin.BCC) > 0 {
+	if len(m.Routing.BCC) > 0 {
 		f |= hasBCC
 	}
 	return f
@@ -229,7 +229,7 @@ func (q *Queue) index(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
 // direct hands messages straight to the one consumer that waits for them and
 // acknowledges nothing: they are never stored. It returns how many it took. vs is
 // nil when no hook had a say.
-func (q *Queue) direct(now hook.Instant, ms []Publish, vs []hook.Verdict) int {
+func (q *Queue) direct(now hook.Instant, ms []Message, vs []hook.Verdict) int {
 	if q.ready > 0 || len(q.levels) > 1 {
 		return 0
 	}
@@ -245,7 +245,7 @@ func (q *Queue) direct(now hook.Instant, ms []Publish, vs []hook.Verdict) int {
 		}
 		m := &ms[i]
 		ds = append(ds, Delivery{
-			Exchange: amqp.BytesOf(m.Origin.Exchange), Key: amqp.BytesOf(m.Origin.Key),
+			Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key),
 			Props: m.Props, Body: m.Body, Block: m.Block, Enqueued: now,
 			Redelivered: m.Flags&Redelivered != 0, Traced: m.Flags&Traced != 0,
 		})

@@ -113,7 +113,7 @@ func (d *discards) forget(r Ref) {
 
 // forwarding follows messages to their queues. It is their batches' source.
 type forwarding struct {
-	shell *Shell
+	shell *Mailbox
 	picks []pick
 	vs    []hook.Verdict
 	left  []atomic.Int32 // queues that have not answered, for each

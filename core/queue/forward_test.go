@@ -22,17 +22,17 @@ func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, receipt *Receip
 		b := NewBatch()
 		b.Source = receipt.Source()
 		for i := range ds {
-			b.Messages = append(b.Messages, Publish{Seq: ds[i].Seq})
+			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
 			ds[i].Sent++
 		}
 		r.sent = append(r.sent, b)
 	}
 }
 
-func (r *relay) Gone(*Shell, Departure) {}
+func (r *relay) Gone(*Mailbox, Departure) {}
 
 // atLeastOnce returns a queue of one message that is on its way.
-func atLeastOnce(t *testing.T, targets int) (*Shell, *relay) {
+func atLeastOnce(t *testing.T, targets int) (*Mailbox, *relay) {
 	t.Helper()
 	r := &relay{targets: targets}
 	s, _ := live(t, ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true}))
@@ -44,7 +44,7 @@ func atLeastOnce(t *testing.T, targets int) (*Shell, *relay) {
 	return s, r
 }
 
-func discarded(t *testing.T, s *Shell) (n int, dead uint64) {
+func discarded(t *testing.T, s *Mailbox) (n int, dead uint64) {
 	t.Helper()
 	st := stats(t, s)
 	if st.Ready+st.Unacked != 0 {

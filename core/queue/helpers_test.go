@@ -155,7 +155,7 @@ func (h *told) Decided(_ *Config, _ hook.Instant, m *telemetry.Message, d *hook.
 	h.decided = append(h.decided, d.Policy+" "+string(m.Key))
 }
 
-func (h *host) Gone(_ *Shell, why Departure) { h.gone = append(h.gone, why) }
+func (h *host) Gone(_ *Mailbox, why Departure) { h.gone = append(h.gone, why) }
 
 // sink takes up to room deliveries and remembers them.
 type sink struct {
@@ -191,32 +191,32 @@ func (s *sink) take() []uint64 {
 
 var noProps = []byte{0, 0}
 
-var origin = &Origin{Exchange: "x", Key: "key"}
+var origin = &RoutingInfo{Exchange: "x", Key: "key"}
 
 // message returns a message whose body carries id and is padded to size.
-func message(id uint64, size int) Publish {
+func message(id uint64, size int) Message {
 	body := make([]byte, max(size, 8))
 	binary.BigEndian.PutUint64(body, id)
-	return Publish{Origin: origin, Props: noProps, Body: body}
+	return Message{Routing: origin, Props: noProps, Body: body}
 }
 
 func idOf(body []byte) uint64 { return binary.BigEndian.Uint64(body) }
 
-func batchOf(ms ...Publish) *Batch {
+func batchOf(ms ...Message) *Batch {
 	b := NewBatch()
 	b.Messages = append(b.Messages, ms...)
 	return b
 }
 
 // setExpiration gives a message a TTL as its publisher would.
-func setExpiration(m *Publish, ms int64) {
+func setExpiration(m *Message, ms int64) {
 	m.Expiration = hook.LimitOf(ms)
 	p := amqp.Properties{Expiration: strconv.FormatInt(ms, 10)}
 	p.Set(amqp.PropExpiration)
 	m.Props = p.Append(nil)
 }
 
-func expiring(id uint64, ttl time.Duration) Publish {
+func expiring(id uint64, ttl time.Duration) Message {
 	m := message(id, 0)
 	m.Expiration = hook.LimitOf(ttl.Milliseconds())
 	return m

@@ -8,7 +8,7 @@ import (
 // Look runs fn with the queue at rest or, if it is not, on its turn. fn must only look, and not for long: nobody else comes
 // to the queue meanwhile. It returns ErrGone, without having run fn, when the queue was deleted. Unlike Do it costs next to
 // nothing: a hundred thousand queues can be looked at one after another.
-func (s *Shell) Look(fn func(q *Queue)) error {
+func (s *Mailbox) Look(fn func(q *Queue)) error {
 	if s.lookAtRest(fn) {
 		return nil
 	}
@@ -16,7 +16,7 @@ func (s *Shell) Look(fn func(q *Queue)) error {
 }
 
 // lookAtRest reports whether the queue was at rest, and there.
-func (s *Shell) lookAtRest(fn func(q *Queue)) bool {
+func (s *Mailbox) lookAtRest(fn func(q *Queue)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running || s.queue.closed {

@@ -31,7 +31,7 @@ func TestEveryMessageThatLeavesIsToldOnce(t *testing.T) {
 type censor struct {
 	t   *testing.T
 	rng *rand.Rand // of the test's goroutine
-	q   *Shell
+	q   *Mailbox
 	id  uint64
 
 	mu     sync.Mutex // guards what follows, which the queue's turns use
@@ -55,7 +55,7 @@ func newCensor(t *testing.T, scan hook.Scan, seed uint64) *censor {
 	if seed%2 == 0 {
 		cfg.Record = &Record{Journal: &lockedJournal{}, ID: 1}
 	}
-	c.q = NewShell(cfg, chainOf(t, censored(scan)), c, NewClock())
+	c.q = NewMailbox(cfg, chainOf(t, censored(scan)), c, NewClock())
 	return c
 }
 
@@ -119,7 +119,7 @@ func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
 		b := NewBatch()
 		b.Source = r.Source()
 		for i := range ds {
-			b.Messages = append(b.Messages, Publish{Seq: ds[i].Seq})
+			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
 			ds[i].Sent++
 		}
 		c.flying = append(c.flying, b)
@@ -154,7 +154,7 @@ func (c *censor) Refused(_ *Config, n int) {
 
 func (c *censor) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
 
-func (c *censor) Gone(_ *Shell, d Departure) {
+func (c *censor) Gone(_ *Mailbox, d Departure) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone = append(c.gone, d)
@@ -192,7 +192,7 @@ func (c *censor) batch() *Batch {
 	for range 1 + c.rng.IntN(20) {
 		c.id++
 		m := message(c.id, 8)
-		m.Origin = &Origin{Exchange: "x", Key: string([]byte{byte(c.rng.IntN(100))}) + strconv.FormatUint(c.id, 10)}
+		m.Routing = &RoutingInfo{Exchange: "x", Key: string([]byte{byte(c.rng.IntN(100))}) + strconv.FormatUint(c.id, 10)}
 		m.Priority = uint8(c.rng.IntN(3))
 		if c.rng.IntN(2) == 0 {
 			m.Flags = Persistent

@@ -34,7 +34,7 @@ type modelMessage struct {
 	fresh    bool // it came just now: it may be handed out although its time is up
 }
 
-func (m *model) publish(now hook.Instant, p Publish) {
+func (m *model) publish(now hook.Instant, p Message) {
 	mm := modelMessage{id: idOf(p.Body), level: min(int(p.Priority), m.levels), seq: m.next, entered: now, own: p.Expiration}
 	m.next++
 	m.stamp(&mm)
@@ -226,11 +226,11 @@ func (p *pair) restart() {
 		p.log.trim()
 	}
 	now := p.now
-	s := &Shell{clock: func() hook.Instant { return now }}
+	s := &Mailbox{clock: func() hook.Instant { return now }}
 	s.config.Store(p.q.cfg)
 	s.queue = Queue{cfg: p.q.cfg, host: p.host, shell: s, work: new(scratch)}
 	s.queue.hooks = p.q.hooks
-	r := NewRestorer([]*Shell{s})
+	r := NewRestorer([]*Mailbox{s})
 	p.log.used = map[uint32]int64{}
 	for _, e := range p.log.entries {
 		if err := r.Apply(e.extent, e.ops); err != nil {
@@ -254,7 +254,7 @@ func (p *pair) restart() {
 }
 
 // make returns the next message. Every third is traced.
-func (p *pair) make(size int) Publish {
+func (p *pair) make(size int) Message {
 	p.maker++
 	m := message(p.maker, size)
 	m.Flags = Persistent
@@ -265,7 +265,7 @@ func (p *pair) make(size int) Publish {
 }
 
 func (p *pair) publish() {
-	var ms []Publish
+	var ms []Message
 	for range 1 + p.rng.IntN(6) {
 		m := p.make(p.rng.IntN(300))
 		m.Priority = uint8(p.rng.IntN(5))
@@ -299,7 +299,7 @@ func (p *pair) reconfigure() {
 
 // flood makes chunks and segments roll over.
 func (p *pair) flood() {
-	var ms []Publish
+	var ms []Message
 	for range 2100 {
 		m := p.make(200)
 		if p.rng.IntN(50) > 0 {

@@ -2,7 +2,7 @@
 // and hooks.
 //
 // [Queue] is passive: methods that take the time and return values, called by
-// one goroutine at a time. [Shell] is the mailbox around it: whoever brings work
+// one goroutine at a time. [Mailbox] is the mailbox around it: whoever brings work
 // to an idle queue runs it, so that a queue with nothing to do has no goroutine
 // and at most one timer.
 package queue
@@ -75,7 +75,7 @@ type Host interface {
 	// Decided tells what a policy decided about a message that is traced.
 	Decided(from *Config, now hook.Instant, m *telemetry.Message, d *hook.Decision)
 	// Gone says that the queue deleted itself. Its shell refuses work already.
-	Gone(s *Shell, why Departure)
+	Gone(s *Mailbox, why Departure)
 }
 
 // Departure is why and how a queue deleted itself.
@@ -119,7 +119,7 @@ type Queue struct {
 	cfg   *Config
 	hooks *chain.Hooks
 	host  Host
-	shell *Shell
+	shell *Mailbox
 
 	*contents            // nil until the first message
 	consumers *consumers // nil until the first consumer

@@ -367,7 +367,7 @@ func (d *departures) end(err error) {
 // which is gone, have arrived for good; with an error, if one of them did not: then
 // a restart finds it in the queue. It returns false, and fn is not called, if that
 // is so already.
-func (s *Shell) AfterDepartures(fn func(error)) bool {
+func (s *Mailbox) AfterDepartures(fn func(error)) bool {
 	d := s.departures.Load()
 	if d == nil {
 		return false

@@ -20,7 +20,7 @@ type Restorer struct {
 
 // restored is a queue in the making.
 type restored struct {
-	shell  *Shell
+	shell  *Mailbox
 	list   []item
 	places places   // in list, of the messages that are there
 	handed []uint64 // by level
@@ -40,7 +40,7 @@ type item struct {
 
 // NewRestorer returns a restorer of held queues, each with its number in the
 // journal.
-func NewRestorer(shells []*Shell) *Restorer {
+func NewRestorer(shells []*Mailbox) *Restorer {
 	r := &Restorer{queues: make(map[uint64]*restored, len(shells))}
 	for _, s := range shells {
 		if rec := s.Config().Record; rec != nil {

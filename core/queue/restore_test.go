@@ -23,11 +23,11 @@ func durable(t *testing.T, cfg Config, h hook.Hooks) (*Queue, *host, *memoryJour
 // not started.
 func (j *memoryJournal) reborn(t *testing.T, of *Queue) *Queue {
 	t.Helper()
-	s := &Shell{clock: func() hook.Instant { return second }}
+	s := &Mailbox{clock: func() hook.Instant { return second }}
 	s.config.Store(of.cfg)
 	s.config.Store(of.cfg)
 	s.queue = Queue{cfg: of.cfg, host: of.host, shell: s, work: new(scratch), hooks: of.hooks}
-	r := NewRestorer([]*Shell{s})
+	r := NewRestorer([]*Mailbox{s})
 	j.used = map[uint32]int64{}
 	for _, e := range j.entries {
 		if err := r.Apply(e.extent, e.ops); err != nil {
@@ -38,7 +38,7 @@ func (j *memoryJournal) reborn(t *testing.T, of *Queue) *Queue {
 	return &s.queue
 }
 
-func persist(id uint64) Publish {
+func persist(id uint64) Message {
 	m := message(id, 0)
 	m.Flags = Persistent
 	return m
@@ -193,8 +193,8 @@ func FuzzOperations(f *testing.F) {
 	j := &memoryJournal{}
 	q := &Queue{cfg: &Config{Profile: &Profile{Levels: 1}, Record: &Record{Journal: j, ID: 7}}, host: &relay{targets: 1}, work: new(scratch)}
 	q.Attach(second, chainOf(f, h))
-	cc := &Origin{Exchange: "x", Key: "k", BCC: []string{"blind"}}
-	q.Enqueue(second, batchOf(persist(1), persist(2), persist(3), Publish{Origin: cc, Props: noProps, Body: []byte("x"), Flags: Persistent}))
+	cc := &RoutingInfo{Exchange: "x", Key: "k", BCC: []string{"blind"}}
+	q.Enqueue(second, batchOf(persist(1), persist(2), persist(3), Message{Routing: cc, Props: noProps, Body: []byte("x"), Flags: Persistent}))
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Settle(second, Ack, []Settled{{Ref: 0}})
@@ -215,10 +215,10 @@ func FuzzOperations(f *testing.F) {
 	renewed := appendRenewed(appendReturned(slices.Clip(whole), 7, 2, 3), 7, 2, second, mark{state: -1}, hasState)
 	f.Add(appendRenewed(renewed, 7, 2, second, mark{digest: 9}, hasDigest))
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		s := &Shell{}
+		s := &Mailbox{}
 		s.config.Store(q.cfg)
 		s.queue = Queue{cfg: q.cfg, host: q.host, shell: s, hooks: q.hooks}
-		r := NewRestorer([]*Shell{s})
+		r := NewRestorer([]*Mailbox{s})
 		_ = Dump(io.Discard, ops) // it may make no sense
 		if err := r.Apply(1, ops); err != nil || far(r) {
 			return

@@ -11,7 +11,7 @@ import (
 
 // Reconfigure is [Queue.Reconfigure] on the queue's turn. It returns ErrGone when
 // the queue was deleted.
-func (s *Shell) Reconfigure(cfg *Config, c *chain.Chain, recompute bool) error {
+func (s *Mailbox) Reconfigure(cfg *Config, c *chain.Chain, recompute bool) error {
 	return s.Do(func(q *Queue, now hook.Instant) {
 		s.config.Store(cfg)
 		q.Reconfigure(now, cfg, c, recompute)

@@ -29,7 +29,7 @@ func (slowJournal) Err() error           { return nil }
 // ring is queues each of which dead-letters to the next; a message goes round so many times.
 type ring struct {
 	mu     sync.Mutex
-	shells []*Shell
+	shells []*Mailbox
 	of     map[*Config]int
 	ended  int
 }
@@ -47,7 +47,7 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []Dead, receipt *Rece
 			r.mu.Unlock()
 			continue
 		}
-		b.Messages = append(b.Messages, Publish{Origin: origin, Props: noProps, Body: body, Seq: ds[i].Seq, Flags: ds[i].Flags, Expiration: hook.LimitOf(1000)})
+		b.Messages = append(b.Messages, Message{Routing: origin, Props: noProps, Body: body, Seq: ds[i].Seq, Flags: ds[i].Flags, Expiration: hook.LimitOf(1000)})
 		ds[i].Sent = 1
 	}
 	if len(b.Messages) > 0 {
@@ -66,7 +66,7 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []Dead, receipt *Rece
 func (r *ring) Left(*Config, hook.Instant, []telemetry.Left)                      {}
 func (r *ring) Refused(*Config, int)                                              {}
 func (r *ring) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (r *ring) Gone(*Shell, Departure)                                            {}
+func (r *ring) Gone(*Mailbox, Departure)                                          {}
 
 // Queues that dead-letter to one another in a circle, more than may be under way, neither stop one another nor lose any.
 func TestARingOfQueuesComesToAnEnd(t *testing.T) {

@@ -13,12 +13,12 @@ import (
 func TestPropertiesAreStoredOnce(t *testing.T) {
 	var s store
 	defer s.release()
-	origin := &Origin{Exchange: "dlx", Key: "retry"}
+	origin := &RoutingInfo{Exchange: "dlx", Key: "retry"}
 	props, body := bytes.Repeat([]byte("x-death "), 40), bytes.Repeat([]byte("b"), 100)
 	const n = 10_000
 	slots := make([]slot, n)
 	for i := range slots {
-		slots[i] = s.add(second, &Publish{Origin: origin, Props: props, Body: body}, mark{}, 0)
+		slots[i] = s.add(second, &Message{Routing: origin, Props: props, Body: body}, mark{}, 0)
 	}
 	if most := n * 160; s.held > most {
 		t.Errorf("%d bytes for %d messages, more than %d", s.held, n, most)
@@ -52,7 +52,7 @@ func TestSharedPropertiesModel(t *testing.T) {
 			if rnd.IntN(5) == 0 {
 				m.bcc = []string{"one", "two"}
 			}
-			p := Publish{Origin: &Origin{Exchange: "e", Key: m.key, BCC: m.bcc}, Props: m.props, Body: m.body}
+			p := Message{Routing: &RoutingInfo{Exchange: "e", Key: m.key, BCC: m.bcc}, Props: m.props, Body: m.body}
 			v := hook.Verdict{}
 			if rnd.IntN(4) == 0 {
 				v.State = int64(rnd.Uint64())

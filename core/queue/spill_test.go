@@ -35,7 +35,7 @@ func (p *spillFile) busy() bool {
 	return p.tidy
 }
 
-func patterned(id uint64, size int) Publish {
+func patterned(id uint64, size int) Message {
 	m := message(id, size)
 	copy(m.Body[8:], bytes.Repeat([]byte{byte(id), byte(id >> 8), 0x5a}, size/3))
 	return m

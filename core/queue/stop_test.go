@@ -20,7 +20,7 @@ type outcome chan error
 func (o outcome) Settled(*Batch)           { o <- nil }
 func (o outcome) Failed(_ *Batch, e error) { o <- e }
 
-func send(s *Shell, ms ...Publish) error {
+func send(s *Mailbox, ms ...Message) error {
 	b, o := batchOf(ms...), make(outcome, 1)
 	b.Source = o
 	s.Publish(b)
@@ -59,7 +59,7 @@ func stopsWithItsJournal(t *testing.T) {
 
 	j.fail(broken)
 	var stopped *StoppedError
-	for _, m := range []Publish{persist(4), message(4, 0)} {
+	for _, m := range []Message{persist(4), message(4, 0)} {
 		if err := send(s, m); !errors.As(err, &stopped) || !errors.Is(err, broken) {
 			t.Errorf("got error %v", err)
 		}

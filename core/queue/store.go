@@ -143,7 +143,7 @@ const worthSharing = 24
 func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
 
 // add copies a message in and returns where it lies.
-func (s *store) add(now hook.Instant, m *Publish, k mark, flags slotFlags) slot {
+func (s *store) add(now hook.Instant, m *Message, k mark, flags slotFlags) slot {
 	size := recordSize(m, flags)
 	n := s.segmentFor(size, now)
 	g := s.at(n)
@@ -518,12 +518,12 @@ func (s *store) settle(to *segment, entered hook.Instant, at slot) {
 	s.live += int(at.length)
 }
 
-func recordSize(m *Publish, flags slotFlags) int {
-	n := 4 + 1 + len(m.Origin.Exchange) + 1 + len(m.Origin.Key) + uvarintLen(len(m.Props)) + len(m.Props) + len(m.Body)
+func recordSize(m *Message, flags slotFlags) int {
+	n := 4 + 1 + len(m.Routing.Exchange) + 1 + len(m.Routing.Key) + uvarintLen(len(m.Props)) + len(m.Props) + len(m.Body)
 	n += flags.markSize()
 	if flags&hasBCC != 0 {
-		n += uvarintLen(len(m.Origin.BCC))
-		for _, k := range m.Origin.BCC {
+		n += uvarintLen(len(m.Routing.BCC))
+		for _, k := range m.Routing.BCC {
 			n += uvarintLen(len(k)) + len(k)
 		}
 	}
@@ -531,20 +531,20 @@ func recordSize(m *Publish, flags slotFlags) int {
 }
 
 // appendHead appends what is before the properties of a record.
-func appendHead(b []byte, now, began hook.Instant, m *Publish, k mark, flags slotFlags) []byte {
+func appendHead(b []byte, now, began hook.Instant, m *Message, k mark, flags slotFlags) []byte {
 	if flags&marks != 0 {
 		n := flags.markSize()
 		b = append(b, make([]byte, n)...)
 		k.put(b[len(b)-n:], flags)
 	}
 	b = binary.LittleEndian.AppendUint32(b, age(now, began))
-	b = append(b, byte(len(m.Origin.Exchange)))
-	b = append(b, m.Origin.Exchange...)
-	b = append(b, byte(len(m.Origin.Key)))
-	b = append(b, m.Origin.Key...)
+	b = append(b, byte(len(m.Routing.Exchange)))
+	b = append(b, m.Routing.Exchange...)
+	b = append(b, byte(len(m.Routing.Key)))
+	b = append(b, m.Routing.Key...)
 	if flags&hasBCC != 0 {
-		b = binary.AppendUvarint(b, uint64(len(m.Origin.BCC)))
-		for _, k := range m.Origin.BCC {
+		b = binary.AppendUvarint(b, uint64(len(m.Routing.BCC)))
+		for _, k := range m.Routing.BCC {
 			b = binary.AppendUvarint(b, uint64(len(k)))
 			b = append(b, k...)
 		}

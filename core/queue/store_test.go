@@ -16,7 +16,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	for i := range many {
 		many[i] = strings.Repeat("b", i*3) // a header's key can be longer than a routing key
 	}
-	for _, o := range []*Origin{
+	for _, o := range []*RoutingInfo{
 		{},
 		{Exchange: "x", Key: "k"},
 		{Exchange: long, Key: long, BCC: []string{""}},
@@ -30,11 +30,11 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func checkRecord(t *testing.T, o *Origin, k mark, props, body []byte) {
+func checkRecord(t *testing.T, o *RoutingInfo, k mark, props, body []byte) {
 	t.Helper()
 	var s store
 	defer s.release()
-	m := Publish{Origin: o, Props: props, Body: body}
+	m := Message{Routing: o, Props: props, Body: body}
 	flags := slotFlagsOf(&m, &hook.Verdict{State: k.state, Digest: k.digest})
 	at := s.add(5*second, &m, k, flags)
 	if size := recordSize(&m, flags); int(at.length) != size || len(s.at(at.segment).buf) != size {
@@ -138,7 +138,7 @@ func TestHeldBodies(t *testing.T) {
 		for _, size := range []int{WorthHolding, segmentSize / 2, segmentSize, 3 << 20} {
 			var s store
 			add := func(b byte) slot {
-				return s.add(0, &Publish{Origin: &Origin{}, Body: bytes.Repeat([]byte{b}, size)}, mark{}, 0)
+				return s.add(0, &Message{Routing: &RoutingInfo{}, Body: bytes.Repeat([]byte{b}, size)}, mark{}, 0)
 			}
 			at := add('x')
 			k, body := s.block(at.segment), s.read(at).body
@@ -164,7 +164,7 @@ func TestHeldBodies(t *testing.T) {
 func TestHeldBodyOfASegmentThatGrows(t *testing.T) {
 	before := UsedBytes()
 	var s store
-	m := Publish{Origin: &Origin{}, Body: bytes.Repeat([]byte{'x'}, WorthHolding)}
+	m := Message{Routing: &RoutingInfo{}, Body: bytes.Repeat([]byte{'x'}, WorthHolding)}
 	at := s.add(0, &m, mark{}, 0)
 	k, body := s.block(at.segment), s.read(at).body
 	k.Retain()
@@ -195,7 +195,7 @@ func TestEmptiedSegmentsAreGivenBack(t *testing.T) {
 	var s store
 	for i := range 1000 {
 		for _, size := range []int{100, 20_000, 2 * segmentSize, segmentSize - 1000} {
-			s.free(s.add(hook.Instant(i), &Publish{Origin: &Origin{}, Body: make([]byte, size)}, mark{}, 0))
+			s.free(s.add(hook.Instant(i), &Message{Routing: &RoutingInfo{}, Body: make([]byte, size)}, mark{}, 0))
 		}
 	}
 	if s.held > segmentSize || len(s.segments) > 2 || UsedBytes()-before != int64(s.held) {

@@ -23,9 +23,9 @@ func (q *Queue) leaver(now hook.Instant, p pick, r *record, v *hook.Verdict) tel
 }
 
 // turnedAway describes a message that leaves as it comes.
-func turnedAway(now hook.Instant, m *Publish, v *hook.Verdict) telemetry.Left {
+func turnedAway(now hook.Instant, m *Message, v *hook.Verdict) telemetry.Left {
 	return telemetry.Left{
-		Exchange: amqp.BytesOf(m.Origin.Exchange), Key: amqp.BytesOf(m.Origin.Key), Props: m.Props, Size: len(m.Body),
+		Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
 		Enqueued: now, Deadline: v.Deadline, Reason: v.Reason, Target: targetOf(v), Digest: v.Digest,
 		Traced: m.Flags&Traced != 0,
 	}

@@ -166,8 +166,8 @@ func (s *tracedSink) Deliver(_ *Consumer, ds []Delivery) int {
 
 // What a queue tells of messages that leave.
 func TestLeft(t *testing.T) {
-	at := func(m Publish, key string, flags Flags) Publish {
-		m.Origin, m.Flags = &Origin{Exchange: "x", Key: key}, flags
+	at := func(m Message, key string, flags Flags) Message {
+		m.Routing, m.Flags = &RoutingInfo{Exchange: "x", Key: key}, flags
 		return m
 	}
 	nacked := hook.Hooks{Strategy: true, OnEnqueue: func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
@@ -393,7 +393,7 @@ func TestDecisionsAreTold(t *testing.T) {
 	}
 	q, h := passive(t, Config{}, hook.Hooks{Strategy: true, OnEnqueue: said, OnHead: said, OnRequeue: said})
 	a, b := message(1, 8), message(2, 8)
-	a.Origin, a.Flags = &Origin{Key: "a"}, Traced
+	a.Routing, a.Flags = &RoutingInfo{Key: "a"}, Traced
 	q.Enqueue(second, batchOf(b, a))
 	held := seen{}.get(q, second)
 	q.Settle(second, Requeue, held)

@@ -22,7 +22,7 @@ type traffic struct {
 	waiting atomic.Bool // line is not empty, or is about to be
 
 	mu   sync.Mutex // guards line, and changes of waiting
-	line []*Shell   // none is twice in it
+	line []*Mailbox // none is twice in it
 }
 
 var underway traffic
@@ -34,7 +34,7 @@ func UnderwayBytes() int64 { return underway.bytes.Load() + journal.WaitingBytes
 // admits reports whether a queue may send dead letters, about departBytes of them.
 // They are under way from now on: what is not sent, or is counted as a batch now,
 // has landed. If the queue, whose turn it is, may not, it is sent opRoom once it may.
-func (t *traffic) admits(s *Shell) bool {
+func (t *traffic) admits(s *Mailbox) bool {
 	if t.hold() {
 		return true
 	}
@@ -54,7 +54,7 @@ func (t *traffic) admits(s *Shell) bool {
 }
 
 // room is admits for who sends nothing yet.
-func (t *traffic) room(s *Shell) bool {
+func (t *traffic) room(s *Mailbox) bool {
 	if !t.admits(s) {
 		return false
 	}
@@ -83,7 +83,7 @@ func (t *traffic) hold() bool {
 }
 
 // enter has a queue wait. The caller holds mu.
-func (t *traffic) enter(s *Shell) {
+func (t *traffic) enter(s *Mailbox) {
 	if !s.waits {
 		s.waits = true
 		t.line = append(t.line, s)
@@ -113,7 +113,7 @@ func (t *traffic) next() {
 	}
 }
 
-func (t *traffic) first() *Shell {
+func (t *traffic) first() *Mailbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.line) == 0 || t.bytes.Load() >= trafficLimit {

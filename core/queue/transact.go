@@ -24,7 +24,7 @@ import (
 
 // Part is what a transaction brings to one queue.
 type Part struct {
-	Shell       *Shell
+	Shell       *Mailbox
 	Batch       *Batch // messages for it, nil for none. Its Source is not told
 	Settlements []Settlement
 }
@@ -183,7 +183,7 @@ func (t *transaction) release() {
 func (m *member) take(now hook.Instant, t *transaction) {
 	if b := m.part.Batch; b != nil {
 		m.takeIn(now, b.Messages)
-		t.refused = t.refused || slices.ContainsFunc(b.Messages, func(p Publish) bool { return p.Flags&Refused != 0 })
+		t.refused = t.refused || slices.ContainsFunc(b.Messages, func(p Message) bool { return p.Flags&Refused != 0 })
 	}
 	for _, s := range m.part.Settlements {
 		leaving, late := m.settle(now, s.Kind, s.Items)

@@ -67,18 +67,18 @@ func (j *lockedJournal) taken() []entry {
 }
 
 // keptIn returns queues that have their messages in a journal.
-func keptIn(t *testing.T, j Journal, h hook.Hooks, names ...string) (all []*Shell) {
+func keptIn(t *testing.T, j Journal, h hook.Hooks, names ...string) (all []*Mailbox) {
 	t.Helper()
 	clock := NewClock()
 	for i, name := range names {
 		profile := &Profile{VHost: "/", Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
 		cfg := &Config{Profile: profile, Name: name, Record: &Record{Journal: j, ID: uint64(i + 1), Shard: 3}}
-		all = append(all, NewShell(cfg, chainOf(t, h), &graves{clock: clock, died: map[uint64]hook.Instant{}}, clock))
+		all = append(all, NewMailbox(cfg, chainOf(t, h), &graves{clock: clock, died: map[uint64]hook.Instant{}}, clock))
 	}
 	return all
 }
 
-func emptied(t *testing.T, s *Shell) (ids []uint64) {
+func emptied(t *testing.T, s *Mailbox) (ids []uint64) {
 	t.Helper()
 	if err := s.Do(func(q *Queue, now hook.Instant) {
 		for q.Get(now, nil2(), func(d Delivery, _ int) { ids = append(ids, idOf(d.Body)) }) {
@@ -90,7 +90,7 @@ func emptied(t *testing.T, s *Shell) (ids []uint64) {
 }
 
 // fetch hands out a message.
-func fetch(t *testing.T, s *Shell) (held []Settled) {
+func fetch(t *testing.T, s *Mailbox) (held []Settled) {
 	t.Helper()
 	c := &Consumer{Queue: s}
 	if err := s.Do(func(q *Queue, now hook.Instant) {
@@ -278,7 +278,7 @@ func TestTransactionsAreSeenWhole(t *testing.T) {
 }
 
 // transactSome publishes a message to the last queue and some of the others.
-func transactSome(t *testing.T, rng *rand.Rand, all []*Shell, id uint64) {
+func transactSome(t *testing.T, rng *rand.Rand, all []*Mailbox, id uint64) {
 	t.Helper()
 	parts := []Part{{Shell: all[len(all)-1], Batch: batchOf(persist(id))}}
 	for _, s := range all[:len(all)-1] {
@@ -293,7 +293,7 @@ func transactSome(t *testing.T, rng *rand.Rand, all []*Shell, id uint64) {
 }
 
 // published is how many messages a queue has taken in.
-func published(t *testing.T, s *Shell) uint64 {
+func published(t *testing.T, s *Mailbox) uint64 {
 	t.Helper()
 	return stats(t, s).Published
 }

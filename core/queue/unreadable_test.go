@@ -108,7 +108,7 @@ func TestATransactionFailsWhenBodiesCannotBeRead(t *testing.T) {
 }
 
 // unreadableSoon returns a durable queue with n messages, most of which are on a disk that is about to break, and what breaks it.
-func unreadableSoon(t *testing.T, h hook.Hooks, n int) (s *Shell, cut func()) {
+func unreadableSoon(t *testing.T, h hook.Hooks, n int) (s *Mailbox, cut func()) {
 	t.Helper()
 	spilling(t, 0)
 	s, _ = live(t, h)

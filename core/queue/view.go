@@ -77,7 +77,7 @@ func (v *view) Credit() int                     { return v.consumers.credit() }
 
 // incoming lets hooks look into messages that are about to enter.
 type incoming struct {
-	ms    []Publish
+	ms    []Message
 	queue *Queue
 	now   hook.Instant
 }
@@ -92,9 +92,9 @@ func (s *incoming) Part(i int, p hook.Part) []byte {
 	m := &s.ms[i]
 	switch p {
 	case hook.PartExchange:
-		return amqp.BytesOf(m.Origin.Exchange)
+		return amqp.BytesOf(m.Routing.Exchange)
 	case hook.PartRoutingKey:
-		return amqp.BytesOf(m.Origin.Key)
+		return amqp.BytesOf(m.Routing.Key)
 	case hook.PartBody:
 		return m.Body
 	}
@@ -117,7 +117,7 @@ func (s *incoming) Deaths(i int) int { return deaths(s.ms[i].Props, s.ms[i].Flag
 func (s *incoming) Decided(i int, d *hook.Decision) {
 	m := &s.ms[i]
 	s.queue.decided(s.now, d, &telemetry.Message{
-		Exchange: amqp.BytesOf(m.Origin.Exchange), Key: amqp.BytesOf(m.Origin.Key), Props: m.Props, Size: len(m.Body),
+		Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
 	})
 }
 

@@ -49,8 +49,8 @@ func TestHooksSeeTheWholeMessage(t *testing.T) {
 	for _, f := range []amqp.Property{amqp.PropHeaders, amqp.PropMessageID, amqp.PropType, amqp.PropAppID, amqp.PropUserID, amqp.PropExpiration} {
 		p.Set(f)
 	}
-	m := Publish{Origin: origin, Props: p.Append(nil), Body: []byte("body"), Expiration: hook.LimitOf(5)}
-	bare := Publish{Origin: origin, Props: noProps, Expiration: hook.LimitOf(5)}
+	m := Message{Routing: origin, Props: p.Append(nil), Body: []byte("body"), Expiration: hook.LimitOf(5)}
+	bare := Message{Routing: origin, Props: noProps, Expiration: hook.LimitOf(5)}
 	q.Enqueue(second, batchOf(m, bare))
 	q.Tick(second.AddMillis(6))
 	want := []string{

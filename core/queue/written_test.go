@@ -112,7 +112,7 @@ func (w *written) publish() {
 		m := message(w.next, w.rnd.IntN(100))
 		m.Flags, m.Props, m.Priority = Persistent, commonProps[kind], uint8(w.rnd.IntN(3))
 		if w.rnd.IntN(10) == 0 {
-			m.Origin = &Origin{Exchange: "x", Key: "k", BCC: []string{"blind", "deaf"}}
+			m.Routing = &RoutingInfo{Exchange: "x", Key: "k", BCC: []string{"blind", "deaf"}}
 		}
 		w.props[w.next] = m.Props
 		w.next++

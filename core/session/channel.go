@@ -35,7 +35,7 @@ type channel struct {
 	prefetch uint32 // of the consumers to come; written under the lock of the connection's out
 	getter   *consumer
 	reply    *replyQueue // where replies to this channel's requests arrive
-	shells   []*queue.Shell
+	shells   []*queue.Mailbox
 
 	// What follows is guarded by the lock of the connection's out.
 	closed    bool        // no delivery and no confirm may be sent any more; only the reader sets it
@@ -234,9 +234,9 @@ func (ch *channel) close() { ch.conn.closeChannels(ch) }
 //
 // A queue parts with consumers and gets back what they hold at once: whoever it serves then gets the messages in order.
 func (c *Conn) closeChannels(channels ...*channel) {
-	var shells places[*queue.Shell]
+	var shells places[*queue.Mailbox]
 	var parts []leaving
-	part := func(s *queue.Shell) *leaving {
+	part := func(s *queue.Mailbox) *leaving {
 		i, added := shells.find(s)
 		if added {
 			parts = append(parts, leaving{shell: s})
@@ -267,7 +267,7 @@ func (c *Conn) closeChannels(channels ...*channel) {
 
 // leaving is what channels that end have of a queue.
 type leaving struct {
-	shell     *queue.Shell
+	shell     *queue.Mailbox
 	consumers []*queue.Consumer
 	held      []queue.Settled
 }

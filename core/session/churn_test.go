@@ -11,7 +11,7 @@ import (
 )
 
 // reachable counts the queues that something still refers to.
-func reachable(queues []weak.Pointer[queue.Shell]) (n int) {
+func reachable(queues []weak.Pointer[queue.Mailbox]) (n int) {
 	for range 3 { // what lies in a pool outlives two collections
 		runtime.GC()
 	}
@@ -24,9 +24,9 @@ func reachable(queues []weak.Pointer[queue.Shell]) (n int) {
 }
 
 // shell returns the queue of that name for looking after it.
-func (p *probe) shell(name string) weak.Pointer[queue.Shell] {
+func (p *probe) shell(name string) weak.Pointer[queue.Mailbox] {
 	p.t.Helper()
-	s := p.conn.vhost.Shell(name)
+	s := p.conn.vhost.Mailbox(name)
 	if s == nil {
 		p.t.Fatalf("no queue %q", name)
 	}
@@ -48,7 +48,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 			p := newProbe(t).open().channel(1).channel(2)
 			p.queue(1, "stays")
 			p.publish(1, published{key: "stays", body: "x"})
-			var gone []weak.Pointer[queue.Shell]
+			var gone []weak.Pointer[queue.Mailbox]
 			most := 0
 			for i := 0; i < churned; i += atOnce {
 				for k := i; k < i+atOnce; k++ {

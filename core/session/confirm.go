@@ -110,7 +110,7 @@ func (w *window) add(counts []uint32) (routed bool) {
 }
 
 // settle takes the answers of a queue and appends what the publisher is to be told.
-func (w *window) settle(dst []byte, channel uint16, ms []queue.Publish) []byte {
+func (w *window) settle(dst []byte, channel uint16, ms []queue.Message) []byte {
 	beyond := false
 	for i := range ms {
 		s := w.at(ms[i].Seq)

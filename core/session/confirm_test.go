@@ -158,7 +158,7 @@ func TestConfirmWindow(t *testing.T) {
 	for range 300 {
 		var w window
 		p := &publisher{t: t, waiting: map[uint64]bool{}, acked: map[uint64]bool{}}
-		var open []queue.Publish // one for each answer that is due
+		var open []queue.Message // one for each answer that is due
 		due, refused := map[uint64]int{}, map[uint64]bool{}
 		seq := uint64(0)
 		for range 50 {
@@ -170,7 +170,7 @@ func TestConfirmWindow(t *testing.T) {
 				due[seq] = n
 				p.waiting[seq] = true
 				for range n {
-					open = append(open, queue.Publish{Seq: seq})
+					open = append(open, queue.Message{Seq: seq})
 				}
 			}
 			if !w.add(counts) {
@@ -209,9 +209,9 @@ func TestConfirmWindowIsBounded(t *testing.T) {
 	var dst []byte
 	for seq := uint64(1); seq < 100_000; seq += 2 {
 		w.add([]uint32{1, 1})
-		ms := []queue.Publish{{Seq: seq}}
+		ms := []queue.Message{{Seq: seq}}
 		if seq > 1 {
-			ms = append(ms, queue.Publish{Seq: seq - 1})
+			ms = append(ms, queue.Message{Seq: seq - 1})
 		}
 		dst = w.settle(dst[:0], 1, ms)
 	}

@@ -97,7 +97,7 @@ func (ch *channel) limited() bool {
 	return ch.limit > 0
 }
 
-func (ch *channel) newConsumer(m *amqp.BasicConsume, shell *queue.Shell) *consumer {
+func (ch *channel) newConsumer(m *amqp.BasicConsume, shell *queue.Mailbox) *consumer {
 	s := &consumer{
 		channel: ch, timeout: -1, announced: m.NoWait, arguments: m.Arguments,
 		Consumer: queue.Consumer{

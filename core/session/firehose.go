@@ -18,8 +18,8 @@ import (
 func (c *Conn) tracing() bool { return c.vhost != nil && c.vhost.Tracing() }
 
 // copyPublished sends a copy of the message at hand, which was routed to queues.
-func (ch *channel) copyPublished(m *queue.Publish, shells []*queue.Shell) {
-	c, o := ch.conn, m.Origin
+func (ch *channel) copyPublished(m *queue.Message, shells []*queue.Mailbox) {
+	c, o := ch.conn, m.Routing
 	fc := firehoseCopy{
 		channel: ch, exchange: o.Exchange, keys: slices.Concat([]string{o.Key}, o.CC, o.BCC), props: m.Props,
 		told: amqp.Table{{Key: "routed_queues", Value: routedQueues(o, shells)}},
@@ -34,7 +34,7 @@ func (ch *channel) copyPublished(m *queue.Publish, shells []*queue.Shell) {
 
 // routedQueues are the names of the queues that a message goes to. To the default exchange every key is one, whether it exists or not;
 // direct replies are no queues.
-func routedQueues(o *queue.Origin, shells []*queue.Shell) amqp.Array {
+func routedQueues(o *queue.RoutingInfo, shells []*queue.Mailbox) amqp.Array {
 	var names []string
 	if o.Exchange == "" {
 		names = slices.DeleteFunc(slices.Concat([]string{o.Key}, o.CC, o.BCC), isReplyName)
@@ -103,7 +103,7 @@ type firehoseCopy struct {
 }
 
 // address returns the queues that the copy goes to, and its properties: nothing but headers.
-func (fc *firehoseCopy) address(key string) (shells []*queue.Shell, props []byte) {
+func (fc *firehoseCopy) address(key string) (shells []*queue.Mailbox, props []byte) {
 	headers := func() amqp.RawTable {
 		props = fc.properties()
 		x, _ := amqp.ScanProps(props) // they are our own
@@ -117,9 +117,9 @@ func (fc *firehoseCopy) address(key string) (shells []*queue.Shell, props []byte
 }
 
 // message is the copy.
-func (fc *firehoseCopy) message(key string, props, body []byte) *queue.Publish {
-	return &queue.Publish{
-		Origin: &queue.Origin{Exchange: vhost.TraceExchange, Key: shortened(key)}, Props: props, Body: body, Flags: queue.HasHeaders,
+func (fc *firehoseCopy) message(key string, props, body []byte) *queue.Message {
+	return &queue.Message{
+		Routing: &queue.RoutingInfo{Exchange: vhost.TraceExchange, Key: shortened(key)}, Props: props, Body: body, Flags: queue.HasHeaders,
 	}
 }
 

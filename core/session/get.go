@@ -68,7 +68,7 @@ func (ch *channel) sendEmpty(s *consumer) {
 }
 
 // fetcher is what stands for the consumer of fetched messages. It is never added to the queue.
-func (ch *channel) fetcher(shell *queue.Shell, noAck bool) *consumer {
+func (ch *channel) fetcher(shell *queue.Mailbox, noAck bool) *consumer {
 	if s := ch.getter; s != nil && s.Queue == shell && s.NoAck == noAck {
 		return s
 	}

@@ -140,7 +140,7 @@ func FuzzChannels(f *testing.F) {
 				p.conn.Tick(p.now)
 			}
 		}
-		left := map[*queue.Shell]int{}
+		left := map[*queue.Mailbox]int{}
 		for _, shell := range v.Queues() {
 			left[shell] = stats(shell).Ready + stats(shell).Unacked
 		}
@@ -151,13 +151,13 @@ func FuzzChannels(f *testing.F) {
 	})
 }
 
-func stats(shell *queue.Shell) (s queue.Stats) {
+func stats(shell *queue.Mailbox) (s queue.Stats) {
 	_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { s = q.Stats() })
 	return s
 }
 
 // checkIdle expects that nobody uses the broker, and the messages that queues had are there.
-func checkIdle(t *testing.T, s *Server, v *vhost.VHost, messages map[*queue.Shell]int) {
+func checkIdle(t *testing.T, s *Server, v *vhost.VHost, messages map[*queue.Mailbox]int) {
 	t.Helper()
 	for _, shell := range v.Queues() {
 		got := stats(shell)

@@ -12,7 +12,7 @@ type outbox struct {
 
 // destination is where one batch goes.
 type destination struct {
-	shell  *queue.Shell
+	shell  *queue.Mailbox
 	source *channel // that waits for confirms; nil if nobody does
 }
 
@@ -20,7 +20,7 @@ type destination struct {
 type memory [3]*queue.Block
 
 // along adds a message for the queues of a route, which remembers their places.
-func (o *outbox) along(r *route, source *channel, m *queue.Publish, mem *memory) {
+func (o *outbox) along(r *route, source *channel, m *queue.Message, mem *memory) {
 	if !r.located || r.round != o.round || r.source != source {
 		o.locate(r, source)
 	}
@@ -38,13 +38,13 @@ func (o *outbox) locate(r *route, source *channel) {
 }
 
 // to adds a message for queues.
-func (o *outbox) to(shells []*queue.Shell, source *channel, m *queue.Publish, mem *memory) {
+func (o *outbox) to(shells []*queue.Mailbox, source *channel, m *queue.Message, mem *memory) {
 	for _, shell := range shells {
 		add(o.batches[o.place(destination{shell, source})], m, mem)
 	}
 }
 
-func add(b *queue.Batch, m *queue.Publish, mem *memory) {
+func add(b *queue.Batch, m *queue.Message, mem *memory) {
 	b.Messages = append(b.Messages, *m)
 	for _, k := range mem {
 		if k != nil {
@@ -92,7 +92,7 @@ func (o *outbox) flush() (caughtUp, written <-chan struct{}) {
 }
 
 // behind returns what is closed once the journal of a queue keeps up again, nil while it does.
-func behind(shell *queue.Shell) <-chan struct{} {
+func behind(shell *queue.Mailbox) <-chan struct{} {
 	r := shell.Config().Record
 	if r == nil {
 		return nil

@@ -39,7 +39,7 @@ func (c *Conn) mayTopic(p auth.Permission, exchange, key string) error {
 }
 
 // mayTopics checks it for all keys that a message is published with.
-func (c *Conn) mayTopics(o *queue.Origin) error {
+func (c *Conn) mayTopics(o *queue.RoutingInfo) error {
 	if err := c.mayTopic(auth.Write, o.Exchange, o.Key); err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ func (ch *channel) complete(body []byte, block *queue.Block) error {
 	}
 	c.published = true
 	ch.sent.published++
-	m := queue.Publish{
-		Origin: origin, Props: ch.content.props, Body: body,
+	m := queue.Message{
+		Routing: origin, Props: ch.content.props, Body: body,
 		Expiration: ch.facts.expiration, Priority: ch.facts.priority, Flags: ch.facts.flags,
 	}
 	if c.watched {
@@ -77,7 +77,7 @@ func (ch *channel) source() *channel {
 }
 
 // unroutable tells the publisher of a mandatory message that it leads nowhere [AMQP 1.8.3.10].
-func (ch *channel) unroutable(m *queue.Publish, mandatory bool) {
+func (ch *channel) unroutable(m *queue.Message, mandatory bool) {
 	ch.sent.unroutable(mandatory)
 	if !mandatory {
 		return
@@ -89,9 +89,9 @@ func (ch *channel) unroutable(m *queue.Publish, mandatory bool) {
 	o.kick()
 }
 
-func appendReturn(dst []byte, ch *channel, m *queue.Publish) []byte {
+func appendReturn(dst []byte, ch *channel, m *queue.Message) []byte {
 	dst = amqp.AppendMethod(dst, ch.id, &amqp.BasicReturn{
-		ReplyCode: amqp.ReplyNoRoute, ReplyText: "NO_ROUTE", Exchange: m.Origin.Exchange, RoutingKey: m.Origin.Key,
+		ReplyCode: amqp.ReplyNoRoute, ReplyText: "NO_ROUTE", Exchange: m.Routing.Exchange, RoutingKey: m.Routing.Key,
 	})
 	dst = amqp.AppendContentHeader(dst, ch.id, uint64(len(m.Body)), m.Props)
 	return amqp.AppendBody(dst, ch.id, m.Body, ch.conn.frameMax)

@@ -22,7 +22,7 @@ const replyTo = "amq.rabbitmq.reply-to"
 // was sent a request knows. It ends with its consumer.
 type replyQueue struct {
 	name  string
-	shell *queue.Shell
+	shell *queue.Mailbox
 }
 
 // replies are the reply queues of all channels, by name. Any goroutine may use it.
@@ -53,7 +53,7 @@ func (r *replies) add(vhost, name string) *replyQueue {
 	cfg := &queue.Config{Name: name, Profile: &queue.Profile{
 		VHost: vhost, Kind: queue.Classic, DeliveryLimit: -1, Settings: func(string) (any, bool) { return nil, false },
 	}}
-	q := &replyQueue{name: name, shell: queue.NewShell(cfg, r.chain, nowhere{}, r.clock)}
+	q := &replyQueue{name: name, shell: queue.NewMailbox(cfg, r.chain, nowhere{}, r.clock)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queues[name] = q
@@ -79,7 +79,7 @@ func (r *replies) find(vhost, name string) *replyQueue {
 }
 
 // route appends where a reply goes.
-func (r *replies) route(vhost, name string, dst []*queue.Shell) []*queue.Shell {
+func (r *replies) route(vhost, name string, dst []*queue.Mailbox) []*queue.Mailbox {
 	if q := r.find(vhost, name); q != nil {
 		return append(dst, q.shell)
 	}
@@ -87,7 +87,9 @@ func (r *replies) route(vhost, name string, dst []*queue.Shell) []*queue.Shell {
 }
 
 // isReply says whether a message is a direct reply.
-func isReply(o *queue.Origin) bool { return o.Exchange == "" && strings.HasPrefix(o.Key, replyTo+".") }
+func isReply(o *queue.RoutingInfo) bool {
+	return o.Exchange == "" && strings.HasPrefix(o.Key, replyTo+".")
+}
 
 // nowhere is the host of reply queues, which have no plugins: nothing is dead-lettered, and they do not end by themselves.
 type nowhere struct{}
@@ -98,7 +100,7 @@ func (nowhere) DeadLetter(*queue.Config, hook.Instant, []queue.Dead, *queue.Rece
 func (nowhere) Left(*queue.Config, hook.Instant, []telemetry.Left)                      {}
 func (nowhere) Refused(*queue.Config, int)                                              {}
 func (nowhere) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (nowhere) Gone(*queue.Shell, queue.Departure)                                      {}
+func (nowhere) Gone(*queue.Mailbox, queue.Departure)                                    {}
 
 // consumeReplies makes the channel one that gets replies.
 func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {

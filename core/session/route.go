@@ -12,10 +12,10 @@ import (
 
 // route is where messages with one exchange and routing key go. A connection keeps those it used.
 type route struct {
-	origin      *queue.Origin
+	origin      *queue.RoutingInfo
 	permissions uint64 // version of the permissions by which the user may publish to the exchange
 
-	shells     []*queue.Shell
+	shells     []*queue.Mailbox
 	resolved   bool   // shells is right for every message with this exchange and key
 	generation uint64 // of the vhost that shells is from
 
@@ -61,7 +61,7 @@ func (ch *channel) discover(exchange, key string) (*route, error) {
 	if err := c.mayExchange(auth.Write, exchange); err != nil {
 		return nil, err
 	}
-	r := &route{origin: &queue.Origin{Exchange: exchange, Key: key}, permissions: version}
+	r := &route{origin: &queue.RoutingInfo{Exchange: exchange, Key: key}, permissions: version}
 	if len(c.routes) >= c.manyRoutes {
 		c.forgetRoutes()
 	}
@@ -96,7 +96,7 @@ func (c *Conn) forgetRoutes() {
 }
 
 // resolve finds the queues for the message at hand. They are the route's own, or for this message alone.
-func (ch *channel) resolve(r *route) (origin *queue.Origin, shells []*queue.Shell, own bool, err error) {
+func (ch *channel) resolve(r *route) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
 	v := ch.conn.vhost
 	generation := v.Generation()
 	copies := ch.facts.cc != nil || ch.facts.bcc != nil
@@ -120,13 +120,13 @@ func (ch *channel) resolve(r *route) (origin *queue.Origin, shells []*queue.Shel
 }
 
 // resolveAlone routes a message that is a direct reply, or has further keys in its headers [RabbitMQ: sender-selected.html].
-func (ch *channel) resolveAlone(r *route) (origin *queue.Origin, shells []*queue.Shell, own bool, err error) {
+func (ch *channel) resolveAlone(r *route) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
 	c, f := ch.conn, &ch.facts
 	if origin = r.origin; !r.resolved {
 		r.generation = c.vhost.Generation() // it is in use
 	}
 	if f.cc != nil || f.bcc != nil {
-		origin = &queue.Origin{Exchange: r.origin.Exchange, Key: r.origin.Key, CC: f.cc, BCC: f.bcc}
+		origin = &queue.RoutingInfo{Exchange: r.origin.Exchange, Key: r.origin.Key, CC: f.cc, BCC: f.bcc}
 	}
 	shells, err = c.vhost.Route(origin.Exchange, origin.Key, ch.headers, slices.Concat(f.cc, f.bcc), ch.shells[:0])
 	if err == nil {

@@ -10,7 +10,7 @@ type settling struct {
 
 // statement is what is said to one queue.
 type statement struct {
-	shell *queue.Shell
+	shell *queue.Mailbox
 	kind  queue.SettleKind
 }
 

@@ -15,7 +15,7 @@ import (
 const contentHead = 12
 
 // watch shows the message at hand to those who look at messages.
-func (ch *channel) watch(m *queue.Publish, shells []*queue.Shell) {
+func (ch *channel) watch(m *queue.Message, shells []*queue.Mailbox) {
 	if ch.conn.srv.spans != nil {
 		ch.follow(m)
 	}
@@ -26,7 +26,7 @@ func (ch *channel) watch(m *queue.Publish, shells []*queue.Shell) {
 
 // follow decides about the message at hand. One that is traced has a context in its headers afterwards; where there is no room
 // for one in a frame it is not traced, so that it does not come to be more than its consumers take.
-func (ch *channel) follow(m *queue.Publish) {
+func (ch *channel) follow(m *queue.Message) {
 	spans := ch.conn.srv.spans
 	switch ch.facts.standing {
 	case telemetry.Untraced:
@@ -51,11 +51,11 @@ func (ch *channel) follow(m *queue.Publish) {
 func (ch *channel) adopted() bool { return ch.facts.standing == telemetry.Orphan }
 
 // tellPublished tells of a message that is traced. adopted is whether it was given its context.
-func (ch *channel) tellPublished(m *queue.Publish, queues int, adopted bool) {
+func (ch *channel) tellPublished(m *queue.Message, queues int, adopted bool) {
 	c := ch.conn
-	exchange := amqp.BytesOf(m.Origin.Exchange)
+	exchange := amqp.BytesOf(m.Routing.Exchange)
 	c.srv.spans.Published(&telemetry.Message{
-		VHost: c.vhost.Name(), Exchange: exchange, Key: shownKey(exchange, amqp.BytesOf(m.Origin.Key)), Props: m.Props, Size: len(m.Body),
+		VHost: c.vhost.Name(), Exchange: exchange, Key: shownKey(exchange, amqp.BytesOf(m.Routing.Key)), Props: m.Props, Size: len(m.Body),
 		Adopted: adopted,
 	}, c.title, queues)
 }
@@ -64,7 +64,7 @@ func (ch *channel) tellPublished(m *queue.Publish, queues int, adopted bool) {
 func (ch *channel) tellCommitted(ms []pendingPublish) {
 	for i := range ms {
 		if m := &ms[i]; m.Flags&queue.Traced != 0 {
-			ch.tellPublished(&m.Publish, len(m.shells), m.adopted)
+			ch.tellPublished(&m.Message, len(m.shells), m.adopted)
 		}
 	}
 }

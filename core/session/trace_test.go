@@ -173,8 +173,8 @@ func TestTracedFromBefore(t *testing.T) {
 	p.consume(1, "q", "c")
 	v, _ := p.conn.srv.VHosts("/")
 	b := queue.NewBatch()
-	b.Messages = append(b.Messages, queue.Publish{Origin: &queue.Origin{Key: "q"}, Props: []byte{0, 0}, Body: []byte("m"), Flags: queue.Traced})
-	v.Shell("q").Publish(b)
+	b.Messages = append(b.Messages, queue.Message{Routing: &queue.RoutingInfo{Key: "q"}, Props: []byte{0, 0}, Body: []byte("m"), Flags: queue.Traced})
+	v.Mailbox("q").Publish(b)
 	p.feed(nil)
 	p.delivers(1, "c1:m")
 }

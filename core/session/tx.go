@@ -19,8 +19,8 @@ type transaction struct {
 
 // pendingPublish is a message that was routed, if only nowhere. Its bytes are its own.
 type pendingPublish struct {
-	queue.Publish
-	shells    []*queue.Shell
+	queue.Message
+	shells    []*queue.Mailbox
 	mandatory bool
 	adopted   bool // it was given its context
 }
@@ -55,7 +55,7 @@ const (
 )
 
 // txPublish adds the message at hand to the transaction. Its bytes are copied: the block they lie in is needed.
-func (ch *channel) txPublish(m *queue.Publish, shells []*queue.Shell) error {
+func (ch *channel) txPublish(m *queue.Message, shells []*queue.Mailbox) error {
 	t := &ch.tx
 	size := len(m.Props) + len(m.Body) + messageOverhead
 	if limit := maxTransaction * ch.conn.srv.MessageMax; t.size+size > limit+messageOverhead {
@@ -63,7 +63,7 @@ func (ch *channel) txPublish(m *queue.Publish, shells []*queue.Shell) error {
 	}
 	t.size += size
 	ch.conn.hoard(size)
-	p := pendingPublish{Publish: *m, shells: slices.Clone(shells), mandatory: ch.content.mandatory, adopted: ch.adopted()}
+	p := pendingPublish{Message: *m, shells: slices.Clone(shells), mandatory: ch.content.mandatory, adopted: ch.adopted()}
 	p.Props, p.Body = bytes.Clone(m.Props), bytes.Clone(m.Body)
 	t.messages = append(t.messages, p)
 	return nil
@@ -76,18 +76,18 @@ func (ch *channel) address(t *transaction) {
 	for i := range t.messages {
 		p := &t.messages[i]
 		if changed {
-			p.shells = ch.successors(p.Origin, p.shells)
+			p.shells = ch.successors(p.Routing, p.shells)
 		}
 		ch.sent.routed += uint64(len(p.shells))
 		if len(p.shells) == 0 {
-			ch.unroutable(&p.Publish, p.mandatory)
+			ch.unroutable(&p.Message, p.mandatory)
 		}
 	}
 	ch.sent.show(&ch.shown)
 }
 
 // successors returns the queues that have the names now that a message was routed to. To the default exchange every key is one.
-func (ch *channel) successors(o *queue.Origin, shells []*queue.Shell) []*queue.Shell {
+func (ch *channel) successors(o *queue.RoutingInfo, shells []*queue.Mailbox) []*queue.Mailbox {
 	switch c := ch.conn; {
 	case isReply(o):
 		return shells
@@ -155,9 +155,9 @@ func errNotCommitted(err error) error {
 
 // rounds divides the transaction into what is carried out first, and what after that.
 func (t *transaction) rounds() (first, second []queue.Part) {
-	var shells places[*queue.Shell]
+	var shells places[*queue.Mailbox]
 	var parts []queue.Part
-	part := func(s *queue.Shell) *queue.Part {
+	part := func(s *queue.Mailbox) *queue.Part {
 		i, added := shells.find(s)
 		if added {
 			parts = append(parts, queue.Part{Shell: s})
@@ -170,7 +170,7 @@ func (t *transaction) rounds() (first, second []queue.Part) {
 			if p.Batch == nil {
 				p.Batch = queue.NewBatch()
 			}
-			p.Batch.Messages = append(p.Batch.Messages, t.messages[i].Publish)
+			p.Batch.Messages = append(p.Batch.Messages, t.messages[i].Message)
 		}
 	}
 	for i := range t.settles {

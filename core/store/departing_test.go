@@ -45,7 +45,7 @@ func with(t *testing.T, p hook.Plugin, shards int) func(*Options) {
 // holds is what a queue holds, "-" if there is none.
 func (k *kept) holds(name string) string {
 	k.t.Helper()
-	s := k.v.Shell(name)
+	s := k.v.Mailbox(name)
 	if s == nil {
 		return "-"
 	}
@@ -57,7 +57,7 @@ func (k *kept) holds(name string) string {
 }
 
 // reject fetches all messages of a queue and rejects them.
-func reject(t *testing.T, s *queue.Shell) {
+func reject(t *testing.T, s *queue.Mailbox) {
 	t.Helper()
 	must(t, s.Do(func(q *queue.Queue, now hook.Instant) {
 		var held []queue.Settled
@@ -71,13 +71,13 @@ func reject(t *testing.T, s *queue.Shell) {
 // A queue's deletion was written to another log than the dead letters that it had left behind, and overtook them: when the
 // power went in between, confirmed messages were nowhere.
 func TestDeadLettersOutliveTheirQueue(t *testing.T) {
-	for name, leave := range map[string]func(k *kept, q *queue.Shell){
-		"expired": func(*kept, *queue.Shell) {},
-		"deleted": func(k *kept, q *queue.Shell) {
+	for name, leave := range map[string]func(k *kept, q *queue.Mailbox){
+		"expired": func(*kept, *queue.Mailbox) {},
+		"deleted": func(k *kept, q *queue.Mailbox) {
 			reject(k.t, q)
 			go func() { _, _ = k.v.DeleteQueue("q", 0, false, false) }()
 		},
-		"auto-deleted": func(k *kept, q *queue.Shell) {
+		"auto-deleted": func(k *kept, q *queue.Mailbox) {
 			c := &queue.Consumer{Queue: q, Sink: &server{}, Prefetch: 1, NoAck: false}
 			must(k.t, q.Do(func(q *queue.Queue, now hook.Instant) {
 				must(k.t, q.AddConsumer(now, c))
@@ -100,7 +100,7 @@ func TestDeadLettersOutliveTheirQueue(t *testing.T) {
 	}
 }
 
-func losePowerWithDeadLetters(t *testing.T, seed uint64, shards int, autoDelete bool, leave func(*kept, *queue.Shell)) {
+func losePowerWithDeadLetters(t *testing.T, seed uint64, shards int, autoDelete bool, leave func(*kept, *queue.Mailbox)) {
 	t.Helper()
 	fs := crashfs.New(seed)
 	disk := &slowFS{FS: fs, prefix: fmt.Sprintf("%05d-", shards)}
@@ -118,7 +118,7 @@ func losePowerWithDeadLetters(t *testing.T, seed uint64, shards int, autoDelete 
 	leave(k, d.Shell)
 	time.Sleep(time.Duration(200+seed*100) * time.Millisecond) // it is over, and what it held on its way to the disk
 	next := fs.LosePower()
-	if k.v.Shell("q") != nil {
+	if k.v.Mailbox("q") != nil {
 		t.Error("the queue is still there")
 	}
 	disk.slow.Store(false)
@@ -155,7 +155,7 @@ func hasASuccessor(t *testing.T) {
 	time.Sleep(time.Minute - time.Millisecond)
 	disk.slow.Store(true)
 	time.Sleep(2 * time.Millisecond)
-	if k.v.Shell("q") != nil {
+	if k.v.Mailbox("q") != nil {
 		t.Fatal("the queue is still there")
 	}
 	k.v.Condense()

@@ -97,14 +97,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (k *kept) declare(name string) *queue.Shell {
+func (k *kept) declare(name string) *queue.Mailbox {
 	k.t.Helper()
 	d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: name, Durable: true})
 	must(k.t, err)
 	return d.Shell
 }
 
-func (k *kept) queue(name string) *queue.Shell {
+func (k *kept) queue(name string) *queue.Mailbox {
 	k.t.Helper()
 	s, err := k.v.Queue(name, 0)
 	must(k.t, err)
@@ -118,12 +118,12 @@ func (o outcome) Settled(*queue.Batch)             { o <- nil }
 func (o outcome) Failed(_ *queue.Batch, err error) { o <- err }
 
 // send publishes persistent messages as one batch.
-func send(s *queue.Shell, bodies ...string) outcome {
+func send(s *queue.Mailbox, bodies ...string) outcome {
 	o := make(outcome, 1)
 	b := queue.NewBatch()
 	for i, body := range bodies {
-		b.Messages = append(b.Messages, queue.Publish{
-			Origin: &queue.Origin{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Seq: uint64(i + 1), Flags: queue.Persistent,
+		b.Messages = append(b.Messages, queue.Message{
+			Routing: &queue.RoutingInfo{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Seq: uint64(i + 1), Flags: queue.Persistent,
 		})
 	}
 	b.Source = o
@@ -132,11 +132,11 @@ func send(s *queue.Shell, bodies ...string) outcome {
 }
 
 // memory publishes a message that is not persistent.
-func (k *kept) memory(s *queue.Shell, body string) outcome {
+func (k *kept) memory(s *queue.Mailbox, body string) outcome {
 	k.t.Helper()
 	o := make(outcome, 1)
 	b := queue.NewBatch()
-	b.Messages = append(b.Messages, queue.Publish{Origin: &queue.Origin{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Seq: 1})
+	b.Messages = append(b.Messages, queue.Message{Routing: &queue.RoutingInfo{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Seq: 1})
 	b.Source = o
 	s.Publish(b)
 	return o
@@ -153,13 +153,13 @@ func (s *server) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
 }
 
 // put publishes a persistent message and waits until it is confirmed.
-func (k *kept) put(s *queue.Shell, bodies ...string) {
+func (k *kept) put(s *queue.Mailbox, bodies ...string) {
 	k.t.Helper()
 	must(k.t, <-send(s, bodies...))
 }
 
 // take fetches a message and acknowledges it; "" if there is none.
-func (k *kept) take(s *queue.Shell) (body string) {
+func (k *kept) take(s *queue.Mailbox) (body string) {
 	k.t.Helper()
 	must(k.t, s.Do(func(q *queue.Queue, now hook.Instant) {
 		q.Get(now, &queue.Consumer{Queue: s, NoAck: true}, func(d queue.Delivery, _ int) { body = string(d.Body) })

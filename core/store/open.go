@@ -351,7 +351,7 @@ func (r *recovery) makeShards(ctx context.Context) error {
 }
 
 // makeVHosts makes the vhosts and their durable queues, which are empty yet.
-func (r *recovery) makeVHosts() (shells []*queue.Shell, err error) {
+func (r *recovery) makeVHosts() (shells []*queue.Mailbox, err error) {
 	if len(r.vhosts) == 0 && !r.people {
 		return nil, r.furnish()
 	}
@@ -398,8 +398,8 @@ func (r *recovery) place(id uint64) (*queue.Record, error) {
 }
 
 // openShard fills the shard's queues, which are to be started then.
-func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Shell) (*queue.Restorer, error) {
-	var own []*queue.Shell
+func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Mailbox) (*queue.Restorer, error) {
+	var own []*queue.Mailbox
 	for _, q := range shells {
 		if q.Config().Record.Journal == queue.Journal(d) {
 			own = append(own, q)

@@ -36,7 +36,7 @@ func TestRecoveryIsTold(t *testing.T) {
 	arrived := make(outcome, 1)
 	b.Source = arrived
 	for _, flags := range []queue.Flags{queue.Persistent, queue.Persistent | queue.Traced} {
-		b.Messages = append(b.Messages, queue.Publish{Origin: &queue.Origin{Key: "q"}, Props: []byte{0, 0}, Body: []byte("m"), Flags: flags})
+		b.Messages = append(b.Messages, queue.Message{Routing: &queue.RoutingInfo{Key: "q"}, Props: []byte{0, 0}, Body: []byte("m"), Flags: flags})
 	}
 	q.Publish(b)
 	must(t, <-arrived)

@@ -145,8 +145,8 @@ func (s *Store) space(number uint32, low *Shortage) {
 }
 
 // queuesOf lists the queues that have their messages in a shard.
-func (s *Store) queuesOf(shard *shard) []*queue.Shell {
-	var all []*queue.Shell
+func (s *Store) queuesOf(shard *shard) []*queue.Mailbox {
+	var all []*queue.Mailbox
 	for _, v := range s.VHosts() {
 		for _, q := range v.Queues() {
 			if r := q.Config().Record; r != nil && r.Journal == queue.Journal(shard) {

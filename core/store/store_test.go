@@ -509,7 +509,7 @@ func TestSyncsAreAppends(t *testing.T) {
 		for n := range 4 {
 			wg.Go(func() {
 				for range 50 {
-					s := []*queue.Shell{q, r}[n%2]
+					s := []*queue.Mailbox{q, r}[n%2]
 					if err := <-send(s, "message"); err != nil {
 						t.Error(err)
 					}
@@ -553,7 +553,7 @@ func TestFlushKeepsDefinitionsThatWereDurable(t *testing.T) {
 			disk = disk.LosePower()
 			k.end()
 			k = open(t, disk, flush)
-			if k.v.Shell("stays") == nil {
+			if k.v.Mailbox("stays") == nil {
 				t.Errorf("seed %d: a durable queue is gone", seed)
 			}
 			k.close()
@@ -575,7 +575,7 @@ func TestFlushKeepsDefinitions(t *testing.T) {
 
 		k = open(t, disk, flush)
 		theirs := k.declare("theirs")
-		if k.v.Shell("mine") == nil {
+		if k.v.Mailbox("mine") == nil {
 			t.Errorf("seed %d: a durable queue is gone", seed)
 		}
 		if !slices.ContainsFunc(k.v.Exchanges(), func(x vhost.Exchange) bool { return x.Name == "x" }) {

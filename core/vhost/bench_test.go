@@ -24,7 +24,7 @@ func BenchmarkRoute(b *testing.B) {
 	for _, exchange := range []string{"", "amq.direct", "amq.topic", "fan", "to fan"} {
 		b.Run("exchange="+exchange, func(b *testing.B) {
 			b.ReportAllocs()
-			var dst []*queue.Shell
+			var dst []*queue.Mailbox
 			for b.Loop() {
 				dst, _ = v.Route(exchange, "queue.7", nil, nil, dst[:0])
 			}

@@ -53,7 +53,7 @@ type client struct {
 	v      *VHost
 	owner  Owner
 	r      *rand.Rand
-	shells []*queue.Shell
+	shells []*queue.Mailbox
 }
 
 func (c *client) step() error {

@@ -48,14 +48,14 @@ type burial struct {
 	key    []byte
 	same   bool // nothing but target and key decided
 	exists bool // the exchange does
-	origin *queue.Origin
-	shells []*queue.Shell
+	origin *queue.RoutingInfo
+	shells []*queue.Mailbox
 	places []int // of shells, in outs
 
 	outs  []out
-	index map[*queue.Shell]int // places in outs, once they are many
+	index map[*queue.Mailbox]int // places in outs, once they are many
 
-	sent queue.Publish // what the last message became, if it went anywhere
+	sent queue.Message // what the last message became, if it went anywhere
 	to   []int         // of outs: where it went
 
 	block *queue.Block // new bytes go here
@@ -67,7 +67,7 @@ type burial struct {
 
 // out is what leaves for one queue.
 type out struct {
-	shell *queue.Shell
+	shell *queue.Mailbox
 	batch *queue.Batch
 }
 
@@ -160,7 +160,7 @@ func (b *burial) knows(d *queue.Dead, cc []string) bool {
 // resolve finds the queues the message goes to.
 func (b *burial) resolve(d *queue.Dead, cc []string) {
 	m := message{key: d.Target.Key, headers: b.headers}
-	b.origin = &queue.Origin{Exchange: d.Target.Exchange, Key: d.Target.Key}
+	b.origin = &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
 		m.key, m.extra = string(d.Key), slices.Concat(cc, d.BCC)
 		b.origin.Key, b.origin.CC, b.origin.BCC = m.key, cc, slices.Clone(d.BCC)
@@ -186,7 +186,7 @@ func (b *burial) newHeaders() amqp.RawTable {
 }
 
 // place finds what leaves for a queue.
-func (b *burial) place(s *queue.Shell) int {
+func (b *burial) place(s *queue.Mailbox) int {
 	const few = 16
 	if len(b.outs) < few {
 		if i := slices.IndexFunc(b.outs, func(o out) bool { return o.shell == s }); i >= 0 {
@@ -209,7 +209,7 @@ func (b *burial) note() {
 		return
 	}
 	if b.index == nil {
-		b.index = map[*queue.Shell]int{}
+		b.index = map[*queue.Mailbox]int{}
 	}
 	for i, o := range b.outs {
 		b.index[o.shell] = i
@@ -218,7 +218,7 @@ func (b *burial) note() {
 
 // send adds the message to what leaves for its queues, but for those where it would close a cycle.
 func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
-	p := queue.Publish{Origin: b.origin, Seq: d.Seq, Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.Recorded | queue.HasHeaders}
+	p := queue.Message{Routing: b.origin, Seq: d.Seq, Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.Recorded | queue.HasHeaders}
 	if priority, ok := idx.Priority(d.Props); ok {
 		p.Priority, p.Flags = priority, p.Flags|queue.HasPriority
 	}
@@ -240,7 +240,7 @@ func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
 }
 
 // deliver adds the message, whose body is not kept yet, to what leaves for the queues that it goes to.
-func (b *burial) deliver(d *queue.Dead, p queue.Publish) {
+func (b *burial) deliver(d *queue.Dead, p queue.Message) {
 	b.keepBody(&p, d.Body)
 	for _, place := range b.to {
 		b.outs[place].add(p, b.block)
@@ -249,7 +249,7 @@ func (b *burial) deliver(d *queue.Dead, p queue.Publish) {
 }
 
 // keepProps makes the new properties part of the block.
-func (b *burial) keepProps(p *queue.Publish) {
+func (b *burial) keepProps(p *queue.Message) {
 	p.Props = slices.Clip(b.props)
 	if unsafe.SliceData(b.props) == unsafe.SliceData(b.block.Buf[b.used:]) { // else they had no room in it
 		b.used += len(b.props)
@@ -257,7 +257,7 @@ func (b *burial) keepProps(p *queue.Publish) {
 }
 
 // keepBody makes a copy of the body part of the block, if it has room.
-func (b *burial) keepBody(p *queue.Publish, body []byte) {
+func (b *burial) keepBody(p *queue.Message, body []byte) {
 	if len(body) > len(b.block.Buf)-b.used {
 		p.Body = slices.Clone(body)
 		return
@@ -267,7 +267,7 @@ func (b *burial) keepBody(p *queue.Publish, body []byte) {
 	b.used = end
 }
 
-func (o *out) add(p queue.Publish, block *queue.Block) {
+func (o *out) add(p queue.Message, block *queue.Block) {
 	if o.batch == nil {
 		o.batch = queue.NewBatch()
 	}
@@ -318,7 +318,7 @@ func (b *burial) release() {
 	clear(b.keys[:cap(b.keys)])
 	b.outs, b.shells = b.outs[:0], b.shells[:0]
 	b.vhost, b.from, b.props, b.target, b.origin, b.block, b.rest = nil, nil, nil, nil, nil, nil, nil
-	b.sent = queue.Publish{}
+	b.sent = queue.Message{}
 	b.same = false
 	burials.Put(b)
 }

@@ -17,11 +17,11 @@ import (
 )
 
 // die gives up messages of a queue for a reason and waits until they have arrived wherever they go.
-func die(v *VHost, from *queue.Shell, reason hook.Reason, target *hook.Target, ms ...queue.Publish) {
+func die(v *VHost, from *queue.Mailbox, reason hook.Reason, target *hook.Target, ms ...queue.Message) {
 	ds := make([]queue.Dead, len(ms))
 	for i, m := range ms {
 		ds[i] = queue.Dead{
-			Exchange: []byte(m.Origin.Exchange), Key: []byte(m.Origin.Key), BCC: m.Origin.BCC, Props: bytes.Clone(m.Props),
+			Exchange: []byte(m.Routing.Exchange), Key: []byte(m.Routing.Key), BCC: m.Routing.BCC, Props: bytes.Clone(m.Props),
 			Body: bytes.Clone(m.Body), Flags: m.Flags, Reason: reason, Target: target,
 		}
 	}
@@ -59,7 +59,7 @@ func scribble(b []byte) {
 	}
 }
 
-func drain(t *testing.T, s *queue.Shell) (all []got) {
+func drain(t *testing.T, s *queue.Mailbox) (all []got) {
 	t.Helper()
 	for {
 		m, ok := take(t, s)
@@ -99,7 +99,7 @@ func lastDeath(m got) string {
 	return strings.Join(all, " ")
 }
 
-func withProps(m queue.Publish, p amqp.Properties, set ...amqp.Property) queue.Publish {
+func withProps(m queue.Message, p amqp.Properties, set ...amqp.Property) queue.Message {
 	p.Set(set...)
 	m.Props = p.Append(nil)
 	return m
@@ -189,14 +189,14 @@ func TestDeadLettersKeepTheirOrder(t *testing.T) {
 }
 
 func TestDeadLetterKeys(t *testing.T) {
-	cc := func(body string, bcc ...string) queue.Publish {
+	cc := func(body string, bcc ...string) queue.Message {
 		m := withProps(text(body), amqp.Properties{Headers: args("CC", amqp.Array{"cc", int32(1)})}, amqp.PropHeaders)
-		m.Origin = &queue.Origin{Exchange: "first", Key: "key", BCC: bcc}
+		m.Routing = &queue.RoutingInfo{Exchange: "first", Key: "key", BCC: bcc}
 		return m
 	}
 	tests := []struct {
 		name   string
-		m      queue.Publish
+		m      queue.Message
 		target hook.Target
 		want   string // queues, in which the message arrives as want shows
 		death  string
@@ -249,7 +249,7 @@ func TestCopiesEndWithAnotherKey(t *testing.T) {
 		bind(t, v, "amq.fanout", "last", "")
 		m := withProps(text("m"), amqp.Properties{Headers: args("CC", amqp.Array{"copy"})}, amqp.PropHeaders)
 		publish(work, m)
-		for _, s := range []*queue.Shell{work, retry, last} {
+		for _, s := range []*queue.Mailbox{work, retry, last} {
 			leave(t, s, queue.Reject)
 			synctest.Wait()
 		}
@@ -290,10 +290,10 @@ func TestDeadLetterLeadsNowhere(t *testing.T) {
 		v, _ := newVHost(t)
 		from := declare(t, v, "from")
 		missing, empty := &hook.Target{Exchange: "none"}, &hook.Target{Exchange: "amq.direct"}
-		many := []queue.Publish{text("a"), text("b"), text("c")}
+		many := []queue.Message{text("a"), text("b"), text("c")}
 		die(v, from, hook.ReasonExpired, missing, many...)
 		die(v, from, hook.ReasonMaxLen, empty, many[:2]...)
-		die(v, from, hook.ReasonMaxLen, empty, queue.Publish{Origin: many[0].Origin, Props: []byte{1}})
+		die(v, from, hook.ReasonMaxLen, empty, queue.Message{Routing: many[0].Routing, Props: []byte{1}})
 		if got := dead(v, hook.ReasonExpired); got != (outcomes{telemetry.NoExchange: 3}) {
 			t.Errorf("no exchange: %+v", got)
 		}
@@ -387,14 +387,14 @@ func TestDeadLetterCycle(t *testing.T) {
 }
 
 // again takes a dead-lettered message from its queue as it would be published into it.
-func again(t *testing.T, s *queue.Shell) queue.Publish {
+func again(t *testing.T, s *queue.Mailbox) queue.Message {
 	t.Helper()
 	m, ok := take(t, s)
 	if !ok {
 		t.Fatalf("queue %s is empty", s.Config().Name)
 	}
 	p := text(m.body)
-	p.Origin = &queue.Origin{Exchange: m.exchange, Key: m.key}
+	p.Routing = &queue.RoutingInfo{Exchange: m.exchange, Key: m.key}
 	p.Props, p.Flags = m.props.Append(nil), queue.Recorded
 	return p
 }
@@ -425,10 +425,10 @@ func TestDeadLetterSizes(t *testing.T) {
 		name := strings.Repeat("n", 255)
 		from, to := declare(t, v, name), declare(t, v, "to")
 		long := args("long", strings.Repeat("h", 100_000))
-		var ms []queue.Publish
+		var ms []queue.Message
 		for _, size := range []int{0, 1, 3000, 300_000, 5, 2_000_000, 0, 7} {
 			m := withProps(text(strings.Repeat("b", size)), amqp.Properties{Headers: long}, amqp.PropHeaders)
-			m.Origin = &queue.Origin{Exchange: name, Key: name}
+			m.Routing = &queue.RoutingInfo{Exchange: name, Key: name}
 			ms = append(ms, m)
 		}
 		die(v, from, hook.ReasonExpired, &hook.Target{Key: "to", HasKey: true}, ms...)
@@ -452,7 +452,7 @@ func TestDeadLetterOutgrowsItsBlock(t *testing.T) {
 		from, to := declare(t, v, name), declare(t, v, "to")
 		for size := 1500; size < 3500; size += 10 { // blocks have 4096 bytes
 			m := text(strings.Repeat("b", size))
-			m.Origin = &queue.Origin{Exchange: name, Key: name}
+			m.Routing = &queue.RoutingInfo{Exchange: name, Key: name}
 			die(v, from, hook.ReasonExpired, &hook.Target{Key: "to", HasKey: true}, m)
 			got, ok := take(t, to)
 			if !ok || got.body != string(m.Body) || header(got, "x-last-death-queue") != name {

@@ -28,7 +28,7 @@ type QueueDeclare struct {
 
 // Declared is a queue as its declaration is answered.
 type Declared struct {
-	Shell     *queue.Shell
+	Shell     *queue.Mailbox
 	Messages  int // ready ones
 	Consumers int
 }
@@ -75,7 +75,7 @@ func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (Declared, err
 
 // stat looks at a queue and, if it is used that way, renews its lease; that of a quorum queue it does not [RabbitMQ:
 // ttl.html#queue-ttl]. A queue that is gone, which the error says, is taken out of the table.
-func (v *VHost) stat(shell *queue.Shell, use bool) (d Declared, err error) {
+func (v *VHost) stat(shell *queue.Mailbox, use bool) (d Declared, err error) {
 	d.Shell = shell
 	use = use && shell.Config().Kind != queue.Quorum
 	var halt *queue.StoppedError
@@ -187,7 +187,7 @@ func (v *VHost) checkProperties(d QueueDeclare, p *profile) error {
 
 // addQueue puts a new queue into the table; nil if the name is taken, or the policies have changed since the profile was
 // made.
-func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Shell, error) {
+func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	cfg := p.config(d)
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -200,7 +200,7 @@ func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Shell, error) {
 	if err := v.admits(d.Name); err != nil {
 		return nil, err
 	}
-	shell := queue.NewShell(cfg, v.chain, v, v.clock)
+	shell := queue.NewMailbox(cfg, v.chain, v, v.clock)
 	if d.Exclusive {
 		v.enter(shell, d.Owner)
 		return shell, nil
@@ -211,7 +211,7 @@ func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Shell, error) {
 
 // enter puts a queue into the table. It came to be under the lock, which the caller holds, so that one whose time is up at
 // once is in the table before it says that it is gone.
-func (v *VHost) enter(shell *queue.Shell, owner Owner) {
+func (v *VHost) enter(shell *queue.Mailbox, owner Owner) {
 	e := entry{shell: shell}
 	if owner != 0 {
 		e.extend().owner = owner

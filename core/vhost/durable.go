@@ -196,7 +196,7 @@ func (v *VHost) keepsBinding(x *exchange, to destination) bool {
 
 // addDurable writes a queue down and puts it into the table when that is durable. Without a queue and without an error
 // somebody was faster.
-func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Shell, error) {
+func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	cfg := p.config(d)
 	cfg.Record = v.keeper.Place()
 	if err := cfg.Record.Journal.Err(); err != nil {
@@ -238,7 +238,7 @@ func (v *VHost) announce(cfg *queue.Config, p *profile) (*coming, error) {
 }
 
 // arrive puts a queue that was coming into the table, unless it could not be made durable.
-func (v *VHost) arrive(c *coming, err error) *queue.Shell {
+func (v *VHost) arrive(c *coming, err error) *queue.Mailbox {
 	v.mu.Lock()
 	defer v.unlock()
 	defer close(c.over)
@@ -251,14 +251,14 @@ func (v *VHost) arrive(c *coming, err error) *queue.Shell {
 	if applied := v.policies.Load().Match(subject(cfg)); applied != cfg.Policies {
 		cfg = reconfigured(cfg, v.newProfile(cfg.Args, applied))
 	}
-	shell := queue.NewShell(cfg, v.chain, v, v.clock)
+	shell := queue.NewMailbox(cfg, v.chain, v, v.clock)
 	v.enter(shell, 0)
 	return shell
 }
 
 // undefine deletes the definition of a queue that is gone: at once, or when the last of the messages that it gave up has
 // arrived, as a restart would look for it in the queue until then. In that case what it returns says when. The caller holds mu.
-func (v *VHost) undefine(s *queue.Shell) *coming {
+func (v *VHost) undefine(s *queue.Mailbox) *coming {
 	c := &coming{config: s.Config(), over: make(chan struct{})}
 	if !s.AfterDepartures(func(err error) { v.departed(c, err) }) {
 		v.note(v.defineName(opDeleteQueue, c.config.Name))
@@ -320,7 +320,7 @@ func (v *VHost) taken(name string) bool {
 
 // Restore makes what definitions say. Nobody else may use the vhost yet. place returns the place a queue has its messages
 // in, by its number. The queues that are made are returned: a [queue.Restorer] is to fill and start them.
-func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Record, error)) ([]*queue.Shell, error) {
+func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Record, error)) ([]*queue.Mailbox, error) {
 	v.policies.Store(d.policies)
 	v.metadata, v.parameters = d.metadata, d.parameters
 	v.followLimits()
@@ -330,7 +330,7 @@ func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Record, er
 		}
 		v.exchanges[name].follow(d.policies)
 	}
-	shells := make([]*queue.Shell, 0, len(d.queues))
+	shells := make([]*queue.Mailbox, 0, len(d.queues))
 	owners := make(map[uint64]string, len(d.queues)) // of numbers
 	for _, q := range d.queues {
 		if other, taken := owners[q.id]; taken {
@@ -351,7 +351,7 @@ func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Record, er
 
 // restoreQueue makes a queue that was declared before. Its arguments were checked then; a plugin that would not take them
 // any more does not make it go away.
-func (v *VHost) restoreQueue(q definedQueue, r *queue.Record) *queue.Shell {
+func (v *VHost) restoreQueue(q definedQueue, r *queue.Record) *queue.Mailbox {
 	args := hookArgs(q.args)
 	key := profileKey{encoded(q.args), v.policies.Load().Match(policies.Subject{Name: q.name, Type: queueType(args)})}
 	p := v.recall(key)
@@ -361,7 +361,7 @@ func (v *VHost) restoreQueue(q definedQueue, r *queue.Record) *queue.Shell {
 	}
 	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
 	cfg.Record = r
-	shell := queue.NewHeldShell(cfg, v.chain, v, v.clock)
+	shell := queue.NewPausedMailbox(cfg, v.chain, v, v.clock)
 	v.enter(shell, 0)
 	return shell
 }

@@ -106,7 +106,7 @@ func (k *memoryKeeper) Commit([]byte, []queue.Delta, queue.Completer) {}
 func (k *memoryKeeper) Err() error { return nil }
 
 // start starts queues that were restored without messages.
-func start(shells []*queue.Shell) {
+func start(shells []*queue.Mailbox) {
 	r := queue.NewRestorer(shells)
 	r.Fill()
 	r.Start()
@@ -270,8 +270,8 @@ func TestQueueComes(t *testing.T) {
 		disk := make(chan error)
 		k := &memoryKeeper{wait: func() error { return <-disk }}
 		v, _ := newVHostWith(t, k)
-		first, second := make(chan *queue.Shell, 1), make(chan *queue.Shell, 1)
-		declare := func(c chan<- *queue.Shell, durable bool) {
+		first, second := make(chan *queue.Mailbox, 1), make(chan *queue.Mailbox, 1)
+		declare := func(c chan<- *queue.Mailbox, durable bool) {
 			d, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: durable})
 			if want := durable; (err == nil) != want {
 				t.Errorf("durable=%v: got error %v", durable, err)
@@ -281,7 +281,7 @@ func TestQueueComes(t *testing.T) {
 		go declare(first, true)
 		synctest.Wait()
 		go declare(second, true)
-		third := make(chan *queue.Shell, 1)
+		third := make(chan *queue.Mailbox, 1)
 		go declare(third, false) // it waits, too, and is told that it is not the same
 		synctest.Wait()
 		_, err := v.Queue("q", 0)

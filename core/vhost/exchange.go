@@ -48,7 +48,7 @@ type exchange struct {
 
 // destination is what a binding leads to: a queue or an exchange, the other is nil.
 type destination struct {
-	queue    *queue.Shell
+	queue    *queue.Mailbox
 	exchange *exchange
 }
 

@@ -13,7 +13,7 @@ const TraceExchange = "amq.rabbitmq.trace"
 func (v *VHost) Tracing() bool { return v.tracing.Load() }
 
 // RouteCopy appends to dst the queues that the copy of a message goes to, by the copy's key and headers.
-func (v *VHost) RouteCopy(key string, headers func() amqp.RawTable, dst []*queue.Shell) []*queue.Shell {
+func (v *VHost) RouteCopy(key string, headers func() amqp.RawTable, dst []*queue.Mailbox) []*queue.Mailbox {
 	dst, _ = v.routeDead(TraceExchange, message{key: key, headers: headers}, dst)
 	return dst
 }

@@ -5,19 +5,19 @@ import (
 	"github.com/curfewmq/curfew/core/route"
 )
 
-// Snapshot lists all queues in no particular order, at little cost. Some may be gone when they are used.
-func (v *VHost) Snapshot() []*queue.Shell {
+// Mailboxes lists all queues in no particular order, at little cost. Some may be gone when they are used.
+func (v *VHost) Mailboxes() []*queue.Mailbox {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	all := make([]*queue.Shell, 0, len(v.queues))
+	all := make([]*queue.Mailbox, 0, len(v.queues))
 	for _, e := range v.queues {
 		all = append(all, e.shell)
 	}
 	return all
 }
 
-// Shell returns a queue whoever it belongs to; nil if there is none.
-func (v *VHost) Shell(name string) *queue.Shell {
+// Mailbox returns a queue whoever it belongs to; nil if there is none.
+func (v *VHost) Mailbox(name string) *queue.Mailbox {
 	e, _ := v.lookup(name)
 	return e.shell
 }

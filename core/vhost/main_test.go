@@ -137,7 +137,7 @@ func args(pairs ...any) amqp.Table {
 }
 
 // declare creates a queue that must be possible.
-func declare(tb testing.TB, v *VHost, name string, pairs ...any) *queue.Shell {
+func declare(tb testing.TB, v *VHost, name string, pairs ...any) *queue.Mailbox {
 	tb.Helper()
 	d, err := v.DeclareQueue(QueueDeclare{Name: name, Durable: true, Args: args(pairs...)})
 	must(tb, err)
@@ -160,14 +160,14 @@ func bindExchange(tb testing.TB, v *VHost, source, destination, key string) {
 }
 
 // publish puts a message into a queue, without routing it.
-func publish(s *queue.Shell, messages ...queue.Publish) {
+func publish(s *queue.Mailbox, messages ...queue.Message) {
 	b := queue.NewBatch()
 	b.Messages = append(b.Messages, messages...)
 	s.Publish(b)
 }
 
-func text(body string) queue.Publish {
-	return queue.Publish{Origin: &queue.Origin{Exchange: "first", Key: "key"}, Props: []byte{0, 0}, Body: []byte(body)}
+func text(body string) queue.Message {
+	return queue.Message{Routing: &queue.RoutingInfo{Exchange: "first", Key: "key"}, Props: []byte{0, 0}, Body: []byte(body)}
 }
 
 // got is a message taken from a queue.
@@ -178,7 +178,7 @@ type got struct {
 }
 
 // take gets one message and acknowledges it.
-func take(t *testing.T, s *queue.Shell) (m got, ok bool) {
+func take(t *testing.T, s *queue.Mailbox) (m got, ok bool) {
 	t.Helper()
 	err := s.Do(func(q *queue.Queue, now hook.Instant) {
 		ok = q.Get(now, &queue.Consumer{Queue: s, NoAck: true}, func(d queue.Delivery, _ int) {
@@ -191,7 +191,7 @@ func take(t *testing.T, s *queue.Shell) (m got, ok bool) {
 }
 
 // leave takes every message of a queue out and settles it in the given way.
-func leave(tb testing.TB, s *queue.Shell, kind queue.SettleKind) {
+func leave(tb testing.TB, s *queue.Mailbox, kind queue.SettleKind) {
 	tb.Helper()
 	var items []queue.Settled
 	c := &queue.Consumer{Queue: s}
@@ -211,7 +211,7 @@ func names(t *testing.T, v *VHost, exchange, key string, extra ...string) string
 	return join(shells)
 }
 
-func join(shells []*queue.Shell) string {
+func join(shells []*queue.Mailbox) string {
 	var all []string
 	for _, s := range shells {
 		all = append(all, s.Config().Name)

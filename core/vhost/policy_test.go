@@ -34,7 +34,7 @@ func setPolicy(tb testing.TB, v *VHost, kind policies.Kind, p *policies.Policy) 
 }
 
 // effective is a queue's setting as its plugins see it; -1 is none.
-func effective(s *queue.Shell, name string) int64 {
+func effective(s *queue.Mailbox, name string) int64 {
 	v, _ := s.Config().Settings(name)
 	n, ok := hook.Int(v)
 	if !ok {
@@ -47,7 +47,7 @@ func TestPolicyReachesQueues(t *testing.T) {
 	v, _ := newVHost(t)
 	early := declare(t, v, "q.early", "x-message-ttl", int32(5000))
 	other := declare(t, v, "other")
-	check := func(step string, s *queue.Shell, want int64) {
+	check := func(step string, s *queue.Mailbox, want int64) {
 		t.Helper()
 		if got := effective(s, "message-ttl"); got != want {
 			t.Errorf("%s: %s has message-ttl %d, want %d", step, s.Config().Name, got, want)

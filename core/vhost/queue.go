@@ -12,7 +12,7 @@ import (
 
 // entry is a queue in the table. Most queues are just that: what only some need is kept apart.
 type entry struct {
-	shell *queue.Shell
+	shell *queue.Mailbox
 	more  *more
 }
 
@@ -54,7 +54,7 @@ func (v *VHost) accessible(name string, e entry, owner Owner) error {
 
 // Queue returns a queue that owner may use. A shell that turns out to be gone when it is used means that the queue does not
 // exist any more: see [VHost.NoQueue].
-func (v *VHost) Queue(name string, owner Owner) (*queue.Shell, error) {
+func (v *VHost) Queue(name string, owner Owner) (*queue.Mailbox, error) {
 	name = Sanitise(name)
 	e, ok := v.lookup(name)
 	if !ok {
@@ -147,7 +147,7 @@ func (v *VHost) Leave(owner Owner) {
 
 // forget takes a queue that is gone out of the table, with its bindings. It does nothing when that has been done, even if
 // there is another queue by that name now. What it returns, if it is not nil, says when the definition has been deleted.
-func (v *VHost) forget(s *queue.Shell) *coming {
+func (v *VHost) forget(s *queue.Mailbox) *coming {
 	v.mu.Lock()
 	defer v.unlock()
 	name := s.Config().Name
@@ -184,7 +184,7 @@ func (v *VHost) own(e entry) {
 	}
 	shells := v.owned[owner]
 	if shells == nil {
-		shells = map[*queue.Shell]struct{}{}
+		shells = map[*queue.Mailbox]struct{}{}
 		v.owned[owner] = shells
 	}
 	shells[e.shell] = struct{}{}
@@ -212,13 +212,13 @@ func (v *VHost) shrink() {
 }
 
 // Queues lists all queues by name. Some may be gone when they are used.
-func (v *VHost) Queues() []*queue.Shell {
+func (v *VHost) Queues() []*queue.Mailbox {
 	v.mu.RLock()
-	all := make([]*queue.Shell, 0, len(v.queues))
+	all := make([]*queue.Mailbox, 0, len(v.queues))
 	for _, e := range v.queues {
 		all = append(all, e.shell)
 	}
 	v.mu.RUnlock()
-	slices.SortFunc(all, func(a, b *queue.Shell) int { return strings.Compare(a.Config().Name, b.Config().Name) })
+	slices.SortFunc(all, func(a, b *queue.Mailbox) int { return strings.Compare(a.Config().Name, b.Config().Name) })
 	return all
 }

@@ -208,7 +208,7 @@ func TestExpiryStormIsSummedUp(t *testing.T) {
 // A queue can be gone and in the table still, for as long as it takes its own turn to say so.
 func TestGoneButInTheTable(t *testing.T) {
 	v, _ := newVHost(t)
-	end := func() *queue.Shell {
+	end := func() *queue.Mailbox {
 		s := declare(t, v, "q")
 		must(t, s.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) }))
 		return s

@@ -18,7 +18,7 @@ type message struct {
 // Route appends to dst the queues that a message published to the exchange goes to, each once. extra are further routing
 // keys. headers may be nil; as long as it is not called, the result depends on nothing but exchange and keys, and is good
 // for as long as Generation returns what it returned before the call.
-func (v *VHost) Route(exchange, key string, headers func() amqp.RawTable, extra []string, dst []*queue.Shell) ([]*queue.Shell, error) {
+func (v *VHost) Route(exchange, key string, headers func() amqp.RawTable, extra []string, dst []*queue.Mailbox) ([]*queue.Mailbox, error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	x := v.exchanges[exchange]
@@ -33,7 +33,7 @@ func (v *VHost) Route(exchange, key string, headers func() amqp.RawTable, extra 
 }
 
 // routeDead is Route for dead letters, which may go through internal exchanges. ok is false if there is no such exchange.
-func (v *VHost) routeDead(exchange string, m message, dst []*queue.Shell) (queues []*queue.Shell, ok bool) {
+func (v *VHost) routeDead(exchange string, m message, dst []*queue.Mailbox) (queues []*queue.Mailbox, ok bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	x := v.exchanges[exchange]
@@ -49,7 +49,7 @@ type found struct{ list []destination }
 var founds = sync.Pool{New: func() any { return new(found) }}
 
 // queuesOf follows a message from x through bindings and alternate exchanges. The caller holds mu.
-func (v *VHost) queuesOf(x *exchange, m message, dst []*queue.Shell) []*queue.Shell {
+func (v *VHost) queuesOf(x *exchange, m message, dst []*queue.Mailbox) []*queue.Mailbox {
 	if x.table == nil && len(m.extra) == 0 {
 		if e, ok := v.queue(m.key); ok {
 			return append(dst, e.shell)
@@ -141,7 +141,7 @@ func (v *VHost) queue(name string) (entry, bool) {
 }
 
 // Successors replaces queues by those that have their names now, and leaves out those that have none.
-func (v *VHost) Successors(shells []*queue.Shell) []*queue.Shell {
+func (v *VHost) Successors(shells []*queue.Mailbox) []*queue.Mailbox {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	now := shells[:0]

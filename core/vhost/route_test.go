@@ -159,9 +159,9 @@ func TestHeadersAreLookedAtOnlyWhereTheyMatter(t *testing.T) {
 func TestRouteAppends(t *testing.T) {
 	v, _ := newVHost(t)
 	a, b := declare(t, v, "a"), declare(t, v, "b")
-	shells, err := v.Route("", "b", nil, nil, []*queue.Shell{a})
+	shells, err := v.Route("", "b", nil, nil, []*queue.Mailbox{a})
 	must(t, err)
-	if !slices.Equal(shells, []*queue.Shell{a, b}) {
+	if !slices.Equal(shells, []*queue.Mailbox{a, b}) {
 		t.Errorf("got %s", join(shells))
 	}
 }

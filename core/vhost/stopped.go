@@ -28,7 +28,7 @@ func (v *VHost) undelivered(name string, err error) *Error {
 }
 
 // usable refuses a queue the shard of which has failed.
-func usable(shell *queue.Shell) error {
+func usable(shell *queue.Mailbox) error {
 	cfg := shell.Config()
 	if cfg.Record == nil {
 		return nil
@@ -40,7 +40,7 @@ func usable(shell *queue.Shell) error {
 }
 
 // allUsable refuses queues if one is not usable.
-func allUsable(shells []*queue.Shell) error {
+func allUsable(shells []*queue.Mailbox) error {
 	for _, s := range shells {
 		if err := usable(s); err != nil {
 			return err

@@ -30,7 +30,7 @@ func (v *VHost) Decided(from *queue.Config, now hook.Instant, m *telemetry.Messa
 }
 
 // Gone takes a queue that deleted itself out of the table. It is part of [queue.Host].
-func (v *VHost) Gone(s *queue.Shell, why queue.Departure) {
+func (v *VHost) Gone(s *queue.Mailbox, why queue.Departure) {
 	v.forget(s)
 	if why.Reason != queue.GoneExpired {
 		return

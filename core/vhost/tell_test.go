@@ -35,7 +35,7 @@ func TestWhatLeavesIsTold(t *testing.T) {
 		nowhere := declare(t, v, "nowhere", "x-dead-letter-exchange", "missing")
 		loop := declare(t, v, "loop", "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "loop")
 		plain := declare(t, v, "plain")
-		for _, s := range []*queue.Shell{nowhere, loop, plain} {
+		for _, s := range []*queue.Mailbox{nowhere, loop, plain} {
 			publish(s, text("m"))
 			leave(t, s, queue.Reject)
 			synctest.Wait()

@@ -54,8 +54,8 @@ type VHost struct {
 	mu        sync.RWMutex
 	exchanges map[string]*exchange
 	queues    map[string]entry
-	peak      int                                 // the most queues there were since the map was made
-	owned     map[Owner]map[*queue.Shell]struct{} // exclusive queues
+	peak      int                                   // the most queues there were since the map was made
+	owned     map[Owner]map[*queue.Mailbox]struct{} // exclusive queues
 	profiles  map[profileKey]*profile
 	coming    map[string]*coming // durable queues on their way into the table, by name
 	gone      bool               // the vhost is deleted
@@ -101,7 +101,7 @@ func New(c Config) *VHost {
 		arguments: ordered(slices.Concat(coreArguments, c.Chain.Arguments())),
 		exchanges: map[string]*exchange{},
 		queues:    map[string]entry{},
-		owned:     map[Owner]map[*queue.Shell]struct{}{},
+		owned:     map[Owner]map[*queue.Mailbox]struct{}{},
 		profiles:  map[profileKey]*profile{},
 		expiry:    expiryLog{log: log, tokens: expiryBurst},
 	}

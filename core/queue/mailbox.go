@@ -22,9 +22,9 @@ func NewClock() Clock {
 	return func() hook.Instant { return base + hook.Instant(time.Since(start)) }
 }
 
-// Shell is the mailbox of a queue. Anyone may call its methods; whoever finds
+// Mailbox is the mailbox of a queue. Anyone may call its methods; whoever finds
 // the queue idle runs it on the spot, anyone else leaves the work for them.
-type Shell struct {
+type Mailbox struct {
 	clock  Clock
 	config atomic.Pointer[Config] // what queue.cfg is, for everybody
 	order  uint64                 // among all queues, by when they were made
@@ -76,19 +76,19 @@ type call struct {
 	done chan struct{}
 }
 
-// NewShell returns a queue without messages. Its lease begins now.
-func NewShell(cfg *Config, c *chain.Chain, host Host, clock Clock) *Shell {
-	s := NewHeldShell(cfg, c, host, clock)
+// NewMailbox returns a queue without messages. Its lease begins now.
+func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
+	s := NewPausedMailbox(cfg, c, host, clock)
 	s.running = false
 	s.queue.Touch(clock())
 	s.arm()
 	return s
 }
 
-// NewHeldShell returns a queue that a [Restorer] is to fill. What is asked of it
+// NewPausedMailbox returns a queue that a [Restorer] is to fill. What is asked of it
 // waits, and its lease does not begin, until the Restorer starts it.
-func NewHeldShell(cfg *Config, c *chain.Chain, host Host, clock Clock) *Shell {
-	s := &Shell{clock: clock, order: shells.Add(1), running: true}
+func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
+	s := &Mailbox{clock: clock, order: shells.Add(1), running: true}
 	s.config.Store(cfg)
 	s.queue = Queue{cfg: cfg, host: host, shell: s}
 	s.queue.hooks = c.AttachLike((*view)(&s.queue), &cfg.Hooks)
@@ -97,7 +97,7 @@ func NewHeldShell(cfg *Config, c *chain.Chain, host Host, clock Clock) *Shell {
 
 // start lets a held queue hand out and expire what it was filled with, and then
 // do what was asked of it meanwhile. Its lease begins now.
-func (s *Shell) start() {
+func (s *Mailbox) start() {
 	begin := func(q *Queue, now hook.Instant) {
 		q.Touch(now)
 		q.settleDown(now)
@@ -106,7 +106,7 @@ func (s *Shell) start() {
 }
 
 // Config returns the queue's description.
-func (s *Shell) Config() *Config { return s.config.Load() }
+func (s *Mailbox) Config() *Config { return s.config.Load() }
 
 // Publish hands the queue a batch, which is the queue's from then on. It waits
 // while the queue has more batches before it than it can see through soon, so it
@@ -116,7 +116,7 @@ func (s *Shell) Config() *Config { return s.config.Load() }
 // have plenty to do. A publisher that pauses until it is closed, within reason,
 // keeps the queue short and its messages in warm memory, at no cost to the rate
 // at which they arrive at the far end.
-func (s *Shell) Publish(b *Batch) (caughtUp <-chan struct{}) {
+func (s *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 	o := op{kind: opPublish, batch: b}
 	if s.enqueueInTurn(o) {
 		s.run(o)
@@ -129,20 +129,20 @@ func (s *Shell) Publish(b *Batch) (caughtUp <-chan struct{}) {
 
 // PublishAsync is Publish for a caller who is on another queue's turn, with dead
 // letters: it never runs the queue on the caller's stack.
-func (s *Shell) PublishAsync(b *Batch) {
+func (s *Mailbox) PublishAsync(b *Batch) {
 	underway.depart(b)
 	s.postAsync(op{kind: opPublish, batch: b})
 }
 
 // Settle tells the queue what became of messages it handed out. items are the
 // caller's again when it returns.
-func (s *Shell) Settle(kind SettleKind, items []Settled) {
+func (s *Mailbox) Settle(kind SettleKind, items []Settled) {
 	s.post(op{kind: opSettle, settle: kind, settled: items})
 }
 
 // Do runs fn on the queue's turn and waits for it. It returns ErrGone, without
 // having run fn, when the queue was deleted.
-func (s *Shell) Do(fn func(q *Queue, now hook.Instant)) error {
+func (s *Mailbox) Do(fn func(q *Queue, now hook.Instant)) error {
 	c := &call{fn: fn, done: make(chan struct{})}
 	s.post(op{kind: opCall, call: c})
 	<-c.done
@@ -150,13 +150,13 @@ func (s *Shell) Do(fn func(q *Queue, now hook.Instant)) error {
 }
 
 // postAsync is post for a caller who may be on a queue's turn.
-func (s *Shell) postAsync(o op) {
+func (s *Mailbox) postAsync(o op) {
 	if s.enqueue(o) {
 		go s.run(o)
 	}
 }
 
-func (s *Shell) post(o op) {
+func (s *Mailbox) post(o op) {
 	if s.enqueue(o) {
 		s.run(o)
 	}
@@ -164,7 +164,7 @@ func (s *Shell) post(o op) {
 
 // enqueue leaves work for whoever runs the queue. It reports whether that is
 // the caller, who then has the work still in hand.
-func (s *Shell) enqueue(o op) (run bool) {
+func (s *Mailbox) enqueue(o op) (run bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.add(o)
@@ -175,7 +175,7 @@ func (s *Shell) enqueue(o op) (run bool) {
 const maxInbox = 16
 
 // enqueueInTurn is enqueue for publishers, which wait while the inbox is full.
-func (s *Shell) enqueueInTurn(o op) (run bool) {
+func (s *Mailbox) enqueueInTurn(o op) (run bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.running && len(s.inbox) >= maxInbox {
@@ -196,7 +196,7 @@ func WaitingPublishers() int64 { return waitingPublishers.Load() }
 
 // add takes work into the inbox, or reports that the caller is to do it. The
 // caller holds mu.
-func (s *Shell) add(o op) (run bool) {
+func (s *Mailbox) add(o op) (run bool) {
 	if !s.running {
 		s.running = true
 		return true
@@ -216,14 +216,14 @@ const maxTurns = 16
 const keepInbox = 64
 
 // run works off o and whatever arrives meanwhile.
-func (s *Shell) run(o op) {
+func (s *Mailbox) run(o op) {
 	s.queue.work = scratches.Get().(*scratch)
 	s.handle(s.clock(), &o)
 	s.drain(maxTurns)
 }
 
 // drain works off the mailbox until it is empty, or hands over after turns.
-func (s *Shell) drain(turns int) {
+func (s *Mailbox) drain(turns int) {
 	for {
 		ops, ok := s.inboxOrRest()
 		if !ok {
@@ -246,7 +246,7 @@ func (s *Shell) drain(turns int) {
 
 // inboxOrRest returns the work that arrived. With none it arms the timer, gives
 // the turn up and returns false.
-func (s *Shell) inboxOrRest() (ops []op, ok bool) {
+func (s *Mailbox) inboxOrRest() (ops []op, ok bool) {
 	if ops = s.swap(false); ops != nil {
 		return ops, true
 	}
@@ -262,7 +262,7 @@ func (s *Shell) inboxOrRest() (ops []op, ok bool) {
 }
 
 // swap takes the inbox; when it is empty and rest is set the queue is idle.
-func (s *Shell) swap(rest bool) []op {
+func (s *Mailbox) swap(rest bool) []op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.inbox) == 0 {
@@ -278,7 +278,7 @@ func (s *Shell) swap(rest bool) []op {
 }
 
 // handle carries out one piece of work.
-func (s *Shell) handle(now hook.Instant, o *op) {
+func (s *Mailbox) handle(now hook.Instant, o *op) {
 	q := &s.queue
 	q.heed()
 	switch o.kind {
@@ -302,7 +302,7 @@ func (s *Shell) handle(now hook.Instant, o *op) {
 }
 
 // carryOutOrStop is carryOut, or stops the queue if it lacks what it needs for that.
-func (s *Shell) carryOutOrStop(now hook.Instant, o *op) {
+func (s *Mailbox) carryOutOrStop(now hook.Instant, o *op) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.queue.stop(lackOf(p))
@@ -313,7 +313,7 @@ func (s *Shell) carryOutOrStop(now hook.Instant, o *op) {
 }
 
 // carryOut is handle for a queue that is at work.
-func (s *Shell) carryOut(now hook.Instant, o *op) {
+func (s *Mailbox) carryOut(now hook.Instant, o *op) {
 	q := &s.queue
 	switch o.kind {
 	case opPublish:
@@ -337,7 +337,7 @@ func (s *Shell) carryOut(now hook.Instant, o *op) {
 }
 
 // departing returns the queue's departures. It is called on its turn.
-func (s *Shell) departing() *departures {
+func (s *Mailbox) departing() *departures {
 	d := s.departures.Load()
 	if d == nil {
 		d = &departures{}
@@ -352,7 +352,7 @@ const plentyToDo = 64 << 10
 
 // compare notes whether publishers are ahead of the consumers. Only messages
 // that come in can make them so, and whatever goes out end it.
-func (s *Shell) compare(published bool) {
+func (s *Mailbox) compare(published bool) {
 	plenty := s.queue.readyBytes > plentyToDo && s.queue.consumers.count() > 0
 	c := s.ahead.Load()
 	switch {
@@ -388,7 +388,7 @@ const yield = 30 * time.Microsecond
 // arm sets the timer for the queue's next deadline. One that is set to an
 // earlier time is left alone: it fires, finds nothing due, and is set again,
 // which is cheaper than setting it for every message.
-func (s *Shell) arm() {
+func (s *Mailbox) arm() {
 	next := s.queue.Next()
 	if s.queue.closed && s.timer != nil {
 		s.timer.Stop() // it would keep the queue's memory until it fires
@@ -406,4 +406,4 @@ func (s *Shell) arm() {
 	s.timer.Reset(wait)
 }
 
-func (s *Shell) tick() { s.post(op{kind: opTick}) }
+func (s *Mailbox) tick() { s.post(op{kind: opTick}) }

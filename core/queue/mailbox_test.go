@@ -31,18 +31,18 @@ func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []Dead, r *Receipt) 
 	}
 }
 
-func (g *graves) Gone(_ *Shell, d Departure) { g.gone <- d }
+func (g *graves) Gone(_ *Mailbox, d Departure) { g.gone <- d }
 
-func live(tb testing.TB, h hook.Hooks) (*Shell, *graves) {
+func live(tb testing.TB, h hook.Hooks) (*Mailbox, *graves) {
 	tb.Helper()
 	clock := NewClock()
 	g := &graves{clock: clock, died: map[uint64]hook.Instant{}, gone: make(chan Departure, 1)}
 	profile := &Profile{Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
 	cfg := &Config{Profile: profile, Name: "q"}
-	return NewShell(cfg, chainOf(tb, h), g, clock), g
+	return NewMailbox(cfg, chainOf(tb, h), g, clock), g
 }
 
-func stats(tb testing.TB, s *Shell) (st Stats) {
+func stats(tb testing.TB, s *Mailbox) (st Stats) {
 	tb.Helper()
 	if err := s.Do(func(q *Queue, _ hook.Instant) { st = q.Stats() }); err != nil {
 		tb.Fatal(err)
