@@ -189,13 +189,13 @@ func TestOneCollectionForAllWhoLookAtOnce(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	r := newRig(t, 10)
 	v := r.vhost("v")
-	left := []telemetry.Left{
+	left := []telemetry.Removal{
 		{Reason: hook.ReasonExpired, Outcome: telemetry.DeadLettered, Target: &hook.Target{}, Deadline: hook.Instant(r.now.Load()) - 3e6},
 		{Reason: hook.ReasonExpired},
 		{Reason: hook.ReasonRejected, Outcome: telemetry.Cycle, Target: &hook.Target{}},
 	}
 	cfg := r.declare(v, "q").Config()
-	v.Left(cfg, hook.Instant(r.now.Load()), left)
+	v.Removed(cfg, hook.Instant(r.now.Load()), left)
 	v.Refused(cfg, 5)
 	c := r.collect()
 	for series, n := range map[string]float64{
@@ -225,12 +225,12 @@ func TestVHostsBeyondTheLimitAreCountedTogether(t *testing.T) {
 		e.named[new(vhost.VHost)] = struct{}{}
 	}
 	cfg := r.declare(a, "q").Config()
-	left := []telemetry.Left{{Reason: hook.ReasonExpired}}
-	a.Left(cfg, 1, left)
+	left := []telemetry.Removal{{Reason: hook.ReasonExpired}}
+	a.Removed(cfg, 1, left)
 	if _, named := e.read(a); named {
 		t.Fatal("a vhost beyond the limit has series of its own")
 	}
-	a.Left(cfg, 1, left)
+	a.Removed(cfg, 1, left)
 	e.read(a)
 	clear(e.named)
 	e.keep(nil)

@@ -33,10 +33,10 @@ func told(size int) *telemetry.Recorder {
 
 // everything tells of one thing of each kind.
 func everything(r *telemetry.Recorder) {
-	place := &telemetry.Place{VHost: "/", Queue: "orders", Strategy: "deadline"}
+	place := &telemetry.QueueRef{VHost: "/", Queue: "orders", Strategy: "deadline"}
 	at := hook.Instant(5_000_000_000)
 	dlx := &hook.Target{Exchange: "dlx", Key: "dead", HasKey: true}
-	r.Left(place, at, []telemetry.Left{
+	r.Removed(place, at, []telemetry.Removal{
 		{
 			Reason: hook.ReasonExpired, Outcome: telemetry.DeadLettered, Target: dlx, Exchange: []byte("x"), Key: []byte("new"),
 			Props: properties("id-1"), Size: 7, Enqueued: at - 2_000_000_000, Deadline: at - 1_234_567, Digest: 0xabcdef,
@@ -45,7 +45,7 @@ func everything(r *telemetry.Recorder) {
 		{Reason: hook.ReasonMaxLen, Outcome: telemetry.Dropped, Key: []byte(strings.Repeat("k", 200))},
 		{Reason: hook.ReasonExpired, Outcome: telemetry.Cycle, Target: dlx, Deadline: at},
 	})
-	r.QueueExpired(&telemetry.Place{VHost: "other", Queue: "reply", Strategy: "deadline"}, at, &telemetry.QueueEnd{
+	r.QueueExpired(&telemetry.QueueRef{VHost: "other", Queue: "reply", Strategy: "deadline"}, at, &telemetry.QueueEnd{
 		LastUse: at - 60_000_000_000, Lease: at - 1_000_000, Messages: 3, DeadLettered: 2,
 	})
 	for _, n := range []telemetry.Notice{
@@ -242,9 +242,9 @@ func TestEventPermissions(t *testing.T) {
 func TestEventsResume(t *testing.T) {
 	recorder := told(5)
 	r := newRig(t, func(o *Options) { o.Events = recorder.Events() })
-	place := &telemetry.Place{VHost: "/", Queue: "q"}
+	place := &telemetry.QueueRef{VHost: "/", Queue: "q"}
 	recorder.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised})  // 1
-	recorder.Left(place, 1, make([]telemetry.Left, 10))             // 2 to 11
+	recorder.Removed(place, 1, make([]telemetry.Removal, 10))       // 2 to 11
 	recorder.Notice(telemetry.Notice{Kind: telemetry.AlarmCleared}) // 12
 	r.api.EndStreams()
 	for _, tt := range []struct{ id, query, want string }{
@@ -485,7 +485,7 @@ func TestDeadReader(t *testing.T) {
 		_, err = http.ReadResponse(bufio.NewReaderSize(client, 16), nil) //nolint:bodyclose // nobody reads it, which is the point
 		must(t, err)
 		for range 1000 {
-			recorder.Left(&telemetry.Place{VHost: "/", Queue: "q"}, 1, make([]telemetry.Left, 50))
+			recorder.Removed(&telemetry.QueueRef{VHost: "/", Queue: "q"}, 1, make([]telemetry.Removal, 50))
 		}
 		time.Sleep(gather + chunkTime + time.Second)
 		rest := 0
@@ -509,7 +509,7 @@ func TestDeadReaderAtTheEnd(t *testing.T) {
 		must(t, err)
 		_, err = http.ReadResponse(bufio.NewReaderSize(client, 16), nil) //nolint:bodyclose // nobody reads it, which is the point
 		must(t, err)
-		recorder.Left(&telemetry.Place{VHost: "/", Queue: "q"}, 1, make([]telemetry.Left, 100))
+		recorder.Removed(&telemetry.QueueRef{VHost: "/", Queue: "q"}, 1, make([]telemetry.Removal, 100))
 		time.Sleep(2 * gather) // now it is being written
 		began := time.Now()
 		if err := server.Shutdown(t.Context()); err != nil || time.Since(began) > 2*lastTime {

@@ -25,8 +25,8 @@ func (recording) Refused(*Config, int)                                          
 func (recording) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
 func (recording) Gone(*Mailbox, Departure)                                          {}
 
-func (r recording) Left(from *Config, now hook.Instant, ls []telemetry.Left) {
-	r.Recorder.Left(&telemetry.Place{VHost: from.VHost, Queue: from.Name, Strategy: from.Strategy}, now, ls)
+func (r recording) Removed(from *Config, now hook.Instant, ls []telemetry.Removal) {
+	r.Recorder.Removed(&telemetry.QueueRef{VHost: from.VHost, Queue: from.Name, Strategy: from.Strategy}, now, ls)
 }
 
 // benchMessages returns messages to make batches of, with [batchOf]: a queue empties those that it gets.

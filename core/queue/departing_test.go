@@ -164,7 +164,7 @@ func (g *graveyard) land() {
 	synctest.Wait()
 }
 
-func (g *graveyard) Left(*Config, hook.Instant, []telemetry.Left)                      {}
+func (g *graveyard) Removed(*Config, hook.Instant, []telemetry.Removal)                {}
 func (g *graveyard) Refused(*Config, int)                                              {}
 func (g *graveyard) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
 func (g *graveyard) Gone(*Mailbox, Departure)                                          {}

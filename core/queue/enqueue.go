@@ -128,7 +128,7 @@ func (q *Queue) detain(now hook.Instant, m *Message, v *hook.Verdict) pick {
 
 // bury dead-letters messages, tells of all that leave, of which those are the ones
 // with a target, and forgets the slices.
-func (q *Queue) bury(now hook.Instant, dead []Dead, left []telemetry.Left, receipt *Receipt) {
+func (q *Queue) bury(now hook.Instant, dead []Dead, left []telemetry.Removal, receipt *Receipt) {
 	if receipt != nil {
 		q.commit(nil) // what leaves may have come in this turn: that is to be read first
 	}

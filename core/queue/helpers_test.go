@@ -141,7 +141,7 @@ func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
 	}
 }
 
-func (h *told) Left(_ *Config, _ hook.Instant, ls []telemetry.Left) {
+func (h *told) Removed(_ *Config, _ hook.Instant, ls []telemetry.Removal) {
 	for _, l := range ls {
 		h.left = append(h.left, leftMessage{
 			string(l.Key), l.Reason, l.Outcome, l.Enqueued, l.Deadline, l.Size, l.Digest, l.Underway, l.Target != nil, l.Traced,

@@ -126,7 +126,7 @@ func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
 	}
 }
 
-func (c *censor) Left(_ *Config, now hook.Instant, ls []telemetry.Left) {
+func (c *censor) Removed(_ *Config, now hook.Instant, ls []telemetry.Removal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range ls {

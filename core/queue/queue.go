@@ -67,9 +67,9 @@ type Host interface {
 	// are valid during the call. A receipt that is not nil goes with the batches
 	// that are made of them.
 	DeadLetter(from *Config, now hook.Instant, ds []Dead, r *Receipt)
-	// Left tells of messages that have left for a reason, each once and for good.
+	// Removed tells of messages that have left for a reason, each once and for good.
 	// The slices in ls are valid during the call.
-	Left(from *Config, now hook.Instant, ls []telemetry.Left)
+	Removed(from *Config, now hook.Instant, ls []telemetry.Removal)
 	// Refused tells how many messages did not get in: their publishers get a nack.
 	Refused(from *Config, messages int)
 	// Decided tells what a policy decided about a message that is traced.

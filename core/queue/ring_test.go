@@ -63,7 +63,7 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []Dead, receipt *Rece
 	next.PublishAsync(b)
 }
 
-func (r *ring) Left(*Config, hook.Instant, []telemetry.Left)                      {}
+func (r *ring) Removed(*Config, hook.Instant, []telemetry.Removal)                {}
 func (r *ring) Refused(*Config, int)                                              {}
 func (r *ring) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
 func (r *ring) Gone(*Mailbox, Departure)                                          {}

@@ -12,9 +12,9 @@ import (
 
 // leaver describes a message of the queue that leaves. Its record must be there
 // still.
-func (q *Queue) leaver(now hook.Instant, p pick, r *record, v *hook.Verdict) telemetry.Left {
+func (q *Queue) leaver(now hook.Instant, p pick, r *record, v *hook.Verdict) telemetry.Removal {
 	f := &q.levels[p.level]
-	return telemetry.Left{
+	return telemetry.Removal{
 		Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body),
 		Enqueued: min(r.enqueued, now), Deadline: f.deadline(p.seq),
 		Reason: v.Reason, Target: targetOf(v), Digest: r.digest,
@@ -23,8 +23,8 @@ func (q *Queue) leaver(now hook.Instant, p pick, r *record, v *hook.Verdict) tel
 }
 
 // turnedAway describes a message that leaves as it comes.
-func turnedAway(now hook.Instant, m *Message, v *hook.Verdict) telemetry.Left {
-	return telemetry.Left{
+func turnedAway(now hook.Instant, m *Message, v *hook.Verdict) telemetry.Removal {
+	return telemetry.Removal{
 		Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
 		Enqueued: now, Deadline: v.Deadline, Reason: v.Reason, Target: targetOf(v), Digest: v.Digest,
 		Traced: m.Flags&Traced != 0,
@@ -40,7 +40,7 @@ func targetOf(v *hook.Verdict) *hook.Target {
 }
 
 // conclude fills in what became of those with a target, which are dead, in order.
-func conclude(left []telemetry.Left, dead []Dead) {
+func conclude(left []telemetry.Removal, dead []Dead) {
 	for i := range left {
 		if left[i].Target != nil {
 			left[i].Outcome = dead[0].Outcome
@@ -51,9 +51,9 @@ func conclude(left []telemetry.Left, dead []Dead) {
 
 // tell tells of messages that leave and forgets the slice, which is the one to
 // work in.
-func (q *Queue) tell(now hook.Instant, left []telemetry.Left) {
+func (q *Queue) tell(now hook.Instant, left []telemetry.Removal) {
 	if len(left) > 0 {
-		q.host.Left(q.cfg, now, left)
+		q.host.Removed(q.cfg, now, left)
 	}
 	clear(left)
 	q.work.left = left[:0]

@@ -26,7 +26,7 @@ type scratch struct {
 	records  []record
 	delivery []Delivery
 	dead     []Dead
-	left     []telemetry.Left
+	left     []telemetry.Removal
 	notes    notes
 }
 

@@ -97,7 +97,7 @@ type nowhere struct{}
 var _ queue.Host = nowhere{}
 
 func (nowhere) DeadLetter(*queue.Config, hook.Instant, []queue.Dead, *queue.Receipt)    {}
-func (nowhere) Left(*queue.Config, hook.Instant, []telemetry.Left)                      {}
+func (nowhere) Removed(*queue.Config, hook.Instant, []telemetry.Removal)                {}
 func (nowhere) Refused(*queue.Config, int)                                              {}
 func (nowhere) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
 func (nowhere) Gone(*queue.Mailbox, queue.Departure)                                    {}

@@ -49,7 +49,7 @@ type Event struct {
 	Kind Kind
 
 	// Of a message and a queue, all of them; see also the methods.
-	Place
+	QueueRef
 	Reason   hook.Reason
 	Outcome  Outcome
 	Deadline hook.Instant // of the message, or of the queue's lease; 0 = it had none
@@ -156,7 +156,7 @@ func whole(text []byte) []byte {
 }
 
 // kindOf is the kind of event that a message's leaving is.
-func kindOf(l *Left) Kind {
+func kindOf(l *Removal) Kind {
 	switch {
 	case l.Outcome == Cycle:
 		return MessageCycle
@@ -169,8 +169,8 @@ func kindOf(l *Left) Kind {
 }
 
 // message makes e the event of a message's leaving. Everything but the number is set: there was another event here before.
-func (e *Event) message(p *Place, now hook.Instant, l *Left) {
-	e.At, e.Kind, e.Place = now, kindOf(l), *p
+func (e *Event) message(p *QueueRef, now hook.Instant, l *Removal) {
+	e.At, e.Kind, e.QueueRef = now, kindOf(l), *p
 	e.Reason, e.Outcome, e.Deadline, e.Since = l.Reason, l.Outcome, l.Deadline, l.Enqueued
 	e.Target, e.Digest, e.Size, e.Underway = l.Target, l.Digest, l.Size, l.Underway
 	e.cut = 0

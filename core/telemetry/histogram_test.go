@@ -39,7 +39,7 @@ func TestSumsOfBytes(t *testing.T) {
 func TestLatenessIsOfTheExpiredAlone(t *testing.T) {
 	r := New(Options{Events: 8})
 	now := hook.Instant(10 * time.Second)
-	r.Left(&Place{Strategy: "deadline"}, now, []Left{
+	r.Removed(&QueueRef{Strategy: "deadline"}, now, []Removal{
 		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(3*time.Millisecond)},
 		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(time.Second), Underway: time.Second},
 		{Reason: hook.ReasonRejected, Deadline: now + hook.Instant(time.Second)},
@@ -58,13 +58,13 @@ func TestLatenessIsAHistogram(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	now := hook.Instant(100 * time.Hour)
 	for range 50 {
-		var ls []Left
+		var ls []Removal
 		for range rng.IntN(20) {
 			late := time.Duration(rng.Int64N(1 << rng.IntN(43)))
 			if rng.IntN(3) == 0 {
 				late = lateLimits[rng.IntN(len(lateLimits))]
 			}
-			ls = append(ls, Left{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(late)})
+			ls = append(ls, Removal{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(late)})
 			want.Add(late.Seconds(), 1)
 		}
 		l.add("ttl", now, ls)
@@ -78,7 +78,7 @@ func TestLatenessIsAHistogram(t *testing.T) {
 func TestLatenessBoundsItsStrategies(t *testing.T) {
 	var l Lateness
 	for i := range 200 {
-		l.add("wasm/"+string(rune('a'+i)), 2, []Left{{Reason: hook.ReasonExpired, Deadline: 1}})
+		l.add("wasm/"+string(rune('a'+i)), 2, []Removal{{Reason: hook.ReasonExpired, Deadline: 1}})
 	}
 	if n := len(l.Read()); n != MaxStrategies+1 {
 		t.Errorf("%d distributions, want %d", n, MaxStrategies+1)

@@ -27,7 +27,7 @@ func newLateness() *Histogram {
 type Lateness struct{ byStrategy Strategies[Histogram] }
 
 // add counts those of the messages that expired. It is called with every message that expires, on the turn of its queue.
-func (l *Lateness) add(strategy string, now hook.Instant, ls []Left) {
+func (l *Lateness) add(strategy string, now hook.Instant, ls []Removal) {
 	var counts [len(lateLimits) + 1]uint64
 	sum, expired, at := 0., false, 0
 	for i := range ls {

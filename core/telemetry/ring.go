@@ -102,7 +102,7 @@ func (r *Ring) ring() {
 	}
 }
 
-func (r *Ring) left(p *Place, now hook.Instant, ls []Left) {
+func (r *Ring) left(p *QueueRef, now hook.Instant, ls []Removal) {
 	if r == nil {
 		return
 	}
@@ -118,14 +118,14 @@ func (r *Ring) left(p *Place, now hook.Instant, ls []Left) {
 	r.ring()
 }
 
-func (r *Ring) queueExpired(p *Place, now hook.Instant, end *QueueEnd) {
+func (r *Ring) queueExpired(p *QueueRef, now hook.Instant, end *QueueEnd) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.add(ofQueues)
-	e.At, e.Kind, e.Place, e.Reason = now, QueueExpired, *p, hook.ReasonQueueExpired
+	e.At, e.Kind, e.QueueRef, e.Reason = now, QueueExpired, *p, hook.ReasonQueueExpired
 	e.Since, e.Deadline, e.Messages, e.DeadLettered = end.LastUse, end.Lease, end.Messages, end.DeadLettered
 	r.ring()
 }
@@ -137,7 +137,7 @@ func (r *Ring) notice(now hook.Instant, n *Notice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.add(ofBroker)
-	e.At, e.Kind, e.Place.VHost, e.Notice = now, n.Kind, n.VHost, n
+	e.At, e.Kind, e.QueueRef.VHost, e.Notice = now, n.Kind, n.VHost, n
 	r.ring()
 }
 

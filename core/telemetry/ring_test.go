@@ -36,9 +36,9 @@ func readAll(r *Ring, after uint64) (all []Event, missed uint64) {
 func TestEvents(t *testing.T) {
 	now := hook.Instant(1_000_000_000)
 	r := New(Options{Events: 8, Clock: func() hook.Instant { return now }})
-	place := Place{VHost: "/", Queue: "q", Strategy: "deadline"}
+	place := QueueRef{VHost: "/", Queue: "q", Strategy: "deadline"}
 	target := &hook.Target{Exchange: "dlx"}
-	r.Left(&place, now, []Left{
+	r.Removed(&place, now, []Removal{
 		{Reason: hook.ReasonExpired, Outcome: DeadLettered, Target: target, Exchange: []byte("x"), Key: []byte("k"), Props: props("id-1"), Deadline: now - 5, Size: 3},
 		{Reason: hook.ReasonExpired, Outcome: Dropped},
 		{Reason: hook.ReasonRejected, Outcome: DeadLettered, Target: target},
@@ -68,10 +68,10 @@ func TestEvents(t *testing.T) {
 	if string(id) != "id-1" || string(key) != "k" || string(exchange) != "x" || cut {
 		t.Errorf("got id %q, key %q, exchange %q", id, key, exchange)
 	}
-	if e.Place != place || e.At != now || e.Deadline != now-5 || e.Target != target || e.Size != 3 || e.Outcome != DeadLettered {
+	if e.QueueRef != place || e.At != now || e.Deadline != now-5 || e.Target != target || e.Size != 3 || e.Outcome != DeadLettered {
 		t.Errorf("got %+v", e)
 	}
-	if q := &all[5]; q.Place != place || q.Since != 1 || q.Deadline != 2 || q.Messages != 3 || q.DeadLettered != 4 {
+	if q := &all[5]; q.QueueRef != place || q.Since != 1 || q.Deadline != 2 || q.Messages != 3 || q.DeadLettered != 4 {
 		t.Errorf("got %+v", q)
 	}
 	if n := all[6].Notice; n == nil || n.Name != "disk" || all[6].At != now {
@@ -83,7 +83,7 @@ func TestEvents(t *testing.T) {
 func TestEventsAreOverwrittenWhole(t *testing.T) {
 	r := NewRing(1, 0)
 	long := []byte(strings.Repeat("é", 100))
-	r.left(&Place{Queue: "a"}, 1, []Left{{Key: long, Exchange: long, Props: props(string(long)), Deadline: 1, Target: &hook.Target{}, Digest: 1}})
+	r.left(&QueueRef{Queue: "a"}, 1, []Removal{{Key: long, Exchange: long, Props: props(string(long)), Deadline: 1, Target: &hook.Target{}, Digest: 1}})
 	all, _ := readAll(r, 0)
 	id, idCut := all[0].MessageID()
 	key, keyCut := all[0].RoutingKey()
@@ -91,7 +91,7 @@ func TestEventsAreOverwrittenWhole(t *testing.T) {
 	if !idCut || !keyCut || !exchangeCut || len(id) != maxID || len(key) != maxKey || len(exchange) != maxExchange {
 		t.Errorf("kept %d, %d and %d bytes", len(id), len(key), len(exchange))
 	}
-	r.left(&Place{Queue: "b"}, 2, []Left{{Key: []byte("k"), Reason: hook.ReasonRejected}})
+	r.left(&QueueRef{Queue: "b"}, 2, []Removal{{Key: []byte("k"), Reason: hook.ReasonRejected}})
 	if n := r.Read(1, all); n != 1 || all[0].Seq != 2 {
 		t.Fatalf("read %d events, number %d", n, all[0].Seq)
 	}
@@ -119,9 +119,9 @@ func TestStormLeavesTheRestAlone(t *testing.T) {
 	r := NewRing(100, 0)
 	r.notice(1, &Notice{Kind: AlarmRaised, Name: "memory"})
 	for range 50 {
-		r.left(&Place{}, 2, make([]Left, 77))
+		r.left(&QueueRef{}, 2, make([]Removal, 77))
 	}
-	r.queueExpired(&Place{Queue: "gone"}, 3, &QueueEnd{})
+	r.queueExpired(&QueueRef{Queue: "gone"}, 3, &QueueEnd{})
 	all, missed := readAll(r, 0)
 	if len(all) != 102 || missed != 50*77-100 || all[0].Kind != AlarmRaised || all[101].Kind != QueueExpired {
 		t.Errorf("got %d events and missed %d", len(all), missed)
@@ -130,11 +130,11 @@ func TestStormLeavesTheRestAlone(t *testing.T) {
 
 func TestBatchLargerThanTheRing(t *testing.T) {
 	r := NewRing(3, 10)
-	batch := make([]Left, 8)
+	batch := make([]Removal, 8)
 	for i := range batch {
 		batch[i].Size = i
 	}
-	r.left(&Place{}, 1, batch)
+	r.left(&QueueRef{}, 1, batch)
 	all, missed := readAll(r, 10)
 	if len(all) != 3 || missed != 5 || all[0].Size != 5 || all[2].Seq != 18 || r.Last() != 18 {
 		t.Errorf("got %d events, the first with %d, missed %d", len(all), all[0].Size, missed)
@@ -146,8 +146,8 @@ func TestNoRing(t *testing.T) {
 	if r.Events() != nil {
 		t.Error("there is a ring")
 	}
-	r.Left(&Place{}, 1, make([]Left, 1))
-	r.QueueExpired(&Place{}, 1, &QueueEnd{})
+	r.Removed(&QueueRef{}, 1, make([]Removal, 1))
+	r.QueueExpired(&QueueRef{}, 1, &QueueEnd{})
 	r.Notice(Notice{})
 	var none *Recorder
 	none.Notice(Notice{})
@@ -155,7 +155,7 @@ func TestNoRing(t *testing.T) {
 
 func TestKnows(t *testing.T) {
 	r := NewRing(4, 100)
-	r.left(&Place{}, 1, make([]Left, 2))
+	r.left(&QueueRef{}, 1, make([]Removal, 2))
 	for seq, want := range map[uint64]bool{0: false, 99: false, 100: true, 102: true, 103: false} {
 		if r.Knows(seq) != want {
 			t.Errorf("%d: got %v", seq, !want)
@@ -193,13 +193,13 @@ func TestReadersSeeEverythingOnceOrMissIt(t *testing.T) {
 	for range 200 {
 		r := NewRing(1+rng.IntN(200), uint64(rng.IntN(3)))
 		var told []Kind // by number
-		place := &Place{}
+		place := &QueueRef{}
 		after, seen := r.First(), 0
 		for range 100 {
 			switch rng.IntN(5) {
 			case 0:
 				n := rng.IntN(100)
-				r.left(place, 1, make([]Left, n))
+				r.left(place, 1, make([]Removal, n))
 				told = append(told, slices.Repeat([]Kind{MessageDropped}, n)...)
 			case 1:
 				r.queueExpired(place, 1, &QueueEnd{})
@@ -240,7 +240,7 @@ func TestRingIsForEverybody(t *testing.T) {
 	for range writers {
 		writing.Go(func() {
 			for i := range batches {
-				r.left(&Place{Queue: "q"}, hook.Instant(i), make([]Left, size))
+				r.left(&QueueRef{Queue: "q"}, hook.Instant(i), make([]Removal, size))
 				r.notice(1, &Notice{Kind: AlarmRaised})
 			}
 		})
@@ -266,14 +266,14 @@ func TestRingIsForEverybody(t *testing.T) {
 }
 
 func BenchmarkRing(b *testing.B) {
-	batch := make([]Left, 256)
+	batch := make([]Removal, 256)
 	for i := range batch {
-		batch[i] = Left{
+		batch[i] = Removal{
 			Exchange: []byte("orders"), Key: []byte("orders.eu.created"), Props: props("f81d4fae-7dec-11d0-a765-00a0c91e6bf6"),
 			Size: 100, Enqueued: 1, Deadline: 2, Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "dlx"},
 		}
 	}
-	place := &Place{VHost: "/", Queue: "orders", Strategy: "deadline"}
+	place := &QueueRef{VHost: "/", Queue: "orders", Strategy: "deadline"}
 	for _, size := range []int{1, 16, 256} {
 		b.Run(map[int]string{1: "one", 16: "some", 256: "many"}[size], func(b *testing.B) {
 			r := NewRing(4096, 0)

@@ -45,7 +45,7 @@ func BenchmarkLeft(b *testing.B) {
 	for _, share := range shares {
 		b.Run(fmt.Sprintf("%d%%", share), func(b *testing.B) {
 			s := benchSpans(b, share)
-			ls := make([]Left, 100)
+			ls := make([]Removal, 100)
 			for i := range ls {
 				ls[i] = expired(traced)
 				ls[i].Traced = i < share

@@ -7,10 +7,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func (s *Spans) left(p *Place, now hook.Instant, ls []Left) {
+func (s *Spans) left(p *QueueRef, now hook.Instant, ls []Removal) {
 	for i := range ls {
 		if ls[i].Traced || s.always && ls[i].Reason == hook.ReasonExpired {
-			d := departure{Left: &ls[i], place: *p, now: now}
+			d := departure{Removal: &ls[i], place: *p, now: now}
 			d.subject = newSubject(p.VHost, d.Exchange, d.Key, d.Props, d.Size)
 			d.make(s)
 		}
@@ -19,9 +19,9 @@ func (s *Spans) left(p *Place, now hook.Instant, ls []Left) {
 
 // departure is a message that left its queue for a reason.
 type departure struct {
-	*Left
+	*Removal
 	subject
-	place Place
+	place QueueRef
 	now   hook.Instant
 }
 
@@ -118,7 +118,7 @@ func (d *departure) drop(s *Spans) {
 }
 
 // queueExpired tells of a queue: nothing brings a context, so that it is treated as messages without one are.
-func (s *Spans) queueExpired(at *Place, now hook.Instant, e *QueueEnd) {
+func (s *Spans) queueExpired(at *QueueRef, now hook.Instant, e *QueueEnd) {
 	if !s.always && !s.Draw() {
 		return
 	}

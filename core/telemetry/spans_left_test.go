@@ -9,18 +9,18 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-var place = &Place{VHost: "/", Queue: "q", Strategy: "deadline"}
+var place = &QueueRef{VHost: "/", Queue: "q", Strategy: "deadline"}
 
 // expired is a message that entered ten seconds before noon and was due a second before it.
-func expired(headers amqp.RawTable) Left {
+func expired(headers amqp.RawTable) Removal {
 	m := message(headers)
-	return Left{
+	return Removal{
 		Exchange: m.Exchange, Key: m.Key, Props: m.Props, Size: m.Size, Traced: true, Reason: hook.ReasonExpired,
 		Enqueued: noon.Add(-10 * time.Second), Deadline: noon.Add(-time.Second),
 	}
 }
 
-func tapeOfLeft(t *testing.T, ls ...Left) []*taped {
+func tapeOfLeft(t *testing.T, ls ...Removal) []*taped {
 	t.Helper()
 	return tapeOf(t, SpanOptions{}, func(s *Spans) { s.left(place, noon, ls) })
 }
@@ -117,7 +117,7 @@ func TestOnlyWhatIsTracedHasSpans(t *testing.T) {
 	if n := len(tapeOfLeft(t, untraced, rejected)); n != 0 {
 		t.Errorf("%d spans of messages that are not traced", n)
 	}
-	spans := tapeOf(t, SpanOptions{AlwaysExpiries: true}, func(s *Spans) { s.left(place, noon, []Left{untraced, rejected}) })
+	spans := tapeOf(t, SpanOptions{AlwaysExpiries: true}, func(s *Spans) { s.left(place, noon, []Removal{untraced, rejected}) })
 	if len(spans) != 1 || spans[0].Name != "expire q" {
 		t.Fatalf("%d spans, want that of the expiry", len(spans))
 	}

@@ -37,7 +37,7 @@ func since(began, now hook.Instant) hook.Instant {
 }
 
 // Decided tells what a policy decided about a message that is traced.
-func (s *Spans) Decided(at *Place, now hook.Instant, m *Message, d *hook.Decision) {
+func (s *Spans) Decided(at *QueueRef, now hook.Instant, m *Message, d *hook.Decision) {
 	about := m.subject()
 	p := s.open(&about, "policy", d.Policy)
 	p.about(&about, "policy", at.Queue)

@@ -295,7 +295,7 @@ func TestDecided(t *testing.T) {
 	attributes := []string{"colour", "red"}
 	target := &hook.Target{Exchange: "dlx", Key: "k", HasKey: true}
 	s := one(t, func(s *Spans) {
-		s.Decided(&Place{VHost: "/", Queue: "q"}, noon, message(traced), &hook.Decision{
+		s.Decided(&QueueRef{VHost: "/", Queue: "q"}, noon, message(traced), &hook.Decision{
 			Policy: "size-ttl", Digest: "sha256:00", Hook: "on_enqueue", Took: time.Millisecond, Batch: 3, Fuel: 99,
 			Verdict: hook.Verdict{Action: hook.Route, Reason: hook.ReasonExpired, Target: target}, Failure: "no \xff fuel", Attributes: attributes,
 		})
@@ -340,9 +340,9 @@ func TestFullSink(t *testing.T) {
 	s := NewSpans(SpanOptions{Sink: to, Sampling: Sampling{Ratio: 1}})
 	r := New(Options{Events: 8, Spans: s})
 	m := message(traced)
-	left := []Left{{Exchange: m.Exchange, Key: m.Key, Props: m.Props, Reason: hook.ReasonExpired, Traced: true}}
+	left := []Removal{{Exchange: m.Exchange, Key: m.Key, Props: m.Props, Reason: hook.ReasonExpired, Traced: true}}
 	for range 3 {
-		r.Left(&Place{Queue: "q"}, noon, left)
+		r.Removed(&QueueRef{Queue: "q"}, noon, left)
 	}
 	s.Published(m, "", 1)
 	s.Delivered(m, "q", noon, "", "", false)
@@ -380,8 +380,8 @@ func TestUntracedMessagesCostNoMemory(t *testing.T) {
 	s := NewSpans(SpanOptions{Sampling: Sampling{Ratio: 0.5}})
 	r := New(Options{Events: 0, Spans: s})
 	headers, garbage := traced, table(amqp.Field{Key: "traceparent", Value: "garbage"})
-	place := &Place{VHost: "/", Queue: "q", Strategy: "deadline"}
-	left := []Left{{Reason: hook.ReasonRejected}, {Reason: hook.ReasonMaxLen}}
+	place := &QueueRef{VHost: "/", Queue: "q", Strategy: "deadline"}
+	left := []Removal{{Reason: hook.ReasonRejected}, {Reason: hook.ReasonMaxLen}}
 	for _, tc := range []struct {
 		name string
 		do   func()
@@ -389,7 +389,7 @@ func TestUntracedMessagesCostNoMemory(t *testing.T) {
 		{"judge", func() { s.Judge(headers); s.Judge(garbage); s.Judge(nil) }},
 		{"draw", func() { s.Draw() }},
 		{"left", func() { s.left(place, noon, left) }},
-		{"nobody listens", func() { (*Recorder)(nil).Left(place, noon, left); _ = (*Recorder)(nil).Spans() }},
+		{"nobody listens", func() { (*Recorder)(nil).Removed(place, noon, left); _ = (*Recorder)(nil).Spans() }},
 		{"off", func() { _ = r.Spans() }},
 	} {
 		if n := testing.AllocsPerRun(100, tc.do); n != 0 {

@@ -61,12 +61,12 @@ func (r *Recorder) Lateness() *Lateness {
 	return &r.late
 }
 
-// Place is a queue.
-type Place struct{ VHost, Queue, Strategy string }
+// QueueRef is a queue.
+type QueueRef struct{ VHost, Queue, Strategy string }
 
 // Late returns how long after its deadline it was decided that the message leaves. It reports false if that is not known,
 // or there was no deadline.
-func (l *Left) Late(now hook.Instant) (time.Duration, bool) {
+func (l *Removal) Late(now hook.Instant) (time.Duration, bool) {
 	if l.Deadline == 0 || l.Underway < 0 {
 		return 0, false
 	}
@@ -91,8 +91,8 @@ func (o Outcome) String() string {
 	return [Outcomes]string{"dropped", "dead_lettered", "unroutable", "no_exchange", "cycle"}[o]
 }
 
-// Left is a message that left its queue for a reason. The slices are valid during the call.
-type Left struct {
+// Removal is a message that left its queue for a reason. The slices are valid during the call.
+type Removal struct {
 	Exchange, Key, Props []byte // as it was published to this queue; Props as on the wire
 	Size                 int    // of the body, bytes
 	Enqueued, Deadline   hook.Instant
@@ -106,8 +106,8 @@ type Left struct {
 	Traced   bool // its context says so, or chance did when it was published
 }
 
-// Left tells of messages that left a queue in one go.
-func (r *Recorder) Left(p *Place, now hook.Instant, ls []Left) {
+// Removed tells of messages that left a queue in one go.
+func (r *Recorder) Removed(p *QueueRef, now hook.Instant, ls []Removal) {
 	if r == nil || len(ls) == 0 {
 		return
 	}
@@ -119,7 +119,7 @@ func (r *Recorder) Left(p *Place, now hook.Instant, ls []Left) {
 }
 
 // QueueExpired tells that a queue went because nobody used it.
-func (r *Recorder) QueueExpired(p *Place, now hook.Instant, e *QueueEnd) {
+func (r *Recorder) QueueExpired(p *QueueRef, now hook.Instant, e *QueueEnd) {
 	if r == nil {
 		return
 	}

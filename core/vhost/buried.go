@@ -45,7 +45,7 @@ type burialCounts struct {
 }
 
 // add counts messages of one queue. Nearly always all of them left in the same way.
-func (n *burialCounts) add(kind string, ls []telemetry.Left) {
+func (n *burialCounts) add(kind string, ls []telemetry.Removal) {
 	of := &n.left[queue.TypeOf(kind)]
 	for len(ls) > 0 {
 		same, care := 1, careOf(&ls[0])
@@ -60,7 +60,7 @@ func (n *burialCounts) add(kind string, ls []telemetry.Left) {
 	}
 }
 
-func careOf(l *telemetry.Left) Care {
+func careOf(l *telemetry.Removal) Care {
 	switch {
 	case l.Target == nil || l.Outcome == telemetry.NoExchange:
 		return Disabled
@@ -70,7 +70,7 @@ func careOf(l *telemetry.Left) Care {
 	return AtMostOnce
 }
 
-func arrived(ls []telemetry.Left) (n uint64) {
+func arrived(ls []telemetry.Removal) (n uint64) {
 	for i := range ls {
 		if ls[i].Outcome == telemetry.DeadLettered {
 			n++

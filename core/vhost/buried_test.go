@@ -11,7 +11,7 @@ import (
 func TestBuriedByCare(t *testing.T) {
 	v := &VHost{}
 	safe := &hook.Target{AtLeastOnce: true}
-	left := []telemetry.Left{
+	left := []telemetry.Removal{
 		{Reason: hook.ReasonExpired},
 		{Reason: hook.ReasonExpired, Target: &hook.Target{}, Outcome: telemetry.NoExchange},
 		{Reason: hook.ReasonExpired, Target: &hook.Target{}, Outcome: telemetry.Cycle},

@@ -27,11 +27,11 @@ func die(v *VHost, from *queue.Mailbox, reason hook.Reason, target *hook.Target,
 	}
 	now := hook.Instant(time.Now().UnixNano())
 	v.DeadLetter(from.Config(), now, ds, nil)
-	ls := make([]telemetry.Left, len(ds))
+	ls := make([]telemetry.Removal, len(ds))
 	for i := range ds {
-		ls[i] = telemetry.Left{Reason: reason, Outcome: ds[i].Outcome, Target: target}
+		ls[i] = telemetry.Removal{Reason: reason, Outcome: ds[i].Outcome, Target: target}
 	}
-	v.Left(from.Config(), now, ls)
+	v.Removed(from.Config(), now, ls)
 	for i := range ds { // nothing of them may be kept
 		scribble(ds[i].Exchange)
 		scribble(ds[i].Key)

@@ -53,7 +53,7 @@ type exits struct {
 type exitCounts [hook.Reasons][telemetry.Outcomes]atomic.Uint64
 
 // add counts messages of one queue. Nearly always all of them left in the same way.
-func (e *exits) add(strategy string, ls []telemetry.Left) {
+func (e *exits) add(strategy string, ls []telemetry.Removal) {
 	counts := e.Of(strategy, func() *exitCounts { return new(exitCounts) })
 	for len(ls) > 0 {
 		n := 1

@@ -6,16 +6,16 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func placeOf(q *queue.Config) telemetry.Place {
-	return telemetry.Place{VHost: q.VHost, Queue: q.Name, Strategy: q.Strategy}
+func placeOf(q *queue.Config) telemetry.QueueRef {
+	return telemetry.QueueRef{VHost: q.VHost, Queue: q.Name, Strategy: q.Strategy}
 }
 
-// Left counts messages that left a queue, and tells of them. It is part of [queue.Host].
-func (v *VHost) Left(from *queue.Config, now hook.Instant, ls []telemetry.Left) {
+// Removed counts messages that left a queue, and tells of them. It is part of [queue.Host].
+func (v *VHost) Removed(from *queue.Config, now hook.Instant, ls []telemetry.Removal) {
 	v.exits.add(from.Strategy, ls)
 	v.buried.add(from.Kind, ls)
 	p := placeOf(from)
-	v.telemetry.Left(&p, now, ls)
+	v.telemetry.Removed(&p, now, ls)
 }
 
 // Refused counts messages that a queue did not take. It is part of [queue.Host].

@@ -118,11 +118,11 @@ func TestRefusalsAreCounted(t *testing.T) {
 func TestTellingAllocatesNothing(t *testing.T) {
 	v, _ := watched(t)
 	q := declare(t, v, "q")
-	ls := make([]telemetry.Left, 64)
+	ls := make([]telemetry.Removal, 64)
 	for i := range ls {
-		ls[i] = telemetry.Left{Key: []byte("key"), Props: []byte{0, 0}, Reason: hook.ReasonExpired, Deadline: 1, Outcome: telemetry.Outcome(i % 2)}
+		ls[i] = telemetry.Removal{Key: []byte("key"), Props: []byte{0, 0}, Reason: hook.ReasonExpired, Deadline: 1, Outcome: telemetry.Outcome(i % 2)}
 	}
-	if n := testing.AllocsPerRun(100, func() { v.Left(q.Config(), 5, ls) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { v.Removed(q.Config(), 5, ls) }); n > 0 {
 		t.Errorf("got %v allocations for 64 messages, want none", n)
 	}
 }

@@ -54,7 +54,7 @@ func TestPrintedTrace(t *testing.T) {
 		}
 		props, _ := r.Spans().Adopt(none, x)
 		r.Spans().Published(&core.Message{VHost: "/", Key: []byte("jobs\x1b[2J"), Props: props, Size: 3, Adopted: true}, "app", 1)
-		r.Left(&core.Place{VHost: "/", Queue: "jobs", Strategy: "deadline"}, noon.Add(2*time.Second), []core.Left{{
+		r.Removed(&core.QueueRef{VHost: "/", Queue: "jobs", Strategy: "deadline"}, noon.Add(2*time.Second), []core.Removal{{
 			Key: []byte("jobs"), Props: props, Size: 3, Traced: true, Enqueued: noon, Deadline: noon.Add(time.Second),
 			Reason: hook.ReasonExpired, Outcome: core.NoExchange, Target: &hook.Target{Exchange: "dlx"},
 		}})
@@ -146,7 +146,7 @@ func TestContextsThatAreNotSampled(t *testing.T) {
 	p := amqp.Properties{Headers: amqp.Table{{Key: "traceparent", Value: parent}}}
 	p.Set(amqp.PropHeaders)
 	got := printed(t, func(r *core.Recorder) {
-		r.Left(&core.Place{Queue: "q"}, noon, []core.Left{{Props: p.Append(nil), Traced: true, Reason: hook.ReasonRejected}})
+		r.Removed(&core.QueueRef{Queue: "q"}, noon, []core.Removal{{Props: p.Append(nil), Traced: true, Reason: hook.ReasonRejected}})
 	})
 	if !strings.Contains(got, "0af7651916cd43dd8448eb211c80319c") || !strings.Contains(got, "child of b7ad6b7169203331") {
 		t.Errorf("got %q", got)
