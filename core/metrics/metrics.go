@@ -96,7 +96,7 @@ type Machine struct {
 type Collector struct {
 	Options
 	started hook.Instant
-	survey  *queue.Survey
+	survey  *queue.DueSampler
 
 	mu       sync.Mutex // guards what follows; held while somebody gathers
 	last     *Collection
@@ -109,7 +109,7 @@ type Collector struct {
 // New returns a Collector, which is to be closed. Its counters begin now.
 func New(o Options) *Collector {
 	return &Collector{
-		Options: o, started: o.Clock(), survey: queue.NewSurvey(o.Clock), left: newExits(),
+		Options: o, started: o.Clock(), survey: queue.NewDueSampler(o.Clock), left: newExits(),
 		policies: map[policyKey]policyCounts{}, queues: population{limit: o.Queues},
 	}
 }

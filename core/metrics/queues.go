@@ -10,7 +10,7 @@ type looked struct {
 	queue.Stats
 	config *queue.Config
 	head   queue.Head
-	census queue.Census
+	census queue.DueSnapshot
 }
 
 // watcher looks at queues, one after another, and remembers the last.
@@ -20,7 +20,7 @@ type watcher struct {
 	look    func(*queue.Queue) // bound once: a closure for each of a hundred thousand queues would cost more than the looking
 }
 
-func newWatcher(survey *queue.Survey) *watcher {
+func newWatcher(survey *queue.DueSampler) *watcher {
 	w := &watcher{}
 	w.look = func(q *queue.Queue) {
 		w.Stats = q.Stats()
@@ -102,9 +102,9 @@ type queueFamilies struct {
 	reasons  reasonFamilies
 
 	rest     [len(queueGauges)]float64
-	resting  int           // queues that rest is of
-	due      queue.Horizon // deadlines of messages
-	leases   queue.Horizon
+	resting  int                // queues that rest is of
+	due      queue.DueHistogram // deadlines of messages
+	leases   queue.DueHistogram
 	earliest hook.Instant // deadline
 }
 
@@ -149,7 +149,7 @@ func (f *queueFamilies) hide(q *looked) {
 
 // survey adds what is known of deadlines and leases of a queue.
 func (f *queueFamilies) survey(now hook.Instant, q *looked) {
-	f.due.Merge(&q.census.Horizon)
+	f.due.Merge(&q.census.DueHistogram)
 	f.leases.Add(now, q.LeaseExpires, 1)
 	if q.NextDeadline != 0 && (f.earliest == 0 || q.NextDeadline < f.earliest) {
 		f.earliest = q.NextDeadline
@@ -248,7 +248,7 @@ var withins = [...]*Labels{
 	label("within", "1s"), label("within", "10s"), label("within", "1m"), label("within", "10m"), label("within", "1h"), label("within", "later"),
 }
 
-func (b *builder) horizon(name, help string, h *queue.Horizon) {
+func (b *builder) horizon(name, help string, h *queue.DueHistogram) {
 	f := b.family(Gauge, name, help)
 	for i, n := range h.Due {
 		f.add(withins[i], float64(n))
@@ -256,4 +256,4 @@ func (b *builder) horizon(name, help string, h *queue.Horizon) {
 }
 
 // A horizon has as many parts as there are labels for them.
-var _ = [1]struct{}{}[len(withins)-len(queue.HorizonBounds)-1]
+var _ = [1]struct{}{}[len(withins)-len(queue.DueBounds)-1]

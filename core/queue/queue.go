@@ -154,7 +154,7 @@ type contents struct {
 	revision *revision // nil when no change of the settings is under way
 	excess   bool      // there is more to drop than one turn may
 	vain     vain
-	census   *census // nil if the queue is small, or nobody wants to know: see Survey
+	census   *census // nil if the queue is small, or nobody wants to know: see DueSampler
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of

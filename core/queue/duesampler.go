@@ -8,17 +8,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Census is how the deadlines of a queue's ready messages lay ahead of a moment. Where messages came and went while they
+// DueSnapshot is how the deadlines of a queue's ready messages lay ahead of a moment. Where messages came and went while they
 // were counted, it may be off by as many.
-type Census struct {
-	Horizon
+type DueSnapshot struct {
+	DueHistogram
 	At hook.Instant // the moment; 0 = they were not counted yet
 }
 
-// Survey takes censuses of queues. One of not so many messages is taken at once. A large queue is counted bit by bit, with
+// DueSampler takes censuses of queues. One of not so many messages is taken at once. A large queue is counted bit by bit, with
 // other work in between, by one goroutine for all queues, which there is only while it has something to do; whoever asks
 // meanwhile gets what was found before. Any goroutine may use it.
-type Survey struct {
+type DueSampler struct {
 	clock Clock
 	quit  chan struct{} // closed by Close
 
@@ -29,8 +29,10 @@ type Survey struct {
 	worker  sync.WaitGroup // at most one
 }
 
-// NewSurvey returns a Survey that goes by a clock. It is to be closed.
-func NewSurvey(clock Clock) *Survey { return &Survey{clock: clock, quit: make(chan struct{})} }
+// NewDueSampler returns a DueSampler that goes by a clock. It is to be closed.
+func NewDueSampler(clock Clock) *DueSampler {
+	return &DueSampler{clock: clock, quit: make(chan struct{})}
+}
 
 const (
 	// censusPiece is how many messages are looked at in one go: some 0.1 ms.
@@ -43,14 +45,14 @@ const (
 
 // Of returns the latest census of a queue, and begins another if that is some seconds old. It never waits for one: of a
 // large queue that was not counted yet, At is 0. It is called on the queue's turn or from [Mailbox.Look].
-func (v *Survey) Of(q *Queue) Census {
-	c := count{Census: Census{At: v.clock()}}
+func (v *DueSampler) Of(q *Queue) DueSnapshot {
+	c := count{DueSnapshot: DueSnapshot{At: v.clock()}}
 	if q.contents == nil {
-		return c.Census
+		return c.DueSnapshot
 	}
 	if c.goOn(q, chunkSlots) {
 		q.census = nil
-		return c.Census
+		return c.DueSnapshot
 	}
 	if q.census == nil {
 		q.census = &census{}
@@ -59,7 +61,7 @@ func (v *Survey) Of(q *Queue) Census {
 	switch {
 	case known.next != nil || known.last.At != 0 && c.At.Sub(known.last.At) < censusAge:
 	case q.ready <= censusPiece && c.goOn(q, censusPiece):
-		known.last = c.Census
+		known.last = c.DueSnapshot
 	default:
 		begun := c // c must not be on the heap
 		known.next = &begun
@@ -69,7 +71,7 @@ func (v *Survey) Of(q *Queue) Census {
 }
 
 // enter has a queue counted.
-func (v *Survey) enter(s *Mailbox) {
+func (v *DueSampler) enter(s *Mailbox) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
@@ -83,7 +85,7 @@ func (v *Survey) enter(s *Mailbox) {
 }
 
 // leave takes the next queue out of the line; nil ends the worker.
-func (v *Survey) leave() *Mailbox {
+func (v *DueSampler) leave() *Mailbox {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.line) == 0 || v.closed {
@@ -95,14 +97,14 @@ func (v *Survey) leave() *Mailbox {
 	return s
 }
 
-func (v *Survey) run() {
+func (v *DueSampler) run() {
 	for s := v.leave(); s != nil; s = v.leave() {
 		v.count(s)
 	}
 }
 
 // count counts a queue to its end, or until that is gone or empty.
-func (v *Survey) count(s *Mailbox) {
+func (v *DueSampler) count(s *Mailbox) {
 	for more := true; more && v.pause(); {
 		gone := s.Look(func(q *Queue) { more = q.goOnCounting(censusPiece) })
 		if gone != nil {
@@ -111,8 +113,8 @@ func (v *Survey) count(s *Mailbox) {
 	}
 }
 
-// pause lets others have the processor. It reports false when the Survey is closed.
-func (v *Survey) pause() bool {
+// pause lets others have the processor. It reports false when the DueSampler is closed.
+func (v *DueSampler) pause() bool {
 	timer := time.NewTimer(censusPause)
 	defer timer.Stop()
 	select {
@@ -124,7 +126,7 @@ func (v *Survey) pause() bool {
 }
 
 // Close ends the counting. What was found before stays.
-func (v *Survey) Close() {
+func (v *DueSampler) Close() {
 	v.mu.Lock()
 	if !v.closed {
 		v.closed = true
@@ -136,13 +138,13 @@ func (v *Survey) Close() {
 
 // census is what a queue keeps that is not small: the last census, and the one that is being taken.
 type census struct {
-	last Census
+	last DueSnapshot
 	next *count // nil: none is
 }
 
 // count is how far a census has come.
 type count struct {
-	Census
+	DueSnapshot
 	level int
 	chunk uint64 // its number, in the level
 	limit uint64 // of chunk: what is behind came later, and must not make this endless
@@ -157,7 +159,7 @@ func (q *Queue) goOnCounting(piece int) (more bool) {
 	if !c.next.goOn(q, piece) {
 		return true
 	}
-	c.last, c.next = c.next.Census, nil
+	c.last, c.next = c.next.DueSnapshot, nil
 	return false
 }
 
@@ -206,13 +208,13 @@ func (c *count) addWithout(k *chunk) {
 	}
 }
 
-// addWith is add for a chunk with deadlines. It does what [Horizon.Add] does, for many.
+// addWith is add for a chunk with deadlines. It does what [DueHistogram.Add] does, for many.
 func (c *count) addWith(k *chunk, alone bool) {
-	var limits [len(HorizonBounds)]hook.Instant
+	var limits [len(DueBounds)]hook.Instant
 	for i := range limits {
-		limits[i] = c.At.Add(HorizonBounds[i])
+		limits[i] = c.At.Add(DueBounds[i])
 	}
-	var due [len(HorizonBounds) + 1]int
+	var due [len(DueBounds) + 1]int
 	overdue, never, earliest := 0, 0, hook.Instant(math.MaxInt64)
 	full := alone && int(k.live) == len(k.slots)
 	for i, at := range k.deadlines[:len(k.slots)] {
@@ -232,11 +234,11 @@ func (c *count) addWith(k *chunk, alone bool) {
 	if earliest == math.MaxInt64 {
 		earliest = 0
 	}
-	c.Merge(&Horizon{Due: due, Overdue: overdue, Never: never, Earliest: earliest})
+	c.Merge(&DueHistogram{Due: due, Overdue: overdue, Never: never, Earliest: earliest})
 }
 
 // beyond counts the limits an instant is beyond. Comparing with all, and without a loop, is three times as fast as stopping.
-func beyond(at hook.Instant, limits *[len(HorizonBounds)]hook.Instant) (n int) {
+func beyond(at hook.Instant, limits *[len(DueBounds)]hook.Instant) (n int) {
 	if at > limits[0] {
 		n++
 	}

@@ -6,22 +6,22 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// HorizonBounds are how far ahead a [Horizon] tells instants apart. They do not change.
-var HorizonBounds = [...]time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
+// DueBounds are how far ahead a [DueHistogram] tells instants apart. They do not change.
+var DueBounds = [...]time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 
-// Horizon is how instants lie ahead of a moment: the deadlines of messages, or the ends of leases. The zero value is one of
+// DueHistogram is how instants lie ahead of a moment: the deadlines of messages, or the ends of leases. The zero value is one of
 // none.
-type Horizon struct {
-	// Due counts instants by how far ahead they are: up to and including HorizonBounds[i] but not HorizonBounds[i-1]. The
+type DueHistogram struct {
+	// Due counts instants by how far ahead they are: up to and including DueBounds[i] but not DueBounds[i-1]. The
 	// last one is what is later still.
-	Due      [len(HorizonBounds) + 1]int
+	Due      [len(DueBounds) + 1]int
 	Overdue  int          // of Due[0]: those that have come already
 	Never    int          // of what has no such instant
 	Earliest hook.Instant // of all; 0 = there is none
 }
 
 // Add counts n times an instant as it lies ahead of now; 0 is none.
-func (h *Horizon) Add(now, at hook.Instant, n int) {
+func (h *DueHistogram) Add(now, at hook.Instant, n int) {
 	if at == 0 {
 		h.Never += n
 		return
@@ -33,14 +33,14 @@ func (h *Horizon) Add(now, at hook.Instant, n int) {
 		h.Earliest = at
 	}
 	i := 0
-	for i < len(HorizonBounds) && at > now.Add(HorizonBounds[i]) {
+	for i < len(DueBounds) && at > now.Add(DueBounds[i]) {
 		i++
 	}
 	h.Due[i] += n
 }
 
 // Merge adds what another one counts.
-func (h *Horizon) Merge(o *Horizon) {
+func (h *DueHistogram) Merge(o *DueHistogram) {
 	for i := range o.Due {
 		h.Due[i] += o.Due[i]
 	}
@@ -52,7 +52,7 @@ func (h *Horizon) Merge(o *Horizon) {
 }
 
 // Count is how many there are in all.
-func (h *Horizon) Count() int {
+func (h *DueHistogram) Count() int {
 	n := h.Never
 	for _, due := range h.Due {
 		n += due

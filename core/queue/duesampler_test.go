@@ -15,18 +15,18 @@ func TestHorizon(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		at   []hook.Instant
-		want Horizon
+		want DueHistogram
 	}{
-		{"nothing", nil, Horizon{}},
-		{"no instant", []hook.Instant{0, 0}, Horizon{Never: 2}},
-		{"in the past", []hook.Instant{1, now}, Horizon{Due: [6]int{2}, Overdue: 2, Earliest: 1}},
-		{"on the bounds", []hook.Instant{now + second, now + 10*second, now + 3600*second}, Horizon{Due: [6]int{1, 1, 0, 0, 1}, Earliest: now + second}},
-		{"beyond them", []hook.Instant{now + 3600*second + 1, now + 60*second + 1, now + second + 1}, Horizon{Due: [6]int{0, 1, 0, 1, 0, 1}, Earliest: now + second + 1}},
+		{"nothing", nil, DueHistogram{}},
+		{"no instant", []hook.Instant{0, 0}, DueHistogram{Never: 2}},
+		{"in the past", []hook.Instant{1, now}, DueHistogram{Due: [6]int{2}, Overdue: 2, Earliest: 1}},
+		{"on the bounds", []hook.Instant{now + second, now + 10*second, now + 3600*second}, DueHistogram{Due: [6]int{1, 1, 0, 0, 1}, Earliest: now + second}},
+		{"beyond them", []hook.Instant{now + 3600*second + 1, now + 60*second + 1, now + second + 1}, DueHistogram{Due: [6]int{0, 1, 0, 1, 0, 1}, Earliest: now + second + 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var got, merged Horizon
+			var got, merged DueHistogram
 			for _, at := range tc.at {
-				var one Horizon
+				var one DueHistogram
 				one.Add(now, at, 1)
 				merged.Merge(&one)
 				got.Add(now, at, 1)
@@ -63,7 +63,7 @@ func TestCensusAgreesWithTheModel(t *testing.T) {
 	}
 }
 
-func (m *model) horizon(now hook.Instant) (h Horizon) {
+func (m *model) horizon(now hook.Instant) (h DueHistogram) {
 	for _, mm := range m.list {
 		if !mm.out {
 			h.Add(now, mm.deadline, 1)
@@ -73,15 +73,15 @@ func (m *model) horizon(now hook.Instant) (h Horizon) {
 }
 
 // counted takes a census in pieces of so many slots.
-func counted(q *Queue, now hook.Instant, piece int) Horizon {
+func counted(q *Queue, now hook.Instant, piece int) DueHistogram {
 	if q.contents == nil {
-		return Horizon{}
+		return DueHistogram{}
 	}
-	c := count{Census: Census{At: now}}
+	c := count{DueSnapshot: DueSnapshot{At: now}}
 	for done := false; !done; {
 		done = c.goOn(q, piece)
 	}
-	return c.Horizon
+	return c.DueHistogram
 }
 
 // filled returns a queue of n messages, the i-th of which is due after ttl(i).
@@ -106,7 +106,7 @@ func fill(s *Mailbox, n int, ttl func(i int) time.Duration) {
 // aDay is a deadline that a test does not come to.
 func aDay(int) time.Duration { return 24 * time.Hour }
 
-func ask(t *testing.T, v *Survey, s *Mailbox) (c Census) {
+func ask(t *testing.T, v *DueSampler, s *Mailbox) (c DueSnapshot) {
 	t.Helper()
 	if err := s.Look(func(q *Queue) { c = v.Of(q) }); err != nil {
 		t.Error(err)
@@ -128,7 +128,7 @@ func TestALargeQueueIsCountedInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3*censusPiece + 7
 		s := filled(t, n, aDay)
-		v := NewSurvey(s.clock)
+		v := NewDueSampler(s.clock)
 		defer v.Close()
 		began := s.clock()
 		if c := ask(t, v, s); c.At != 0 {
@@ -159,7 +159,7 @@ func TestALargeQueueIsCountedInTheBackground(t *testing.T) {
 func TestASmallQueueIsCountedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := filled(t, 0, nil)
-		v := NewSurvey(s.clock)
+		v := NewDueSampler(s.clock)
 		defer v.Close()
 		if c := ask(t, v, s); c.At != s.clock() || c.Count() != 0 {
 			t.Errorf("an empty queue: got %+v", c)
@@ -180,7 +180,7 @@ func TestAQueueOfSomeMessagesIsCountedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = censusPiece / 2
 		s := filled(t, n, aDay)
-		v := NewSurvey(s.clock)
+		v := NewDueSampler(s.clock)
 		defer v.Close()
 		first := ask(t, v, s)
 		if first.At != s.clock() || first.Count() != n {
@@ -214,7 +214,7 @@ func TestCensusOfAQueueThatGoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, next := filled(t, 3*censusPiece, aDay), filled(t, 2*censusPiece, aDay)
-				v := NewSurvey(s.clock)
+				v := NewDueSampler(s.clock)
 				ask(t, v, s)
 				ask(t, v, next)
 				time.Sleep(3 * censusPause / 2)
@@ -241,7 +241,7 @@ func TestCensusOfAQueueThatGoes(t *testing.T) {
 // A census can be taken, and asked for, while others use the queue.
 func TestSurveyOfABusyQueue(t *testing.T) {
 	s := filled(t, 2*censusPiece, aDay)
-	v := NewSurvey(s.clock)
+	v := NewDueSampler(s.clock)
 	defer v.Close()
 	var busy sync.WaitGroup
 	busy.Go(func() { fill(s, 50*maxBatch, aDay) })
@@ -265,7 +265,7 @@ func TestSurveyOfABusyQueue(t *testing.T) {
 func TestSurveyIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := filled(t, 3*censusPiece, aDay)
-		v := NewSurvey(s.clock)
+		v := NewDueSampler(s.clock)
 		ask(t, v, s)
 		v.Close()
 		v.Close()
@@ -280,7 +280,7 @@ func TestSurveyIsClosed(t *testing.T) {
 func TestCensusEndsWhileMessagesCome(t *testing.T) {
 	s := filled(t, censusPiece, aDay)
 	q := &s.queue
-	c := count{Census: Census{At: s.clock()}}
+	c := count{DueSnapshot: DueSnapshot{At: s.clock()}}
 	pieces := 0
 	for ; !c.goOn(q, chunkSlots); pieces++ {
 		fill(s, 2*chunkSlots, aDay)
@@ -315,7 +315,7 @@ func BenchmarkCensus(b *testing.B) {
 			var slowest time.Duration
 			pieces := 0
 			for b.Loop() {
-				c := count{Census: Census{At: 3600 * second}}
+				c := count{DueSnapshot: DueSnapshot{At: 3600 * second}}
 				for done := false; !done; pieces++ {
 					began := time.Now()
 					done = c.goOn(q, censusPiece)
