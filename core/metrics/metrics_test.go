@@ -110,7 +110,7 @@ func TestDeadLettersAreNotPublished(t *testing.T) {
 	if _, ok := value(r.collect(), `curfew_queue_dead_letters_received_total{vhost="/",queue="q"}`); ok {
 		t.Error("a queue that has had no dead letters has a series for them")
 	}
-	letter := queue.Message{Routing: &queue.RoutingInfo{}, Props: []byte{0, 0}, Flags: queue.Recorded}
+	letter := queue.Message{Routing: &queue.RoutingInfo{}, Props: []byte{0, 0}, Flags: queue.HasDeathHistory}
 	b := queue.NewBatch()
 	b.Messages = append(b.Messages, letter, letter)
 	shell.PublishAsync(b)

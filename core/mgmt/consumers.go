@@ -36,7 +36,7 @@ func (a *API) consumersIn(c *call) error { return a.consumers(c) }
 
 // consumersOf lists the consumers of a queue in the order they came.
 func consumersOf(shell *queue.Mailbox) (all []consumerRef) {
-	var served []queue.Served
+	var served []queue.ConsumerStatus
 	if shell.Look(func(q *queue.Queue) { served = q.Consumers() }) != nil {
 		return nil
 	}

@@ -33,21 +33,21 @@ type Flags uint8
 
 // The flags of a message.
 const (
-	Persistent  Flags = 1 << iota // delivery-mode 2
-	Redelivered                   // it was handed out before
-	Recorded                      // its x-death header is the broker's own
-	Refused                       // set by the queue: answer basic.nack
-	HasPriority                   // the publisher gave a priority
-	HasHeaders                    // a headers table is present
-	Traced                        // it has a context in its headers, and somebody follows it
+	Persistent      Flags = 1 << iota // delivery-mode 2
+	Redelivered                       // it was handed out before
+	HasDeathHistory                   // its x-death header is the broker's own
+	Refused                           // set by the queue: answer basic.nack
+	HasPriority                       // the publisher gave a priority
+	HasHeaders                        // a headers table is present
+	Traced                            // it has a context in its headers, and somebody follows it
 )
 
-// Source is told what became of the messages of a batch.
-type Source interface {
-	// Settled is called once for a batch, when every message in it is in the
+// Publisher is told what became of the messages of a batch.
+type Publisher interface {
+	// Confirmed is called once for a batch, when every message in it is in the
 	// queue or has left it; those with the Refused flag did not get in. It may
 	// be called from any goroutine and must not keep b.
-	Settled(b *Batch)
+	Confirmed(b *Batch)
 	// Failed is called instead when nobody knows whether the messages will be
 	// there after a restart: they must not be confirmed.
 	Failed(b *Batch, err error)
@@ -57,8 +57,8 @@ type Source interface {
 // owns it; Publish hands it to the queue, which gives it back to the pool.
 type Batch struct {
 	Messages []Message
-	Source   Source   // nil when nobody waits for confirms
-	Receipt  *Receipt // of the queue that these messages left, nil for none
+	Source   Publisher        // nil when nobody waits for confirms
+	Receipt  *DeferredRemoval // of the queue that these messages left, nil for none
 	blocks   []*Block
 	underway int64 // bytes that are counted as under way: see traffic
 }

@@ -20,10 +20,10 @@ func (s *nowhere) Stopped(*Consumer, *StoppedError)       {}
 // recording is a host that tells a recorder, if there is one, and remembers nothing.
 type recording struct{ *telemetry.Recorder }
 
-func (recording) DeadLetter(*Config, hook.Instant, []Dead, *Receipt)                {}
+func (recording) DeadLetter(*Config, hook.Instant, []DeadLetter, *DeferredRemoval)  {}
 func (recording) Refused(*Config, int)                                              {}
 func (recording) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (recording) Gone(*Mailbox, Departure)                                          {}
+func (recording) Deleted(*Mailbox, Deletion)                                        {}
 
 func (r recording) Removed(from *Config, now hook.Instant, ls []telemetry.Removal) {
 	r.Recorder.Removed(&telemetry.QueueRef{VHost: from.VHost, Queue: from.Name, Strategy: from.Strategy}, now, ls)
@@ -61,7 +61,7 @@ func BenchmarkHandOver(b *testing.B) {
 			c := &Consumer{NoAck: noAck, Sink: &nowhere{}}
 			_ = q.AddConsumer(second, c)
 			ms := benchMessages(256, 100, forever)
-			items := make([]Settled, 256)
+			items := make([]PendingAck, 256)
 			next := uint64(0)
 			for b.Loop() {
 				q.Enqueue(second, batchOf(ms...))
@@ -69,7 +69,7 @@ func BenchmarkHandOver(b *testing.B) {
 					continue
 				}
 				for i := range items {
-					items[i] = Settled{Ref: Ref(next), Consumer: c}
+					items[i] = PendingAck{Ref: Ref(next), Consumer: c}
 					next++
 				}
 				q.Settle(second, Ack, items)

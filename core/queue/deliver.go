@@ -26,7 +26,7 @@ func (q *Queue) RemoveConsumer(now hook.Instant, c *Consumer) { q.Leave(now, []*
 
 // Leave takes consumers out whose channels end, and takes back what those had been
 // handed. Nobody is served in between: who is left gets the messages in order.
-func (q *Queue) Leave(now hook.Instant, cs []*Consumer, held []Settled) {
+func (q *Queue) Leave(now hook.Instant, cs []*Consumer, held []PendingAck) {
 	removed := false
 	for _, c := range cs {
 		if q.consumers.remove(c) {
@@ -35,7 +35,7 @@ func (q *Queue) Leave(now hook.Instant, cs []*Consumer, held []Settled) {
 	}
 	if removed && q.consumers.count() == 0 {
 		if q.cfg.AutoDelete {
-			q.end(now, Departure{Reason: GoneAutoDelete})
+			q.end(now, Deletion{Reason: DeletedAutoDelete})
 			return
 		}
 		q.Touch(now)

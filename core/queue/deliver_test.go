@@ -30,9 +30,9 @@ func TestWhatCameBackStaysInOrder(t *testing.T) {
 	q, _ := passive(t, Config{}, hook.Hooks{})
 	a, sa := consume(t, q, Consumer{Tag: "a"}, 100)
 	publish(q, second, 1, 2, 3, 4, 5)
-	var items []Settled
+	var items []PendingAck
 	for _, d := range sa.got {
-		items = append(items, Settled{Ref: d.Ref, Consumer: a})
+		items = append(items, PendingAck{Ref: d.Ref, Consumer: a})
 	}
 	q.RemoveConsumer(second, a)
 	q.Settle(second, Ack, items[4:])
@@ -54,7 +54,7 @@ func TestWhatComesBackLeavesOneNote(t *testing.T) {
 		if idOf(last.Body) == 2 { // the first is kept
 			last = s.got[0]
 		}
-		q.Settle(second, Requeue, []Settled{{Ref: last.Ref, Consumer: c}})
+		q.Settle(second, Requeue, []PendingAck{{Ref: last.Ref, Consumer: c}})
 	}
 	if n := len(q.levels[0].back); n > 1 {
 		t.Errorf("%d notes of one message", n)
@@ -74,12 +74,12 @@ func TestWhatCameBackSurvivesAPurge(t *testing.T) {
 	publish(q, second, 1, 2, 3)
 	one := get()
 	get()
-	q.Settle(second, Requeue, []Settled{{Ref: one.Ref}})
+	q.Settle(second, Requeue, []PendingAck{{Ref: one.Ref}})
 	one = get()
 	q.Purge(second)
 	publish(q, second, 4, 5)
 	get()
-	q.Settle(second, Requeue, []Settled{{Ref: one.Ref}})
+	q.Settle(second, Requeue, []PendingAck{{Ref: one.Ref}})
 	for _, want := range []uint64{1, 5} {
 		if d := get(); d.Body == nil || idOf(d.Body) != want {
 			t.Fatalf("got %v, want message %d", d.Body, want)
@@ -94,9 +94,9 @@ func TestTheNextActiveConsumerGetsWhatCameBackFirst(t *testing.T) {
 		a, sa := consume(t, q, Consumer{Prefetch: 3}, 100)
 		_, sb := consume(t, q, Consumer{}, 100)
 		publish(q, second, 1, 2, 3, 4, 5)
-		var held []Settled
+		var held []PendingAck
 		for _, d := range sa.got {
-			held = append(held, Settled{Ref: d.Ref, Consumer: a})
+			held = append(held, PendingAck{Ref: d.Ref, Consumer: a})
 		}
 		q.Leave(second, []*Consumer{a}, held)
 		wantIDs(t, kind, sb.take(), 1, 2, 3, 4, 5)
@@ -144,11 +144,11 @@ func TestAMessageIsAskedAboutWhenItIsNext(t *testing.T) {
 	if len(asked) != 1 || asked[0] != second {
 		t.Errorf("with credit for one: asked at %v", asked)
 	}
-	q.Settle(100*second, Ack, []Settled{{Ref: s.got[0].Ref, Consumer: c}})
+	q.Settle(100*second, Ack, []PendingAck{{Ref: s.got[0].Ref, Consumer: c}})
 	if len(asked) != 2 || asked[1] != 100*second {
 		t.Errorf("100 s later: asked at %v", asked)
 	}
-	q.Settle(200*second, Requeue, []Settled{{Ref: s.got[1].Ref, Consumer: c}})
+	q.Settle(200*second, Requeue, []PendingAck{{Ref: s.got[1].Ref, Consumer: c}})
 	if len(asked) != 3 || asked[2] != 200*second {
 		t.Errorf("when it came back: asked at %v", asked)
 	}
@@ -267,9 +267,9 @@ func TestHooksAskForTheHeadLater(t *testing.T) {
 		due.Flags = Persistent
 		q.Enqueue(second, batchOf(due, persist(2), persist(3)))
 		q.Tick(3 * second)
-		var held []Settled
+		var held []PendingAck
 		for range 2 {
-			q.Get(3*second, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+			q.Get(3*second, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 		}
 		wantIDs(t, "when it was due", asked, 1)
 		q.Settle(4*second, Requeue, held[1:])
@@ -296,7 +296,7 @@ func TestATurnThatBreaksOffLeavesNothingToOthers(t *testing.T) {
 	q.work.asked = append(q.work.asked, pick{seq: 0}, pick{seq: 1})
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Get(second, nil2(), func(Delivery, int) {})
-	q.Settle(second, Requeue, []Settled{{Ref: 0}, {Ref: 1}})
+	q.Settle(second, Requeue, []PendingAck{{Ref: 0}, {Ref: 1}})
 	consume(t, q, Consumer{}, 100)
 	if len(asked) > 0 {
 		t.Errorf("asked %d times about messages that nobody is curious about", len(asked))

@@ -331,7 +331,7 @@ func (g *game) join(prefetch uint32, room int) *taker {
 // leave takes a consumer away, with what it holds or without.
 func (g *game) leave(t *taker, with bool) {
 	g.takers = slices.DeleteFunc(g.takers, func(o *taker) bool { return o == t })
-	var items []Settled
+	var items []PendingAck
 	if with {
 		items = g.give(func(d *delivered) bool { return d.to == t }, true)
 	}
@@ -340,12 +340,12 @@ func (g *game) leave(t *taker, with bool) {
 }
 
 // give ends the holding of messages.
-func (g *game) give(which func(d *delivered) bool, back bool) (items []Settled) {
+func (g *game) give(which func(d *delivered) bool, back bool) (items []PendingAck) {
 	g.held = slices.DeleteFunc(g.held, func(d delivered) bool {
 		if !which(&d) {
 			return false
 		}
-		items = append(items, Settled{Ref: d.ref, Consumer: &d.to.Consumer})
+		items = append(items, PendingAck{Ref: d.ref, Consumer: &d.to.Consumer})
 		d.to.line.charged--
 		g.m.settle(g.now, d.id, back)
 		return true

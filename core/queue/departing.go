@@ -127,8 +127,8 @@ func (q *Queue) wind(now hook.Instant) {
 	if q.ready+q.waiting() > 0 {
 		return
 	}
-	q.end(now, Departure{
-		Reason: GoneExpired, Lease: e.lease, DeadLettered: int(q.count.DeadLettered[hook.ReasonQueueExpired] - e.before),
+	q.end(now, Deletion{
+		Reason: DeletedExpired, Lease: e.lease, DeadLettered: int(q.count.DeadLettered[hook.ReasonQueueExpired] - e.before),
 		Messages: int(q.count.Dropped[hook.ReasonQueueExpired] - e.dropped),
 	})
 }

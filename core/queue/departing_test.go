@@ -118,10 +118,10 @@ func staysUntilArrived(t *testing.T) {
 
 type leaver struct {
 	relay
-	gone []Departure
+	gone []Deletion
 }
 
-func (l *leaver) Gone(_ *Mailbox, d Departure) { l.gone = append(l.gone, d) }
+func (l *leaver) Deleted(_ *Mailbox, d Deletion) { l.gone = append(l.gone, d) }
 
 // graveyard is a host whose dead letters are under way until the test lets them land.
 type graveyard struct {
@@ -131,7 +131,7 @@ type graveyard struct {
 	ids    []uint64 // of them
 }
 
-func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
+func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := NewBatch()
@@ -167,7 +167,7 @@ func (g *graveyard) land() {
 func (g *graveyard) Removed(*Config, hook.Instant, []telemetry.Removal)                {}
 func (g *graveyard) Refused(*Config, int)                                              {}
 func (g *graveyard) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (g *graveyard) Gone(*Mailbox, Departure)                                          {}
+func (g *graveyard) Deleted(*Mailbox, Deletion)                                        {}
 
 // However many queues have dead letters, only so many bytes are under way; all of them have their turn, whoever goes
 // meanwhile; and none of it keeps consumers from what is behind.
@@ -276,10 +276,10 @@ func TestWhatWaitsToDepartDoesNotGoWithItsQueue(t *testing.T) {
 				_ = s.Do(func(q *Queue, now hook.Instant) {
 					q.host, q.cfg = g, &cfg
 					_ = q.AddConsumer(now, c)
-					var held []Settled
+					var held []PendingAck
 					for id := range uint64(n) {
 						q.Enqueue(now, batchOf(message(id, size)))
-						q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+						q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 					}
 					q.Settle(now, Reject, held)
 					if q.departing.count() == 0 {

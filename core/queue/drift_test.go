@@ -20,7 +20,7 @@ func TestNothingCountsWhenAQueueIsGone(t *testing.T) {
 						before := UsedBytes()
 						p := newPair(t, scan, levels, seed)
 						p.log = &memoryJournal{}
-						p.q.cfg.Record = &Record{Journal: p.log, ID: seed}
+						p.q.cfg.Storage = &Storage{Journal: p.log, ID: seed}
 						p.play(300)
 						p.q.close()
 						for p.q.waste != nil {

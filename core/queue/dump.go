@@ -118,7 +118,7 @@ func (f slotFlags) describe() string {
 	for _, name := range []struct {
 		flag slotFlags
 		name string
-	}{{redelivered, "redelivered"}, {dead, "dead-lettered"}, {hasState, "state"}, {hasBCC, "bcc"}, {traced, "traced"}, {askHead, "ask at head"}} {
+	}{{redelivered, "redelivered"}, {hasDeathHistory, "dead-lettered"}, {hasState, "state"}, {hasBCC, "bcc"}, {traced, "traced"}, {askHead, "ask at head"}} {
 		if f&name.flag != 0 {
 			b.WriteString(", " + name.name)
 		}

@@ -21,7 +21,7 @@ func (q *Queue) Enqueue(now hook.Instant, b *Batch) {
 func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 	q.open()
 	q.count.Published += uint64(len(ms))
-	if len(ms) > 0 && ms[0].Flags&Recorded != 0 { // then all of them are
+	if len(ms) > 0 && ms[0].Flags&HasDeathHistory != 0 { // then all of them are
 		q.count.DeadLetters += uint64(len(ms))
 	}
 	for len(ms) > 0 {
@@ -101,7 +101,7 @@ func (q *Queue) sift(now hook.Instant, ms []Message, vs []hook.Verdict) {
 			}
 			q.count.DeadLettered[v.Reason]++
 			left = append(left, turnedAway(now, m, v))
-			dead = append(dead, Dead{
+			dead = append(dead, DeadLetter{
 				Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), BCC: m.Routing.BCC,
 				Props: m.Props, Body: m.Body, Flags: m.Flags, Reason: v.Reason, Target: v.Target,
 			})
@@ -128,7 +128,7 @@ func (q *Queue) detain(now hook.Instant, m *Message, v *hook.Verdict) pick {
 
 // bury dead-letters messages, tells of all that leave, of which those are the ones
 // with a target, and forgets the slices.
-func (q *Queue) bury(now hook.Instant, dead []Dead, left []telemetry.Removal, receipt *Receipt) {
+func (q *Queue) bury(now hook.Instant, dead []DeadLetter, left []telemetry.Removal, receipt *DeferredRemoval) {
 	if receipt != nil {
 		q.commit(nil) // what leaves may have come in this turn: that is to be read first
 	}
@@ -191,8 +191,8 @@ func slotFlagsOf(m *Message, v *hook.Verdict) slotFlags {
 	if m.Flags&Persistent != 0 {
 		f |= persistent
 	}
-	if m.Flags&Recorded != 0 {
-		f |= dead
+	if m.Flags&HasDeathHistory != 0 {
+		f |= hasDeathHistory
 	}
 	if m.Flags&Redelivered != 0 {
 		f |= redelivered

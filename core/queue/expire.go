@@ -241,7 +241,7 @@ func (q *Queue) letGo(now hook.Instant, picks []pick, vs []hook.Verdict) {
 		r, v := &q.work.leaving.records[i], &vs[i]
 		switch v.Action {
 		case hook.Route:
-			lost = append(lost, deadOf(r, q.levels[p.level].at(p.seq), v))
+			lost = append(lost, deadLetterOf(r, q.levels[p.level].at(p.seq), v))
 			left = append(left, q.leaver(now, p, r, v))
 		case hook.Drop:
 			left = append(left, q.leaver(now, p, r, v))
@@ -289,9 +289,9 @@ func (q *Queue) setAside(now hook.Instant, picks []pick, vs []hook.Verdict) ([]p
 	return picks[:kept], vs[:kept]
 }
 
-// deadOf returns a stored message as its host sees it when it leaves.
-func deadOf(r *record, s *slot, v *hook.Verdict) Dead {
-	return Dead{
+// deadLetterOf returns a stored message as its host sees it when it leaves.
+func deadLetterOf(r *record, s *slot, v *hook.Verdict) DeadLetter {
+	return DeadLetter{
 		Exchange: r.exchange, Key: r.key, BCC: blindKeys(r.bcc), Props: r.props, Body: r.body,
 		Flags: s.flags.public(), Reason: v.Reason, Target: v.Target,
 	}

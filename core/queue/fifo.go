@@ -26,8 +26,8 @@ type slotFlags uint32
 const (
 	redelivered slotFlags = 1 << iota
 	persistent
-	dead     // x-death is the broker's own
-	hasState // the strategy keeps 8 bytes with it
+	hasDeathHistory // x-death is the broker's own
+	hasState        // the strategy keeps 8 bytes with it
 	hasBCC
 	traced
 	askHead   // OnHead wants to see it at the head

@@ -120,10 +120,10 @@ type forwarding struct {
 	lost  []atomic.Bool  // one of them refused
 }
 
-var _ Source = (*forwarding)(nil)
+var _ Publisher = (*forwarding)(nil)
 
-// Settled implements [Source].
-func (f *forwarding) Settled(b *Batch) { f.answer(b, false) }
+// Confirmed implements [Source].
+func (f *forwarding) Confirmed(b *Batch) { f.answer(b, false) }
 
 // Failed implements [Source].
 func (f *forwarding) Failed(b *Batch, _ error) { f.answer(b, true) }
@@ -152,14 +152,14 @@ func (q *Queue) forward(now hook.Instant, picks []pick, vs []hook.Verdict) {
 		shell: q.shell, picks: append([]pick(nil), picks...), vs: append([]hook.Verdict(nil), vs...),
 		left: make([]atomic.Int32, len(picks)), lost: make([]atomic.Bool, len(picks)),
 	}
-	ds := make([]Dead, len(picks))
+	ds := make([]DeadLetter, len(picks))
 	for i, p := range picks {
 		s := q.levels[p.level].at(p.seq)
 		r := q.store.read(*s)
-		ds[i] = deadOf(&r, s, &vs[i])
+		ds[i] = deadLetterOf(&r, s, &vs[i])
 		ds[i].Seq = uint64(i + 1)
 	}
-	q.host.DeadLetter(q.cfg, now, ds, &Receipt{source: f})
+	q.host.DeadLetter(q.cfg, now, ds, &DeferredRemoval{source: f})
 	var done []int
 	for i := range ds {
 		if ds[i].Sent == 0 {

@@ -13,10 +13,10 @@ type relay struct {
 	told
 	targets int
 	sent    []*Batch // one for each target
-	receipt *Receipt
+	receipt *DeferredRemoval
 }
 
-func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, receipt *Receipt) {
+func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, receipt *DeferredRemoval) {
 	r.receipt, r.sent = receipt, nil
 	for range r.targets {
 		b := NewBatch()
@@ -29,7 +29,7 @@ func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, receipt *Receip
 	}
 }
 
-func (r *relay) Gone(*Mailbox, Departure) {}
+func (r *relay) Deleted(*Mailbox, Deletion) {}
 
 // atLeastOnce returns a queue of one message that is on its way.
 func atLeastOnce(t *testing.T, targets int) (*Mailbox, *relay) {
@@ -58,7 +58,7 @@ func settle(b *Batch, refuse bool) {
 	if refuse {
 		b.Messages[0].Flags |= Refused
 	}
-	b.Source.Settled(b)
+	b.Source.Confirmed(b)
 	synctest.Wait()
 }
 
@@ -141,10 +141,10 @@ func TestForwardedMessagesDoNotOvertakeThoseThatWait(t *testing.T) {
 		s.queue.host = g
 		underway.bytes.Add(trafficLimit) // of others
 		_ = s.Do(func(q *Queue, now hook.Instant) {
-			var held []Settled
+			var held []PendingAck
 			for id := range uint64(2 * maxBatch) {
 				q.Enqueue(now, batchOf(message(id, 4096)))
-				q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+				q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 			}
 			q.Settle(now, Reject, held[:3])
 			underway.bytes.Add(-departBytes) // too little for those who wait to be told

@@ -102,7 +102,7 @@ func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 type host struct {
 	told
 	dead    []deadMessage
-	gone    []Departure
+	gone    []Deletion
 	outcome telemetry.Outcome // of what is dead-lettered
 }
 
@@ -131,7 +131,7 @@ type deadMessage struct {
 	traced bool
 }
 
-func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
+func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
 	if r != nil {
 		r.Split(0)
 	}
@@ -155,7 +155,7 @@ func (h *told) Decided(_ *Config, _ hook.Instant, m *telemetry.Message, d *hook.
 	h.decided = append(h.decided, d.Policy+" "+string(m.Key))
 }
 
-func (h *host) Gone(_ *Mailbox, why Departure) { h.gone = append(h.gone, why) }
+func (h *host) Deleted(_ *Mailbox, why Deletion) { h.gone = append(h.gone, why) }
 
 // sink takes up to room deliveries and remembers them.
 type sink struct {

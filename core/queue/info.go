@@ -26,20 +26,20 @@ func (s *Mailbox) lookAtRest(fn func(q *Queue)) bool {
 	return true
 }
 
-// Served is a consumer of a queue.
-type Served struct {
+// ConsumerStatus is a consumer of a queue.
+type ConsumerStatus struct {
 	*Consumer
 	Active bool // its turn can come: it is not one that waits behind a single active consumer
 }
 
 // Consumers lists the consumers in the order they came.
-func (q *Queue) Consumers() []Served {
+func (q *Queue) Consumers() []ConsumerStatus {
 	if q.consumers == nil {
 		return nil
 	}
-	all := make([]Served, len(q.consumers.all))
+	all := make([]ConsumerStatus, len(q.consumers.all))
 	for i, c := range q.consumers.all {
-		all[i] = Served{c, i == 0 || !q.consumers.single}
+		all[i] = ConsumerStatus{c, i == 0 || !q.consumers.single}
 	}
 	return all
 }

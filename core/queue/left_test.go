@@ -40,7 +40,7 @@ type censor struct {
 	told   Counters       // DeadLettered: those with a target; Refused
 	flying []*Batch       // on their way to dead-letter queues
 	held   []Ref
-	gone   []Departure
+	gone   []Deletion
 }
 
 func newCensor(t *testing.T, scan hook.Scan, seed uint64) *censor {
@@ -53,7 +53,7 @@ func newCensor(t *testing.T, scan hook.Scan, seed uint64) *censor {
 		Profile: &Profile{Kind: Quorum, DeliveryLimit: 1, Levels: int(seed % 3), Strategy: "test", Settings: func(string) (any, bool) { return nil, false }},
 	}
 	if seed%2 == 0 {
-		cfg.Record = &Record{Journal: &lockedJournal{}, ID: 1}
+		cfg.Storage = &Storage{Journal: &lockedJournal{}, ID: 1}
 	}
 	c.q = NewMailbox(cfg, chainOf(t, censored(scan)), c, NewClock())
 	return c
@@ -102,7 +102,7 @@ func censored(scan hook.Scan) hook.Hooks {
 	}
 }
 
-func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []Dead, r *Receipt) {
+func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r != nil {
@@ -154,7 +154,7 @@ func (c *censor) Refused(_ *Config, n int) {
 
 func (c *censor) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
 
-func (c *censor) Gone(_ *Mailbox, d Departure) {
+func (c *censor) Deleted(_ *Mailbox, d Deletion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone = append(c.gone, d)
@@ -226,10 +226,10 @@ func (c *censor) get() {
 }
 
 // some returns some of what was handed out.
-func (c *censor) some() (items []Settled) {
+func (c *censor) some() (items []PendingAck) {
 	for range min(c.rng.IntN(10), len(c.held)) {
 		i := c.rng.IntN(len(c.held))
-		items = append(items, Settled{Ref: c.held[i]})
+		items = append(items, PendingAck{Ref: c.held[i]})
 		c.held = slices.Delete(c.held, i, i+1)
 	}
 	return items
@@ -250,7 +250,7 @@ func (c *censor) answer() {
 		case 1:
 			b.Messages[c.rng.IntN(len(b.Messages))].Flags |= Refused
 		}
-		b.Source.Settled(b)
+		b.Source.Confirmed(b)
 	}
 }
 

@@ -61,7 +61,7 @@ type op struct {
 	kind     opKind
 	settle   SettleKind
 	batch    *Batch
-	settled  []Settled
+	settled  []PendingAck
 	consumer *Consumer
 	call     *call
 
@@ -85,8 +85,8 @@ func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
 	return s
 }
 
-// NewPausedMailbox returns a queue that a [Restorer] is to fill. What is asked of it
-// waits, and its lease does not begin, until the Restorer starts it.
+// NewPausedMailbox returns a queue that a [Replayer] is to fill. What is asked of it
+// waits, and its lease does not begin, until the Replayer starts it.
 func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
 	s := &Mailbox{clock: clock, order: shells.Add(1), running: true}
 	s.config.Store(cfg)
@@ -136,7 +136,7 @@ func (s *Mailbox) PublishAsync(b *Batch) {
 
 // Settle tells the queue what became of messages it handed out. items are the
 // caller's again when it returns.
-func (s *Mailbox) Settle(kind SettleKind, items []Settled) {
+func (s *Mailbox) Settle(kind SettleKind, items []PendingAck) {
 	s.post(op{kind: opSettle, settle: kind, settled: items})
 }
 
@@ -370,7 +370,7 @@ func (s *Mailbox) compare(published bool) {
 func (q *Queue) refuse(o *op) {
 	switch o.kind {
 	case opPublish:
-		if b := o.batch; q.cfg.Record != nil && (b.Source != nil || b.Receipt != nil) {
+		if b := o.batch; q.cfg.Storage != nil && (b.Source != nil || b.Receipt != nil) {
 			q.commit(b)
 			return
 		}

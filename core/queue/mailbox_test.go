@@ -17,10 +17,10 @@ type graves struct {
 	clock Clock
 	mu    sync.Mutex
 	died  map[uint64]hook.Instant
-	gone  chan Departure
+	gone  chan Deletion
 }
 
-func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []Dead, r *Receipt) {
+func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
 	if r != nil {
 		r.Split(0)
 	}
@@ -31,12 +31,12 @@ func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []Dead, r *Receipt) 
 	}
 }
 
-func (g *graves) Gone(_ *Mailbox, d Departure) { g.gone <- d }
+func (g *graves) Deleted(_ *Mailbox, d Deletion) { g.gone <- d }
 
 func live(tb testing.TB, h hook.Hooks) (*Mailbox, *graves) {
 	tb.Helper()
 	clock := NewClock()
-	g := &graves{clock: clock, died: map[uint64]hook.Instant{}, gone: make(chan Departure, 1)}
+	g := &graves{clock: clock, died: map[uint64]hook.Instant{}, gone: make(chan Deletion, 1)}
 	profile := &Profile{Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
 	cfg := &Config{Profile: profile, Name: "q"}
 	return NewMailbox(cfg, chainOf(tb, h), g, clock), g
@@ -100,7 +100,7 @@ func TestALeaseEndsTheQueue(t *testing.T) {
 		if err := s.Do(func(*Queue, hook.Instant) {}); err != nil {
 			t.Fatalf("a renewed lease ended early: %v", err)
 		}
-		if d := <-g.gone; d.Reason != GoneExpired || d.Idle() != time.Minute {
+		if d := <-g.gone; d.Reason != DeletedExpired || d.Idle() != time.Minute {
 			t.Errorf("gone as %+v, want expired after a minute", d)
 		}
 		if err := s.Do(func(*Queue, hook.Instant) { t.Error("ran on a queue that is gone") }); !errors.Is(err, ErrGone) {
@@ -112,7 +112,7 @@ func TestALeaseEndsTheQueue(t *testing.T) {
 // confirms counts settled batches.
 type confirms struct{ n atomic.Int64 }
 
-func (c *confirms) Settled(b *Batch)     { c.n.Add(int64(len(b.Messages))) }
+func (c *confirms) Confirmed(b *Batch)   { c.n.Add(int64(len(b.Messages))) }
 func (c *confirms) Failed(*Batch, error) {}
 
 func TestAQueueThatIsGoneConfirmsWhatItIsSent(t *testing.T) {
@@ -122,7 +122,7 @@ func TestAQueueThatIsGoneConfirmsWhatItIsSent(t *testing.T) {
 	b := batchOf(message(1, 0))
 	b.Source = &c
 	s.Publish(b)
-	s.Settle(Ack, []Settled{{Ref: 1}})
+	s.Settle(Ack, []PendingAck{{Ref: 1}})
 	if c.n.Load() != 1 {
 		t.Error("the publisher waits for ever")
 	}
@@ -131,13 +131,13 @@ func TestAQueueThatIsGoneConfirmsWhatItIsSent(t *testing.T) {
 // counter is a sink for many goroutines, which acknowledges on another.
 type counter struct {
 	n    atomic.Int64
-	acks chan Settled
+	acks chan PendingAck
 }
 
 func (c *counter) Deliver(cons *Consumer, ds []Delivery) int {
 	for i, d := range ds {
 		select {
-		case c.acks <- Settled{Ref: d.Ref, Consumer: cons}:
+		case c.acks <- PendingAck{Ref: d.Ref, Consumer: cons}:
 		default:
 			c.n.Add(int64(i))
 			go cons.Wake()
@@ -155,7 +155,7 @@ func (c *counter) Stopped(*Consumer, *StoppedError) {}
 func TestManyAtOnceLoseNothing(t *testing.T) {
 	s, _ := live(t, ttlHooks(hook.ScanAnywhere, nil))
 	const publishers, each = 8, 3000
-	cons := &counter{acks: make(chan Settled, 500)}
+	cons := &counter{acks: make(chan PendingAck, 500)}
 	c := &Consumer{Queue: s, Sink: cons, Prefetch: 300}
 	if err := s.Do(func(q *Queue, now hook.Instant) { _ = q.AddConsumer(now, c) }); err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestManyAtOnceLoseNothing(t *testing.T) {
 		})
 	}
 	for range publishers * each {
-		s.Settle(Ack, []Settled{<-cons.acks})
+		s.Settle(Ack, []PendingAck{<-cons.acks})
 	}
 	wg.Wait()
 	st := stats(t, s)

@@ -201,7 +201,7 @@ func TestADurableQueueIsTheSameAfterARestart(t *testing.T) {
 				t.Run(fmt.Sprintf("scan%d/levels%d/seed%d", scan, levels, seed), func(t *testing.T) {
 					p := newPair(t, scan, levels, seed)
 					p.log = &memoryJournal{}
-					p.q.cfg.Record = &Record{Journal: p.log, ID: seed}
+					p.q.cfg.Storage = &Storage{Journal: p.log, ID: seed}
 					for range 12 {
 						p.play(40)
 						p.restart()
@@ -220,7 +220,7 @@ func (p *pair) restart() {
 	p.q.commit(nil)
 	if p.rng.IntN(2) == 0 {
 		upTo := p.log.extent - 1
-		for p.q.Move(upTo) {
+		for p.q.Relocate(upTo) {
 			continue
 		}
 		p.log.trim()
@@ -230,7 +230,7 @@ func (p *pair) restart() {
 	s.config.Store(p.q.cfg)
 	s.queue = Queue{cfg: p.q.cfg, host: p.host, shell: s, work: new(scratch)}
 	s.queue.hooks = p.q.hooks
-	r := NewRestorer([]*Mailbox{s})
+	r := NewReplayer([]*Mailbox{s})
 	p.log.used = map[uint32]int64{}
 	for _, e := range p.log.entries {
 		if err := r.Apply(e.extent, e.ops); err != nil {
@@ -341,12 +341,12 @@ func (p *pair) get() {
 
 func (p *pair) settle(requeue bool) {
 	n := min(p.rng.IntN(4), len(p.ids))
-	var items []Settled
+	var items []PendingAck
 	for range n {
 		i := p.rng.IntN(len(p.ids))
 		id := p.ids[i]
 		p.ids = slices.Delete(p.ids, i, i+1)
-		items = append(items, Settled{Ref: p.held[id]})
+		items = append(items, PendingAck{Ref: p.held[id]})
 		delete(p.held, id)
 		p.m.settle(p.now, id, requeue)
 	}

@@ -53,7 +53,7 @@ const (
 )
 
 // journalled is the flags that a message keeps across a restart.
-const journalled = redelivered | persistent | dead | hasState | hasBCC | traced | askHead | hasDigest // 8 bits
+const journalled = redelivered | persistent | hasDeathHistory | hasState | hasBCC | traced | askHead | hasDigest // 8 bits
 
 func appendOp(b []byte, kind byte, queue uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, kind), queue)

@@ -155,7 +155,7 @@ func (r *runs) end() {
 
 // notePurged notes that the ready messages leave, or all.
 func (q *Queue) notePurged(all bool) {
-	if q.cfg.Record == nil {
+	if q.cfg.Storage == nil {
 		return
 	}
 	r := runs{all: all}
@@ -168,7 +168,7 @@ func (q *Queue) notePurged(all bool) {
 	}
 	r.end()
 	n := &q.work.notes
-	n.ops = binary.LittleEndian.AppendUint32(appendOp(n.ops, opPurged, q.cfg.Record.ID), r.n)
+	n.ops = binary.LittleEndian.AppendUint32(appendOp(n.ops, opPurged, q.cfg.Storage.ID), r.n)
 	n.ops = append(n.ops, r.b...)
 }
 

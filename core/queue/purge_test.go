@@ -34,9 +34,9 @@ func TestAPurgeIsOneOperation(t *testing.T) {
 	for range 20 {
 		q.Get(second, nil2(), func(Delivery, int) {})
 	}
-	q.Settle(second, Ack, []Settled{{Ref: 3}, {Ref: 4}, {Ref: 5}})
-	q.Settle(second, Requeue, []Settled{{Ref: 1}, {Ref: 10}})
-	q.Settle(second, Reject, []Settled{{Ref: 7}}) // on its way elsewhere
+	q.Settle(second, Ack, []PendingAck{{Ref: 3}, {Ref: 4}, {Ref: 5}})
+	q.Settle(second, Requeue, []PendingAck{{Ref: 1}, {Ref: 10}})
+	q.Settle(second, Reject, []PendingAck{{Ref: 7}}) // on its way elsewhere
 	q.commit(nil)
 	before := len(j.entries)
 	const left = 20 - 6
@@ -57,8 +57,8 @@ func TestAPurgeIsOneOperation(t *testing.T) {
 	q.commit(nil)
 	j.check(t, q)
 
-	q.Settle(second, Requeue, []Settled{{Ref: 0}})
-	q.Settle(second, Ack, []Settled{{Ref: 2}})
+	q.Settle(second, Requeue, []PendingAck{{Ref: 0}})
+	q.Settle(second, Ack, []PendingAck{{Ref: 2}})
 	q.commit(nil)
 	q = j.reborn(t, q)
 	j.check(t, q)

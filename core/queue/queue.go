@@ -36,9 +36,9 @@ type Config struct {
 	Durable    bool
 	Exclusive  bool
 	AutoDelete bool
-	// Record is where a durable queue keeps its persistent messages; nil = in
+	// Storage is where a durable queue keeps its persistent messages; nil = in
 	// memory alone.
-	Record *Record
+	Storage *Storage
 }
 
 // Profile is what follows from a queue's arguments. Queues that are alike share
@@ -66,7 +66,7 @@ type Host interface {
 	// DeadLetter publishes messages that left from elsewhere. The slices in ds
 	// are valid during the call. A receipt that is not nil goes with the batches
 	// that are made of them.
-	DeadLetter(from *Config, now hook.Instant, ds []Dead, r *Receipt)
+	DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, r *DeferredRemoval)
 	// Removed tells of messages that have left for a reason, each once and for good.
 	// The slices in ls are valid during the call.
 	Removed(from *Config, now hook.Instant, ls []telemetry.Removal)
@@ -74,13 +74,13 @@ type Host interface {
 	Refused(from *Config, messages int)
 	// Decided tells what a policy decided about a message that is traced.
 	Decided(from *Config, now hook.Instant, m *telemetry.Message, d *hook.Decision)
-	// Gone says that the queue deleted itself. Its shell refuses work already.
-	Gone(s *Mailbox, why Departure)
+	// Deleted says that the queue deleted itself. Its shell refuses work already.
+	Deleted(s *Mailbox, why Deletion)
 }
 
-// Departure is why and how a queue deleted itself.
-type Departure struct {
-	Reason       GoneReason
+// Deletion is why and how a queue deleted itself.
+type Deletion struct {
+	Reason       DeletionReason
 	At           hook.Instant
 	LastUse      hook.Instant
 	Lease        hook.Instant // when it ran out; 0 = that was not the reason
@@ -89,19 +89,19 @@ type Departure struct {
 }
 
 // Idle is for how long nobody had used the queue.
-func (d *Departure) Idle() time.Duration { return d.At.Sub(d.LastUse) }
+func (d *Deletion) Idle() time.Duration { return d.At.Sub(d.LastUse) }
 
-// GoneReason says what ended a queue.
-type GoneReason uint8
+// DeletionReason says what ended a queue.
+type DeletionReason uint8
 
 // The reasons for which a queue deletes itself.
 const (
-	GoneExpired    GoneReason = iota // its lease ran out
-	GoneAutoDelete                   // its last consumer left
+	DeletedExpired    DeletionReason = iota // its lease ran out
+	DeletedAutoDelete                       // its last consumer left
 )
 
-// Dead is a message that leaves through a Route verdict.
-type Dead struct {
+// DeadLetter is a message that leaves through a Route verdict.
+type DeadLetter struct {
 	Exchange, Key []byte
 	BCC           []string
 	Props, Body   []byte
@@ -313,16 +313,16 @@ func (q *Queue) idle(now hook.Instant) {
 		}
 		return
 	}
-	q.end(now, Departure{Reason: GoneExpired, Lease: due})
+	q.end(now, Deletion{Reason: DeletedExpired, Lease: due})
 }
 
 // end deletes the queue from within. What is left in it goes with it.
-func (q *Queue) end(now hook.Instant, d Departure) {
+func (q *Queue) end(now hook.Instant, d Deletion) {
 	q.departNow(now)
 	d.At, d.LastUse = now, q.lastUse
 	d.Messages += q.ready + q.unacked + q.waiting()
 	q.close()
-	q.host.Gone(q.shell, d)
+	q.host.Deleted(q.shell, d)
 }
 
 // close drops everything the queue holds; the shell refuses work from now on.

@@ -69,7 +69,7 @@ func TestHigherPriorityConsumersAreServedFirstWhileTheyHaveCredit(t *testing.T) 
 	publish(q, second, 1, 2, 3, 4)
 	wantIDs(t, "high", high.take(), 1, 2)
 	wantIDs(t, "low", low.take(), 3, 4)
-	q.Settle(second, Ack, []Settled{{Ref: 0, Consumer: cHigh}})
+	q.Settle(second, Ack, []PendingAck{{Ref: 0, Consumer: cHigh}})
 	publish(q, second, 5, 6)
 	wantIDs(t, "high after an ack", high.take(), 5)
 	wantIDs(t, "low after an ack", low.take(), 6)
@@ -81,7 +81,7 @@ func TestPrefetchBoundsWhatAConsumerHolds(t *testing.T) {
 	c, s := consume(t, q, Consumer{Prefetch: 3}, 100)
 	publish(q, second, 1, 2, 3, 4, 5)
 	wantIDs(t, "at first", s.take(), 1, 2, 3)
-	q.Settle(second, Ack, []Settled{{Ref: 1, Consumer: c}, {Ref: 0, Consumer: c}})
+	q.Settle(second, Ack, []PendingAck{{Ref: 1, Consumer: c}, {Ref: 0, Consumer: c}})
 	wantIDs(t, "after two acks", s.take(), 4, 5)
 }
 
@@ -89,7 +89,7 @@ func TestAnAckIsCountedOnce(t *testing.T) {
 	q, _ := passive(t, Config{}, hook.Hooks{})
 	c, _ := consume(t, q, Consumer{Prefetch: 1}, 100)
 	publish(q, second, 1, 2)
-	q.Settle(second, Ack, []Settled{{Ref: 0, Consumer: c}, {Ref: 0, Consumer: c}, {Ref: 99, Consumer: c}, {Ref: 1 << 60, Consumer: c}})
+	q.Settle(second, Ack, []PendingAck{{Ref: 0, Consumer: c}, {Ref: 0, Consumer: c}, {Ref: 99, Consumer: c}, {Ref: 1 << 60, Consumer: c}})
 	if s := q.Stats(); s.Acked != 1 || s.Unacked != 1 {
 		t.Errorf("acked %d, unacked %d, want 1 and 1", s.Acked, s.Unacked)
 	}
@@ -151,7 +151,7 @@ func TestRequeuedMessagesComeBackWhereTheyWere(t *testing.T) {
 	for range 3 {
 		q.Get(second, nil2(), func(d Delivery, _ int) { refs = append(refs, d.Ref) })
 	}
-	q.Settle(second, Requeue, []Settled{{Ref: refs[2]}, {Ref: refs[0]}})
+	q.Settle(second, Requeue, []PendingAck{{Ref: refs[2]}, {Ref: refs[0]}})
 	_, s := consume(t, q, Consumer{NoAck: true}, 100)
 	for _, d := range s.got[:2] {
 		if !d.Redelivered {
@@ -182,7 +182,7 @@ func TestTTLZeroMeansNowOrNever(t *testing.T) {
 		if len(h.dead) != 2 {
 			t.Errorf("a consumer without credit does not wait: dead %v, want message 4 too", h.dead)
 		}
-		q.Settle(second+1, Requeue, []Settled{{Ref: 2, Consumer: c}})
+		q.Settle(second+1, Requeue, []PendingAck{{Ref: 2, Consumer: c}})
 		wantIDs(t, "a requeued message of TTL 0", s.take())
 		checkSums(t, q)
 	}
@@ -215,7 +215,7 @@ func TestUnackedMessagesDoNotExpire(t *testing.T) {
 	if len(h.dead) != 0 {
 		t.Fatalf("an unacknowledged message expired")
 	}
-	q.Settle(100*second, Requeue, []Settled{{Ref: 0}})
+	q.Settle(100*second, Requeue, []PendingAck{{Ref: 0}})
 	if len(h.dead) != 1 {
 		t.Errorf("requeued after its deadline it should expire at once")
 	}
@@ -257,7 +257,7 @@ func TestAutoDeleteEndsWithTheLastConsumer(t *testing.T) {
 		t.Fatal("gone with a consumer left")
 	}
 	q.RemoveConsumer(second, b)
-	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Departure{Reason: GoneAutoDelete, At: second, LastUse: second, Messages: 1}) {
+	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Deletion{Reason: DeletedAutoDelete, At: second, LastUse: second, Messages: 1}) {
 		t.Errorf("closed %v, told %+v", q.closed, h.gone)
 	}
 	checkSums(t, q)
@@ -296,7 +296,7 @@ func TestAnUnusedQueueExpires(t *testing.T) {
 		t.Fatal("expired early")
 	}
 	q.Tick(70 * second)
-	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Departure{Reason: GoneExpired, At: 70 * second, LastUse: 60 * second, Lease: 70 * second, Messages: 1}) {
+	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Deletion{Reason: DeletedExpired, At: 70 * second, LastUse: 60 * second, Lease: 70 * second, Messages: 1}) {
 		t.Errorf("closed %v, told %+v", q.closed, h.gone)
 	}
 }
@@ -331,7 +331,7 @@ func TestDeliveryLimit(t *testing.T) {
 		if n, ok := header(props, "x-delivery-count"); i > 0 && (!ok || n != int64(i)) {
 			t.Errorf("attempt %d: x-delivery-count %v, want %d", i, n, i)
 		}
-		q.Settle(second, Return, []Settled{{Ref: ref}})
+		q.Settle(second, Return, []PendingAck{{Ref: ref}})
 	}
 	if len(hst.dead) != 1 || hst.dead[0].reason != hook.ReasonDeliveryLimit {
 		t.Errorf("dead %v, want message 1 for delivery_limit", hst.dead)

@@ -37,8 +37,8 @@ type Completer = journal.Completer
 // Delta is bytes that came to be of use in an extent, or ceased to.
 type Delta = journal.Delta
 
-// Record is a durable queue's place in a journal.
-type Record struct {
+// Storage is a durable queue's place in a journal.
+type Storage struct {
 	Journal Journal
 	ID      uint64 // never given to another queue
 	Shard   uint32 // what people call the journal
@@ -66,7 +66,7 @@ func (n *notes) account(extent uint32, bytes int64) {
 }
 
 // kept reports whether a message is in the journal.
-func (q *Queue) kept(s *slot) bool { return q.cfg.Record != nil && s.flags&persistent != 0 }
+func (q *Queue) kept(s *slot) bool { return q.cfg.Storage != nil && s.flags&persistent != 0 }
 
 // weight is what a message's operation takes in the journal, if it has all of the
 // record.
@@ -77,7 +77,7 @@ func weight(s *slot) int64 { return enqueueHeader + int64(s.length) }
 // the message weighs.
 func (n *notes) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *slot) (saved int) {
 	head, props, body := q.store.parts(*s)
-	id := q.cfg.Record.ID
+	id := q.cfg.Storage.ID
 	if a := n.alike; a.size > 0 && bytes.Equal(n.ops[a.at:a.at+a.size], props) {
 		n.ops = appendEnqueued(n.ops, opEnqueuedAlike, id, r, deadline, entered, s, len(head)+len(body))
 		n.ops = append(append(n.ops, head...), body...)
@@ -98,7 +98,7 @@ func (q *Queue) noteEnqueued(now hook.Instant, l int, f *fifo, seq uint64, s slo
 		return
 	}
 	n := &q.work.notes
-	extent := q.cfg.Record.Journal.Extent()
+	extent := q.cfg.Storage.Journal.Extent()
 	saved := n.enqueue(q, ref(l, seq), deadline, now, &s)
 	f.setPlace(seq, extent, saved)
 	n.account(extent, weight(&s)-int64(saved))
@@ -118,14 +118,14 @@ func (q *Queue) noteReturned(r Ref, s *slot) {
 	if q.kept(s) {
 		n := &q.work.notes
 		before := len(n.ops)
-		n.ops = appendReturned(n.ops, q.cfg.Record.ID, r, s.returns())
+		n.ops = appendReturned(n.ops, q.cfg.Storage.ID, r, s.returns())
 		n.returned += len(n.ops) - before
 	}
 }
 
 func (q *Queue) noteDiscarded(r Ref, s *slot, why hook.Reason) {
 	if q.kept(s) {
-		q.work.notes.ops = appendDiscarded(q.work.notes.ops, q.cfg.Record.ID, r, why)
+		q.work.notes.ops = appendDiscarded(q.work.notes.ops, q.cfg.Storage.ID, r, why)
 	}
 }
 
@@ -138,14 +138,14 @@ func (q *Queue) noteRenewed(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant
 	if s.flags&marks != 0 {
 		m = q.store.read(*s).mark
 	}
-	q.work.notes.ops = appendRenewed(q.work.notes.ops, q.cfg.Record.ID, r, at, m, s.flags)
+	q.work.notes.ops = appendRenewed(q.work.notes.ops, q.cfg.Storage.ID, r, at, m, s.flags)
 }
 
 // noteAsks notes that a message is to be asked about when it is next, which was not
 // said when it entered.
 func (q *Queue) noteAsks(r Ref, s *slot) {
 	if q.kept(s) {
-		q.work.notes.ops = appendAsks(q.work.notes.ops, q.cfg.Record.ID, r)
+		q.work.notes.ops = appendAsks(q.work.notes.ops, q.cfg.Storage.ID, r)
 	}
 }
 
@@ -165,7 +165,7 @@ func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m mark) (changed bool) {
 // that is durable, and what was committed before.
 func (q *Queue) commit(c Completer) {
 	n := &q.work.notes
-	if q.cfg.Record == nil || c == nil && len(n.ops)+len(n.settled)+len(n.deltas) == 0 {
+	if q.cfg.Storage == nil || c == nil && len(n.ops)+len(n.settled)+len(n.deltas) == 0 {
 		return
 	}
 	if c == nil && len(n.settled)+len(n.deltas) == 0 && len(n.ops) == n.returned {
@@ -173,7 +173,7 @@ func (q *Queue) commit(c Completer) {
 		return
 	}
 	q.compose()
-	q.cfg.Record.Journal.Commit(n.ops, n.deltas, c)
+	q.cfg.Storage.Journal.Commit(n.ops, n.deltas, c)
 	n.reset()
 }
 
@@ -185,7 +185,7 @@ func (q *Queue) commit(c Completer) {
 func (q *Queue) commitReturned() {
 	n := &q.work.notes
 	q.compose()
-	if !q.cfg.Record.Journal.Note(n.ops) {
+	if !q.cfg.Storage.Journal.Note(n.ops) {
 		for l := range q.levels {
 			q.levels[l].noted = 0
 		}
@@ -197,7 +197,7 @@ func (q *Queue) commitReturned() {
 func (q *Queue) compose() {
 	n := &q.work.notes
 	if len(n.settled) > 0 {
-		n.ops = appendSettled(n.ops, q.cfg.Record.ID, n.settled)
+		n.ops = appendSettled(n.ops, q.cfg.Storage.ID, n.settled)
 		n.settled = n.settled[:0]
 	}
 	if len(n.ops) > 0 {
@@ -208,13 +208,13 @@ func (q *Queue) compose() {
 // noteHanded notes how far the messages were handed out, so that those who get
 // them again after a restart are told. It is not worth a commit of its own.
 func (q *Queue) noteHanded() {
-	if q.contents == nil || q.cfg.Record == nil {
+	if q.contents == nil || q.cfg.Storage == nil {
 		return
 	}
 	for l := range q.levels {
 		f := &q.levels[l]
 		if f.handed > f.noted {
-			q.work.notes.ops = appendHanded(q.work.notes.ops, q.cfg.Record.ID, l, f.handed)
+			q.work.notes.ops = appendHanded(q.work.notes.ops, q.cfg.Storage.ID, l, f.handed)
 			f.noted = f.handed
 		}
 	}
@@ -235,7 +235,7 @@ func (q *Queue) finish(b *Batch) {
 	n := &q.work.notes
 	waits := n.enqueued > 0
 	n.enqueued = 0
-	if r := b.Receipt; waits && r != nil && r.joins(q.cfg.Record.Journal) {
+	if r := b.Receipt; waits && r != nil && r.joins(q.cfg.Storage.Journal) {
 		n.ops = append(n.ops, r.ops...)
 		n.deltas = append(n.deltas, r.deltas...)
 	}
@@ -258,7 +258,7 @@ func (b *Batch) Failed(err error) { b.land(err) }
 // land tells who waits for the batch, and releases it.
 func (b *Batch) land(err error) {
 	if b.Source != nil && err == nil {
-		b.Source.Settled(b)
+		b.Source.Confirmed(b)
 	}
 	if b.Source != nil && err != nil {
 		b.Source.Failed(b, err)
@@ -273,28 +273,28 @@ func (b *Batch) land(err error) {
 	}
 }
 
-// Receipt is what the journal is still to be told of messages that went from one
+// DeferredRemoval is what the journal is still to be told of messages that went from one
 // queue to others: that they left. It goes with the batches they went in. Where
 // the last of these lies in the same journal, it is recorded in one piece with
 // their arrival, so that a message that moves is in one place always; otherwise
 // after it, so that a crash may show it in both, but never in none.
-type Receipt struct {
+type DeferredRemoval struct {
 	journal    Journal
 	ops        []byte
 	deltas     []Delta
 	left       atomic.Int32          // batches under way, less one once it has joined the last of them
 	failed     atomic.Pointer[error] // why one of them has not arrived: then none of it is recorded
 	departures *departures           // of the queue
-	source     Source                // of the batches, instead of all this: see forwarding
+	source     Publisher             // of the batches, instead of all this: see forwarding
 }
 
-var _ Completer = (*Receipt)(nil)
+var _ Completer = (*DeferredRemoval)(nil)
 
 // Source is who follows the batches, nil for nobody.
-func (r *Receipt) Source() Source { return r.source }
+func (r *DeferredRemoval) Source() Publisher { return r.source }
 
 // Split says how many batches the receipt goes with, before any of them is sent.
-func (r *Receipt) Split(n int) {
+func (r *DeferredRemoval) Split(n int) {
 	if r.source != nil {
 		return
 	}
@@ -306,13 +306,13 @@ func (r *Receipt) Split(n int) {
 }
 
 // joins reports whether the batch at hand is the last one and goes to journal.
-func (r *Receipt) joins(j Journal) bool {
+func (r *DeferredRemoval) joins(j Journal) bool {
 	return r.journal == j && r.failed.Load() == nil && r.left.CompareAndSwap(1, 0)
 }
 
 // landed is called when a batch has arrived, for good, or has failed to. The last
 // one decides.
-func (r *Receipt) landed(err error) {
+func (r *DeferredRemoval) landed(err error) {
 	if err != nil {
 		r.failed.Store(&err)
 	}
@@ -328,13 +328,13 @@ func (r *Receipt) landed(err error) {
 	}
 }
 
-func (r *Receipt) commit() { r.journal.Commit(r.ops, r.deltas, r) }
+func (r *DeferredRemoval) commit() { r.journal.Commit(r.ops, r.deltas, r) }
 
 // Durable is part of [Completer].
-func (r *Receipt) Durable(wlog.Index, int) { r.departures.end(nil) }
+func (r *DeferredRemoval) Durable(wlog.Index, int) { r.departures.end(nil) }
 
 // Failed is part of [Completer].
-func (r *Receipt) Failed(err error) { r.departures.end(err) }
+func (r *DeferredRemoval) Failed(err error) { r.departures.end(err) }
 
 // departures is the receipts of a queue that are not recorded yet. What they are
 // about is in the queue still, for a restart. Any goroutine may use it.
@@ -387,8 +387,8 @@ func (s *Mailbox) AfterDepartures(fn func(error)) bool {
 
 // receipt returns what is to be recorded of the picks that are routed, nil when
 // that is nothing.
-func (q *Queue) receipt(picks []pick, vs []hook.Verdict) *Receipt {
-	if q.cfg.Record == nil {
+func (q *Queue) receipt(picks []pick, vs []hook.Verdict) *DeferredRemoval {
+	if q.cfg.Storage == nil {
 		return nil
 	}
 	var refs []Ref
@@ -405,8 +405,8 @@ func (q *Queue) receipt(picks []pick, vs []hook.Verdict) *Receipt {
 	if len(refs) == 0 {
 		return nil
 	}
-	r := &Receipt{
-		journal: q.cfg.Record.Journal, ops: appendSettled(nil, q.cfg.Record.ID, refs), deltas: n.deltas, departures: &departures{},
+	r := &DeferredRemoval{
+		journal: q.cfg.Storage.Journal, ops: appendSettled(nil, q.cfg.Storage.ID, refs), deltas: n.deltas, departures: &departures{},
 	}
 	if q.shell != nil {
 		r.departures = q.shell.departing()

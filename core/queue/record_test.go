@@ -117,7 +117,7 @@ func TestReceiptOfWhatDidNotArrive(t *testing.T) {
 			}
 			j, d := &memoryJournal{}, &departures{}
 			d.begin()
-			r := &Receipt{journal: j, ops: appendSettled(nil, 7, []Ref{1}), departures: d}
+			r := &DeferredRemoval{journal: j, ops: appendSettled(nil, 7, []Ref{1}), departures: d}
 			r.Split(len(outcomes))
 			for i, err := range outcomes {
 				if i == 2 && err == nil && want != nil && r.joins(j) {
@@ -144,7 +144,7 @@ func TestRequeuesOnAFullDisk(t *testing.T) {
 		for range 2 {
 			q.Get(second, nil2(), func(Delivery, int) {})
 		}
-		q.Settle(second, Requeue, []Settled{{Ref: 0}, {Ref: 1}})
+		q.Settle(second, Requeue, []PendingAck{{Ref: 0}, {Ref: 1}})
 		q.commit(nil)
 	}
 	if len(j.entries) != 1 {
@@ -153,7 +153,7 @@ func TestRequeuesOnAFullDisk(t *testing.T) {
 	for range 2 {
 		q.Get(second, nil2(), func(Delivery, int) {})
 	}
-	q.Settle(second, Ack, []Settled{{Ref: 1}})
+	q.Settle(second, Ack, []PendingAck{{Ref: 1}})
 	q.commit(nil)
 	after := j.reborn(t, q)
 	after.Get(second, nil2(), func(d Delivery, _ int) {

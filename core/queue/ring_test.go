@@ -34,7 +34,7 @@ type ring struct {
 	ended  int
 }
 
-func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []Dead, receipt *Receipt) {
+func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, receipt *DeferredRemoval) {
 	r.mu.Lock()
 	next := r.shells[(r.of[from]+1)%len(r.shells)]
 	r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []Dead, receipt *Rece
 func (r *ring) Removed(*Config, hook.Instant, []telemetry.Removal)                {}
 func (r *ring) Refused(*Config, int)                                              {}
 func (r *ring) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (r *ring) Gone(*Mailbox, Departure)                                          {}
+func (r *ring) Deleted(*Mailbox, Deletion)                                        {}
 
 // Queues that dead-letter to one another in a circle, more than may be under way, neither stop one another nor lose any.
 func TestARingOfQueuesComesToAnEnd(t *testing.T) {
@@ -83,7 +83,7 @@ func comesToAnEnd(t *testing.T, durable bool) {
 		s, _ := live(t, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
 		cfg := *s.Config()
 		if durable {
-			cfg.Record = &Record{Journal: slowJournal{}, ID: uint64(i), Shard: 1}
+			cfg.Storage = &Storage{Journal: slowJournal{}, ID: uint64(i), Shard: 1}
 		}
 		s.config.Store(&cfg)
 		_ = s.Do(func(q *Queue, _ hook.Instant) { q.cfg, q.host = &cfg, r })

@@ -17,15 +17,15 @@ const (
 	Return             // as Requeue, and it counts towards the delivery limit
 )
 
-// Settled is one message that was handed out, and to whom.
-type Settled struct {
+// PendingAck is one message that was handed out, and to whom.
+type PendingAck struct {
 	Ref      Ref
 	Consumer *Consumer
 }
 
 // Settle carries out what was said about messages. One that is not handed out
 // (any more) is passed over.
-func (q *Queue) Settle(now hook.Instant, kind SettleKind, items []Settled) {
+func (q *Queue) Settle(now hook.Instant, kind SettleKind, items []PendingAck) {
 	leaving, late := q.settle(now, kind, items)
 	q.leave(now, leaving, leavingBy(kind))
 	q.leave(now, late, hook.Verdict{})
@@ -35,7 +35,7 @@ func (q *Queue) Settle(now hook.Instant, kind SettleKind, items []Settled) {
 // settle is Settle but for what follows: it returns the messages that leave for
 // the reason that kind is, and those that are past their deadline. The slices are
 // valid until the queue does anything else.
-func (q *Queue) settle(now hook.Instant, kind SettleKind, items []Settled) (leaving, late []pick) {
+func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (leaving, late []pick) {
 	leaving, late = q.work.picks[:0], q.work.due[:0]
 	for _, it := range items {
 		f, seq, s := q.find(it.Ref)
@@ -186,8 +186,8 @@ func (f slotFlags) public() Flags {
 	if f&persistent != 0 {
 		p |= Persistent
 	}
-	if f&dead != 0 {
-		p |= Recorded
+	if f&hasDeathHistory != 0 {
+		p |= HasDeathHistory
 	}
 	if f&redelivered != 0 {
 		p |= Redelivered

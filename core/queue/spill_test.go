@@ -157,11 +157,11 @@ func TestSurvivorsAreMovedTogether(t *testing.T) {
 				q.Enqueue(second, batchOf(patterned(i, 1024)))
 			}
 			c := &Consumer{}
-			var settled []Settled
+			var settled []PendingAck
 			for range n {
 				q.Get(second, c, func(d Delivery, _ int) {
 					if idOf(d.Body)%every != 0 {
-						settled = append(settled, Settled{Ref: d.Ref, Consumer: c})
+						settled = append(settled, PendingAck{Ref: d.Ref, Consumer: c})
 					}
 				})
 			}
@@ -176,7 +176,7 @@ func TestSurvivorsAreMovedTogether(t *testing.T) {
 				t.Errorf("%d bytes of messages take %d of memory and %d of the file", s.live, s.held, s.filed)
 			}
 			for i := range uint64(n / every) {
-				q.Settle(second, Requeue, []Settled{{Ref: Ref(i * every), Consumer: c}})
+				q.Settle(second, Requeue, []PendingAck{{Ref: Ref(i * every), Consumer: c}})
 				q.Get(second, c, func(d Delivery, _ int) {
 					if !bytes.Equal(d.Body, patterned(i*every, 1024).Body) {
 						t.Fatalf("message %d came back as message %d, or changed", i*every, idOf(d.Body))

@@ -40,17 +40,17 @@ func (q *Queue) Stopped() *StoppedError { return q.stopped }
 
 // heed stops the queue when its journal has failed.
 func (q *Queue) heed() {
-	if q.stopped != nil || q.cfg.Record == nil {
+	if q.stopped != nil || q.cfg.Storage == nil {
 		return
 	}
-	if err := q.cfg.Record.Journal.Err(); err != nil {
+	if err := q.cfg.Storage.Journal.Err(); err != nil {
 		q.stop(err)
 	}
 }
 
 func (q *Queue) stop(err error) {
 	e := &StoppedError{VHost: q.cfg.VHost, Queue: q.cfg.Name, Err: err, readyBytes: q.readyBytes}
-	if r := q.cfg.Record; r != nil {
+	if r := q.cfg.Storage; r != nil {
 		e.Shard = r.Shard
 	}
 	if q.contents != nil {
@@ -70,7 +70,7 @@ func (q *Queue) stop(err error) {
 
 // survivors counts the messages that are in the journal.
 func (q *Queue) survivors() (ready, unacked, discarded int) {
-	if q.cfg.Record == nil {
+	if q.cfg.Storage == nil {
 		return 0, 0, 0
 	}
 	for l := range q.levels {

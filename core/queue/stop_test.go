@@ -17,7 +17,7 @@ func waitFor(d time.Duration) {
 // outcome is a source that is told once.
 type outcome chan error
 
-func (o outcome) Settled(*Batch)           { o <- nil }
+func (o outcome) Confirmed(*Batch)         { o <- nil }
 func (o outcome) Failed(_ *Batch, e error) { o <- e }
 
 func send(s *Mailbox, ms ...Message) error {
@@ -67,7 +67,7 @@ func stopsWithItsJournal(t *testing.T) {
 	if served.stopped != 1 || len(served.take()) != 1 {
 		t.Errorf("the consumer was told %d times", served.stopped)
 	}
-	s.Settle(Reject, []Settled{{Ref: 0, Consumer: held}})
+	s.Settle(Reject, []PendingAck{{Ref: 0, Consumer: held}})
 	do(func(q *Queue, now hook.Instant) {
 		if err := q.AddConsumer(now, &Consumer{Sink: served}); !errors.As(err, &stopped) || q.Stopped() != stopped {
 			t.Errorf("a consumer gets error %v", err)
@@ -117,14 +117,14 @@ func TestAnEndCountsWhatIsLost(t *testing.T) {
 		q, _ := passive(t, Config{Profile: &Profile{Kind: Quorum}}, h)
 		j := &memoryJournal{}
 		if tc.durable {
-			q.cfg.Record = &Record{Journal: j, ID: 1}
+			q.cfg.Storage = &Storage{Journal: j, ID: 1}
 		}
 		q.host = &relay{targets: 1}
 		q.Enqueue(second, batchOf(persist(0), persist(1), message(2, 0), message(3, 0), persist(4), persist(5), message(6, 0)))
 		for range 4 {
 			q.Get(second, nil2(), func(Delivery, int) {})
 		}
-		q.Settle(second, Reject, []Settled{{Ref: 1}, {Ref: 2}})
+		q.Settle(second, Reject, []PendingAck{{Ref: 1}, {Ref: 2}})
 		if got := q.End(); got != tc.lost || q.End() != got {
 			t.Errorf("%s: %d are lost, want %d", tc.name, got, tc.lost)
 		}

@@ -40,7 +40,7 @@ func targetOf(v *hook.Verdict) *hook.Target {
 }
 
 // conclude fills in what became of those with a target, which are dead, in order.
-func conclude(left []telemetry.Removal, dead []Dead) {
+func conclude(left []telemetry.Removal, dead []DeadLetter) {
 	for i := range left {
 		if left[i].Target != nil {
 			left[i].Outcome = dead[0].Outcome

@@ -60,11 +60,11 @@ func TestOldLogsAreReadable(t *testing.T) {
 // seen is what deliveries said of messages being traced, by id.
 type seen map[uint64]bool
 
-func (s seen) get(q *Queue, now hook.Instant) (held []Settled) {
+func (s seen) get(q *Queue, now hook.Instant) (held []PendingAck) {
 	c := &Consumer{}
 	for q.Get(now, c, func(d Delivery, _ int) {
 		s[idOf(d.Body)] = d.Traced
-		held = append(held, Settled{Ref: d.Ref, Consumer: c})
+		held = append(held, PendingAck{Ref: d.Ref, Consumer: c})
 	}) {
 		continue
 	}
@@ -106,14 +106,14 @@ func TestTracedStays(t *testing.T) {
 	s.third(t, "requeued", n)
 
 	// Few are left, which are moved to other segments and to another extent of the journal.
-	kept := slices.DeleteFunc(slices.Clone(held), func(it Settled) bool { return it.Ref%50 != 0 })
-	q.Settle(2*second, Ack, slices.DeleteFunc(held, func(it Settled) bool { return it.Ref%50 == 0 }))
+	kept := slices.DeleteFunc(slices.Clone(held), func(it PendingAck) bool { return it.Ref%50 != 0 })
+	q.Settle(2*second, Ack, slices.DeleteFunc(held, func(it PendingAck) bool { return it.Ref%50 == 0 }))
 	q.Settle(2*second, Requeue, kept)
 	for q.store.sparse() {
 		q.rest(2 * second)
 	}
 	q.commit(nil)
-	for q.Move(j.extent - 1) {
+	for q.Relocate(j.extent - 1) {
 		continue
 	}
 	clear(s)
@@ -416,7 +416,7 @@ func TestTheEndOfAQueueIsToldInFull(t *testing.T) {
 	publish(q, second, 1, 2, 3)
 	q.Get(2*second, &Consumer{}, func(Delivery, int) {})
 	q.Tick(13 * second)
-	want := Departure{Reason: GoneExpired, At: 13 * second, LastUse: 2 * second, Lease: 12 * second, Messages: 1, DeadLettered: 2}
+	want := Deletion{Reason: DeletedExpired, At: 13 * second, LastUse: 2 * second, Lease: 12 * second, Messages: 1, DeadLettered: 2}
 	if len(h.gone) != 1 || h.gone[0] != want || h.gone[0].Idle() != 11*time.Second {
 		t.Errorf("got %+v, want %+v", h.gone, want)
 	}

@@ -32,7 +32,7 @@ type Part struct {
 // Settlement is what a transaction says about messages that a queue handed out.
 type Settlement struct {
 	Kind  SettleKind
-	Items []Settled
+	Items []PendingAck
 }
 
 // ErrTooLarge is why a transaction fails that does not fit an entry of a journal.
@@ -97,7 +97,7 @@ func (t *transaction) check(most int) error {
 	sizes := map[Journal]int{}
 	for i := range t.parts {
 		p := &t.parts[i]
-		r := p.Shell.Config().Record
+		r := p.Shell.Config().Storage
 		if r == nil {
 			continue
 		}
@@ -217,12 +217,12 @@ func (m *member) goOn(now hook.Instant) {
 func (t *transaction) gather(q *Queue) {
 	n := &q.work.notes
 	n.enqueued = 0
-	if q.cfg.Record == nil {
+	if q.cfg.Storage == nil {
 		return
 	}
 	q.compose()
 	if len(n.ops)+len(n.deltas) > 0 {
-		c := t.commit(q.cfg.Record.Journal)
+		c := t.commit(q.cfg.Storage.Journal)
 		c.ops, c.live = append(c.ops, n.ops...), append(c.live, n.deltas...)
 	}
 	n.reset()

@@ -72,7 +72,7 @@ func keptIn(t *testing.T, j Journal, h hook.Hooks, names ...string) (all []*Mail
 	clock := NewClock()
 	for i, name := range names {
 		profile := &Profile{VHost: "/", Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
-		cfg := &Config{Profile: profile, Name: name, Record: &Record{Journal: j, ID: uint64(i + 1), Shard: 3}}
+		cfg := &Config{Profile: profile, Name: name, Storage: &Storage{Journal: j, ID: uint64(i + 1), Shard: 3}}
 		all = append(all, NewMailbox(cfg, chainOf(t, h), &graves{clock: clock, died: map[uint64]hook.Instant{}}, clock))
 	}
 	return all
@@ -90,11 +90,11 @@ func emptied(t *testing.T, s *Mailbox) (ids []uint64) {
 }
 
 // fetch hands out a message.
-func fetch(t *testing.T, s *Mailbox) (held []Settled) {
+func fetch(t *testing.T, s *Mailbox) (held []PendingAck) {
 	t.Helper()
 	c := &Consumer{Queue: s}
 	if err := s.Do(func(q *Queue, now hook.Instant) {
-		q.Get(now, c, func(d Delivery, _ int) { held = []Settled{{Ref: d.Ref, Consumer: c}} })
+		q.Get(now, c, func(d Delivery, _ int) { held = []PendingAck{{Ref: d.Ref, Consumer: c}} })
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func stopsUnreadable(t *testing.T, use func(q *Queue, now hook.Instant)) {
 	j := &memoryJournal{}
 	s, _ := live(t, hook.Hooks{})
 	cfg := *s.Config()
-	cfg.Record = &Record{Journal: j, ID: 7, Shard: 1}
+	cfg.Storage = &Storage{Journal: j, ID: 7, Shard: 1}
 	s.config.Store(&cfg)
 	s.queue.cfg = &cfg
 	for i := range uint64(n) {
@@ -88,10 +88,10 @@ func TestATransactionFailsWhenBodiesCannotBeRead(t *testing.T) {
 	for i := range uint64(2000) {
 		s.Publish(batchOf(patterned(i, 1024)))
 	}
-	var held []Settled
+	var held []PendingAck
 	_ = s.Do(func(q *Queue, now hook.Instant) {
 		for range 2000 {
-			q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+			q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 		}
 	})
 	_ = spill.Load().file.Close()
@@ -113,7 +113,7 @@ func unreadableSoon(t *testing.T, h hook.Hooks, n int) (s *Mailbox, cut func()) 
 	spilling(t, 0)
 	s, _ = live(t, h)
 	cfg := *s.Config()
-	cfg.Record = &Record{Journal: &memoryJournal{}, ID: 7, Shard: 1}
+	cfg.Storage = &Storage{Journal: &memoryJournal{}, ID: 7, Shard: 1}
 	s.config.Store(&cfg)
 	s.queue.cfg = &cfg
 	for i := range uint64(n) {
@@ -175,9 +175,9 @@ func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
 	g := &graveyard{}
 	_ = s.Do(func(q *Queue, now hook.Instant) {
 		q.host = g
-		var held []Settled
+		var held []PendingAck
 		for range n {
-			q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, Settled{Ref: d.Ref}) })
+			q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 		}
 		q.Settle(now, Reject, held)
 	})

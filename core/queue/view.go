@@ -25,7 +25,7 @@ type scratch struct {
 	asked    []pick // kept by their hooks, which were asked because they are next
 	records  []record
 	delivery []Delivery
-	dead     []Dead
+	dead     []DeadLetter
 	left     []telemetry.Removal
 	notes    notes
 }
@@ -111,7 +111,9 @@ func (s *incoming) HeaderText(i int, name string) ([]byte, bool) {
 	return headerText(s.ms[i].Props, name)
 }
 
-func (s *incoming) Deaths(i int) int { return deaths(s.ms[i].Props, s.ms[i].Flags&Recorded != 0) }
+func (s *incoming) Deaths(i int) int {
+	return deaths(s.ms[i].Props, s.ms[i].Flags&HasDeathHistory != 0)
+}
 
 // Decided implements [hook.Witness].
 func (s *incoming) Decided(i int, d *hook.Decision) {
@@ -161,7 +163,7 @@ func (s *stored) HeaderText(i int, name string) ([]byte, bool) {
 func (s *stored) Deaths(i int) int {
 	p := s.picks[i]
 	at := s.queue.levels[p.level].at(p.seq)
-	return deaths(s.records[i].props, at.flags&dead != 0)
+	return deaths(s.records[i].props, at.flags&hasDeathHistory != 0)
 }
 
 // Decided implements [hook.Witness].

@@ -84,7 +84,7 @@ func (w *written) step(t *testing.T) {
 		w.settle([]SettleKind{Ack, Requeue, Return}[w.rnd.IntN(3)])
 	case 7:
 		for more := w.j.extent > 1; more; {
-			more = w.q.Move(w.j.extent - 1)
+			more = w.q.Relocate(w.j.extent - 1)
 		}
 		w.j.trim()
 	case 8:
@@ -131,12 +131,12 @@ func (w *written) see(t *testing.T, d Delivery) {
 }
 
 func (w *written) settle(kind SettleKind) {
-	var items []Settled
+	var items []PendingAck
 	for id, ref := range w.out {
 		if w.rnd.IntN(2) == 0 {
 			continue
 		}
-		items = append(items, Settled{Ref: ref})
+		items = append(items, PendingAck{Ref: ref})
 		delete(w.out, id)
 		if kind == Ack {
 			delete(w.props, id)

@@ -58,7 +58,7 @@ func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) erro
 
 func unknownTag(tag uint64) error { return precondition("unknown delivery tag %d", tag) }
 
-func (ch *channel) takeOne(kind queue.SettleKind, tag uint64) (s queue.Settled, ok bool) {
+func (ch *channel) takeOne(kind queue.SettleKind, tag uint64) (s queue.PendingAck, ok bool) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,14 +96,14 @@ func (ch *channel) takeUpTo(kind queue.SettleKind, tag uint64, dst []tagged) (ts
 		ts, ok = ch.unacked.takeUpTo(tag, dst)
 	}
 	for i := range ts {
-		ch.tookOne(kind, ts[i].Settled)
+		ch.tookOne(kind, ts[i].PendingAck)
 	}
 	return ts, ok
 }
 
 // tookOne counts a delivery that the client has settled. In a transaction that makes no room before it is committed. The
 // caller holds out's lock.
-func (ch *channel) tookOne(kind queue.SettleKind, s queue.Settled) {
+func (ch *channel) tookOne(kind queue.SettleKind, s queue.PendingAck) {
 	if ch.mode != transactional {
 		ch.discharge(s)
 	}
@@ -111,7 +111,7 @@ func (ch *channel) tookOne(kind queue.SettleKind, s queue.Settled) {
 }
 
 // discharge makes room below the channel's limit. The caller holds out's lock.
-func (ch *channel) discharge(s queue.Settled) {
+func (ch *channel) discharge(s queue.PendingAck) {
 	if !counts(s.Consumer) {
 		return
 	}

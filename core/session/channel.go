@@ -256,7 +256,7 @@ func (c *Conn) closeChannels(channels ...*channel) {
 		}
 		for _, t := range append(held, ch.abandon()...) {
 			p := part(t.Consumer.Queue)
-			p.held = append(p.held, t.Settled)
+			p.held = append(p.held, t.PendingAck)
 		}
 	}
 	c.flush() // what was settled before
@@ -269,7 +269,7 @@ func (c *Conn) closeChannels(channels ...*channel) {
 type leaving struct {
 	shell     *queue.Mailbox
 	consumers []*queue.Consumer
-	held      []queue.Settled
+	held      []queue.PendingAck
 }
 
 // leave gives it back: when it returns, there are no deliveries any more.

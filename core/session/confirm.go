@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-var _ queue.Source = (*channel)(nil)
+var _ queue.Publisher = (*channel)(nil)
 
 // confirmSelect makes the broker say what became of each message [RabbitMQ: confirms.html].
 func (ch *channel) confirmSelect(m *amqp.ConfirmSelect) error {
@@ -37,8 +37,8 @@ func (ch *channel) track() {
 	ch.counts = ch.counts[:0]
 }
 
-// Settled implements [queue.Source].
-func (ch *channel) Settled(b *queue.Batch) {
+// Confirmed implements [queue.Source].
+func (ch *channel) Confirmed(b *queue.Batch) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -173,7 +173,7 @@ func (ch *channel) tag(s *consumer, d *queue.Delivery) uint64 {
 	if counts(&s.Consumer) {
 		ch.charged++
 	}
-	return ch.unacked.push(queue.Settled{Ref: d.Ref, Consumer: &s.Consumer})
+	return ch.unacked.push(queue.PendingAck{Ref: d.Ref, Consumer: &s.Consumer})
 }
 
 // Stopped implements [queue.Sink].

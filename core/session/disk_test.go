@@ -82,7 +82,7 @@ func (p *diskProbe) shardOf(name string) uint32 {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return s.Config().Record.Shard
+	return s.Config().Storage.Shard
 }
 
 // The power goes at every write of a commit: of the transaction all is there afterwards or nothing, and all if the client was
@@ -321,7 +321,7 @@ func (p *diskProbe) confirmed(channel uint16, ms ...published) {
 func (p *diskProbe) sync() {
 	v, _ := p.store.VHost("/")
 	for _, s := range v.Queues() {
-		if r := s.Config().Record; r != nil {
+		if r := s.Config().Storage; r != nil {
 			_ = r.Journal.(interface{ Sync() error }).Sync() // a shard may have failed
 			if r.Journal.Err() != nil {
 				v.Stop(r.Shard)

@@ -16,7 +16,7 @@ type brokenDisk struct{}
 
 func (brokenDisk) Sync() error { return errors.New("input/output error") }
 
-func (d brokenDisk) Place() *queue.Record   { return &queue.Record{Journal: d, ID: 1} }
+func (d brokenDisk) Place() *queue.Storage  { return &queue.Storage{Journal: d, ID: 1} }
 func (brokenDisk) Write([]byte)             {}
 func (brokenDisk) Bulky() bool              { return false }
 func (brokenDisk) Rewrite(iter.Seq[[]byte]) {}

@@ -28,14 +28,14 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 	got := false
 	var halt *queue.StoppedError
 	var large error
-	var held []queue.Settled
+	var held []queue.PendingAck
 	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
 		halt = q.Stopped()
 		got = q.Get(now, &s.Consumer, func(d queue.Delivery, remaining int) {
 			if !ch.fit(&d) {
 				large = s.errTooLarge(&d)
 				s.NoAck = false // nobody has it: it comes back
-				held = []queue.Settled{{Ref: d.Ref}}
+				held = []queue.PendingAck{{Ref: d.Ref}}
 				return
 			}
 			ch.fetched(s, &d, remaining)

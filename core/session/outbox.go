@@ -93,7 +93,7 @@ func (o *outbox) flush() (caughtUp, written <-chan struct{}) {
 
 // behind returns what is closed once the journal of a queue keeps up again, nil while it does.
 func behind(shell *queue.Mailbox) <-chan struct{} {
-	r := shell.Config().Record
+	r := shell.Config().Storage
 	if r == nil {
 		return nil
 	}

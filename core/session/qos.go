@@ -60,8 +60,8 @@ func (ch *channel) takeBack() (ts []tagged) {
 	defer o.mu.Unlock()
 	ts = ch.unacked.takeAll(nil)
 	for i := range ts {
-		ch.discharge(ts[i].Settled)
-		ch.tally.settled(queue.Requeue, ts[i].Settled)
+		ch.discharge(ts[i].PendingAck)
+		ch.tally.settled(queue.Requeue, ts[i].PendingAck)
 	}
 	return ts
 }

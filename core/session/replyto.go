@@ -96,11 +96,11 @@ type nowhere struct{}
 
 var _ queue.Host = nowhere{}
 
-func (nowhere) DeadLetter(*queue.Config, hook.Instant, []queue.Dead, *queue.Receipt)    {}
-func (nowhere) Removed(*queue.Config, hook.Instant, []telemetry.Removal)                {}
-func (nowhere) Refused(*queue.Config, int)                                              {}
-func (nowhere) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (nowhere) Gone(*queue.Mailbox, queue.Departure)                                    {}
+func (nowhere) DeadLetter(*queue.Config, hook.Instant, []queue.DeadLetter, *queue.DeferredRemoval) {}
+func (nowhere) Removed(*queue.Config, hook.Instant, []telemetry.Removal)                           {}
+func (nowhere) Refused(*queue.Config, int)                                                         {}
+func (nowhere) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision)            {}
+func (nowhere) Deleted(*queue.Mailbox, queue.Deletion)                                             {}
 
 // consumeReplies makes the channel one that gets replies.
 func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {

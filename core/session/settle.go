@@ -5,7 +5,7 @@ import "github.com/curfewmq/curfew/core/queue"
 // settling collects what clients say about deliveries by the queue they came from, so that each queue hears it at once.
 type settling struct {
 	places places[statement]
-	groups [][]queue.Settled // by place; those behind the last place are empty, and kept for their memory
+	groups [][]queue.PendingAck // by place; those behind the last place are empty, and kept for their memory
 }
 
 // statement is what is said to one queue.
@@ -17,11 +17,11 @@ type statement struct {
 // add settles deliveries in a way.
 func (s *settling) add(kind queue.SettleKind, ts []tagged) {
 	for i := range ts {
-		s.addOne(kind, ts[i].Settled)
+		s.addOne(kind, ts[i].PendingAck)
 	}
 }
 
-func (s *settling) addOne(kind queue.SettleKind, it queue.Settled) {
+func (s *settling) addOne(kind queue.SettleKind, it queue.PendingAck) {
 	i, _ := s.places.find(statement{it.Consumer.Queue, kind})
 	if i == len(s.groups) {
 		s.groups = append(s.groups, nil)

@@ -84,7 +84,7 @@ func (t *Tally) handed(s *consumer, again bool) {
 	}
 }
 
-func (t *Tally) settled(kind queue.SettleKind, s queue.Settled) {
+func (t *Tally) settled(kind queue.SettleKind, s queue.PendingAck) {
 	if kind == queue.Ack {
 		t.Handed[s.Consumer.Type][Acked]++
 	}

@@ -121,7 +121,7 @@ func (ch *channel) takeOf(c *queue.Consumer) (ts []tagged) {
 	}
 	for _, t := range ts {
 		ch.unacked.take(t.tag)
-		ch.discharge(t.Settled)
+		ch.discharge(t.PendingAck)
 	}
 	return ts
 }

@@ -142,7 +142,7 @@ func (ch *channel) committed(ss []pendingSettle) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range ss {
-		ch.discharge(ss[i].Settled)
+		ch.discharge(ss[i].PendingAck)
 	}
 }
 
@@ -187,7 +187,7 @@ func addTo(p *queue.Part, s *pendingSettle) {
 		i = len(p.Settlements)
 		p.Settlements = append(p.Settlements, queue.Settlement{Kind: s.kind})
 	}
-	p.Settlements[i].Items = append(p.Settlements[i].Items, s.Settled)
+	p.Settlements[i].Items = append(p.Settlements[i].Items, s.PendingAck)
 }
 
 // divide puts what is published first, and what is settled in the same shard if there is only one. Elsewhere it must not
@@ -195,12 +195,12 @@ func addTo(p *queue.Part, s *pendingSettle) {
 func divide(parts []queue.Part) (first, second []queue.Part) {
 	shards := map[queue.Journal]struct{}{}
 	for i := range parts {
-		if r := parts[i].Shell.Config().Record; r != nil {
+		if r := parts[i].Shell.Config().Storage; r != nil {
 			shards[r.Journal] = struct{}{}
 		}
 	}
 	for _, p := range parts {
-		if len(shards) == 1 && p.Shell.Config().Record != nil {
+		if len(shards) == 1 && p.Shell.Config().Storage != nil {
 			first = append(first, p)
 			continue
 		}

@@ -10,18 +10,18 @@ import (
 // unacked is what a channel was handed and has not settled, by delivery tag. Tags count up from 1, so that a ring holds
 // the recent ones; what stays behind for long is kept apart, and does not make the ring grow.
 type unacked struct {
-	ring []queue.Settled // a power of two of them; without a consumer: settled, or none was due
-	base uint64          // the lowest tag in the ring
-	next uint64          // the next tag, less 1
-	live int             // unsettled ones in the ring
-	old  []tagged        // unsettled ones below base, in order, and gaps
-	gaps int             // in old
+	ring []queue.PendingAck // a power of two of them; without a consumer: settled, or none was due
+	base uint64             // the lowest tag in the ring
+	next uint64             // the next tag, less 1
+	live int                // unsettled ones in the ring
+	old  []tagged           // unsettled ones below base, in order, and gaps
+	gaps int                // in old
 }
 
 // tagged is a delivery with its tag. A gap has no consumer.
 type tagged struct {
 	tag uint64
-	queue.Settled
+	queue.PendingAck
 }
 
 // minRing is the size of the first ring.
@@ -30,14 +30,14 @@ const minRing = 16
 // skip uses up a tag for a delivery that needs no acknowledgement.
 func (u *unacked) skip() (tag uint64) {
 	if u.live > 0 {
-		return u.push(queue.Settled{})
+		return u.push(queue.PendingAck{})
 	}
 	u.next++
 	return u.next
 }
 
 // push gives a delivery its tag.
-func (u *unacked) push(s queue.Settled) (tag uint64) {
+func (u *unacked) push(s queue.PendingAck) (tag uint64) {
 	u.next++
 	if u.live == 0 {
 		u.base = u.next
@@ -52,7 +52,7 @@ func (u *unacked) push(s queue.Settled) (tag uint64) {
 	return u.next
 }
 
-func (u *unacked) at(tag uint64) *queue.Settled { return &u.ring[tag&uint64(len(u.ring)-1)] }
+func (u *unacked) at(tag uint64) *queue.PendingAck { return &u.ring[tag&uint64(len(u.ring)-1)] }
 
 // makeRoom is called when the ring is full of tags: it grows, unless few of them are unsettled.
 func (u *unacked) makeRoom() {
@@ -60,7 +60,7 @@ func (u *unacked) makeRoom() {
 		u.retire(u.next - u.base)
 		return
 	}
-	grown := unacked{ring: make([]queue.Settled, max(2*len(u.ring), minRing)), base: u.base}
+	grown := unacked{ring: make([]queue.PendingAck, max(2*len(u.ring), minRing)), base: u.base}
 	for tag := u.base; tag < u.next; tag++ {
 		*grown.at(tag) = *u.at(tag)
 	}
@@ -73,7 +73,7 @@ func (u *unacked) retire(n uint64) {
 	for ; n > 0; n-- {
 		if s := u.at(u.base); s.Consumer != nil {
 			u.old = append(u.old, tagged{u.base, *s})
-			*s = queue.Settled{}
+			*s = queue.PendingAck{}
 			u.live--
 		}
 		u.base++
@@ -90,8 +90,8 @@ func (u *unacked) compact() {
 }
 
 // find returns the place of an unsettled delivery, nil if the tag is of none.
-func (u *unacked) find(tag uint64) *queue.Settled {
-	var s *queue.Settled
+func (u *unacked) find(tag uint64) *queue.PendingAck {
+	var s *queue.PendingAck
 	switch {
 	case u.live > 0 && tag >= u.base:
 		if tag > u.next {
@@ -103,7 +103,7 @@ func (u *unacked) find(tag uint64) *queue.Settled {
 		if !ok {
 			return nil
 		}
-		s = &u.old[i].Settled
+		s = &u.old[i].PendingAck
 	}
 	if s.Consumer == nil {
 		return nil
@@ -125,13 +125,13 @@ func (u *unacked) search(tag uint64) (int, bool) {
 }
 
 // take settles a delivery.
-func (u *unacked) take(tag uint64) (s queue.Settled, ok bool) {
+func (u *unacked) take(tag uint64) (s queue.PendingAck, ok bool) {
 	p := u.find(tag)
 	if p == nil {
-		return queue.Settled{}, false
+		return queue.PendingAck{}, false
 	}
 	s = *p
-	*p = queue.Settled{}
+	*p = queue.PendingAck{}
 	if u.live > 0 && tag >= u.base {
 		u.taken()
 		return s, true
@@ -183,7 +183,7 @@ func (u *unacked) takeUpTo(tag uint64, dst []tagged) (_ []tagged, ok bool) {
 	for u.live > 0 && u.base <= tag {
 		if s := u.at(u.base); s.Consumer != nil {
 			dst = append(dst, tagged{u.base, *s})
-			*s = queue.Settled{}
+			*s = queue.PendingAck{}
 			u.taken()
 			continue
 		}
@@ -233,7 +233,7 @@ func (u *unacked) lowest() uint64 {
 func (u *unacked) restore(ts []tagged) {
 	for _, t := range ts {
 		if u.live > 0 && t.tag >= u.base {
-			*u.at(t.tag) = t.Settled
+			*u.at(t.tag) = t.PendingAck
 			u.live++
 			continue
 		}

@@ -11,14 +11,14 @@ import (
 // books is what unacked should be: the unsettled deliveries in order.
 type books struct{ all []tagged }
 
-func (b *books) take(tag uint64) (queue.Settled, bool) {
+func (b *books) take(tag uint64) (queue.PendingAck, bool) {
 	for i, t := range b.all {
 		if t.tag == tag {
 			b.all = slices.Delete(b.all, i, i+1)
-			return t.Settled, true
+			return t.PendingAck, true
 		}
 	}
-	return queue.Settled{}, false
+	return queue.PendingAck{}, false
 }
 
 func (b *books) takeUpTo(tag uint64) ([]tagged, bool) {
@@ -56,7 +56,7 @@ func TestUnacked(t *testing.T) {
 			switch rnd.IntN(10) {
 			case 0, 1, 2, 3:
 				for range rnd.IntN(20) {
-					s := queue.Settled{Ref: queue.Ref(rnd.Uint64()), Consumer: c}
+					s := queue.PendingAck{Ref: queue.Ref(rnd.Uint64()), Consumer: c}
 					next++
 					if got := u.push(s); got != next {
 						t.Fatalf("push: got tag %d, want %d", got, next)
@@ -120,7 +120,7 @@ func TestUnackedStragglers(t *testing.T) {
 	c := &queue.Consumer{}
 	var u unacked
 	for range 100_000 {
-		u.push(queue.Settled{Consumer: c})
+		u.push(queue.PendingAck{Consumer: c})
 		if u.next%1000 != 1 {
 			if _, ok := u.take(u.next); !ok {
 				t.Fatal("not found")

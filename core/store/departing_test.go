@@ -60,9 +60,9 @@ func (k *kept) holds(name string) string {
 func reject(t *testing.T, s *queue.Mailbox) {
 	t.Helper()
 	must(t, s.Do(func(q *queue.Queue, now hook.Instant) {
-		var held []queue.Settled
+		var held []queue.PendingAck
 		c := &queue.Consumer{}
-		for q.Get(now, c, func(d queue.Delivery, _ int) { held = append(held, queue.Settled{Ref: d.Ref, Consumer: c}) }) {
+		for q.Get(now, c, func(d queue.Delivery, _ int) { held = append(held, queue.PendingAck{Ref: d.Ref, Consumer: c}) }) {
 		}
 		q.Settle(now, queue.Reject, held)
 	}))
@@ -81,9 +81,9 @@ func TestDeadLettersOutliveTheirQueue(t *testing.T) {
 			c := &queue.Consumer{Queue: q, Sink: &server{}, Prefetch: 1, NoAck: false}
 			must(k.t, q.Do(func(q *queue.Queue, now hook.Instant) {
 				must(k.t, q.AddConsumer(now, c))
-				q.Settle(now, queue.Reject, []queue.Settled{{Ref: 0, Consumer: c}, {Ref: 1, Consumer: c}, {Ref: 2, Consumer: c}})
-				q.Settle(now, queue.Reject, []queue.Settled{{Ref: 1, Consumer: c}})
-				q.Settle(now, queue.Reject, []queue.Settled{{Ref: 2, Consumer: c}})
+				q.Settle(now, queue.Reject, []queue.PendingAck{{Ref: 0, Consumer: c}, {Ref: 1, Consumer: c}, {Ref: 2, Consumer: c}})
+				q.Settle(now, queue.Reject, []queue.PendingAck{{Ref: 1, Consumer: c}})
+				q.Settle(now, queue.Reject, []queue.PendingAck{{Ref: 2, Consumer: c}})
 				q.RemoveConsumer(now, c)
 			}))
 		},

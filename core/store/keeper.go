@@ -75,7 +75,7 @@ var (
 )
 
 // Place implements [vhost.Keeper].
-func (k *keeper) Place() *queue.Record { return k.store.place() }
+func (k *keeper) Place() *queue.Storage { return k.store.place() }
 
 // Write implements [vhost.Keeper].
 func (k *keeper) Write(defs []byte) {

@@ -10,7 +10,7 @@ func TestLogs(t *testing.T) {
 	k := open(t, crashfs.New(1), func(o *Options) { o.Shards = 2 })
 	defer k.end()
 	s := k.declare("q")
-	in := s.Config().Record.Shard
+	in := s.Config().Storage.Shard
 	before := k.Logs()[in]
 	k.put(s, "a message")
 	logs := k.Logs()

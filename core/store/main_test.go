@@ -114,7 +114,7 @@ func (k *kept) queue(name string) *queue.Mailbox {
 // outcome is a [queue.Source] that says once what became of a batch.
 type outcome chan error
 
-func (o outcome) Settled(*queue.Batch)             { o <- nil }
+func (o outcome) Confirmed(*queue.Batch)           { o <- nil }
 func (o outcome) Failed(_ *queue.Batch, err error) { o <- err }
 
 // send publishes persistent messages as one batch.

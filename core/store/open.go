@@ -131,7 +131,7 @@ func (r *recovery) run(ctx context.Context) error {
 	if err != nil {
 		return errorOf(definitionsShard, err)
 	}
-	restorers := make([]*queue.Restorer, len(r.store.shards))
+	restorers := make([]*queue.Replayer, len(r.store.shards))
 	for i, d := range r.store.shards {
 		if restorers[i], err = r.openShard(ctx, d, shells); err != nil {
 			return errorOf(d.number, err)
@@ -389,7 +389,7 @@ func (r *recovery) makeUsers() error {
 }
 
 // place finds the place of a queue that there was before.
-func (r *recovery) place(id uint64) (*queue.Record, error) {
+func (r *recovery) place(id uint64) (*queue.Storage, error) {
 	shard := id & (1<<shardBits - 1)
 	if shard == 0 || shard > uint64(len(r.store.shards)) {
 		return nil, fmt.Errorf("number %d: there is no shard %d", id, shard)
@@ -398,14 +398,14 @@ func (r *recovery) place(id uint64) (*queue.Record, error) {
 }
 
 // openShard fills the shard's queues, which are to be started then.
-func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Mailbox) (*queue.Restorer, error) {
+func (r *recovery) openShard(ctx context.Context, d *shard, shells []*queue.Mailbox) (*queue.Replayer, error) {
 	var own []*queue.Mailbox
 	for _, q := range shells {
-		if q.Config().Record.Journal == queue.Journal(d) {
+		if q.Config().Storage.Journal == queue.Journal(d) {
 			own = append(own, q)
 		}
 	}
-	messages := queue.NewRestorer(own)
+	messages := queue.NewReplayer(own)
 	replay := func(extent uint32, at wlog.Index, ops []byte) error {
 		r.count(ops)
 		if err := messages.Apply(extent, ops); err != nil {

@@ -27,8 +27,8 @@ type shard struct {
 var _ queue.Journal = (*shard)(nil)
 
 // record is the place of the queue with a number.
-func (s *shard) record(id uint64) *queue.Record {
-	return &queue.Record{Journal: s, ID: id, Shard: s.number}
+func (s *shard) record(id uint64) *queue.Storage {
+	return &queue.Storage{Journal: s, ID: id, Shard: s.number}
 }
 
 // Err implements [queue.Journal].
@@ -73,7 +73,7 @@ func (s *shard) move() {
 	defer s.moving.Store(false)
 	for _, q := range s.store.queuesOf(s) {
 		for more := true; more; {
-			gone := q.Do(func(q *queue.Queue, _ hook.Instant) { more = q.Move(s.upTo.Load()) })
+			gone := q.Do(func(q *queue.Queue, _ hook.Instant) { more = q.Relocate(s.upTo.Load()) })
 			if gone != nil {
 				break
 			}

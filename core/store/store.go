@@ -93,7 +93,7 @@ type Store struct {
 }
 
 // place gives a new queue a number, and a shard, which is none that failed if there is a choice.
-func (s *Store) place() *queue.Record {
+func (s *Store) place() *queue.Storage {
 	n := s.numbers.Add(1)
 	d := s.shards[n%s.spread]
 	for i := range s.spread {
@@ -149,7 +149,7 @@ func (s *Store) queuesOf(shard *shard) []*queue.Mailbox {
 	var all []*queue.Mailbox
 	for _, v := range s.VHosts() {
 		for _, q := range v.Queues() {
-			if r := q.Config().Record; r != nil && r.Journal == queue.Journal(shard) {
+			if r := q.Config().Storage; r != nil && r.Journal == queue.Journal(shard) {
 				all = append(all, q)
 			}
 		}
@@ -218,7 +218,7 @@ func (s *Store) end() (d dropped) {
 			if lost > 0 {
 				d.from++
 			}
-			if shell.Config().Record == nil {
+			if shell.Config().Storage == nil {
 				d.queues++
 			}
 		}

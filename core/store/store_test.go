@@ -58,7 +58,7 @@ func TestReopen(t *testing.T) {
 	if got := k.log.find("dropped"); got != "" {
 		t.Errorf("logged %q", got)
 	}
-	if first, second := q.Config().Record.ID, k.declare("r").Config().Record.ID; second <= first {
+	if first, second := q.Config().Storage.ID, k.declare("r").Config().Storage.ID; second <= first {
 		t.Errorf("queues have the numbers %d and %d", first, second)
 	}
 	k.close()
@@ -89,7 +89,7 @@ func TestShards(t *testing.T) {
 	for n := range 6 {
 		name := strconv.Itoa(n)
 		q := k.declare(name)
-		in[q.Config().Record.Journal]++
+		in[q.Config().Storage.Journal]++
 		k.put(q, name)
 	}
 	if len(in) != 3 {
@@ -101,10 +101,10 @@ func TestShards(t *testing.T) {
 	for n := range 6 {
 		k.wantMessages(strconv.Itoa(n), strconv.Itoa(n))
 	}
-	home := k.queue("0").Config().Record.Journal
+	home := k.queue("0").Config().Storage.Journal
 	for n := range 3 {
-		if q := k.declare("new" + strconv.Itoa(n)); q.Config().Record.Journal != queue.Journal(k.shards[0]) {
-			t.Errorf("a new queue is in %v, want shard 1 (queue 0 is in %v)", q.Config().Record.Journal, home)
+		if q := k.declare("new" + strconv.Itoa(n)); q.Config().Storage.Journal != queue.Journal(k.shards[0]) {
+			t.Errorf("a new queue is in %v, want shard 1 (queue 0 is in %v)", q.Config().Storage.Journal, home)
 		}
 	}
 	k.close()
@@ -125,7 +125,7 @@ func definitionsAreRewritten(t *testing.T) {
 		must(t, k.v.DeleteExchange("x"+arg[:200], false))
 		d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: fmt.Sprint("q", n), Durable: true, Args: table("x", arg)})
 		must(t, err)
-		last = d.Shell.Config().Record.ID
+		last = d.Shell.Config().Storage.ID
 		_, err = k.v.DeleteQueue(d.Shell.Config().Name, 0, false, false)
 		must(t, err)
 	}
@@ -135,8 +135,8 @@ func definitionsAreRewritten(t *testing.T) {
 	}
 	k.close()
 	k = open(t, disk)
-	if q := k.declare("new"); q.Config().Record.ID <= last {
-		t.Errorf("a queue has the number %d; %d was given before", q.Config().Record.ID, last)
+	if q := k.declare("new"); q.Config().Storage.ID <= last {
+		t.Errorf("a queue has the number %d; %d was given before", q.Config().Storage.ID, last)
 	}
 	k.queue("stays")
 	if n := k.v.Stats().Queues; n != 2 {
@@ -245,15 +245,15 @@ func closeLetsMessagesArrive(t *testing.T) {
 	}
 	k := open(t, disk, two)
 	dead, q := k.declare("dead"), k.declare("q")
-	if q.Config().Record.Shard != 1 || dead.Config().Record.Shard != 2 {
+	if q.Config().Storage.Shard != 1 || dead.Config().Storage.Shard != 2 {
 		t.Fatal("it is not the shard that is closed first which the message leaves")
 	}
 	k.put(q, "message")
 	disk.slow.Store(true)
 	must(t, q.Do(func(q *queue.Queue, now hook.Instant) {
-		var held []queue.Settled
+		var held []queue.PendingAck
 		c := &queue.Consumer{}
-		q.Get(now, c, func(d queue.Delivery, _ int) { held = []queue.Settled{{Ref: d.Ref, Consumer: c}} })
+		q.Get(now, c, func(d queue.Delivery, _ int) { held = []queue.PendingAck{{Ref: d.Ref, Consumer: c}} })
 		q.Settle(now, queue.Reject, held)
 	}))
 	k.close()
@@ -286,7 +286,7 @@ func TestBrokenShard(t *testing.T) {
 		must(t, q.AddConsumer(now, &queue.Consumer{Queue: first, Sink: serving, Prefetch: 1}))
 	}))
 	before := k.v.Generation()
-	bad := first.Config().Record.Journal.(*shard)
+	bad := first.Config().Storage.Journal.(*shard)
 	disk.Inject(func(op crashfs.Op) error {
 		if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, fmt.Sprintf("%05d-", bad.number)) {
 			return syscall.EIO
@@ -321,14 +321,14 @@ func TestBrokenShard(t *testing.T) {
 		t.Error("routes to the queue are good as before")
 	}
 	for _, name := range []string{"c", "d", "e"} {
-		if d := k.declare(name).Config().Record.Journal.(*shard); d == bad {
+		if d := k.declare(name).Config().Storage.Journal.(*shard); d == bad {
 			t.Errorf("a new queue is in %v, which is broken", d)
 		}
 	}
 	if n, err := k.v.DeleteQueue("a", 0, false, false); n != 0 || err != nil {
 		t.Errorf("deleted: %d messages, error %v", n, err)
 	}
-	if d := k.declare("a").Config().Record.Journal.(*shard); d == bad {
+	if d := k.declare("a").Config().Storage.Journal.(*shard); d == bad {
 		t.Error("declared anew, the queue is in the broken shard again")
 	}
 	k.end()

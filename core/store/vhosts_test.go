@@ -75,7 +75,7 @@ func TestDeleteVHost(t *testing.T) {
 	must(t, err)
 	v := k.in("v")
 	v.put(v.declare("q"), "1", "2")
-	last := v.queue("q").Config().Record.ID
+	last := v.queue("q").Config().Storage.ID
 	_, err = k.Users().SetPermissions(auth.Grant{User: "guest", VHost: "v"})
 	must(t, err)
 	_, err = k.Users().SetTopicPermissions(auth.TopicGrant{User: "guest", VHost: "v", TopicPermissions: auth.TopicPermissions{Exchange: "x"}})
@@ -102,8 +102,8 @@ func TestDeleteVHost(t *testing.T) {
 	if got := k.names(); got != "/" || len(k.Users().Grants()) != 1 || len(k.Users().TopicGrants()) > 0 {
 		t.Errorf("vhosts %s, permissions %v, %v", got, k.Users().Grants(), k.Users().TopicGrants())
 	}
-	if q := k.declare("q"); q.Config().Record.ID <= last {
-		t.Errorf("a queue has the number %d; %d was given before", q.Config().Record.ID, last)
+	if q := k.declare("q"); q.Config().Storage.ID <= last {
+		t.Errorf("a queue has the number %d; %d was given before", q.Config().Storage.ID, last)
 	}
 	// One of the same name is another one.
 	_, err = k.AddVHost("v", vhost.Metadata{})

@@ -10,13 +10,13 @@ import (
 // only the first of them is looked at. The others go where it went, and refer to its properties.
 
 // alike reports whether b differs from a in nothing but its body and its number.
-func alike(a, b *queue.Dead) bool {
+func alike(a, b *queue.DeadLetter) bool {
 	return a.Target == b.Target && a.Reason == b.Reason && a.Flags == b.Flags && len(a.BCC)+len(b.BCC) == 0 &&
 		bytes.Equal(a.Props, b.Props) && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Exchange, b.Exchange)
 }
 
 // follow sends a message where the one before it went, which is alike.
-func (b *burial) follow(before, d *queue.Dead) {
+func (b *burial) follow(before, d *queue.DeadLetter) {
 	d.Outcome = before.Outcome
 	if before.Sent == 0 {
 		return
@@ -31,7 +31,7 @@ func (b *burial) follow(before, d *queue.Dead) {
 const recordSize = 640
 
 // expected is about how many bytes dead letters will take, or most if that is less.
-func expected(ds []queue.Dead, most int) (bytes int) {
+func expected(ds []queue.DeadLetter, most int) (bytes int) {
 	for i := range ds {
 		if bytes >= most { // the next block has the rest, and counts them
 			return most

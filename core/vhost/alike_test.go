@@ -24,7 +24,7 @@ func TestTogetherAsOneByOne(t *testing.T) {
 				from := declare(t, v, "from")
 				bury(t, v)
 				ds := mixed(t, rand.New(rand.NewPCG(seed, 0)))
-				alone := make([]queue.Dead, len(ds))
+				alone := make([]queue.DeadLetter, len(ds))
 				copy(alone, ds)
 				for i := range alone {
 					v.DeadLetter(from.Config(), second, alone[i:i+1], nil)
@@ -62,23 +62,23 @@ func bury(t *testing.T, v *VHost) {
 }
 
 // mixed is dead letters, many of which are like the one before, and some almost.
-func mixed(t *testing.T, r *rand.Rand) []queue.Dead {
+func mixed(t *testing.T, r *rand.Rand) []queue.DeadLetter {
 	t.Helper()
 	targets := []*hook.Target{
 		{}, {Key: "b", HasKey: true}, {Exchange: "headers"}, {Exchange: "amq.fanout"}, {Exchange: "none"}, {Key: "no queue", HasKey: true}, {Key: "from", HasKey: true},
 	}
 	sort := kinds(t)
-	one := queue.Dead{Props: sort[0], Reason: hook.ReasonExpired, Target: targets[0], Key: []byte("a")}
-	ds := make([]queue.Dead, 0, 200)
+	one := queue.DeadLetter{Props: sort[0], Reason: hook.ReasonExpired, Target: targets[0], Key: []byte("a")}
+	ds := make([]queue.DeadLetter, 0, 200)
 	for i := range cap(ds) {
 		switch r.IntN(30) {
 		case 0, 1:
 			one.Target = targets[r.IntN(len(targets))]
 		case 2, 3, 4:
 			n := r.IntN(len(sort))
-			one.Props, one.Flags = sort[n], one.Flags&^queue.Recorded
+			one.Props, one.Flags = sort[n], one.Flags&^queue.HasDeathHistory
 			if n >= len(sort)/2 {
-				one.Flags |= queue.Recorded
+				one.Flags |= queue.HasDeathHistory
 			}
 		case 5:
 			one.Key = []byte{"ab"[r.IntN(2)]}
@@ -91,7 +91,7 @@ func mixed(t *testing.T, r *rand.Rand) []queue.Dead {
 		case 9:
 			one.Exchange = [][]byte{nil, []byte("x")}[r.IntN(2)]
 		case 10:
-			one.Flags ^= queue.Recorded // what is in x-death then counts for nothing, or is not there
+			one.Flags ^= queue.HasDeathHistory // what is in x-death then counts for nothing, or is not there
 		}
 		d := one
 		d.Props = bytes.Clone(d.Props)

@@ -84,9 +84,9 @@ func BenchmarkDeadLetter(b *testing.B) {
 			to := declare(b, v, "to")
 			from := declare(b, v, "from", "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "to")
 			target := &hook.Target{Exchange: "", Key: "to", HasKey: true}
-			ds := make([]queue.Dead, 256)
+			ds := make([]queue.DeadLetter, 256)
 			for i := range ds {
-				ds[i] = queue.Dead{
+				ds[i] = queue.DeadLetter{
 					Exchange: []byte("first"), Key: []byte("key"), Props: []byte{0x10, 0, 2}, Body: make([]byte, body),
 					Reason: hook.ReasonExpired, Target: target,
 				}

@@ -106,10 +106,10 @@ func (c *client) deadLetter(name string) error {
 		return err
 	}
 	err = s.Do(func(q *queue.Queue, now hook.Instant) {
-		var items []queue.Settled
+		var items []queue.PendingAck
 		consumer := &queue.Consumer{Queue: s}
 		q.Get(now, consumer, func(d queue.Delivery, _ int) {
-			items = append(items, queue.Settled{Ref: d.Ref, Consumer: consumer})
+			items = append(items, queue.PendingAck{Ref: d.Ref, Consumer: consumer})
 		})
 		q.Settle(now, queue.Reject, items)
 	})

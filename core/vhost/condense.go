@@ -83,7 +83,7 @@ func (v *VHost) durables() (exchanges []*exchange, queues []string, parameters m
 	}
 	queues = make([]string, 0, len(v.queues))
 	for name, e := range v.queues {
-		if e.shell.Config().Record != nil {
+		if e.shell.Config().Storage != nil {
 			queues = append(queues, name)
 		}
 	}
@@ -105,7 +105,7 @@ func (v *VHost) appendQueue(b []byte, name string) []byte {
 		return amqp.AppendTable(b, v.defineQueue(c.config))
 	}
 	e, ok := v.queues[name]
-	if !ok || e.shell.Config().Record == nil {
+	if !ok || e.shell.Config().Storage == nil {
 		return b
 	}
 	b = amqp.AppendTable(b, v.defineQueue(e.shell.Config()))

@@ -16,7 +16,7 @@ import (
 // for an exchange that does not exist is dropped, one for an exchange that leads nowhere too, and one that would go round
 // for ever does not enter the queue where it would [RabbitMQ: dlx.html]. Messages for the same queue leave as one batch, in
 // order.
-func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.Dead, r *queue.Receipt) {
+func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.DeadLetter, r *queue.DeferredRemoval) {
 	b := burials.Get().(*burial)
 	b.vhost, b.from, b.now = v, from, now
 	for i := range ds {
@@ -60,7 +60,7 @@ type burial struct {
 
 	block *queue.Block // new bytes go here
 	used  int
-	rest  []queue.Dead // the message at hand, and those after it
+	rest  []queue.DeadLetter // the message at hand, and those after it
 
 	headers func() amqp.RawTable
 }
@@ -78,7 +78,7 @@ var burials = sync.Pool{New: func() any {
 }}
 
 // bury sends one message on its way.
-func (b *burial) bury(d *queue.Dead) {
+func (b *burial) bury(d *queue.DeadLetter) {
 	idx, err := amqp.IndexProps(d.Props)
 	if err != nil { // a session checked them
 		d.Outcome = telemetry.Unroutable
@@ -104,9 +104,9 @@ func (b *burial) bury(d *queue.Dead) {
 
 // copies returns the keys in the CC header, as long as they count: once a message was routed by another key than its own
 // they do not. Whether it was shows in its last death, which has the keys it was published with before.
-func (b *burial) copies(d *queue.Dead, headers amqp.RawTable) []string {
+func (b *burial) copies(d *queue.DeadLetter, headers amqp.RawTable) []string {
 	cc, _, err := death.SenderSelected(headers)
-	if err != nil || len(cc) == 0 || d.Flags&queue.Recorded == 0 {
+	if err != nil || len(cc) == 0 || d.Flags&queue.HasDeathHistory == 0 {
 		return cc
 	}
 	before := lastKeys(headers)
@@ -129,12 +129,12 @@ func lastKeys(headers amqp.RawTable) amqp.Array {
 }
 
 // record writes the message's properties with its death into the block.
-func (b *burial) record(d *queue.Dead, cc []string) {
+func (b *burial) record(d *queue.DeadLetter, cc []string) {
 	b.keys = death.Keys(b.keys[:0], d.Key, cc, d.BCC)
 	b.recorder.Prepare(death.Death{Queue: b.from.Name, Reason: d.Reason, Exchange: d.Exchange, Keys: b.keys, At: b.now})
 	b.room(len(d.Props) + len(d.Body) + recordSize)
 	// It fails on properties that cannot be scanned alone, and these were.
-	b.props, _ = b.recorder.Append(b.block.Buf[b.used:b.used], d.Props, d.Flags&queue.Recorded != 0)
+	b.props, _ = b.recorder.Append(b.block.Buf[b.used:b.used], d.Props, d.Flags&queue.HasDeathHistory != 0)
 }
 
 // room sees to it that the block has room for about size more bytes.
@@ -150,7 +150,7 @@ func (b *burial) room(size int) {
 }
 
 // knows says whether the message goes where the one before it went.
-func (b *burial) knows(d *queue.Dead, cc []string) bool {
+func (b *burial) knows(d *queue.DeadLetter, cc []string) bool {
 	if !b.same || b.target != d.Target {
 		return false
 	}
@@ -158,7 +158,7 @@ func (b *burial) knows(d *queue.Dead, cc []string) bool {
 }
 
 // resolve finds the queues the message goes to.
-func (b *burial) resolve(d *queue.Dead, cc []string) {
+func (b *burial) resolve(d *queue.DeadLetter, cc []string) {
 	m := message{key: d.Target.Key, headers: b.headers}
 	b.origin = &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
@@ -217,8 +217,8 @@ func (b *burial) note() {
 }
 
 // send adds the message to what leaves for its queues, but for those where it would close a cycle.
-func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
-	p := queue.Message{Routing: b.origin, Seq: d.Seq, Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.Recorded | queue.HasHeaders}
+func (b *burial) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
+	p := queue.Message{Routing: b.origin, Seq: d.Seq, Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.HasDeathHistory | queue.HasHeaders}
 	if priority, ok := idx.Priority(d.Props); ok {
 		p.Priority, p.Flags = priority, p.Flags|queue.HasPriority
 	}
@@ -240,7 +240,7 @@ func (b *burial) send(d *queue.Dead, idx *amqp.PropIndex) {
 }
 
 // deliver adds the message, whose body is not kept yet, to what leaves for the queues that it goes to.
-func (b *burial) deliver(d *queue.Dead, p queue.Message) {
+func (b *burial) deliver(d *queue.DeadLetter, p queue.Message) {
 	b.keepBody(&p, d.Body)
 	for _, place := range b.to {
 		b.outs[place].add(p, b.block)
@@ -276,7 +276,7 @@ func (o *out) add(p queue.Message, block *queue.Block) {
 }
 
 // publish sends everything off, and the receipt with it if there is one.
-func (b *burial) publish(r *queue.Receipt) {
+func (b *burial) publish(r *queue.DeferredRemoval) {
 	if r != nil {
 		b.sign(r)
 	}
@@ -291,7 +291,7 @@ func (b *burial) publish(r *queue.Receipt) {
 }
 
 // sign puts the receipt on every batch.
-func (b *burial) sign(r *queue.Receipt) {
+func (b *burial) sign(r *queue.DeferredRemoval) {
 	n := 0
 	for _, o := range b.outs {
 		if o.batch == nil {

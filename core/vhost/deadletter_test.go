@@ -18,9 +18,9 @@ import (
 
 // die gives up messages of a queue for a reason and waits until they have arrived wherever they go.
 func die(v *VHost, from *queue.Mailbox, reason hook.Reason, target *hook.Target, ms ...queue.Message) {
-	ds := make([]queue.Dead, len(ms))
+	ds := make([]queue.DeadLetter, len(ms))
 	for i, m := range ms {
-		ds[i] = queue.Dead{
+		ds[i] = queue.DeadLetter{
 			Exchange: []byte(m.Routing.Exchange), Key: []byte(m.Routing.Key), BCC: m.Routing.BCC, Props: bytes.Clone(m.Props),
 			Body: bytes.Clone(m.Body), Flags: m.Flags, Reason: reason, Target: target,
 		}
@@ -37,7 +37,7 @@ func die(v *VHost, from *queue.Mailbox, reason hook.Reason, target *hook.Target,
 		scribble(ds[i].Key)
 		scribble(ds[i].Props)
 		scribble(ds[i].Body)
-		ds[i] = queue.Dead{}
+		ds[i] = queue.DeadLetter{}
 	}
 	synctest.Wait()
 }
@@ -163,9 +163,9 @@ func TestDeadLettersKeepTheirOrder(t *testing.T) {
 			bind(t, v, "amq.fanout", name, "")
 			bind(t, v, "amq.topic", name, "#")
 		}
-		var ds []queue.Dead
+		var ds []queue.DeadLetter
 		for i := range 500 {
-			ds = append(ds, queue.Dead{
+			ds = append(ds, queue.DeadLetter{
 				Exchange: []byte("x"), Key: []byte("key " + strconv.Itoa(i/100)), Props: []byte{0, 0}, Body: fmt.Append(nil, i),
 				Reason: hook.ReasonExpired, Target: targets[i/10%2],
 			})
@@ -395,7 +395,7 @@ func again(t *testing.T, s *queue.Mailbox) queue.Message {
 	}
 	p := text(m.body)
 	p.Routing = &queue.RoutingInfo{Exchange: m.exchange, Key: m.key}
-	p.Props, p.Flags = m.props.Append(nil), queue.Recorded
+	p.Props, p.Flags = m.props.Append(nil), queue.HasDeathHistory
 	return p
 }
 
@@ -473,7 +473,7 @@ func TestDeadLettersHoldNoBlocks(t *testing.T) {
 		}
 		b := burials.Get().(*burial)
 		b.vhost, b.from = v, from.Config()
-		b.bury(&queue.Dead{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}})
+		b.bury(&queue.DeadLetter{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}})
 		block := b.block
 		block.Retain() // ours
 		b.publish(nil)

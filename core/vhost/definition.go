@@ -173,7 +173,7 @@ func (d *Definition) exchange() (Exchange, error) {
 
 func (v *VHost) defineQueue(c *queue.Config) amqp.Table {
 	return define(opDeclareQueue, v.name,
-		amqp.Field{Key: fieldName, Value: c.Name}, amqp.Field{Key: fieldID, Value: int64(c.Record.ID)},
+		amqp.Field{Key: fieldName, Value: c.Name}, amqp.Field{Key: fieldID, Value: int64(c.Storage.ID)},
 		amqp.Field{Key: fieldAutoDelete, Value: c.AutoDelete}, arguments(tableOf(c)))
 }
 

@@ -15,7 +15,7 @@ import (
 // Keeper keeps what is durable of a vhost. Its methods may be called from any goroutine; only Wait waits for the disk.
 type Keeper interface {
 	// Place finds a new durable queue a number, and a place for its messages.
-	Place() *queue.Record
+	Place() *queue.Storage
 	// Write adds definitions, all of them or none, to those that were written before. defs is the caller's again afterwards.
 	Write(defs []byte)
 	// Bulky reports whether so much was written that it is worth a Rewrite.
@@ -191,16 +191,16 @@ func (v *VHost) keepsBinding(x *exchange, to destination) bool {
 	if to.exchange != nil {
 		return v.keeps(x) && to.exchange.Durable
 	}
-	return v.keeps(x) && to.queue.Config().Record != nil
+	return v.keeps(x) && to.queue.Config().Storage != nil
 }
 
 // addDurable writes a queue down and puts it into the table when that is durable. Without a queue and without an error
 // somebody was faster.
 func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	cfg := p.config(d)
-	cfg.Record = v.keeper.Place()
-	if err := cfg.Record.Journal.Err(); err != nil {
-		return nil, stopped(&queue.StoppedError{VHost: v.name, Queue: d.Name, Shard: cfg.Record.Shard, Err: err})
+	cfg.Storage = v.keeper.Place()
+	if err := cfg.Storage.Journal.Err(); err != nil {
+		return nil, stopped(&queue.StoppedError{VHost: v.name, Queue: d.Name, Shard: cfg.Storage.Shard, Err: err})
 	}
 	defer v.Condense()
 	c, err := v.announce(cfg, p)
@@ -319,8 +319,8 @@ func (v *VHost) taken(name string) bool {
 }
 
 // Restore makes what definitions say. Nobody else may use the vhost yet. place returns the place a queue has its messages
-// in, by its number. The queues that are made are returned: a [queue.Restorer] is to fill and start them.
-func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Record, error)) ([]*queue.Mailbox, error) {
+// in, by its number. The queues that are made are returned: a [queue.Replayer] is to fill and start them.
+func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
 	v.policies.Store(d.policies)
 	v.metadata, v.parameters = d.metadata, d.parameters
 	v.followLimits()
@@ -351,7 +351,7 @@ func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Record, er
 
 // restoreQueue makes a queue that was declared before. Its arguments were checked then; a plugin that would not take them
 // any more does not make it go away.
-func (v *VHost) restoreQueue(q definedQueue, r *queue.Record) *queue.Mailbox {
+func (v *VHost) restoreQueue(q definedQueue, r *queue.Storage) *queue.Mailbox {
 	args := hookArgs(q.args)
 	key := profileKey{encoded(q.args), v.policies.Load().Match(policies.Subject{Name: q.name, Type: queueType(args)})}
 	p := v.recall(key)
@@ -360,7 +360,7 @@ func (v *VHost) restoreQueue(q definedQueue, r *queue.Record) *queue.Mailbox {
 		v.remember(key, p)
 	}
 	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
-	cfg.Record = r
+	cfg.Storage = r
 	shell := queue.NewPausedMailbox(cfg, v.chain, v, v.clock)
 	v.enter(shell, 0)
 	return shell

@@ -34,8 +34,10 @@ type memoryKeeper struct {
 
 var _ Keeper = (*memoryKeeper)(nil)
 
-func (k *memoryKeeper) Place() *queue.Record { return &queue.Record{Journal: k, ID: k.numbers.Add(1)} }
-func (k *memoryKeeper) Bulky() bool          { return k.bulky.Load() }
+func (k *memoryKeeper) Place() *queue.Storage {
+	return &queue.Storage{Journal: k, ID: k.numbers.Add(1)}
+}
+func (k *memoryKeeper) Bulky() bool { return k.bulky.Load() }
 
 func (k *memoryKeeper) Write(defs []byte) {
 	k.mu.Lock()
@@ -90,7 +92,7 @@ func (k *memoryKeeper) read(t *testing.T) *Definitions {
 func (k *memoryKeeper) restart(t *testing.T) *VHost {
 	t.Helper()
 	v, _ := newVHostWith(t, k)
-	shells, err := v.Restore(k.read(t), func(id uint64) (*queue.Record, error) { return &queue.Record{Journal: k, ID: id}, nil })
+	shells, err := v.Restore(k.read(t), func(id uint64) (*queue.Storage, error) { return &queue.Storage{Journal: k, ID: id}, nil })
 	must(t, err)
 	start(shells)
 	if len(shells) != len(v.queues) {
@@ -107,7 +109,7 @@ func (k *memoryKeeper) Err() error { return nil }
 
 // start starts queues that were restored without messages.
 func start(shells []*queue.Mailbox) {
-	r := queue.NewRestorer(shells)
+	r := queue.NewReplayer(shells)
 	r.Fill()
 	r.Start()
 }
@@ -123,8 +125,8 @@ func durable(v *VHost) string {
 		}
 	}
 	for _, q := range v.Queues() {
-		if c := q.Config(); c.Record != nil {
-			all = append(all, fmt.Sprintf("queue %s %d %v %v", c.Name, c.Record.ID, c.AutoDelete, c.Args))
+		if c := q.Config(); c.Storage != nil {
+			all = append(all, fmt.Sprintf("queue %s %d %v %v", c.Name, c.Storage.ID, c.AutoDelete, c.Args))
 			lasting["q"+c.Name] = true
 		}
 	}
@@ -354,12 +356,12 @@ func TestRestoreChecksNoArguments(t *testing.T) {
 	v, _ := newVHostWith(t, k)
 	k.Write(amqp.AppendTable(nil, v.defineQueue(&queue.Config{
 		Profile: &queue.Profile{Args: hookArgs(args("x-expires", "soon", "x-queue-type", "quorum"))},
-		Name:    "q", Record: &queue.Record{ID: 7},
+		Name:    "q", Storage: &queue.Storage{ID: 7},
 	})))
 	v = k.restart(t)
 	s, err := v.Queue("q", 0)
 	must(t, err)
-	if c := s.Config(); c.Kind != queue.Quorum || c.Record.ID != 7 || !c.Durable {
+	if c := s.Config(); c.Kind != queue.Quorum || c.Storage.ID != 7 || !c.Durable {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -422,7 +424,7 @@ func FuzzDefinitions(f *testing.F) {
 			}
 		}
 		v, _ := newVHostWith(t, &memoryKeeper{})
-		shells, err := v.Restore(d, func(id uint64) (*queue.Record, error) { return &queue.Record{Journal: &memoryKeeper{}, ID: id}, nil })
+		shells, err := v.Restore(d, func(id uint64) (*queue.Storage, error) { return &queue.Storage{Journal: &memoryKeeper{}, ID: id}, nil })
 		if err != nil {
 			return // two have one number
 		}

@@ -25,7 +25,7 @@ const (
 	expiryRefill = 100 * time.Millisecond // until there may be one more
 )
 
-func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why *queue.Departure) {
+func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why *queue.Deletion) {
 	single, unlogged := l.admit(now)
 	switch {
 	case single:

@@ -193,10 +193,10 @@ func take(t *testing.T, s *queue.Mailbox) (m got, ok bool) {
 // leave takes every message of a queue out and settles it in the given way.
 func leave(tb testing.TB, s *queue.Mailbox, kind queue.SettleKind) {
 	tb.Helper()
-	var items []queue.Settled
+	var items []queue.PendingAck
 	c := &queue.Consumer{Queue: s}
 	err := s.Do(func(q *queue.Queue, now hook.Instant) {
-		for q.Get(now, c, func(d queue.Delivery, _ int) { items = append(items, queue.Settled{Ref: d.Ref, Consumer: c}) }) {
+		for q.Get(now, c, func(d queue.Delivery, _ int) { items = append(items, queue.PendingAck{Ref: d.Ref, Consumer: c}) }) {
 		}
 	})
 	must(tb, err)

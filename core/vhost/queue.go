@@ -105,7 +105,7 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	if err := v.accessible(name, e, owner); err != nil {
 		return 0, err
 	}
-	durable := e.shell.Config().Record != nil
+	durable := e.shell.Config().Storage != nil
 	if durable {
 		if err := v.kept(); err != nil {
 			return 0, err
@@ -156,7 +156,7 @@ func (v *VHost) forget(s *queue.Mailbox) *coming {
 		return nil
 	}
 	var left *coming
-	if s.Config().Record != nil {
+	if s.Config().Storage != nil {
 		left = v.undefine(s)
 	}
 	delete(v.queues, name)

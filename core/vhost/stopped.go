@@ -30,11 +30,11 @@ func (v *VHost) undelivered(name string, err error) *Error {
 // usable refuses a queue the shard of which has failed.
 func usable(shell *queue.Mailbox) error {
 	cfg := shell.Config()
-	if cfg.Record == nil {
+	if cfg.Storage == nil {
 		return nil
 	}
-	if err := cfg.Record.Journal.Err(); err != nil {
-		return stopped(&queue.StoppedError{VHost: cfg.VHost, Queue: cfg.Name, Shard: cfg.Record.Shard, Err: err})
+	if err := cfg.Storage.Journal.Err(); err != nil {
+		return stopped(&queue.StoppedError{VHost: cfg.VHost, Queue: cfg.Name, Shard: cfg.Storage.Shard, Err: err})
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (v *VHost) Stop(shard uint32) (queues int) {
 	v.changed()
 	v.mu.Unlock()
 	for _, s := range v.Queues() {
-		if r := s.Config().Record; r != nil && r.Shard == shard {
+		if r := s.Config().Storage; r != nil && r.Shard == shard {
 			queues++
 			// An error means that it is gone.
 			_ = s.Do(func(*queue.Queue, hook.Instant) {})

@@ -29,10 +29,10 @@ func (v *VHost) Decided(from *queue.Config, now hook.Instant, m *telemetry.Messa
 	}
 }
 
-// Gone takes a queue that deleted itself out of the table. It is part of [queue.Host].
-func (v *VHost) Gone(s *queue.Mailbox, why queue.Departure) {
+// Deleted takes a queue that deleted itself out of the table. It is part of [queue.Host].
+func (v *VHost) Deleted(s *queue.Mailbox, why queue.Deletion) {
 	v.forget(s)
-	if why.Reason != queue.GoneExpired {
+	if why.Reason != queue.DeletedExpired {
 		return
 	}
 	v.expired.Add(1)

@@ -114,7 +114,7 @@ func TestMemoryLimitIsChanged(t *testing.T) {
 // slowDisk is a keeper and a journal of a disk that does not keep up, and then breaks.
 type slowDisk struct{ alarm }
 
-func (d *slowDisk) Place() *queue.Record     { return &queue.Record{Journal: d, ID: 1} }
+func (d *slowDisk) Place() *queue.Storage    { return &queue.Storage{Journal: d, ID: 1} }
 func (*slowDisk) Write([]byte)               {}
 func (*slowDisk) Bulky() bool                { return false }
 func (*slowDisk) Rewrite(iter.Seq[[]byte])   {}

@@ -169,7 +169,7 @@ func (r *run) identify(p *place) bool {
 	if err != nil {
 		return false
 	}
-	at := s.Config().Record
+	at := s.Config().Storage
 	p.shard = at.Shard
 	if p.id != at.ID {
 		p.id = at.ID

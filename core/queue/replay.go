@@ -9,10 +9,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Restorer makes queues what they were from the operations in a journal. Make
+// Replayer makes queues what they were from the operations in a journal. Make
 // it from the queues that exist, apply every operation in order, fill the queues,
 // then start them; nobody else may use the queues meanwhile. It belongs to one goroutine.
-type Restorer struct {
+type Replayer struct {
 	queues map[uint64]*restored
 	last   *restored // the queue of the last operation
 	lastID uint64
@@ -38,12 +38,12 @@ type item struct {
 	left     hook.Reason // not none: it is a discard
 }
 
-// NewRestorer returns a restorer of held queues, each with its number in the
+// NewReplayer returns a restorer of held queues, each with its number in the
 // journal.
-func NewRestorer(shells []*Mailbox) *Restorer {
-	r := &Restorer{queues: make(map[uint64]*restored, len(shells))}
+func NewReplayer(shells []*Mailbox) *Replayer {
+	r := &Replayer{queues: make(map[uint64]*restored, len(shells))}
 	for _, s := range shells {
-		if rec := s.Config().Record; rec != nil {
+		if rec := s.Config().Storage; rec != nil {
 			r.queues[rec.ID] = &restored{shell: s, handed: make([]uint64, s.Config().Levels+1), next: make([]uint64, s.Config().Levels+1)}
 		}
 	}
@@ -52,7 +52,7 @@ func NewRestorer(shells []*Mailbox) *Restorer {
 
 // Apply carries out the operations of one commit or several, which lie in an
 // extent. Those of queues that are not there any more are passed over.
-func (r *Restorer) Apply(extent uint32, ops []byte) (err error) {
+func (r *Replayer) Apply(extent uint32, ops []byte) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = lackOf(p)
@@ -71,7 +71,7 @@ func (r *Restorer) Apply(extent uint32, ops []byte) (err error) {
 	return nil
 }
 
-func (r *Restorer) find(id uint64) *restored {
+func (r *Replayer) find(id uint64) *restored {
 	if r.last == nil || r.lastID != id {
 		r.last, r.lastID = r.queues[id], id
 	}
@@ -79,7 +79,7 @@ func (r *Restorer) find(id uint64) *restored {
 }
 
 // apply carries out one operation; q is nil for a queue that is gone.
-func (r *Restorer) apply(kind byte, q *restored, extent uint32, in *reader) error {
+func (r *Replayer) apply(kind byte, q *restored, extent uint32, in *reader) error {
 	switch kind {
 	case opEnqueued, opEnqueuedAlike:
 		q.enqueued(kind, extent, in)
@@ -179,7 +179,7 @@ func (q *restored) change(ref Ref, fn func(*item)) {
 
 // Fill puts the messages that are there in their queues, in order, and returns
 // how many there are.
-func (r *Restorer) Fill() (messages int) {
+func (r *Replayer) Fill() (messages int) {
 	for _, q := range r.queues {
 		messages += q.places.n
 		q.fill()
@@ -190,7 +190,7 @@ func (r *Restorer) Fill() (messages int) {
 // Start has the queues hand out and expire what they hold. What dies goes to
 // other queues, so all of the broker's, of whichever restorer, must have been
 // filled: a message that comes earlier would take the number of an older one.
-func (r *Restorer) Start() {
+func (r *Replayer) Start() {
 	for _, q := range r.queues {
 		q.shell.start()
 	}
@@ -213,7 +213,7 @@ func (q *restored) fill() {
 			q.shell.queue.levels[l].skipTo(q.next[l])
 		}
 	}
-	q.shell.Config().Record.Journal.Commit(nil, n.deltas, nil)
+	q.shell.Config().Storage.Journal.Commit(nil, n.deltas, nil)
 }
 
 // put takes a message in at the place it had.
@@ -244,14 +244,14 @@ func (q *Queue) put(it *item, handed []uint64) {
 	}
 }
 
-// Move writes what the queue has in extents up to the given one to the journal
+// Relocate writes what the queue has in extents up to the given one to the journal
 // again, so that they can be dropped. It does a bounded part of it and reports
 // whether there is more.
-func (q *Queue) Move(upTo uint32) (more bool) {
-	if q.cfg.Record == nil || q.contents == nil {
+func (q *Queue) Relocate(upTo uint32) (more bool) {
+	if q.cfg.Storage == nil || q.contents == nil {
 		return false
 	}
-	moved := &moves{journal: q.cfg.Record.Journal}
+	moved := &moves{journal: q.cfg.Storage.Journal}
 	defer func() {
 		q.commit(nil) // what was noted before comes before
 		moved.commit()
@@ -311,7 +311,7 @@ func (q *Queue) moveChunk(m *moves, l int, f *fifo, c int, upTo uint32) (enough 
 		k.save(i, saved)
 		m.notes.account(k.extents[i], weight(s)-int64(saved))
 		if why := q.discarded.why(ref(l, seq)); why != hook.ReasonNone {
-			m.notes.ops = appendDiscarded(m.notes.ops, q.cfg.Record.ID, ref(l, seq), why)
+			m.notes.ops = appendDiscarded(m.notes.ops, q.cfg.Storage.ID, ref(l, seq), why)
 		}
 	}
 	return false

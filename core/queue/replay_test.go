@@ -14,7 +14,7 @@ import (
 func durable(t *testing.T, cfg Config, h hook.Hooks) (*Queue, *host, *memoryJournal) {
 	t.Helper()
 	j := &memoryJournal{}
-	cfg.Record = &Record{Journal: j, ID: 7, Shard: 1}
+	cfg.Storage = &Storage{Journal: j, ID: 7, Shard: 1}
 	q, hst := passive(t, cfg, h)
 	return q, hst, j
 }
@@ -27,7 +27,7 @@ func (j *memoryJournal) reborn(t *testing.T, of *Queue) *Queue {
 	s.config.Store(of.cfg)
 	s.config.Store(of.cfg)
 	s.queue = Queue{cfg: of.cfg, host: of.host, shell: s, work: new(scratch), hooks: of.hooks}
-	r := NewRestorer([]*Mailbox{s})
+	r := NewReplayer([]*Mailbox{s})
 	j.used = map[uint32]int64{}
 	for _, e := range j.entries {
 		if err := r.Apply(e.extent, e.ops); err != nil {
@@ -74,7 +74,7 @@ func TestAMessageThatLeavesAtOnceStaysAway(t *testing.T) {
 func TestWhereMessagesCameFrom(t *testing.T) {
 	q, _, j := durable(t, Config{}, hook.Hooks{})
 	letter := persist(3)
-	letter.Flags |= Recorded
+	letter.Flags |= HasDeathHistory
 	q.Enqueue(second, batchOf(persist(1), persist(2)))
 	q.Enqueue(second, batchOf(letter))
 	if s := q.Stats(); s.Published != 3 || s.DeadLetters != 1 || s.FromClients() != 2 {
@@ -99,13 +99,13 @@ func TestADiscardStaysOneAfterARestart(t *testing.T) {
 		q.host = r
 		q.Enqueue(second, batchOf(persist(1), persist(2)))
 		q.Get(second, nil2(), func(Delivery, int) {})
-		q.Settle(second, Reject, []Settled{{Ref: 0}})
+		q.Settle(second, Reject, []PendingAck{{Ref: 0}})
 		q.commit(nil)
 		if move {
 			for range 20 { // a new extent begins
 				q.Enqueue(second, batchOf(message(9, 0), persist(3)))
 			}
-			for q.Move(j.extent - 1) {
+			for q.Relocate(j.extent - 1) {
 			}
 			j.trim()
 			if j.entries[0].extent == 1 {
@@ -179,7 +179,7 @@ type procession struct {
 	ids []uint64
 }
 
-func (p *procession) DeadLetter(from *Config, now hook.Instant, ds []Dead, r *Receipt) {
+func (p *procession) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
 	for i := range ds {
 		p.ids = append(p.ids, idOf(ds[i].Body))
 	}
@@ -191,14 +191,14 @@ func (p *procession) DeadLetter(from *Config, now hook.Instant, ds []Dead, r *Re
 func FuzzOperations(f *testing.F) {
 	h := ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true})
 	j := &memoryJournal{}
-	q := &Queue{cfg: &Config{Profile: &Profile{Levels: 1}, Record: &Record{Journal: j, ID: 7}}, host: &relay{targets: 1}, work: new(scratch)}
+	q := &Queue{cfg: &Config{Profile: &Profile{Levels: 1}, Storage: &Storage{Journal: j, ID: 7}}, host: &relay{targets: 1}, work: new(scratch)}
 	q.Attach(second, chainOf(f, h))
 	cc := &RoutingInfo{Exchange: "x", Key: "k", BCC: []string{"blind"}}
 	q.Enqueue(second, batchOf(persist(1), persist(2), persist(3), Message{Routing: cc, Props: noProps, Body: []byte("x"), Flags: Persistent}))
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Get(second, nil2(), func(Delivery, int) {})
-	q.Settle(second, Ack, []Settled{{Ref: 0}})
-	q.Settle(second, Reject, []Settled{{Ref: 1}})
+	q.Settle(second, Ack, []PendingAck{{Ref: 0}})
+	q.Settle(second, Reject, []PendingAck{{Ref: 1}})
 	q.commit(nil)
 	like := persist(4)
 	like.Props = bytes.Repeat([]byte{0}, worthSharing)
@@ -218,7 +218,7 @@ func FuzzOperations(f *testing.F) {
 		s := &Mailbox{}
 		s.config.Store(q.cfg)
 		s.queue = Queue{cfg: q.cfg, host: q.host, shell: s, hooks: q.hooks}
-		r := NewRestorer([]*Mailbox{s})
+		r := NewReplayer([]*Mailbox{s})
 		_ = Dump(io.Discard, ops) // it may make no sense
 		if err := r.Apply(1, ops); err != nil || far(r) {
 			return
@@ -236,7 +236,7 @@ func FuzzOperations(f *testing.F) {
 
 // far reports whether messages are so far apart that the room between them would
 // not fit in memory. No log can say so: it would have had to hold what was there.
-func far(r *Restorer) bool {
+func far(r *Replayer) bool {
 	for _, q := range r.queues {
 		for _, n := range q.next {
 			if n > 1<<24 {
