@@ -242,7 +242,7 @@ func (s *Shard) fail(err error) {
 	}
 }
 
-// carryOut does what finish found due.
+// applyVerdicts does what finish found due.
 func (s *Shard) carryOut(d due) {
 	if d.trim {
 		if err := s.log.Trim(d.before); err != nil {

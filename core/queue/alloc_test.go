@@ -20,7 +20,7 @@ func TestTellingAllocatesNothing(t *testing.T) {
 	b := &Batch{Messages: m}
 	if n := testing.AllocsPerRun(100, func() {
 		q.takeIn(second, b.Messages)
-		q.settleDown(second)
+		q.afterChange(second)
 	}); n > 0 {
 		t.Errorf("got %v allocations for 64 messages that expire at once, want none", n)
 	}

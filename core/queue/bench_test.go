@@ -116,7 +116,7 @@ func BenchmarkBacklog(b *testing.B) {
 		for range 1000 {
 			q.Enqueue(second, batchOf(ms...))
 		}
-		b.ReportMetric(float64(q.store.held)/256000, "store-B/msg")
+		b.ReportMetric(float64(q.store.residentBytes)/256000, "store-B/msg")
 		c := &Consumer{NoAck: true, Sink: &nowhere{}}
 		_ = q.AddConsumer(second, c)
 		q.consumers.remove(c)

@@ -35,7 +35,7 @@ func (q *Queue) compact() (more bool) {
 			}
 			for i := range k.slots {
 				s := &k.slots[i]
-				if s.is(gone) || last-s.segment-1 >= 1<<31 || !q.store.mostlyGone(s.segment) {
+				if s.is(stateFree) || last-s.segment-1 >= 1<<31 || !q.store.mostlyGone(s.segment) {
 					continue
 				}
 				if bytes > compactedBytes {
@@ -50,13 +50,13 @@ func (q *Queue) compact() (more bool) {
 	return false
 }
 
-// rest ends a turn: it gives memory back, or arms that when the queue has become
+// endTurn ends a turn: it gives memory back, or arms that when the queue has become
 // empty.
-func (q *Queue) rest(now hook.Instant) {
+func (q *Queue) endTurn(now hook.Instant) {
 	if q.contents == nil {
 		return
 	}
-	q.store.rest()
+	q.store.releaseSpilled()
 	if q.store.sparse() && q.compact() {
 		q.trim = now.AddMillis(compactAgainMillis)
 		return

@@ -62,7 +62,7 @@ type Consumer struct {
 // Wake tells the queue that the consumer's sink has room again. It may be
 // called from any goroutine that does not hold a connection's lock.
 func (c *Consumer) Wake() {
-	c.Queue.post(op{kind: opWake, consumer: c})
+	c.Queue.post(task{kind: taskWake, consumer: c})
 }
 
 // plenty is the credit of a consumer without a prefetch limit.

@@ -8,13 +8,13 @@ import (
 // and, within a priority, in turn. Only those that have credit are looked at
 // when a message is handed out.
 type consumers struct {
-	all    []*Consumer // in the order they came
-	groups []group     // highest priority first
-	single bool        // single active consumer: only all[0] is served
+	all    []*Consumer     // in the order they came
+	groups []priorityGroup // highest priority first
+	single bool            // single active consumer: only all[0] is served
 }
 
-// group is the consumers of one priority that have credit.
-type group struct {
+// priorityGroup is the consumers of one priority that have credit.
+type priorityGroup struct {
 	priority int64
 	active   []*Consumer
 	turn     int // index in active of the one to serve next
@@ -56,7 +56,7 @@ func (cs *consumers) disband(priority int64) {
 	if slices.ContainsFunc(cs.all, func(c *Consumer) bool { return c.Priority == priority }) {
 		return
 	}
-	cs.groups = slices.DeleteFunc(cs.groups, func(g group) bool { return g.priority == priority })
+	cs.groups = slices.DeleteFunc(cs.groups, func(g priorityGroup) bool { return g.priority == priority })
 }
 
 // removeAll takes every consumer out.
@@ -103,8 +103,8 @@ func (cs *consumers) deactivate(c *Consumer) {
 }
 
 // group returns the group of a priority, made where it belongs.
-func (cs *consumers) group(priority int64) *group {
-	i, ok := slices.BinarySearchFunc(cs.groups, priority, func(g group, p int64) int {
+func (cs *consumers) group(priority int64) *priorityGroup {
+	i, ok := slices.BinarySearchFunc(cs.groups, priority, func(g priorityGroup, p int64) int {
 		switch {
 		case g.priority > p:
 			return -1
@@ -114,13 +114,13 @@ func (cs *consumers) group(priority int64) *group {
 		return 0
 	})
 	if !ok {
-		cs.groups = slices.Insert(cs.groups, i, group{priority: priority})
+		cs.groups = slices.Insert(cs.groups, i, priorityGroup{priority: priority})
 	}
 	return &cs.groups[i]
 }
 
 // serve returns the group to hand messages to now, nil when nobody wants any.
-func (cs *consumers) serve() *group {
+func (cs *consumers) serve() *priorityGroup {
 	if cs == nil {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (cs *consumers) serve() *group {
 }
 
 // add takes a consumer in that comes after all that are there.
-func (g *group) add(c *Consumer) {
+func (g *priorityGroup) add(c *Consumer) {
 	if g.turn == 0 || g.turn >= len(g.active) {
 		g.active, g.turn = append(g.active, c), 0
 		return
@@ -143,7 +143,7 @@ func (g *group) add(c *Consumer) {
 }
 
 // next returns the consumer whose turn it is.
-func (g *group) next() *Consumer {
+func (g *priorityGroup) next() *Consumer {
 	if g.turn >= len(g.active) {
 		g.turn = 0
 	}
@@ -151,7 +151,7 @@ func (g *group) next() *Consumer {
 }
 
 // share returns how many messages a consumer gets before it is another's turn.
-func (g *group) share(c *Consumer) int {
+func (g *priorityGroup) share(c *Consumer) int {
 	if len(g.active) > 1 {
 		return 1
 	}

@@ -15,7 +15,7 @@ func (q *Queue) AddConsumer(now hook.Instant, c *Consumer) error {
 	}
 	q.consumers.add(c)
 	q.lease = 0
-	q.settleDown(now)
+	q.afterChange(now)
 	return nil
 }
 
@@ -52,30 +52,30 @@ func (q *Queue) wake(now hook.Instant, c *Consumer) {
 		return
 	}
 	q.consumers.refresh(c)
-	q.settleDown(now)
+	q.afterChange(now)
 }
 
 // Get hands one message to fn, with the number that remains; ok is false when
 // there is none. It is a use of the queue.
 func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining int)) (ok bool) {
 	q.Touch(now)
-	q.work.asked = q.work.asked[:0] // of a turn that broke off
+	q.buf.asked = q.buf.asked[:0] // of a turn that broke off
 	defer q.markAsked()
 	for q.ready > 0 {
-		p, s, is := q.choose(now)
+		p, s, is := q.nextMessage(now)
 		r := q.store.read(*s)
 		f := &q.levels[p.level]
 		q.take(f, s, len(r.body))
-		if is != free {
-			q.leave(now, []pick{p}, hook.Verdict{})
+		if is != headReady {
+			q.runHeadHooks(now, []pick{p}, hook.Verdict{})
 			continue
 		}
 		q.reapDue(now) // what it was in front of does not remain if its time is up
-		s = f.at(p.seq)
+		s = f.slot(p.seq)
 		r = q.store.read(*s)
 		fn(q.delivery(p, s, &r), q.ready)
-		q.handed(int(p.level), f, p.seq, s, c)
-		q.rest(now)
+		q.countDelivery(int(p.level), f, p.seq, s, c)
+		q.endTurn(now)
 		return true
 	}
 	return false
@@ -85,53 +85,53 @@ func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining
 // round hands out one at least, or has one leave, or finds a consumer that has no
 // room: no message stays that somebody would take.
 func (q *Queue) deliver(now hook.Instant) {
-	q.work.asked = q.work.asked[:0] // of a turn that broke off
+	q.buf.asked = q.buf.asked[:0] // of a turn that broke off
 	for q.ready > 0 {
 		g := q.consumers.serve()
 		if g == nil {
 			break
 		}
-		q.handOut(now, g, g.next())
+		q.deliverBatch(now, g, g.next())
 	}
 	q.markAsked()
 }
 
-// standing is what a message that is next has before it.
-type standing uint8
+// headState is what a message that is next has before it.
+type headState uint8
 
 const (
-	free    standing = iota // nothing: it may be handed out
-	overdue                 // its time is up: its hooks decide
-	asks                    // its hooks want to be asked when it is next
+	headReady   headState = iota // nothing: it may be handed out
+	headOverdue                  // its time is up: its hooks decide
+	headAsks                     // its hooks want to be asked when it is next
 )
 
-// choose returns the message that is next, of which there must be one.
-func (q *Queue) choose(now hook.Instant) (p pick, s *slot, is standing) {
+// nextMessage returns the message that is next, of which there must be one.
+func (q *Queue) nextMessage(now hook.Instant) (p pick, s *slot, is headState) {
 	l := q.top()
 	f := &q.levels[l]
 	seq := f.peek()
-	s = f.at(seq)
+	s = f.slot(seq)
 	q.store.load(s.segment)
 	p = pick{seq: seq, level: int32(l), back: seq < f.head}
 	at := f.deadline(seq)
 	switch {
 	case at != 0 && now >= at && !(q.fresh && seq >= f.fresh):
-		return p, s, overdue
+		return p, s, headOverdue
 	case s.flags&askHead != 0:
 		p.next = true
-		return p, s, asks
+		return p, s, headAsks
 	}
-	return p, s, free
+	return p, s, headReady
 }
 
-// handOut gives a consumer whose turn it is the messages that are next, or puts
+// deliverBatch gives a consumer whose turn it is the messages that are next, or puts
 // them before their hooks.
-func (q *Queue) handOut(now hook.Instant, g *group, c *Consumer) {
-	w := q.work
+func (q *Queue) deliverBatch(now hook.Instant, g *priorityGroup, c *Consumer) {
+	w := q.buf
 	picks, records := w.picks[:0], w.records[:0]
 	for n := g.share(c); len(picks) < n && q.ready > 0; {
-		p, s, is := q.choose(now)
-		if is != free {
+		p, s, is := q.nextMessage(now)
+		if is != headReady {
 			break // what is before it goes out first: it may not be next
 		}
 		r := q.store.read(*s)
@@ -143,7 +143,7 @@ func (q *Queue) handOut(now hook.Instant, g *group, c *Consumer) {
 		q.send(g, c, picks, records)
 		return
 	}
-	if _, _, is := q.choose(now); is == asks {
+	if _, _, is := q.nextMessage(now); is == headAsks {
 		q.askHeads(now, g, c)
 		return
 	}
@@ -152,32 +152,32 @@ func (q *Queue) handOut(now hook.Instant, g *group, c *Consumer) {
 
 // askOverdue puts those that are next and whose time is up before their hooks.
 func (q *Queue) askOverdue(now hook.Instant) {
-	picks := q.work.due[:0]
+	picks := q.buf.due[:0]
 	for len(picks) < maxBatch && q.ready > 0 {
-		p, s, is := q.choose(now)
-		if is != overdue {
+		p, s, is := q.nextMessage(now)
+		if is != headOverdue {
 			break
 		}
 		q.take(&q.levels[p.level], s, len(q.store.read(*s).body))
 		picks = append(picks, p)
 	}
-	q.work.due = picks
-	q.leave(now, picks, hook.Verdict{})
+	q.buf.due = picks
+	q.runHeadHooks(now, picks, hook.Verdict{})
 }
 
 // askHeads puts messages that are next before their hooks, which want to be asked
 // then: no more of them than the consumer will take in this turn.
-func (q *Queue) askHeads(now hook.Instant, g *group, c *Consumer) {
+func (q *Queue) askHeads(now hook.Instant, g *priorityGroup, c *Consumer) {
 	most, bytes := c.Sink.Room(c)
 	if most == 0 {
 		c.stalled = true
 		q.consumers.refresh(c)
 		return
 	}
-	picks := q.work.due[:0]
+	picks := q.buf.due[:0]
 	for most = min(most, g.share(c)); len(picks) < most && bytes > 0 && q.ready > 0; {
-		p, s, is := q.choose(now)
-		if is != asks {
+		p, s, is := q.nextMessage(now)
+		if is != headAsks {
 			break
 		}
 		r := q.store.read(*s)
@@ -185,8 +185,8 @@ func (q *Queue) askHeads(now hook.Instant, g *group, c *Consumer) {
 		picks = append(picks, p)
 		bytes -= r.delivered()
 	}
-	q.work.due = picks
-	q.leave(now, picks, hook.Verdict{})
+	q.buf.due = picks
+	q.runHeadHooks(now, picks, hook.Verdict{})
 }
 
 // delivered is what a delivery of the record takes on a connection, at most.
@@ -199,26 +199,26 @@ func (r *record) delivered() int {
 // are next again, because nobody took them or they came back, they are asked about
 // again.
 func (q *Queue) markAsked() {
-	for _, p := range q.work.asked {
-		if _, _, s := q.find(p.ref()); s != nil && !s.is(gone) {
+	for _, p := range q.buf.asked {
+		if _, _, s := q.find(p.ref()); s != nil && !s.is(stateFree) {
 			s.flags |= askHead
 		}
 	}
-	q.work.asked = q.work.asked[:0]
+	q.buf.asked = q.buf.asked[:0]
 }
 
 // send gives a consumer messages, as many of them as its sink has room for, and
 // passes the turn on. The others are next again.
-func (q *Queue) send(g *group, c *Consumer, picks []pick, records []record) {
-	ds := q.work.delivery[:0]
+func (q *Queue) send(g *priorityGroup, c *Consumer, picks []pick, records []record) {
+	ds := q.buf.delivery[:0]
 	for i, p := range picks {
-		ds = append(ds, q.delivery(p, q.levels[p.level].at(p.seq), &records[i]))
+		ds = append(ds, q.delivery(p, q.levels[p.level].slot(p.seq), &records[i]))
 	}
-	q.work.delivery = ds
+	q.buf.delivery = ds
 	n := c.Sink.Deliver(c, ds)
 	for _, p := range picks[:n] {
 		f := &q.levels[p.level]
-		q.handed(int(p.level), f, p.seq, f.at(p.seq), c)
+		q.countDelivery(int(p.level), f, p.seq, f.slot(p.seq), c)
 	}
 	if !c.NoAck {
 		c.inflight += uint32(n)
@@ -238,13 +238,13 @@ func (q *Queue) takeBack(picks []pick, records []record) {
 		if !p.back {
 			f.rewind(p.seq)
 		}
-		q.untake(f, p.seq, f.at(p.seq), len(records[i].body))
+		q.untake(f, p.seq, f.slot(p.seq), len(records[i].body))
 	}
 }
 
-// handed counts a message that was handed out, and forgets it when no
+// countDelivery counts a message that was handed out, and forgets it when no
 // acknowledgement is due.
-func (q *Queue) handed(l int, f *fifo, seq uint64, s *slot, c *Consumer) {
+func (q *Queue) countDelivery(l int, f *fifo, seq uint64, s *slot, c *Consumer) {
 	if s.flags&redelivered != 0 {
 		q.count.Redelivered++
 	}
@@ -253,7 +253,7 @@ func (q *Queue) handed(l int, f *fifo, seq uint64, s *slot, c *Consumer) {
 		q.drop(l, f, seq, s)
 		return
 	}
-	f.handed = max(f.handed, seq+1)
+	f.deliveredUpTo = max(f.deliveredUpTo, seq+1)
 	q.count.Delivered++
 }
 

@@ -56,7 +56,7 @@ func TestWhatComesBackLeavesOneNote(t *testing.T) {
 		}
 		q.Settle(second, Requeue, []PendingAck{{Ref: last.Ref, Consumer: c}})
 	}
-	if n := len(q.levels[0].back); n > 1 {
+	if n := len(q.levels[0].requeued); n > 1 {
 		t.Errorf("%d notes of one message", n)
 	}
 }
@@ -291,9 +291,9 @@ func TestHooksAskForTheHeadLater(t *testing.T) {
 func TestATurnThatBreaksOffLeavesNothingToOthers(t *testing.T) {
 	var asked []hook.Instant
 	q, _ := passive(t, Config{}, nosy(&asked, hook.Verdict{}))
-	q.work.asked = append(q.work.asked, pick{seq: 0}, pick{seq: 1})
+	q.buf.asked = append(q.buf.asked, pick{seq: 0}, pick{seq: 1})
 	publish(q, second, 1, 2)
-	q.work.asked = append(q.work.asked, pick{seq: 0}, pick{seq: 1})
+	q.buf.asked = append(q.buf.asked, pick{seq: 0}, pick{seq: 1})
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Settle(second, Requeue, []PendingAck{{Ref: 0}, {Ref: 1}})

@@ -38,11 +38,11 @@ func (q *Queue) queueUp(picks []pick, vs []hook.Verdict) (_ []pick, _ []hook.Ver
 				q.waitToDepart(p, &vs[i])
 				continue
 			}
-			bytes += int(q.levels[p.level].at(p.seq).length)
+			bytes += int(q.levels[p.level].slot(p.seq).length)
 		}
 		if kept < i {
 			picks[kept], vs[kept] = p, vs[i]
-			q.work.leaving.records[kept] = q.work.leaving.records[i]
+			q.buf.leaving.records[kept] = q.buf.leaving.records[i]
 		}
 		kept++
 	}
@@ -78,14 +78,14 @@ func (q *Queue) departNow(now hook.Instant) {
 
 // departSome sends on the first ones, and returns how many bytes they are.
 func (q *Queue) departSome(now hook.Instant) (bytes int) {
-	w, d := q.work, q.departing
+	w, d := q.buf, q.departing
 	picks := w.parting[:0]
 	_, vs := w.batch(min(len(d.list), maxBatch))
 	w.leaving.records = w.leaving.records[:0]
 	for len(picks) < len(vs) && bytes <= departBytes {
 		l := d.list[len(picks)]
 		p := pick{seq: l.ref.seq(), level: int32(l.ref.level())}
-		s := q.levels[p.level].at(p.seq)
+		s := q.levels[p.level].slot(p.seq)
 		bytes += int(s.length)
 		vs[len(picks)] = hook.Verdict{Action: hook.Route, Reason: l.why, Target: l.target}
 		picks = append(picks, p)
@@ -122,7 +122,7 @@ func (q *Queue) wind(now hook.Instant) {
 	}
 	if q.departing.count() == 0 && q.ready > 0 {
 		before := q.ready
-		q.shed(now, hook.ReasonQueueExpired, func() bool { return before-q.ready < maxBatch })
+		q.dropFromHead(now, hook.ReasonQueueExpired, func() bool { return before-q.ready < maxBatch })
 	}
 	if q.ready+q.waiting() > 0 {
 		return

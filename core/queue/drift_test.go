@@ -23,8 +23,8 @@ func TestNothingCountsWhenAQueueIsGone(t *testing.T) {
 						p.q.cfg.Storage = &Storage{Journal: p.log, ID: seed}
 						p.play(300)
 						p.q.close()
-						for p.q.waste != nil {
-							p.q.clean()
+						for p.q.garbage != nil {
+							p.q.freeGarbage()
 						}
 						if n := UsedBytes() - before; n != 0 {
 							t.Errorf("%d bytes count", n)

@@ -202,7 +202,7 @@ func (c *count) add(k *chunk, alone bool) (cost int) {
 // addWithout is add for a chunk without deadlines.
 func (c *count) addWithout(k *chunk) {
 	for i := range k.slots {
-		if k.slots[i].is(ready) {
+		if k.slots[i].is(stateReady) {
 			c.Never++
 		}
 	}
@@ -218,7 +218,7 @@ func (c *count) addWith(k *chunk, alone bool) {
 	overdue, never, earliest := 0, 0, hook.Instant(math.MaxInt64)
 	full := alone && int(k.live) == len(k.slots)
 	for i, at := range k.deadlines[:len(k.slots)] {
-		if !full && !k.slots[i].is(ready) {
+		if !full && !k.slots[i].is(stateReady) {
 			continue
 		}
 		if at == 0 {

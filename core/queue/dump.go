@@ -41,17 +41,17 @@ func (r *reader) describe(kind byte) string {
 		return "settle " + r.describeRefs(r.u32())
 	case opReturned:
 		return fmt.Sprintf("return %v, returns %d", Ref(r.u64()), r.u16())
-	case opRenewed:
+	case opDeadlineSet:
 		return fmt.Sprintf("renew %v, deadline %s, state %d", Ref(r.u64()), stamp(r.at()), int64(r.u64()))
-	case opRenewedBy:
+	case opDeadlineSetBy:
 		return fmt.Sprintf("renew %v, deadline %s, state %d, policy %016x", Ref(r.u64()), stamp(r.at()), int64(r.u64()), r.u64())
 	case opPurged:
 		return "purge " + r.describeRuns(r.u32())
-	case opDiscarded:
+	case opDeadLettering:
 		return fmt.Sprintf("discard %v, %v", Ref(r.u64()), reasonOf(r.u8()))
 	case opAsks:
 		return fmt.Sprintf("ask about %v at the head", Ref(r.u64()))
-	case opHanded:
+	case opDelivered:
 		return fmt.Sprintf("handed out level %d up to %d", r.u8(), r.u64())
 	}
 	return ""

@@ -13,7 +13,7 @@ import (
 // is looked at.
 func (q *Queue) Enqueue(now hook.Instant, b *Batch) {
 	q.takeIn(now, b.Messages)
-	q.settleDown(now)
+	q.afterChange(now)
 	q.finish(b)
 }
 
@@ -26,45 +26,45 @@ func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 	}
 	for len(ms) > 0 {
 		n := min(len(ms), maxBatch)
-		q.enter(now, ms[:n])
+		q.runEnqueueHooks(now, ms[:n])
 		ms = ms[n:]
 	}
 }
 
-// settleDown is what follows every change: hand out, drop what exceeds the
+// afterChange is what follows every change: hand out, drop what exceeds the
 // limits, reap what is due.
-func (q *Queue) settleDown(now hook.Instant) {
+func (q *Queue) afterChange(now hook.Instant) {
 	q.deliver(now)
 	q.fresh = false
-	q.overflow(now)
-	q.reap(now)
-	q.rest(now)
+	q.enforceLimits(now)
+	q.expireDue(now)
+	q.endTurn(now)
 }
 
-// enter asks the hooks about at most maxBatch messages and takes in those that
+// runEnqueueHooks asks the hooks about at most maxBatch messages and takes in those that
 // are kept.
-func (q *Queue) enter(now hook.Instant, ms []Message) {
+func (q *Queue) runEnqueueHooks(now hook.Instant, ms []Message) {
 	if !q.hooks.WantsEnqueue {
 		q.admit(now, ms, nil)
 		return
 	}
-	views, vs := q.work.batch(len(ms))
-	q.work.entering = incoming{ms: ms, queue: q, now: now}
+	views, vs := q.buf.batch(len(ms))
+	q.buf.entering = incomingView{ms: ms, queue: q, now: now}
 	for i := range ms {
 		m := &ms[i]
 		views[i] = hook.Message{
 			Enqueued: now, Expiration: m.Expiration, Size: len(m.Body), Priority: m.Priority,
 			Redelivered: m.Flags&Redelivered != 0, Persistent: m.Flags&Persistent != 0, Traced: m.Flags&Traced != 0,
 		}
-		views[i].Bind(&q.work.entering, i)
+		views[i].Bind(&q.buf.entering, i)
 	}
 	q.hooks.Enqueue(now, views, vs)
-	q.work.entering = incoming{}
+	q.buf.entering = incomingView{}
 	if allKept(vs) {
 		q.admit(now, ms, vs)
 		return
 	}
-	q.sift(now, ms, vs)
+	q.applyEnqueueVerdicts(now, ms, vs)
 }
 
 func allKept(vs []hook.Verdict) bool {
@@ -76,9 +76,9 @@ func allKept(vs []hook.Verdict) bool {
 	return true
 }
 
-// sift carries out verdicts of which some keep a message out.
-func (q *Queue) sift(now hook.Instant, ms []Message, vs []hook.Verdict) {
-	dead, left, refused := q.work.dead[:0], q.work.left[:0], 0
+// applyEnqueueVerdicts carries out verdicts of which some keep a message out.
+func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.Verdict) {
+	dead, left, refused := q.buf.dead[:0], q.buf.left[:0], 0
 	var aside []pick
 	var how []hook.Verdict
 	for i := range ms {
@@ -93,14 +93,14 @@ func (q *Queue) sift(now hook.Instant, ms []Message, vs []hook.Verdict) {
 			refused++
 		case hook.Drop:
 			q.count.Dropped[v.Reason]++
-			left = append(left, turnedAway(now, m, v))
+			left = append(left, refusedRemoval(now, m, v))
 		case hook.Route:
 			if v.Target.AtLeastOnce {
-				aside, how = append(aside, q.detain(now, m, v)), append(how, *v)
+				aside, how = append(aside, q.storeForDeadLettering(now, m, v)), append(how, *v)
 				continue
 			}
 			q.count.DeadLettered[v.Reason]++
-			left = append(left, turnedAway(now, m, v))
+			left = append(left, refusedRemoval(now, m, v))
 			dead = append(dead, DeadLetter{
 				Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), BCC: m.Routing.BCC,
 				Props: m.Props, Body: m.Body, Flags: m.Flags, Reason: v.Reason, Target: v.Target,
@@ -111,34 +111,34 @@ func (q *Queue) sift(now hook.Instant, ms []Message, vs []hook.Verdict) {
 		q.count.Refused += uint64(refused)
 		q.host.Refused(q.cfg, refused)
 	}
-	q.bury(now, dead, left, nil)
-	q.hold(now, aside, how)
+	q.publishDeadLetters(now, dead, left, nil)
+	q.startDiscards(now, aside, how)
 }
 
-// detain stores a message that is to leave at once, and takes it: it stays until it has arrived elsewhere.
-func (q *Queue) detain(now hook.Instant, m *Message, v *hook.Verdict) pick {
+// storeForDeadLettering stores a message that is to leave at once, and takes it: it stays until it has arrived elsewhere.
+func (q *Queue) storeForDeadLettering(now hook.Instant, m *Message, v *hook.Verdict) pick {
 	kept := *v
 	kept.Deadline, kept.AskHead = 0, false
-	l := q.push(now, m, &kept)
+	l := q.storeMessage(now, m, &kept)
 	f := &q.levels[l]
 	seq := f.next - 1
-	q.take(f, f.at(seq), len(m.Body))
+	q.take(f, f.slot(seq), len(m.Body))
 	return pick{seq: seq, level: int32(l)}
 }
 
-// bury dead-letters messages, tells of all that leave, of which those are the ones
+// publishDeadLetters dead-letters messages, tells of all that leave, of which those are the ones
 // with a target, and forgets the slices.
-func (q *Queue) bury(now hook.Instant, dead []DeadLetter, left []telemetry.Removal, receipt *DeferredRemoval) {
+func (q *Queue) publishDeadLetters(now hook.Instant, dead []DeadLetter, left []telemetry.Removal, receipt *DeferredRemoval) {
 	if receipt != nil {
 		q.commit(nil) // what leaves may have come in this turn: that is to be read first
 	}
 	if len(dead) > 0 {
 		q.host.DeadLetter(q.cfg, now, dead, receipt)
-		conclude(left, dead)
+		fillOutcomes(left, dead)
 	}
 	clear(dead)
-	q.work.dead = dead[:0]
-	q.tell(now, left)
+	q.buf.dead = dead[:0]
+	q.reportRemovals(now, left)
 }
 
 // admit takes messages in, in order; vs is nil when no hook had a say.
@@ -149,15 +149,15 @@ func (q *Queue) admit(now hook.Instant, ms []Message, vs []hook.Verdict) {
 	}
 	for i := n; i < len(ms); i++ {
 		if vs == nil {
-			q.push(now, &ms[i], &hook.Verdict{})
+			q.storeMessage(now, &ms[i], &hook.Verdict{})
 			continue
 		}
-		q.push(now, &ms[i], &vs[i])
+		q.storeMessage(now, &ms[i], &vs[i])
 	}
 }
 
-// push stores one message, and returns its level.
-func (q *Queue) push(now hook.Instant, m *Message, v *hook.Verdict) (level int) {
+// storeMessage stores one message, and returns its level.
+func (q *Queue) storeMessage(now hook.Instant, m *Message, v *hook.Verdict) (level int) {
 	l := q.level(m.Priority)
 	f := &q.levels[l]
 	s := q.store.add(now, m, markOf(v), slotFlagsOf(m, v))
@@ -165,11 +165,11 @@ func (q *Queue) push(now hook.Instant, m *Message, v *hook.Verdict) (level int) 
 		q.refresh()
 	}
 	seq := f.push(s, v.Deadline)
-	q.noteEnqueued(now, l, f, seq, s, v.Deadline)
+	q.journalEnqueued(now, l, f, seq, s, v.Deadline)
 	q.ready++
 	q.readyBytes += int64(len(m.Body))
 	if v.Deadline != 0 {
-		q.index(l, f, seq, f.at(seq), v.Deadline)
+		q.indexDeadline(l, f, seq, f.slot(seq), v.Deadline)
 	}
 	return l
 }
@@ -210,10 +210,10 @@ func slotFlagsOf(m *Message, v *hook.Verdict) slotFlags {
 	return f
 }
 
-// index makes a ready message's deadline known, if the strategy acts on it
+// indexDeadline makes a ready message's deadline known, if the strategy acts on it
 // wherever the message stands. Deadlines that arrive in order extend the sorted
 // run; the others go to the heap. A queue with priorities uses the heap only.
-func (q *Queue) index(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
+func (q *Queue) indexDeadline(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
 	if q.hooks.Scan != hook.ScanAnywhere {
 		return
 	}
@@ -238,7 +238,7 @@ func (q *Queue) direct(now hook.Instant, ms []Message, vs []hook.Verdict) int {
 		return 0
 	}
 	c := g.active[0]
-	ds := q.work.delivery[:0]
+	ds := q.buf.delivery[:0]
 	for i := range ms {
 		if vs != nil && !q.passes(now, &vs[i]) {
 			break
@@ -250,7 +250,7 @@ func (q *Queue) direct(now hook.Instant, ms []Message, vs []hook.Verdict) int {
 			Redelivered: m.Flags&Redelivered != 0, Traced: m.Flags&Traced != 0,
 		})
 	}
-	q.work.delivery = ds
+	q.buf.delivery = ds
 	if len(ds) == 0 {
 		return 0
 	}

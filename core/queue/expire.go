@@ -31,9 +31,9 @@ func (w *vain) askAgain(now hook.Instant) hook.Instant {
 	return now.AddMillis(w.millis)
 }
 
-// reap puts due messages before their hooks, and not before those that are to be
+// expireDue puts due messages before their hooks, and not before those that are to be
 // sent again: what died first goes first.
-func (q *Queue) reap(now hook.Instant) {
+func (q *Queue) expireDue(now hook.Instant) {
 	if q.departing.count() == 0 && !q.retry(now) {
 		q.reapDue(now)
 	}
@@ -44,20 +44,20 @@ const maxReaped = 4 << 20
 
 // reapDue puts due messages before their hooks, at most maxBatch of them.
 func (q *Queue) reapDue(now hook.Instant) {
-	due, bytes := q.work.due[:0], 0
+	due, bytes := q.buf.due[:0], 0
 	for len(due) < maxBatch && bytes < maxReaped && q.ready > 0 {
 		p, ok := q.nextDue(now)
 		if !ok {
 			break
 		}
 		f := &q.levels[p.level]
-		s := f.at(p.seq)
+		s := f.slot(p.seq)
 		q.take(f, s, len(q.store.read(*s).body))
 		bytes += int(s.length)
 		due = append(due, p)
 	}
-	q.work.due = due
-	q.leave(now, due, hook.Verdict{})
+	q.buf.due = due
+	q.runHeadHooks(now, due, hook.Verdict{})
 }
 
 // nextDue finds a ready message that is due where the strategy looks for them.
@@ -117,7 +117,7 @@ func (q *Queue) earliestAnywhere() (p pick, at hook.Instant, ok bool) {
 	for q.heap.Len() > 0 {
 		top := q.heap.Top()
 		if !q.current(top) {
-			q.discard()
+			q.popStale()
 			continue
 		}
 		if !ok || hook.Instant(top.At) < at {
@@ -132,11 +132,11 @@ func (q *Queue) earliestAnywhere() (p pick, at hook.Instant, ok bool) {
 // current reports whether a heap item is a ready message's deadline.
 func (q *Queue) current(it deadline.Item) bool {
 	f, seq, s := q.find(Ref(it.Slot))
-	return s != nil && s.is(ready) && s.flags&inHeap != 0 && f.deadline(seq) == hook.Instant(it.At)
+	return s != nil && s.is(stateReady) && s.flags&inHeap != 0 && f.deadline(seq) == hook.Instant(it.At)
 }
 
-// discard drops the top item of the heap, which is stale.
-func (q *Queue) discard() {
+// popStale drops the top item of the heap, which is stale.
+func (q *Queue) popStale() {
 	it := q.heap.Pop()
 	q.stale--
 	q.unmark(it)
@@ -145,7 +145,7 @@ func (q *Queue) discard() {
 // unmark takes note that a message which is handed out has no item any more.
 func (q *Queue) unmark(it deadline.Item) {
 	f, seq, s := q.find(Ref(it.Slot))
-	if s != nil && s.is(out) && f.deadline(seq) == hook.Instant(it.At) {
+	if s != nil && s.is(stateUnacked) && f.deadline(seq) == hook.Instant(it.At) {
 		s.flags &^= inHeap
 	}
 }
@@ -166,10 +166,10 @@ func (q *Queue) sweep() {
 	q.stale = 0
 }
 
-// leave puts messages that were taken before their hooks and carries out the
+// runHeadHooks puts messages that were taken before their hooks and carries out the
 // verdicts. from is the verdict they start with: Keep for those that are due or
 // at the head, Drop for those that leave anyway.
-func (q *Queue) leave(now hook.Instant, picks []pick, from hook.Verdict) {
+func (q *Queue) runHeadHooks(now hook.Instant, picks []pick, from hook.Verdict) {
 	for len(picks) > 0 {
 		n := min(len(picks), maxBatch)
 		q.leaveSome(now, picks[:n], from)
@@ -178,11 +178,11 @@ func (q *Queue) leave(now hook.Instant, picks []pick, from hook.Verdict) {
 }
 
 func (q *Queue) leaveSome(now hook.Instant, picks []pick, from hook.Verdict) {
-	w := q.work
+	w := q.buf
 	views, vs := w.batch(len(picks))
 	w.leaving.records = w.leaving.records[:0]
 	for i, p := range picks {
-		s := q.levels[p.level].at(p.seq)
+		s := q.levels[p.level].slot(p.seq)
 		w.leaving.records = append(w.leaving.records, q.store.read(*s))
 		vs[i] = from
 		views[i] = q.message(p, s, &w.leaving.records[i])
@@ -196,7 +196,7 @@ func (q *Queue) leaveSome(now hook.Instant, picks []pick, from hook.Verdict) {
 	if from.Action == hook.Keep && q.vain.millis > 0 && slices.ContainsFunc(vs, leaves) {
 		q.vain = vain{}
 	}
-	q.carryOut(now, picks, vs)
+	q.applyVerdicts(now, picks, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
 }
 
@@ -222,8 +222,8 @@ func (q *Queue) message(p pick, s *slot, r *record) hook.Message {
 	}
 }
 
-// carryOut does to taken messages what their verdicts say.
-func (q *Queue) carryOut(now hook.Instant, picks []pick, vs []hook.Verdict) {
+// applyVerdicts does to taken messages what their verdicts say.
+func (q *Queue) applyVerdicts(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	picks, vs = q.setAside(now, picks, vs)
 	picks, vs, admitted := q.queueUp(picks, vs)
 	if !admitted {
@@ -234,26 +234,26 @@ func (q *Queue) carryOut(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	q.depart(now)
 }
 
-// letGo is carryOut for messages that need not wait.
+// letGo is applyVerdicts for messages that need not wait.
 func (q *Queue) letGo(now hook.Instant, picks []pick, vs []hook.Verdict) {
-	lost, left := q.work.dead[:0], q.work.left[:0]
+	lost, left := q.buf.dead[:0], q.buf.left[:0]
 	for i, p := range picks {
-		r, v := &q.work.leaving.records[i], &vs[i]
+		r, v := &q.buf.leaving.records[i], &vs[i]
 		switch v.Action {
 		case hook.Route:
-			lost = append(lost, deadLetterOf(r, q.levels[p.level].at(p.seq), v))
-			left = append(left, q.leaver(now, p, r, v))
+			lost = append(lost, deadLetterOf(r, q.levels[p.level].slot(p.seq), v))
+			left = append(left, q.removalOf(now, p, r, v))
 		case hook.Drop:
-			left = append(left, q.leaver(now, p, r, v))
+			left = append(left, q.removalOf(now, p, r, v))
 		}
 	}
-	q.bury(now, lost, left, q.receipt(picks, vs))
+	q.publishDeadLetters(now, lost, left, q.receipt(picks, vs))
 	for i, p := range picks {
 		f := &q.levels[p.level]
-		s := f.at(p.seq)
+		s := f.slot(p.seq)
 		switch vs[i].Action {
 		case hook.Keep, hook.Refuse:
-			q.keep(now, p, f, s, &vs[i], len(q.work.leaving.records[i].body))
+			q.putBack(now, p, f, s, &vs[i], len(q.buf.leaving.records[i].body))
 			continue
 		case hook.Route:
 			q.count.DeadLettered[vs[i].Reason]++
@@ -282,10 +282,10 @@ func (q *Queue) setAside(now hook.Instant, picks []pick, vs []hook.Verdict) ([]p
 			continue
 		}
 		picks[kept], vs[kept] = picks[i], vs[i]
-		q.work.leaving.records[kept] = q.work.leaving.records[i]
+		q.buf.leaving.records[kept] = q.buf.leaving.records[i]
 		kept++
 	}
-	q.hold(now, aside, how)
+	q.startDiscards(now, aside, how)
 	return picks[:kept], vs[:kept]
 }
 
@@ -297,13 +297,13 @@ func deadLetterOf(r *record, s *slot, v *hook.Verdict) DeadLetter {
 	}
 }
 
-// keep puts a message back that its hooks did not let go. When it is only asked
+// putBack puts a message back that its hooks did not let go. When it is only asked
 // about again later, that is nobody's business but this process's: the journal
 // keeps the deadline that it has.
-func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict, body int) {
+func (q *Queue) putBack(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict, body int) {
 	if p.next { // not again in this turn
 		s.flags &^= askHead
-		q.work.asked = append(q.work.asked, p)
+		q.buf.asked = append(q.buf.asked, p)
 	} else {
 		q.heedAsk(p, s, v)
 	}
@@ -313,25 +313,25 @@ func (q *Queue) keep(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verdict
 		if at = v.Deadline; !v.Again {
 			in = at
 		}
-		q.noteRenewed(ref(int(p.level), p.seq), f, p.seq, s, in, marked)
+		q.journalDeadlineSet(ref(int(p.level), p.seq), f, p.seq, s, in, marked)
 	}
 	if at != 0 && at <= now {
 		at = q.vain.askAgain(now)
 	}
 	q.untake(f, p.seq, s, body)
-	q.move(int(p.level), f, p.seq, s, at)
+	q.setDeadline(int(p.level), f, p.seq, s, at)
 }
 
 // heedAsk marks a message that its hooks want to be asked about when it is next.
 func (q *Queue) heedAsk(p pick, s *slot, v *hook.Verdict) {
 	if v.AskHead && s.flags&askHead == 0 {
 		s.flags |= askHead
-		q.noteAsks(p.ref(), s)
+		q.journalAsks(p.ref(), s)
 	}
 }
 
-// move gives a ready message another deadline.
-func (q *Queue) move(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
+// setDeadline gives a ready message another deadline.
+func (q *Queue) setDeadline(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
 	if at == f.deadline(seq) {
 		q.reindex(l, f, seq, s, at)
 		return
@@ -363,41 +363,41 @@ func (q *Queue) reindex(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
 // turns to come.
 const maxShed = 16 * maxBatch
 
-// overflow drops from the head what exceeds the queue's limits.
-func (q *Queue) overflow(now hook.Instant) {
-	if !q.tooLong() {
+// enforceLimits drops from the head what exceeds the queue's limits.
+func (q *Queue) enforceLimits(now hook.Instant) {
+	if !q.overLimit() {
 		if q.contents != nil {
 			q.excess = false
 		}
 		return
 	}
 	before := q.ready
-	q.shed(now, hook.ReasonMaxLen, func() bool { return q.tooLong() && before-q.ready < maxShed })
-	q.excess = before-q.ready >= maxShed && q.tooLong()
+	q.dropFromHead(now, hook.ReasonMaxLen, func() bool { return q.overLimit() && before-q.ready < maxShed })
+	q.excess = before-q.ready >= maxShed && q.overLimit()
 }
 
-func (q *Queue) tooLong() bool {
+func (q *Queue) overLimit() bool {
 	return q.hooks.Length.Set() && int64(q.ready) > q.hooks.Length.N() ||
 		q.hooks.Bytes.Set() && q.readyBytes > q.hooks.Bytes.N()
 }
 
-// shed puts messages from the head through the hooks as leaving, for as long as
+// dropFromHead puts messages from the head through the hooks as leaving, for as long as
 // there are too many of them.
-func (q *Queue) shed(now hook.Instant, reason hook.Reason, tooMany func() bool) {
+func (q *Queue) dropFromHead(now hook.Instant, reason hook.Reason, tooMany func() bool) {
 	for q.ready > 0 && tooMany() {
-		picks, bytes := q.work.due[:0], 0
+		picks, bytes := q.buf.due[:0], 0
 		for len(picks) < maxBatch && bytes < maxReaped && q.ready > 0 && tooMany() {
 			l := q.top()
 			f := &q.levels[l]
 			seq := f.peek()
-			s := f.at(seq)
+			s := f.slot(seq)
 			q.take(f, s, len(q.store.read(*s).body))
 			bytes += int(s.length)
 			picks = append(picks, pick{seq: seq, level: int32(l)})
 		}
-		q.work.due = picks
+		q.buf.due = picks
 		before := q.ready
-		q.leave(now, picks, hook.Verdict{Action: hook.Drop, Reason: reason})
+		q.runHeadHooks(now, picks, hook.Verdict{Action: hook.Drop, Reason: reason})
 		if q.ready > before { // a plugin keeps some: the limit yields
 			return
 		}

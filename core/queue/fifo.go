@@ -40,15 +40,15 @@ const (
 
 // The states of a message.
 const (
-	gone   slotFlags = 0           // left the queue, or never was
-	ready  slotFlags = 1 << 14     // waits to be handed out
-	out    slotFlags = 1 << 15     // handed out, unacknowledged
-	states           = ready | out // the bits
+	stateFree    slotFlags = 0                         // left the queue, or never was
+	stateReady   slotFlags = 1 << 14                   // waits to be handed out
+	stateUnacked slotFlags = 1 << 15                   // handed out, unacknowledged
+	stateMask              = stateReady | stateUnacked // the bits
 )
 
-func (s *slot) is(state slotFlags) bool { return s.flags&states == state }
+func (s *slot) is(state slotFlags) bool { return s.flags&stateMask == state }
 
-func (s *slot) become(state slotFlags) { s.flags = s.flags&^states | state }
+func (s *slot) become(state slotFlags) { s.flags = s.flags&^stateMask | state }
 
 const returnsShift = 16
 
@@ -109,26 +109,26 @@ const (
 // that never comes again. Chunks without messages are left out, some of them
 // only after a while.
 type fifo struct {
-	chunks []chunk
-	first  uint64 // number of chunks[0]
-	hollow int    // chunks that are there and have no slots
-	next   uint64 // sequence number of the next message
-	head   uint64 // no slot below is ready, but those in back
-	ready  int
-	busy   bool    // it filled a chunk since it was last idle: begin the next at full size
-	back   seqHeap // sequence numbers of messages that came back, all of them below head
+	chunks      []chunk
+	first       uint64 // number of chunks[0]
+	emptyChunks int    // chunks that are there and have no slots
+	next        uint64 // sequence number of the next message
+	head        uint64 // no slot below is ready, but those in back
+	ready       int
+	busy        bool    // it filled a chunk since it was last idle: begin the next at full size
+	requeued    seqHeap // sequence numbers of messages that came back, all of them below head
 
 	fresh uint64 // first message that came in this turn, while Queue.fresh
 
-	handed, noted uint64 // messages below handed were handed out; noted is what the journal knows of it
+	deliveredUpTo, journalledUpTo uint64 // messages below handed were handed out; noted is what the journal knows of it
 
 	// The sorted run: messages whose deadlines arrived in order need no heap.
 	run     uint64       // no slot below is part of the run
 	runLast hook.Instant // the latest deadline in it
 }
 
-// at returns the slot of a sequence number, nil when its chunk is gone.
-func (f *fifo) at(seq uint64) *slot {
+// slot returns the slot of a sequence number, nil when its chunk is gone.
+func (f *fifo) slot(seq uint64) *slot {
 	c := f.chunk(seq)
 	if c == nil {
 		return nil
@@ -171,9 +171,9 @@ func (f *fifo) index(number uint64) int {
 	return i
 }
 
-// behind returns the first sequence number of the next chunk there is behind
+// nextChunk returns the first sequence number of the next chunk there is behind
 // that of seq, or limit if there is none.
-func (f *fifo) behind(seq, limit uint64) uint64 {
+func (f *fifo) nextChunk(seq, limit uint64) uint64 {
 	i := f.index(seq>>chunkBits + 1)
 	if i == len(f.chunks) {
 		return limit
@@ -243,7 +243,7 @@ func (f *fifo) push(s slot, deadline hook.Instant) uint64 {
 	seq := f.next
 	f.next++
 	c := f.tail(seq)
-	s.become(ready)
+	s.become(stateReady)
 	c.slots[seq&(chunkSlots-1)] = s
 	c.live++
 	if deadline != 0 || c.deadlines != nil {
@@ -310,7 +310,7 @@ func (c *chunk) grow(i int, whole bool) {
 // remove marks the message as gone and gives back chunks nobody needs.
 func (f *fifo) remove(seq uint64) {
 	c := f.chunk(seq)
-	c.slots[c.find(int(seq&(chunkSlots-1)))].become(gone)
+	c.slots[c.find(int(seq&(chunkSlots-1)))].become(stateFree)
 	c.live--
 	if seq>>chunkBits == f.next>>chunkBits {
 		return // messages are still added to it
@@ -322,7 +322,7 @@ func (f *fifo) remove(seq uint64) {
 		return
 	}
 	c.free()
-	f.hollow++
+	f.emptyChunks++
 	f.unlink()
 }
 
@@ -332,11 +332,11 @@ func (f *fifo) unlink() {
 	const many = 64
 	for len(f.chunks) > 0 && f.chunks[0].slots == nil {
 		f.chunks = f.chunks[1:]
-		f.hollow--
+		f.emptyChunks--
 	}
-	if f.hollow > many && f.hollow > len(f.chunks)/2 {
+	if f.emptyChunks > many && f.emptyChunks > len(f.chunks)/2 {
 		f.chunks = slices.DeleteFunc(f.chunks, func(c chunk) bool { return c.slots == nil })
-		f.hollow = 0
+		f.emptyChunks = 0
 	}
 	if f.first = f.next >> chunkBits; len(f.chunks) > 0 {
 		f.first = f.chunks[0].number
@@ -356,7 +356,7 @@ func (c *chunk) thin() {
 		kept.deadlines = newDeadlines(int(c.live))[:0]
 	}
 	for i := range c.slots {
-		if c.slots[i].is(gone) {
+		if c.slots[i].is(stateFree) {
 			continue
 		}
 		kept.slots = append(kept.slots, c.slots[i])
@@ -380,7 +380,7 @@ func (f *fifo) release() {
 	for i := range f.chunks {
 		f.chunks[i].free()
 	}
-	f.chunks, f.hollow, f.back, f.ready, f.busy = nil, 0, nil, 0, false
+	f.chunks, f.emptyChunks, f.requeued, f.ready, f.busy = nil, 0, nil, 0, false
 	f.head, f.run = f.next, f.next
 }
 
@@ -396,29 +396,29 @@ func (f *fifo) idle() {
 // peek returns the message to hand out next, of which there must be one. It came
 // back if it is below head.
 func (f *fifo) peek() uint64 {
-	for len(f.back) > 0 {
-		s := f.at(f.back[0])
-		if s != nil && s.is(ready) {
-			return f.back[0]
+	for len(f.requeued) > 0 {
+		s := f.slot(f.requeued[0])
+		if s != nil && s.is(stateReady) {
+			return f.requeued[0]
 		}
 		if s != nil {
 			s.flags &^= inBack
 		}
-		f.back.pop()
+		f.requeued.pop()
 	}
-	return f.skip()
+	return f.advanceHead()
 }
 
-// skip moves head to the first ready slot at or behind it.
-func (f *fifo) skip() uint64 {
+// advanceHead moves head to the first ready slot at or behind it.
+func (f *fifo) advanceHead() uint64 {
 	for {
 		c := f.chunk(f.head)
 		if c == nil {
-			f.head = f.behind(f.head, f.next)
+			f.head = f.nextChunk(f.head, f.next)
 			continue
 		}
 		for i := c.find(int(f.head & (chunkSlots - 1))); i < len(c.slots); i++ {
-			if c.slots[i].is(ready) {
+			if c.slots[i].is(stateReady) {
 				f.head = f.head&^(chunkSlots-1) + c.place(i)
 				return f.head
 			}
@@ -429,17 +429,17 @@ func (f *fifo) skip() uint64 {
 
 // take marks a ready message as handed out.
 func (f *fifo) take(s *slot) {
-	s.become(out)
+	s.become(stateUnacked)
 	f.ready--
 }
 
-// giveBack makes a message that was taken ready again, where it was.
-func (f *fifo) giveBack(seq uint64, s *slot) {
-	s.become(ready)
+// requeue makes a message that was taken ready again, where it was.
+func (f *fifo) requeue(seq uint64, s *slot) {
+	s.become(stateReady)
 	f.ready++
 	if seq < f.head && s.flags&inBack == 0 {
 		s.flags |= inBack
-		f.back.push(seq)
+		f.requeued.push(seq)
 	}
 }
 
@@ -453,11 +453,11 @@ func (f *fifo) runTop() (seq uint64, at hook.Instant, ok bool) {
 	for f.run < f.next {
 		c := f.chunk(f.run)
 		if c == nil || c.deadlines == nil {
-			f.run = f.behind(f.run, f.next)
+			f.run = f.nextChunk(f.run, f.next)
 			continue
 		}
 		for i := c.find(int(f.run & (chunkSlots - 1))); i < len(c.slots); i++ {
-			if s := &c.slots[i]; s.is(ready) && s.flags&inRun != 0 {
+			if s := &c.slots[i]; s.is(stateReady) && s.flags&inRun != 0 {
 				f.run = f.run&^(chunkSlots-1) + c.place(i)
 				return f.run, c.deadlines[i], true
 			}

@@ -12,7 +12,7 @@ func TestGapsTakeNoMemory(t *testing.T) {
 	var f fifo
 	add := func() uint64 { return f.push(slot{}, 0) }
 	take := func(seq uint64) {
-		f.take(f.at(seq))
+		f.take(f.slot(seq))
 		f.remove(seq)
 	}
 	before := UsedBytes()
@@ -61,15 +61,15 @@ func TestChunksAreFound(t *testing.T) {
 		}
 		for range rng.IntN(n + 1) {
 			i := min(first+rng.IntN(10), len(there)-1)
-			f.take(f.at(there[i]))
+			f.take(f.slot(there[i]))
 			f.remove(there[i])
 			there = slices.Delete(there, i, i+1)
 		}
 		for i, seq := range there {
-			if s := f.at(seq); s == nil || s.offset != uint32(seq) || !s.is(ready) {
+			if s := f.slot(seq); s == nil || s.offset != uint32(seq) || !s.is(stateReady) {
 				t.Fatalf("message %d of %d is not what is found under its number %d", i, len(there), seq)
 			}
-			if gone := f.at(seq - 1); gone != nil && gone.is(ready) && !slices.Contains(there, seq-1) {
+			if gone := f.slot(seq - 1); gone != nil && gone.is(stateReady) && !slices.Contains(there, seq-1) {
 				t.Fatalf("message %d is found, which is gone", seq-1)
 			}
 		}

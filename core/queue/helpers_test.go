@@ -93,7 +93,7 @@ func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 	}
 	hst := &host{}
 	cfg.Strategy = "test"
-	q := &Queue{cfg: &cfg, host: hst, work: new(scratch)}
+	q := &Queue{cfg: &cfg, host: hst, buf: new(turnBuffers)}
 	q.Attach(second, chainOf(tb, h))
 	return q, hst
 }

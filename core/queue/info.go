@@ -63,7 +63,7 @@ func (q *Queue) Head() (h Head, ok bool) {
 		if f.ready == 0 {
 			continue
 		}
-		entered, stamp := q.store.stamps(*f.at(f.peek()))
+		entered, stamp := q.store.stamps(*f.slot(f.peek()))
 		if h.Oldest == 0 || entered < h.Oldest {
 			h.Oldest = entered
 		}

@@ -31,7 +31,7 @@ type Mailbox struct {
 	queue  Queue                  // belongs to whoever set running
 
 	mu      sync.Mutex // guards inbox, running and room
-	inbox   []op
+	inbox   []task
 	running bool
 	room    *sync.Cond // publishers wait here while inbox is full; nil until one had to
 
@@ -39,33 +39,33 @@ type Mailbox struct {
 	departures atomic.Pointer[departures]    // nil until the first; its turn's
 
 	// What follows belongs, as queue does, to whoever set running.
-	spare []op // the inbox that was worked off last
+	spare []task // the inbox that was worked off last
 	timer *time.Timer
 	armed hook.Instant // what timer is set to; 0 = not set
 	waits bool         // it has dead letters and is in the line of underway
 }
 
-type opKind uint8
+type taskKind uint8
 
 const (
-	opPublish opKind = iota
-	opSettle
-	opCall
-	opWake
-	opTick
-	opForwarded
-	opRoom
+	taskPublish taskKind = iota
+	taskSettle
+	taskCall
+	taskWake
+	taskTick
+	taskForwarded
+	taskRoom
 )
 
-type op struct {
-	kind     opKind
+type task struct {
+	kind     taskKind
 	settle   SettleKind
 	batch    *Batch
 	settled  []PendingAck
 	consumer *Consumer
 	call     *call
 
-	forwarded *forwarding // with which: messages that have arrived elsewhere
+	forwarded *deadLetterConfirms // with which: messages that have arrived elsewhere
 	which     []int
 }
 
@@ -88,10 +88,10 @@ func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
 // NewPausedMailbox returns a queue that a [Replayer] is to fill. What is asked of it
 // waits, and its lease does not begin, until the Replayer starts it.
 func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
-	s := &Mailbox{clock: clock, order: shells.Add(1), running: true}
+	s := &Mailbox{clock: clock, order: mailboxSeq.Add(1), running: true}
 	s.config.Store(cfg)
 	s.queue = Queue{cfg: cfg, host: host, shell: s}
-	s.queue.hooks = c.AttachLike((*view)(&s.queue), &cfg.Hooks)
+	s.queue.hooks = c.AttachLike((*pluginView)(&s.queue), &cfg.Hooks)
 	return s
 }
 
@@ -100,9 +100,9 @@ func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mail
 func (s *Mailbox) start() {
 	begin := func(q *Queue, now hook.Instant) {
 		q.Touch(now)
-		q.settleDown(now)
+		q.afterChange(now)
 	}
-	s.run(op{kind: opCall, call: &call{fn: begin, done: make(chan struct{})}})
+	s.run(task{kind: taskCall, call: &call{fn: begin, done: make(chan struct{})}})
 }
 
 // Config returns the queue's description.
@@ -117,7 +117,7 @@ func (s *Mailbox) Config() *Config { return s.config.Load() }
 // keeps the queue short and its messages in warm memory, at no cost to the rate
 // at which they arrive at the far end.
 func (s *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
-	o := op{kind: opPublish, batch: b}
+	o := task{kind: taskPublish, batch: b}
 	if s.enqueueInTurn(o) {
 		s.run(o)
 	}
@@ -131,32 +131,32 @@ func (s *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 // letters: it never runs the queue on the caller's stack.
 func (s *Mailbox) PublishAsync(b *Batch) {
 	underway.depart(b)
-	s.postAsync(op{kind: opPublish, batch: b})
+	s.postAsync(task{kind: taskPublish, batch: b})
 }
 
 // Settle tells the queue what became of messages it handed out. items are the
 // caller's again when it returns.
 func (s *Mailbox) Settle(kind SettleKind, items []PendingAck) {
-	s.post(op{kind: opSettle, settle: kind, settled: items})
+	s.post(task{kind: taskSettle, settle: kind, settled: items})
 }
 
 // Do runs fn on the queue's turn and waits for it. It returns ErrGone, without
 // having run fn, when the queue was deleted.
 func (s *Mailbox) Do(fn func(q *Queue, now hook.Instant)) error {
 	c := &call{fn: fn, done: make(chan struct{})}
-	s.post(op{kind: opCall, call: c})
+	s.post(task{kind: taskCall, call: c})
 	<-c.done
 	return c.err
 }
 
 // postAsync is post for a caller who may be on a queue's turn.
-func (s *Mailbox) postAsync(o op) {
+func (s *Mailbox) postAsync(o task) {
 	if s.enqueue(o) {
 		go s.run(o)
 	}
 }
 
-func (s *Mailbox) post(o op) {
+func (s *Mailbox) post(o task) {
 	if s.enqueue(o) {
 		s.run(o)
 	}
@@ -164,7 +164,7 @@ func (s *Mailbox) post(o op) {
 
 // enqueue leaves work for whoever runs the queue. It reports whether that is
 // the caller, who then has the work still in hand.
-func (s *Mailbox) enqueue(o op) (run bool) {
+func (s *Mailbox) enqueue(o task) (run bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.add(o)
@@ -175,7 +175,7 @@ func (s *Mailbox) enqueue(o op) (run bool) {
 const maxInbox = 16
 
 // enqueueInTurn is enqueue for publishers, which wait while the inbox is full.
-func (s *Mailbox) enqueueInTurn(o op) (run bool) {
+func (s *Mailbox) enqueueInTurn(o task) (run bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.running && len(s.inbox) >= maxInbox {
@@ -196,12 +196,12 @@ func WaitingPublishers() int64 { return waitingPublishers.Load() }
 
 // add takes work into the inbox, or reports that the caller is to do it. The
 // caller holds mu.
-func (s *Mailbox) add(o op) (run bool) {
+func (s *Mailbox) add(o task) (run bool) {
 	if !s.running {
 		s.running = true
 		return true
 	}
-	if o.kind == opSettle {
+	if o.kind == taskSettle {
 		o.settled = slices.Clone(o.settled)
 	}
 	s.inbox = append(s.inbox, o)
@@ -216,8 +216,8 @@ const maxTurns = 16
 const keepInbox = 64
 
 // run works off o and whatever arrives meanwhile.
-func (s *Mailbox) run(o op) {
-	s.queue.work = scratches.Get().(*scratch)
+func (s *Mailbox) run(o task) {
+	s.queue.buf = turnBufferPool.Get().(*turnBuffers)
 	s.handle(s.clock(), &o)
 	s.drain(maxTurns)
 }
@@ -246,23 +246,23 @@ func (s *Mailbox) drain(turns int) {
 
 // inboxOrRest returns the work that arrived. With none it arms the timer, gives
 // the turn up and returns false.
-func (s *Mailbox) inboxOrRest() (ops []op, ok bool) {
+func (s *Mailbox) inboxOrRest() (ops []task, ok bool) {
 	if ops = s.swap(false); ops != nil {
 		return ops, true
 	}
 	s.arm()
-	work := s.queue.work
-	s.queue.work = nil
+	work := s.queue.buf
+	s.queue.buf = nil
 	if ops = s.swap(true); ops != nil {
-		s.queue.work = work
+		s.queue.buf = work
 		return ops, true
 	}
-	scratches.Put(work)
+	turnBufferPool.Put(work)
 	return nil, false
 }
 
 // swap takes the inbox; when it is empty and rest is set the queue is idle.
-func (s *Mailbox) swap(rest bool) []op {
+func (s *Mailbox) swap(rest bool) []task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.inbox) == 0 {
@@ -278,60 +278,60 @@ func (s *Mailbox) swap(rest bool) []op {
 }
 
 // handle carries out one piece of work.
-func (s *Mailbox) handle(now hook.Instant, o *op) {
+func (s *Mailbox) handle(now hook.Instant, o *task) {
 	q := &s.queue
-	q.heed()
+	q.checkJournal()
 	switch o.kind {
-	case opTick:
+	case taskTick:
 		s.armed = 0
-		q.clean()
-	case opRoom:
+		q.freeGarbage()
+	case taskRoom:
 		s.waits = false
 		defer underway.next()
 	}
 	switch {
 	case q.closed:
-		q.refuse(o)
+		q.rejectDeleted(o)
 	case q.stopped != nil:
-		q.decline(now, o)
+		q.declineStopped(now, o)
 	default:
 		s.carryOutOrStop(now, o)
 	}
 	q.commit(nil)
-	s.compare(o.kind == opPublish)
+	s.compare(o.kind == taskPublish)
 }
 
-// carryOutOrStop is carryOut, or stops the queue if it lacks what it needs for that.
-func (s *Mailbox) carryOutOrStop(now hook.Instant, o *op) {
+// carryOutOrStop is applyVerdicts, or stops the queue if it lacks what it needs for that.
+func (s *Mailbox) carryOutOrStop(now hook.Instant, o *task) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.queue.stop(lackOf(p))
-			s.queue.decline(now, o)
+			s.queue.declineStopped(now, o)
 		}
 	}()
 	s.carryOut(now, o)
 }
 
-// carryOut is handle for a queue that is at work.
-func (s *Mailbox) carryOut(now hook.Instant, o *op) {
+// applyVerdicts is handle for a queue that is at work.
+func (s *Mailbox) carryOut(now hook.Instant, o *task) {
 	q := &s.queue
 	switch o.kind {
-	case opPublish:
+	case taskPublish:
 		q.Enqueue(now, o.batch)
-	case opSettle:
+	case taskSettle:
 		q.Settle(now, o.settle, o.settled)
-	case opCall:
+	case taskCall:
 		o.call.fn(q, now)
 		q.commit(nil) // before whoever waits goes on
 		close(o.call.done)
-	case opWake:
+	case taskWake:
 		q.wake(now, o.consumer)
-	case opForwarded:
+	case taskForwarded:
 		q.forwarded(now, o.forwarded, o.which)
 		if q.wind(now); !q.closed {
-			q.rest(now)
+			q.endTurn(now)
 		}
-	case opTick, opRoom:
+	case taskTick, taskRoom:
 		q.Tick(now)
 	}
 }
@@ -365,17 +365,17 @@ func (s *Mailbox) compare(published bool) {
 	}
 }
 
-// refuse answers work for a queue that is gone. Messages count as taken, as a
+// rejectDeleted answers work for a queue that is gone. Messages count as taken, as a
 // deleted queue takes its messages with it: as soon as that is durable.
-func (q *Queue) refuse(o *op) {
+func (q *Queue) rejectDeleted(o *task) {
 	switch o.kind {
-	case opPublish:
+	case taskPublish:
 		if b := o.batch; q.cfg.Storage != nil && (b.Source != nil || b.Receipt != nil) {
 			q.commit(b)
 			return
 		}
 		o.batch.land(nil)
-	case opCall:
+	case taskCall:
 		o.call.err = ErrGone
 		close(o.call.done)
 	}
@@ -406,4 +406,4 @@ func (s *Mailbox) arm() {
 	s.timer.Reset(wait)
 }
 
-func (s *Mailbox) tick() { s.post(op{kind: opTick}) }
+func (s *Mailbox) tick() { s.post(task{kind: taskTick}) }

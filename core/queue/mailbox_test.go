@@ -190,7 +190,7 @@ func TestAnIdleQueueHasNoGoroutine(t *testing.T) {
 	// goleak in TestMain fails the package when one is left.
 	s, _ := live(t, lease(time.Hour))
 	s.Publish(batchOf(message(1, 0)))
-	if s.queue.work != nil || s.running {
+	if s.queue.buf != nil || s.running {
 		t.Error("an idle queue holds on to a turn's memory")
 	}
 }

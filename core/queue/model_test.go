@@ -216,7 +216,7 @@ func TestADurableQueueIsTheSameAfterARestart(t *testing.T) {
 // again, and known to have been handed out.
 func (p *pair) restart() {
 	p.t.Helper()
-	p.q.noteHanded()
+	p.q.journalDelivered()
 	p.q.commit(nil)
 	if p.rng.IntN(2) == 0 {
 		upTo := p.log.extent - 1
@@ -228,7 +228,7 @@ func (p *pair) restart() {
 	now := p.now
 	s := &Mailbox{clock: func() hook.Instant { return now }}
 	s.config.Store(p.q.cfg)
-	s.queue = Queue{cfg: p.q.cfg, host: p.host, shell: s, work: new(scratch)}
+	s.queue = Queue{cfg: p.q.cfg, host: p.host, shell: s, buf: new(turnBuffers)}
 	s.queue.hooks = p.q.hooks
 	r := NewReplayer([]*Mailbox{s})
 	p.log.used = map[uint32]int64{}
@@ -247,7 +247,7 @@ func (p *pair) restart() {
 			m.out, m.again = false, true
 		}
 	}
-	p.q.settleDown(p.now)
+	p.q.afterChange(p.now)
 	p.q.commit(nil)
 	p.m.expire(p.now)
 	p.compare()

@@ -37,11 +37,11 @@ const (
 	opEnqueued byte = iota + 1
 	opSettled
 	opReturned
-	opRenewed
-	opHanded
+	opDeadlineSet
+	opDelivered
 	opPurged
-	opDiscarded
-	opRenewedBy // opRenewed for a message that may have a digest
+	opDeadLettering
+	opDeadlineSetBy // opDeadlineSet for a message that may have a digest
 	opAsks
 	opEnqueuedAlike
 )
@@ -76,23 +76,23 @@ func appendReturned(b []byte, queue uint64, r Ref, returns uint16) []byte {
 	return binary.LittleEndian.AppendUint16(b, returns)
 }
 
-func appendRenewed(b []byte, queue uint64, r Ref, deadline hook.Instant, m mark, flags slotFlags) []byte {
-	kind := opRenewed
+func appendRenewed(b []byte, queue uint64, r Ref, deadline hook.Instant, m strategyData, flags slotFlags) []byte {
+	kind := opDeadlineSet
 	if flags&hasDigest != 0 {
-		kind = opRenewedBy
+		kind = opDeadlineSetBy
 	}
 	b = appendOp(b, kind, queue)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r))
 	b = binary.LittleEndian.AppendUint64(b, uint64(deadline))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.state))
-	if kind == opRenewedBy {
+	if kind == opDeadlineSetBy {
 		b = binary.LittleEndian.AppendUint64(b, m.digest)
 	}
 	return b
 }
 
 func appendDiscarded(b []byte, queue uint64, r Ref, why hook.Reason) []byte {
-	b = appendOp(b, opDiscarded, queue)
+	b = appendOp(b, opDeadLettering, queue)
 	return append(binary.LittleEndian.AppendUint64(b, uint64(r)), byte(why))
 }
 
@@ -101,7 +101,7 @@ func appendAsks(b []byte, queue uint64, r Ref) []byte {
 }
 
 func appendHanded(b []byte, queue uint64, level int, seq uint64) []byte {
-	b = append(appendOp(b, opHanded, queue), byte(level))
+	b = append(appendOp(b, opDelivered, queue), byte(level))
 	return binary.LittleEndian.AppendUint64(b, seq)
 }
 
@@ -157,9 +157,9 @@ func reasonOf(n byte) hook.Reason {
 func (r *reader) refs(n uint32) []byte { return r.take(int(n) * 8) }
 
 // mark takes what an operation that renews says of a message's mark.
-func (r *reader) mark(kind byte) mark {
-	m := mark{state: int64(r.u64())}
-	if kind == opRenewedBy {
+func (r *reader) mark(kind byte) strategyData {
+	m := strategyData{state: int64(r.u64())}
+	if kind == opDeadlineSetBy {
 		m.digest = r.u64()
 	}
 	return m

@@ -4,13 +4,13 @@ package queue
 // go on. What a turn has read stays where it is until the turn's end: memory is
 // given back in rest alone.
 
-// spillLast begins to move the segment that was filled last to the file, unless
+// evictLast begins to move the segment that was filled last to the file, unless
 // its messages are about to be handed out.
-func (s *store) spillLast() {
+func (s *store) evictLast() {
 	const few = 2 // segments at the head that are not worth it
 	p := spill.Load()
 	last := len(s.segments) - 1
-	if last < few || !p.over() {
+	if last < few || !p.shouldSpill() {
 		return
 	}
 	g := &s.segments[last]
@@ -18,22 +18,22 @@ func (s *store) spillLast() {
 		return // a small one, or one record that is larger than a page
 	}
 	g.moving = p.write(g.buf)
-	s.leaving = append(s.leaving, s.last())
+	s.evicting = append(s.evicting, s.last())
 }
 
-// rest gives back the memory of segments that are on the disk now, and of those
+// releaseSpilled gives back the memory of segments that are on the disk now, and of those
 // that were brought back, but for the latest. A disk that does not keep up is
 // waited for.
-func (s *store) rest() {
+func (s *store) releaseSpilled() {
 	const most = 2 // segments that are being written
-	for len(s.leaving) > 0 {
-		if g := s.find(s.leaving[0]); g != nil && g.moving != nil {
-			if len(s.leaving) <= most && !g.moving.over() {
+	for len(s.evicting) > 0 {
+		if g := s.find(s.evicting[0]); g != nil && g.moving != nil {
+			if len(s.evicting) <= most && !g.moving.finished() {
 				break
 			}
-			s.left(g)
+			s.finishEviction(g)
 		}
-		s.leaving = s.leaving[1:]
+		s.evicting = s.evicting[1:]
 	}
 	for len(s.loaded) > 1 {
 		if g := s.find(s.loaded[0]); g != nil && g.buf != nil && g.page != 0 {
@@ -51,8 +51,8 @@ func (s *store) find(n uint32) *segment {
 	return s.at(n)
 }
 
-// left ends the writing of a segment: it is on its page, and in memory no more.
-func (s *store) left(g *segment) {
+// finishEviction ends the writing of a segment: it is on its page, and in memory no more.
+func (s *store) finishEviction(g *segment) {
 	if s.written(g) {
 		s.unload(g)
 	}
@@ -66,14 +66,14 @@ func (s *store) written(g *segment) bool {
 	g.moving = nil
 	if t.ok {
 		g.page, g.filled = t.page+1, len(g.buf)
-		s.filed += pageSize
+		s.spilled += pageSize
 	}
 	return t.ok
 }
 
 // unload gives back the memory of a segment that is in the file.
 func (s *store) unload(g *segment) {
-	s.held -= cap(g.buf)
+	s.residentBytes -= cap(g.buf)
 	g.replace(nil)
 }
 
@@ -86,23 +86,23 @@ func (s *store) load(n uint32) {
 		return
 	}
 	s.fetch(g)
-	if err := s.arrive(g); err != nil {
+	if err := s.awaitLoad(g); err != nil {
 		spill.Load().lack(err)
 	}
 	s.loaded = append(s.loaded, n)
-	s.expect(n + 1)
+	s.prefetch(n + 1)
 }
 
 // fetch begins to read a segment, unless that was done before.
 func (s *store) fetch(g *segment) {
 	if g.moving == nil {
 		g.moving = spill.Load().fetch(g.page - 1)
-		s.held += pageSize
+		s.residentBytes += pageSize
 	}
 }
 
-// arrive waits for a segment that is being read. With an error it is not in memory.
-func (s *store) arrive(g *segment) error {
+// awaitLoad waits for a segment that is being read. With an error it is not in memory.
+func (s *store) awaitLoad(g *segment) error {
 	t := g.moving
 	<-t.done
 	g.moving = nil
@@ -113,15 +113,15 @@ func (s *store) arrive(g *segment) error {
 	return t.err
 }
 
-// expect begins to read a segment that will probably be next, if it is in the
+// prefetch begins to read a segment that will probably be next, if it is in the
 // file. One that was expected in vain is given up.
-func (s *store) expect(n uint32) {
-	if g := s.find(s.expected); n != s.expected && g != nil && g.buf == nil && g.moving != nil {
-		if s.arrive(g) == nil {
+func (s *store) prefetch(n uint32) {
+	if g := s.find(s.prefetched); n != s.prefetched && g != nil && g.buf == nil && g.moving != nil {
+		if s.awaitLoad(g) == nil {
 			s.unload(g)
 		}
 	}
-	s.expected = n
+	s.prefetched = n
 	if g := s.find(n); g != nil && g.buf == nil && g.page != 0 {
 		s.fetch(g)
 	}
@@ -142,14 +142,14 @@ func (s *store) peek(at slot) []byte {
 	return b
 }
 
-// keep brings a segment back to memory for good: it changes.
-func (s *store) keep(n uint32) {
+// pin brings a segment back to memory for good: it changes.
+func (s *store) pin(n uint32) {
 	s.load(n)
 	g := s.at(n)
 	if g.moving != nil {
 		s.written(g)
 	}
-	s.giveUp(g)
+	s.freePage(g)
 }
 
 // discard gives back a segment's memory and its page.
@@ -158,20 +158,20 @@ func (s *store) discard(g *segment) {
 	case g.moving != nil && g.buf != nil:
 		s.written(g)
 	case g.moving != nil:
-		_ = s.arrive(g) // it is not needed any more
+		_ = s.awaitLoad(g) // it is not needed any more
 	}
 	if g.buf != nil {
 		s.unload(g)
 	}
-	s.giveUp(g)
+	s.freePage(g)
 }
 
-// giveUp gives back a segment's page, if it has one.
-func (s *store) giveUp(g *segment) {
+// freePage gives back a segment's page, if it has one.
+func (s *store) freePage(g *segment) {
 	if g.page == 0 {
 		return
 	}
 	spill.Load().give(g.page - 1)
-	s.filed -= pageSize
+	s.spilled -= pageSize
 	g.page = 0
 }

@@ -9,11 +9,11 @@ import (
 // A queue that is purged or deleted, or has to stop, parts with all it holds at
 // once, however much that is. The memory is given back bit by bit.
 
-// waste is what a queue held and has not given back yet.
-type waste struct {
+// garbage is what a queue held and has not given back yet.
+type garbage struct {
 	levels []fifo
 	store  store
-	next   *waste
+	next   *garbage
 }
 
 // Purge drops every ready message and returns how many there were.
@@ -25,48 +25,48 @@ func (q *Queue) Purge(now hook.Instant) int {
 	q.count.Purged += uint64(n + q.purgeDiscards())
 	if n > 0 {
 		q.notePurged(false)
-		q.part(q.unacked + q.waiting())
+		q.detachContents(q.unacked + q.waiting())
 	}
-	q.clean()
-	q.rest(now)
+	q.freeGarbage()
+	q.endTurn(now)
 	return n
 }
 
-// part makes waste of all that the queue holds but for some messages that are
+// detachContents makes waste of all that the queue holds but for some messages that are
 // handed out, or discards: kept of them, which is all or none.
-func (q *Queue) part(kept int) {
+func (q *Queue) detachContents(kept int) {
 	old := q.contents
 	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, revision: old.revision}
-	w := &waste{old.levels, old.store, q.waste}
-	q.waste = w
+	w := &garbage{old.levels, old.store, q.garbage}
+	q.garbage = w
 	for l := range w.levels {
 		from, to := &w.levels[l], &q.levels[l]
 		for seq, s := from.from(0); s != nil && kept > 0; seq, s = from.from(seq + 1) {
-			if s.is(out) {
+			if s.is(stateUnacked) {
 				q.carry(&w.store, from, to, seq, s)
 				kept--
 			}
 		}
 		to.skipTo(from.next)
-		to.handed, to.noted = from.handed, from.noted
+		to.deliveredUpTo, to.journalledUpTo = from.deliveredUpTo, from.journalledUpTo
 	}
 	q.ready, q.readyBytes = 0, 0
 }
 
-// leaveAll makes waste of all that the queue holds. That it is gone for good is
+// dropContents makes waste of all that the queue holds. That it is gone for good is
 // noted, in one piece, before the journal may forget any of it: until the queue's
 // definition is gone, too, a restart finds all of it or nothing. Of a queue that is
 // stopped it finds everything.
-func (q *Queue) leaveAll() {
+func (q *Queue) dropContents() {
 	if q.contents == nil {
 		return
 	}
 	if q.stopped == nil && q.ready+q.unacked+q.waiting() > 0 {
 		q.notePurged(true)
 	}
-	q.part(0)
+	q.detachContents(0)
 	q.unacked, q.discarded, q.departing, q.ending = 0, nil, nil, nil
-	q.clean()
+	q.freeGarbage()
 }
 
 // carry takes a message that is handed out along.
@@ -74,11 +74,11 @@ func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
 	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun|inBack))
 	to.skipTo(seq)
 	to.push(kept, from.deadline(seq))
-	to.take(to.at(seq))
+	to.take(to.slot(seq))
 	if e, bytes := from.place(seq, s, 1); e != 0 {
 		to.setPlace(seq, e, int(weight(s)-bytes))
 	}
-	s.become(gone)
+	s.become(stateFree)
 }
 
 // What a turn gives back at most.
@@ -87,10 +87,10 @@ const (
 	cleanedSegments = 64
 )
 
-// clean gives back some of the waste.
-func (q *Queue) clean() {
+// freeGarbage gives back some of the waste.
+func (q *Queue) freeGarbage() {
 	chunks, segments := cleanedChunks, cleanedSegments
-	for w := q.waste; w != nil; w = q.waste {
+	for w := q.garbage; w != nil; w = q.garbage {
 		for l := range w.levels {
 			for f := &w.levels[l]; len(f.chunks) > 0; f.chunks = f.chunks[1:] {
 				if chunks--; chunks < 0 {
@@ -106,7 +106,7 @@ func (q *Queue) clean() {
 			}
 			s.discard(&s.segments[0])
 		}
-		q.waste = w.next
+		q.garbage = w.next
 	}
 }
 
@@ -117,14 +117,14 @@ func (q *Queue) noteLeft(c *chunk) {
 		return
 	}
 	for i := range c.slots {
-		if s := &c.slots[i]; !s.is(gone) && q.kept(s) {
-			q.work.notes.account(c.extents[i], c.savedBy(i)-weight(s))
+		if s := &c.slots[i]; !s.is(stateFree) && q.isJournalled(s) {
+			q.buf.notes.account(c.extents[i], c.savedBy(i)-weight(s))
 		}
 	}
 }
 
-// runs are messages in a row: as many of them as there are, in a few bytes.
-type runs struct {
+// refRuns are messages in a row: as many of them as there are, in a few bytes.
+type refRuns struct {
 	all   bool   // those that are handed out are meant, too
 	b     []byte // those that have ended
 	n     uint32
@@ -133,7 +133,7 @@ type runs struct {
 }
 
 // add adds count messages from first on, which are behind those there are.
-func (r *runs) add(first Ref, count uint32) {
+func (r *refRuns) add(first Ref, count uint32) {
 	if r.count > 0 && r.first+Ref(r.count) == first {
 		r.count += count
 		return
@@ -143,7 +143,7 @@ func (r *runs) add(first Ref, count uint32) {
 }
 
 // end ends the last run.
-func (r *runs) end() {
+func (r *refRuns) end() {
 	if r.count == 0 {
 		return
 	}
@@ -158,7 +158,7 @@ func (q *Queue) notePurged(all bool) {
 	if q.cfg.Storage == nil {
 		return
 	}
-	r := runs{all: all}
+	r := refRuns{all: all}
 	others := q.unacked + q.waiting()
 	for l := range q.levels {
 		f := &q.levels[l]
@@ -167,7 +167,7 @@ func (q *Queue) notePurged(all bool) {
 		}
 	}
 	r.end()
-	n := &q.work.notes
+	n := &q.buf.notes
 	n.ops = binary.LittleEndian.AppendUint32(appendOp(n.ops, opPurged, q.cfg.Storage.ID), r.n)
 	n.ops = append(n.ops, r.b...)
 }
@@ -175,15 +175,15 @@ func (q *Queue) notePurged(all bool) {
 // addChunk adds the messages of a chunk, which begins at first, and returns how
 // many are left out. There are none if alone is set: then a full chunk need not be
 // looked at.
-func (r *runs) addChunk(c *chunk, first Ref, alone bool) (others int) {
+func (r *refRuns) addChunk(c *chunk, first Ref, alone bool) (others int) {
 	if alone && c.places == nil && c.live == chunkSlots {
 		r.add(first, chunkSlots)
 		return 0
 	}
 	for i := range c.slots {
 		switch {
-		case c.slots[i].is(gone):
-		case c.slots[i].is(ready) || r.all:
+		case c.slots[i].is(stateFree):
+		case c.slots[i].is(stateReady) || r.all:
 			r.add(first+Ref(c.place(i)), 1)
 		default:
 			others++

@@ -52,7 +52,7 @@ func TestAPurgeIsOneOperation(t *testing.T) {
 		t.Errorf("%d ready, %d unacked, %d discarded, %d purged", s.Ready, s.Unacked, s.Discarded, s.Purged)
 	}
 	for q.Next() == atOnce {
-		q.clean()
+		q.freeGarbage()
 	}
 	q.commit(nil)
 	j.check(t, q)
@@ -128,7 +128,7 @@ func TestAPurgedQueueGivesItsMemoryBackInTurns(t *testing.T) {
 	turns := 0
 	for ; q.Next() == atOnce; turns++ {
 		many(q, 0, uint64(turns), uint64(turns)+1)
-		q.clean()
+		q.freeGarbage()
 	}
 	if turns < 5 {
 		t.Errorf("it took %d turns", turns)

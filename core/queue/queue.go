@@ -129,10 +129,10 @@ type Queue struct {
 	departing      *departing // nil unless messages wait to leave
 	ending         *ending    // nil unless its lease ran out
 	discarded      *discards  // nil until at-least-once dead-lettering is at work
-	waste          *waste
+	garbage        *garbage
 	stopped        *StoppedError // nil: it is at work
 
-	work    *scratch // room to work in, during a turn
+	buf     *turnBuffers // room to work in, during a turn
 	lastUse hook.Instant
 	lease   hook.Instant // when OnIdle wants to be asked again
 	trim    hook.Instant // when an empty queue gives its memory back
@@ -148,11 +148,11 @@ type contents struct {
 	heap       deadline.Heap // ScanAnywhere: deadlines outside the sorted runs
 	stale      int           // items of heap whose message is not ready
 	count      Counters
-	moving     movePlace
+	moving     relocationCursor
 	compacting compaction
 
-	revision *revision // nil when no change of the settings is under way
-	excess   bool      // there is more to drop than one turn may
+	revision *restampCursor // nil when no change of the settings is under way
+	excess   bool           // there is more to drop than one turn may
 	vain     vain
 	census   *census // nil if the queue is small, or nobody wants to know: see DueSampler
 }
@@ -192,7 +192,7 @@ type Stats struct {
 
 // Attach puts the hooks of a chain in force and starts the queue's lease anew.
 func (q *Queue) Attach(now hook.Instant, c *chain.Chain) {
-	q.hooks = c.AttachLike((*view)(q), &q.cfg.Hooks)
+	q.hooks = c.AttachLike((*pluginView)(q), &q.cfg.Hooks)
 	if q.contents != nil {
 		q.vain = vain{}
 	}
@@ -245,11 +245,11 @@ func (q *Queue) Tick(now hook.Instant) {
 	}
 	q.revise(now)
 	if q.contents != nil && q.excess {
-		q.overflow(now)
+		q.enforceLimits(now)
 	}
-	q.reap(now)
+	q.expireDue(now)
 	q.deliver(now)
-	q.rest(now)
+	q.endTurn(now)
 }
 
 // atOnce is an instant that has passed.
@@ -257,7 +257,7 @@ const atOnce hook.Instant = 1
 
 // Next returns when Tick wants to be called, 0 for never.
 func (q *Queue) Next() hook.Instant {
-	if q.waste != nil {
+	if q.garbage != nil {
 		return atOnce
 	}
 	if q.closed || q.stopped != nil {
@@ -330,7 +330,7 @@ func (q *Queue) close() {
 	q.closed = true
 	if q.contents != nil {
 		q.count.Deleted += uint64(q.ready + q.unacked + q.waiting())
-		q.leaveAll()
+		q.dropContents()
 	}
 	if e := q.stopped; e != nil && q.contents != nil {
 		q.count.Deleted += uint64(e.ready + e.unacked + e.discarded)
@@ -398,7 +398,7 @@ func (q *Queue) find(r Ref) (f *fifo, seq uint64, s *slot) {
 		return nil, seq, nil
 	}
 	f = &q.levels[l]
-	return f, seq, f.at(seq)
+	return f, seq, f.slot(seq)
 }
 
 // take makes a ready message one that is handed out; body is the size of its body.
@@ -414,7 +414,7 @@ func (q *Queue) take(f *fifo, s *slot, body int) {
 
 // untake undoes take for a message that nobody has seen.
 func (q *Queue) untake(f *fifo, seq uint64, s *slot, body int) {
-	f.giveBack(seq, s)
+	f.requeue(seq, s)
 	q.ready++
 	q.unacked--
 	q.readyBytes += int64(body)
@@ -425,7 +425,7 @@ func (q *Queue) untake(f *fifo, seq uint64, s *slot, body int) {
 
 // drop forgets a message that is handed out. The caller counts the reason.
 func (q *Queue) drop(l int, f *fifo, seq uint64, s *slot) {
-	q.noteSettled(l, f, seq, s)
+	q.journalSettled(l, f, seq, s)
 	q.forget(f, seq, s)
 }
 

@@ -44,8 +44,8 @@ type Storage struct {
 	Shard   uint32 // what people call the journal
 }
 
-// notes is what a turn has to tell the journal.
-type notes struct {
+// opBuffer is what a turn has to tell the journal.
+type opBuffer struct {
 	ops      []byte
 	alike    span // where the properties of the last enqueue are in ops, if they are worth it
 	settled  []Ref
@@ -57,7 +57,7 @@ type notes struct {
 // span is a run of bytes.
 type span struct{ at, size int }
 
-func (n *notes) account(extent uint32, bytes int64) {
+func (n *opBuffer) account(extent uint32, bytes int64) {
 	if k := len(n.deltas); k > 0 && n.deltas[k-1].Extent == extent {
 		n.deltas[k-1].Bytes += bytes
 		return
@@ -65,8 +65,8 @@ func (n *notes) account(extent uint32, bytes int64) {
 	n.deltas = append(n.deltas, Delta{Extent: extent, Bytes: bytes})
 }
 
-// kept reports whether a message is in the journal.
-func (q *Queue) kept(s *slot) bool { return q.cfg.Storage != nil && s.flags&persistent != 0 }
+// isJournalled reports whether a message is in the journal.
+func (q *Queue) isJournalled(s *slot) bool { return q.cfg.Storage != nil && s.flags&persistent != 0 }
 
 // weight is what a message's operation takes in the journal, if it has all of the
 // record.
@@ -75,7 +75,7 @@ func weight(s *slot) int64 { return enqueueHeader + int64(s.length) }
 // enqueue appends the operation for a stored message. Where its properties are those
 // of the one before, they are left out. It returns by how many bytes that is less than
 // the message weighs.
-func (n *notes) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *slot) (saved int) {
+func (n *opBuffer) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *slot) (saved int) {
 	head, props, body := q.store.parts(*s)
 	id := q.cfg.Storage.ID
 	if a := n.alike; a.size > 0 && bytes.Equal(n.ops[a.at:a.at+a.size], props) {
@@ -93,11 +93,11 @@ func (n *notes) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *slot
 	return 0
 }
 
-func (q *Queue) noteEnqueued(now hook.Instant, l int, f *fifo, seq uint64, s slot, deadline hook.Instant) {
-	if !q.kept(&s) {
+func (q *Queue) journalEnqueued(now hook.Instant, l int, f *fifo, seq uint64, s slot, deadline hook.Instant) {
+	if !q.isJournalled(&s) {
 		return
 	}
-	n := &q.work.notes
+	n := &q.buf.notes
 	extent := q.cfg.Storage.Journal.Extent()
 	saved := n.enqueue(q, ref(l, seq), deadline, now, &s)
 	f.setPlace(seq, extent, saved)
@@ -105,58 +105,58 @@ func (q *Queue) noteEnqueued(now hook.Instant, l int, f *fifo, seq uint64, s slo
 	n.enqueued++
 }
 
-func (q *Queue) noteSettled(l int, f *fifo, seq uint64, s *slot) {
-	if !q.kept(s) {
+func (q *Queue) journalSettled(l int, f *fifo, seq uint64, s *slot) {
+	if !q.isJournalled(s) {
 		return
 	}
-	n := &q.work.notes
+	n := &q.buf.notes
 	n.account(f.place(seq, s, -1))
 	n.settled = append(n.settled, ref(l, seq))
 }
 
-func (q *Queue) noteReturned(r Ref, s *slot) {
-	if q.kept(s) {
-		n := &q.work.notes
+func (q *Queue) journalReturned(r Ref, s *slot) {
+	if q.isJournalled(s) {
+		n := &q.buf.notes
 		before := len(n.ops)
 		n.ops = appendReturned(n.ops, q.cfg.Storage.ID, r, s.returns())
 		n.returned += len(n.ops) - before
 	}
 }
 
-func (q *Queue) noteDiscarded(r Ref, s *slot, why hook.Reason) {
-	if q.kept(s) {
-		q.work.notes.ops = appendDiscarded(q.work.notes.ops, q.cfg.Storage.ID, r, why)
+func (q *Queue) journalDiscarded(r Ref, s *slot, why hook.Reason) {
+	if q.isJournalled(s) {
+		q.buf.notes.ops = appendDiscarded(q.buf.notes.ops, q.cfg.Storage.ID, r, why)
 	}
 }
 
-// noteRenewed notes a deadline that a message did not have before, or another mark.
-func (q *Queue) noteRenewed(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant, marked bool) {
-	if !q.kept(s) || at == f.deadline(seq) && !marked {
+// journalDeadlineSet notes a deadline that a message did not have before, or another mark.
+func (q *Queue) journalDeadlineSet(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant, marked bool) {
+	if !q.isJournalled(s) || at == f.deadline(seq) && !marked {
 		return
 	}
-	var m mark
+	var m strategyData
 	if s.flags&marks != 0 {
-		m = q.store.read(*s).mark
+		m = q.store.read(*s).strategyData
 	}
-	q.work.notes.ops = appendRenewed(q.work.notes.ops, q.cfg.Storage.ID, r, at, m, s.flags)
+	q.buf.notes.ops = appendRenewed(q.buf.notes.ops, q.cfg.Storage.ID, r, at, m, s.flags)
 }
 
-// noteAsks notes that a message is to be asked about when it is next, which was not
+// journalAsks notes that a message is to be asked about when it is next, which was not
 // said when it entered.
-func (q *Queue) noteAsks(r Ref, s *slot) {
-	if q.kept(s) {
-		q.work.notes.ops = appendAsks(q.work.notes.ops, q.cfg.Storage.ID, r)
+func (q *Queue) journalAsks(r Ref, s *slot) {
+	if q.isJournalled(s) {
+		q.buf.notes.ops = appendAsks(q.buf.notes.ops, q.cfg.Storage.ID, r)
 	}
 }
 
 // setMark changes what a strategy keeps with a message, which may make its record
 // longer. It reports whether the message had another.
-func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m mark) (changed bool) {
+func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m strategyData) (changed bool) {
 	before := weight(s)
 	changed = q.store.setMark(s, m)
-	if grown := weight(s) - before; grown != 0 && q.kept(s) {
+	if grown := weight(s) - before; grown != 0 && q.isJournalled(s) {
 		extent, _ := f.place(seq, s, 0)
-		q.work.notes.account(extent, grown)
+		q.buf.notes.account(extent, grown)
 	}
 	return changed
 }
@@ -164,7 +164,7 @@ func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m mark) (changed bool) {
 // commit hands the journal what the turn noted so far. c, if not nil, is told when
 // that is durable, and what was committed before.
 func (q *Queue) commit(c Completer) {
-	n := &q.work.notes
+	n := &q.buf.notes
 	if q.cfg.Storage == nil || c == nil && len(n.ops)+len(n.settled)+len(n.deltas) == 0 {
 		return
 	}
@@ -183,11 +183,11 @@ func (q *Queue) commit(c Completer) {
 // the message comes back once more; that it was handed out is noted with the next
 // commit.
 func (q *Queue) commitReturned() {
-	n := &q.work.notes
+	n := &q.buf.notes
 	q.compose()
 	if !q.cfg.Storage.Journal.Note(n.ops) {
 		for l := range q.levels {
-			q.levels[l].noted = 0
+			q.levels[l].journalledUpTo = 0
 		}
 	}
 	n.reset()
@@ -195,32 +195,32 @@ func (q *Queue) commitReturned() {
 
 // compose completes the operations of what was noted so far.
 func (q *Queue) compose() {
-	n := &q.work.notes
+	n := &q.buf.notes
 	if len(n.settled) > 0 {
 		n.ops = appendSettled(n.ops, q.cfg.Storage.ID, n.settled)
 		n.settled = n.settled[:0]
 	}
 	if len(n.ops) > 0 {
-		q.noteHanded()
+		q.journalDelivered()
 	}
 }
 
-// noteHanded notes how far the messages were handed out, so that those who get
+// journalDelivered notes how far the messages were handed out, so that those who get
 // them again after a restart are told. It is not worth a commit of its own.
-func (q *Queue) noteHanded() {
+func (q *Queue) journalDelivered() {
 	if q.contents == nil || q.cfg.Storage == nil {
 		return
 	}
 	for l := range q.levels {
 		f := &q.levels[l]
-		if f.handed > f.noted {
-			q.work.notes.ops = appendHanded(q.work.notes.ops, q.cfg.Storage.ID, l, f.handed)
-			f.noted = f.handed
+		if f.deliveredUpTo > f.journalledUpTo {
+			q.buf.notes.ops = appendHanded(q.buf.notes.ops, q.cfg.Storage.ID, l, f.deliveredUpTo)
+			f.journalledUpTo = f.deliveredUpTo
 		}
 	}
 }
 
-func (n *notes) reset() {
+func (n *opBuffer) reset() {
 	const large = 4 << 20 // not worth keeping
 	if cap(n.ops) > large {
 		n.ops = nil
@@ -232,7 +232,7 @@ func (n *notes) reset() {
 // finish tells the publisher of a batch what became of it: at once, or when
 // what was noted of it is durable.
 func (q *Queue) finish(b *Batch) {
-	n := &q.work.notes
+	n := &q.buf.notes
 	waits := n.enqueued > 0
 	n.enqueued = 0
 	if r := b.Receipt; waits && r != nil && r.joins(q.cfg.Storage.Journal) {
@@ -392,11 +392,11 @@ func (q *Queue) receipt(picks []pick, vs []hook.Verdict) *DeferredRemoval {
 		return nil
 	}
 	var refs []Ref
-	var n notes
+	var n opBuffer
 	for i, p := range picks {
 		f := &q.levels[p.level]
-		s := f.at(p.seq)
-		if vs[i].Action != hook.Route || !q.kept(s) {
+		s := f.slot(p.seq)
+		if vs[i].Action != hook.Route || !q.isJournalled(s) {
 			continue
 		}
 		refs = append(refs, ref(int(p.level), p.seq))

@@ -86,7 +86,7 @@ func (j *memoryJournal) check(t *testing.T, q *Queue) {
 	for l := range q.levels {
 		for _, c := range q.levels[l].chunks {
 			for i := range c.slots {
-				if s := &c.slots[i]; !s.is(gone) {
+				if s := &c.slots[i]; !s.is(stateFree) {
 					want += weight(s) - c.savedBy(i)
 				}
 			}

@@ -13,22 +13,22 @@ import (
 // it from the queues that exist, apply every operation in order, fill the queues,
 // then start them; nobody else may use the queues meanwhile. It belongs to one goroutine.
 type Replayer struct {
-	queues map[uint64]*restored
-	last   *restored // the queue of the last operation
+	queues map[uint64]*replayedQueue
+	last   *replayedQueue // the queue of the last operation
 	lastID uint64
 }
 
-// restored is a queue in the making.
-type restored struct {
+// replayedQueue is a queue in the making.
+type replayedQueue struct {
 	shell  *Mailbox
-	list   []item
-	places places   // in list, of the messages that are there
+	list   []replayedMessage
+	places refIndex // in list, of the messages that are there
 	handed []uint64 // by level
 	next   []uint64 // by level: no message has been given this number or a higher one
 }
 
-// item is a message that was enqueued, and may have been settled since.
-type item struct {
+// replayedMessage is a message that was enqueued, and may have been settled since.
+type replayedMessage struct {
 	ref      Ref
 	deadline hook.Instant
 	slot     slot
@@ -41,10 +41,10 @@ type item struct {
 // NewReplayer returns a restorer of held queues, each with its number in the
 // journal.
 func NewReplayer(shells []*Mailbox) *Replayer {
-	r := &Replayer{queues: make(map[uint64]*restored, len(shells))}
+	r := &Replayer{queues: make(map[uint64]*replayedQueue, len(shells))}
 	for _, s := range shells {
 		if rec := s.Config().Storage; rec != nil {
-			r.queues[rec.ID] = &restored{shell: s, handed: make([]uint64, s.Config().Levels+1), next: make([]uint64, s.Config().Levels+1)}
+			r.queues[rec.ID] = &replayedQueue{shell: s, handed: make([]uint64, s.Config().Levels+1), next: make([]uint64, s.Config().Levels+1)}
 		}
 	}
 	return r
@@ -71,7 +71,7 @@ func (r *Replayer) Apply(extent uint32, ops []byte) (err error) {
 	return nil
 }
 
-func (r *Replayer) find(id uint64) *restored {
+func (r *Replayer) find(id uint64) *replayedQueue {
 	if r.last == nil || r.lastID != id {
 		r.last, r.lastID = r.queues[id], id
 	}
@@ -79,7 +79,7 @@ func (r *Replayer) find(id uint64) *restored {
 }
 
 // apply carries out one operation; q is nil for a queue that is gone.
-func (r *Replayer) apply(kind byte, q *restored, extent uint32, in *reader) error {
+func (r *Replayer) apply(kind byte, q *replayedQueue, extent uint32, in *reader) error {
 	switch kind {
 	case opEnqueued, opEnqueuedAlike:
 		q.enqueued(kind, extent, in)
@@ -87,24 +87,24 @@ func (r *Replayer) apply(kind byte, q *restored, extent uint32, in *reader) erro
 		q.settled(in.refs(in.u32()))
 	case opReturned:
 		ref, returns := Ref(in.u64()), in.u16()
-		q.change(ref, func(it *item) {
+		q.change(ref, func(it *replayedMessage) {
 			it.slot.setReturns(returns)
 			it.slot.flags |= redelivered
 		})
-	case opRenewed, opRenewedBy:
+	case opDeadlineSet, opDeadlineSetBy:
 		ref, at, m := Ref(in.u64()), in.at(), in.mark(kind)
-		q.change(ref, func(it *item) {
+		q.change(ref, func(it *replayedMessage) {
 			it.deadline = at
 			q.shell.queue.store.setMark(&it.slot, m)
 		})
 	case opPurged:
 		q.purged(in.take(int(in.u32()) * runSize))
-	case opDiscarded:
+	case opDeadLettering:
 		ref, why := Ref(in.u64()), reasonOf(in.u8())
-		q.change(ref, func(it *item) { it.left = why })
+		q.change(ref, func(it *replayedMessage) { it.left = why })
 	case opAsks:
-		q.change(Ref(in.u64()), func(it *item) { it.slot.flags |= askHead })
-	case opHanded:
+		q.change(Ref(in.u64()), func(it *replayedMessage) { it.slot.flags |= askHead })
+	case opDelivered:
 		level, seq := in.u8(), in.u64()
 		if q != nil && int(level) < len(q.handed) {
 			q.handed[level] = max(q.handed[level], seq)
@@ -116,8 +116,8 @@ func (r *Replayer) apply(kind byte, q *restored, extent uint32, in *reader) erro
 	return nil
 }
 
-func (q *restored) enqueued(kind byte, extent uint32, in *reader) {
-	it := item{ref: Ref(in.u64()), deadline: in.at(), extent: extent}
+func (q *replayedQueue) enqueued(kind byte, extent uint32, in *reader) {
+	it := replayedMessage{ref: Ref(in.u64()), deadline: in.at(), extent: extent}
 	entered, flags, returns := in.at(), slotFlags(in.u8()), in.u16()
 	record, saved, body := in.record(kind, int(in.u32()), flags)
 	if q == nil || in.bad || it.ref.level() >= len(q.next) {
@@ -136,7 +136,7 @@ func (q *restored) enqueued(kind byte, extent uint32, in *reader) {
 	q.list = append(q.list, it)
 }
 
-func (q *restored) settled(refs []byte) {
+func (q *replayedQueue) settled(refs []byte) {
 	if q == nil {
 		return
 	}
@@ -146,19 +146,19 @@ func (q *restored) settled(refs []byte) {
 	}
 }
 
-func (q *restored) settle(ref Ref) {
+func (q *replayedQueue) settle(ref Ref) {
 	if i, ok := q.places.remove(ref); ok { // else its enqueue was trimmed away
 		q.free(i)
 	}
 }
 
 // free forgets the item at a place.
-func (q *restored) free(i int32) {
+func (q *replayedQueue) free(i int32) {
 	q.shell.queue.store.free(q.list[i].slot)
 	q.list[i].extent = 0
 }
 
-func (q *restored) purged(runs []byte) {
+func (q *replayedQueue) purged(runs []byte) {
 	if q == nil {
 		return
 	}
@@ -168,7 +168,7 @@ func (q *restored) purged(runs []byte) {
 	}
 }
 
-func (q *restored) change(ref Ref, fn func(*item)) {
+func (q *replayedQueue) change(ref Ref, fn func(*replayedMessage)) {
 	if q == nil {
 		return
 	}
@@ -198,10 +198,10 @@ func (r *Replayer) Start() {
 }
 
 // fill puts the messages in the queue.
-func (q *restored) fill() {
-	q.list = slices.DeleteFunc(q.list, func(it item) bool { return it.extent == 0 })
-	slices.SortFunc(q.list, func(a, b item) int { return cmp.Compare(a.ref, b.ref) })
-	var n notes
+func (q *replayedQueue) fill() {
+	q.list = slices.DeleteFunc(q.list, func(it replayedMessage) bool { return it.extent == 0 })
+	slices.SortFunc(q.list, func(a, b replayedMessage) int { return cmp.Compare(a.ref, b.ref) })
+	var n opBuffer
 	for i := range q.list {
 		it := &q.list[i]
 		q.shell.queue.put(it, q.handed)
@@ -217,7 +217,7 @@ func (q *restored) fill() {
 }
 
 // put takes a message in at the place it had.
-func (q *Queue) put(it *item, handed []uint64) {
+func (q *Queue) put(it *replayedMessage, handed []uint64) {
 	l, seq := it.ref.level(), it.ref.seq()
 	f := &q.levels[l]
 	f.skipTo(seq)
@@ -227,19 +227,19 @@ func (q *Queue) put(it *item, handed []uint64) {
 	body := int(it.body)
 	f.push(it.slot, it.deadline)
 	f.setPlace(seq, it.extent, it.saved)
-	f.handed, f.noted = handed[l], handed[l]
+	f.deliveredUpTo, f.journalledUpTo = handed[l], handed[l]
 	q.ready++
 	q.readyBytes += int64(body)
 	q.count.Published++
 	q.count.Restored++
 	if it.left != hook.ReasonNone {
-		s := f.at(seq)
+		s := f.slot(seq)
 		q.take(f, s, body)
 		q.restoreDiscard(ref(l, seq), it.left)
 		return
 	}
 	if it.deadline != 0 && q.hooks.Scan == hook.ScanAnywhere {
-		f.at(seq).flags |= inHeap
+		f.slot(seq).flags |= inHeap
 		q.heap.Push(deadline.Item{At: int64(it.deadline), Slot: uint64(ref(l, seq))})
 	}
 }
@@ -251,13 +251,13 @@ func (q *Queue) Relocate(upTo uint32) (more bool) {
 	if q.cfg.Storage == nil || q.contents == nil {
 		return false
 	}
-	moved := &moves{journal: q.cfg.Storage.Journal}
+	moved := &relocation{journal: q.cfg.Storage.Journal}
 	defer func() {
 		q.commit(nil) // what was noted before comes before
 		moved.commit()
 	}()
 	if q.moving.upTo != upTo {
-		q.moving = movePlace{upTo: upTo}
+		q.moving = relocationCursor{upTo: upTo}
 	}
 	for at := &q.moving; at.level < len(q.levels); at.level, at.chunk = at.level+1, 0 {
 		f := &q.levels[at.level]
@@ -268,33 +268,33 @@ func (q *Queue) Relocate(upTo uint32) (more bool) {
 			}
 		}
 	}
-	q.moving = movePlace{}
+	q.moving = relocationCursor{}
 	return false
 }
 
-// movePlace is how far Move has come: what lies before it is not in extents up
+// relocationCursor is how far Move has come: what lies before it is not in extents up
 // to upTo any more, and what comes to be is in later ones.
-type movePlace struct {
+type relocationCursor struct {
 	upTo  uint32
 	level int
 	chunk uint64 // its number
 }
 
-// moves is messages on their way to another place in the journal. They are of
+// relocation is messages on their way to another place in the journal. They are of
 // use where they were until the copies are durable.
-type moves struct {
+type relocation struct {
 	journal Journal
-	notes   notes
+	notes   opBuffer
 	old     []Delta
 }
 
 const maxMoved = 64 << 10 // bytes moved in one go: more may not fit when the disk is nearly full
 
-func (q *Queue) moveChunk(m *moves, l int, f *fifo, c int, upTo uint32) (enough bool) {
+func (q *Queue) moveChunk(m *relocation, l int, f *fifo, c int, upTo uint32) (enough bool) {
 	k := &f.chunks[c]
 	for i := range k.slots {
 		s := &k.slots[i]
-		if s.is(gone) || k.extents == nil || k.extents[i] == 0 || k.extents[i] > upTo {
+		if s.is(stateFree) || k.extents == nil || k.extents[i] == 0 || k.extents[i] > upTo {
 			continue
 		}
 		if len(m.notes.ops) > maxMoved {
@@ -303,7 +303,7 @@ func (q *Queue) moveChunk(m *moves, l int, f *fifo, c int, upTo uint32) (enough 
 		seq := k.number<<chunkBits + k.place(i)
 		m.old = append(m.old, Delta{Extent: k.extents[i], Bytes: k.savedBy(i) - weight(s)})
 		moved := *s
-		if seq < f.handed {
+		if seq < f.deliveredUpTo {
 			moved.flags |= redelivered // what says so else may be dropped with the old place
 		}
 		saved := m.notes.enqueue(q, ref(l, seq), f.deadline(seq), q.store.read(moved).enqueued, &moved)
@@ -317,7 +317,7 @@ func (q *Queue) moveChunk(m *moves, l int, f *fifo, c int, upTo uint32) (enough 
 	return false
 }
 
-func (m *moves) commit() {
+func (m *relocation) commit() {
 	if len(m.notes.ops) == 0 {
 		return
 	}

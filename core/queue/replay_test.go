@@ -26,7 +26,7 @@ func (j *memoryJournal) reborn(t *testing.T, of *Queue) *Queue {
 	s := &Mailbox{clock: func() hook.Instant { return second }}
 	s.config.Store(of.cfg)
 	s.config.Store(of.cfg)
-	s.queue = Queue{cfg: of.cfg, host: of.host, shell: s, work: new(scratch), hooks: of.hooks}
+	s.queue = Queue{cfg: of.cfg, host: of.host, shell: s, buf: new(turnBuffers), hooks: of.hooks}
 	r := NewReplayer([]*Mailbox{s})
 	j.used = map[uint32]int64{}
 	for _, e := range j.entries {
@@ -130,7 +130,7 @@ func TestADiscardStaysOneAfterARestart(t *testing.T) {
 		if len(r.sent) != 1 || len(r.sent[0].Messages) != 1 {
 			t.Fatalf("%d batches were sent", len(r.sent))
 		}
-		q.forwarded(second, r.receipt.source.(*forwarding), []int{0})
+		q.forwarded(second, r.receipt.source.(*deadLetterConfirms), []int{0})
 		q.commit(nil)
 		if s := q.Stats(); s.Discarded != 0 || s.DeadLettered[hook.ReasonRejected] != 1 {
 			t.Errorf("%d discarded, %d dead-lettered", s.Discarded, s.DeadLettered[hook.ReasonRejected])
@@ -164,7 +164,7 @@ func TestDiscardsGoFirstAfterARestart(t *testing.T) {
 	order := &procession{}
 	q.host = order
 	for now := 100 * second; len(order.ids) < n; {
-		q.settleDown(now)
+		q.afterChange(now)
 	}
 	for i, id := range order.ids {
 		if id != uint64(i) {
@@ -191,7 +191,7 @@ func (p *procession) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter,
 func FuzzOperations(f *testing.F) {
 	h := ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true})
 	j := &memoryJournal{}
-	q := &Queue{cfg: &Config{Profile: &Profile{Levels: 1}, Storage: &Storage{Journal: j, ID: 7}}, host: &relay{targets: 1}, work: new(scratch)}
+	q := &Queue{cfg: &Config{Profile: &Profile{Levels: 1}, Storage: &Storage{Journal: j, ID: 7}}, host: &relay{targets: 1}, buf: new(turnBuffers)}
 	q.Attach(second, chainOf(f, h))
 	cc := &RoutingInfo{Exchange: "x", Key: "k", BCC: []string{"blind"}}
 	q.Enqueue(second, batchOf(persist(1), persist(2), persist(3), Message{Routing: cc, Props: noProps, Body: []byte("x"), Flags: Persistent}))
@@ -212,8 +212,8 @@ func FuzzOperations(f *testing.F) {
 		whole = append(whole, e.ops...)
 	}
 	f.Add(whole)
-	renewed := appendRenewed(appendReturned(slices.Clip(whole), 7, 2, 3), 7, 2, second, mark{state: -1}, hasState)
-	f.Add(appendRenewed(renewed, 7, 2, second, mark{digest: 9}, hasDigest))
+	renewed := appendRenewed(appendReturned(slices.Clip(whole), 7, 2, 3), 7, 2, second, strategyData{state: -1}, hasState)
+	f.Add(appendRenewed(renewed, 7, 2, second, strategyData{digest: 9}, hasDigest))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		s := &Mailbox{}
 		s.config.Store(q.cfg)
@@ -226,10 +226,10 @@ func FuzzOperations(f *testing.F) {
 		if n, st := r.Fill(), s.queue.Stats(); n != st.Ready+st.Discarded || st.Unacked != 0 {
 			t.Errorf("%d messages, %+v", n, st)
 		}
-		s.queue.work = new(scratch)
+		s.queue.buf = new(turnBuffers)
 		_, _ = s.queue.Delete(false, false)
-		for s.queue.waste != nil {
-			s.queue.clean()
+		for s.queue.garbage != nil {
+			s.queue.freeGarbage()
 		}
 	})
 }

@@ -27,22 +27,22 @@ type PendingAck struct {
 // (any more) is passed over.
 func (q *Queue) Settle(now hook.Instant, kind SettleKind, items []PendingAck) {
 	leaving, late := q.settle(now, kind, items)
-	q.leave(now, leaving, leavingBy(kind))
-	q.leave(now, late, hook.Verdict{})
-	q.settleDown(now)
+	q.runHeadHooks(now, leaving, leavingBy(kind))
+	q.runHeadHooks(now, late, hook.Verdict{})
+	q.afterChange(now)
 }
 
 // settle is Settle but for what follows: it returns the messages that leave for
 // the reason that kind is, and those that are past their deadline. The slices are
 // valid until the queue does anything else.
 func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (leaving, late []pick) {
-	leaving, late = q.work.picks[:0], q.work.due[:0]
+	leaving, late = q.buf.picks[:0], q.buf.due[:0]
 	for _, it := range items {
 		f, seq, s := q.find(it.Ref)
-		if s == nil || !s.is(out) {
+		if s == nil || !s.is(stateUnacked) {
 			continue
 		}
-		q.discharge(it.Consumer)
+		q.returnCredit(it.Consumer)
 		switch {
 		case kind == Ack:
 			q.count.Acked++
@@ -55,7 +55,7 @@ func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (l
 			q.requeue(now, it.Ref, f, seq, s)
 		}
 	}
-	q.work.picks, q.work.due = leaving, late
+	q.buf.picks, q.buf.due = leaving, late
 	return leaving, late
 }
 
@@ -73,8 +73,8 @@ func leavingBy(kind SettleKind) hook.Verdict {
 	return hook.Verdict{Action: hook.Drop, Reason: hook.ReasonDeliveryLimit}
 }
 
-// discharge gives a consumer its credit back.
-func (q *Queue) discharge(c *Consumer) {
+// returnCredit gives a consumer its credit back.
+func (q *Queue) returnCredit(c *Consumer) {
 	if c == nil || c.inflight == 0 {
 		return
 	}
@@ -100,7 +100,7 @@ func (q *Queue) requeue(now hook.Instant, r Ref, f *fifo, seq uint64, s *slot) {
 	q.count.Requeued++
 	body := len(q.store.read(*s).body)
 	s.flags |= redelivered
-	f.giveBack(seq, s)
+	f.requeue(seq, s)
 	q.ready++
 	q.unacked--
 	q.readyBytes += int64(body)
@@ -112,16 +112,16 @@ func (q *Queue) requeue(now hook.Instant, r Ref, f *fifo, seq uint64, s *slot) {
 	if q.hooks.WantsRequeue {
 		var marked bool
 		at, marked = q.renewed(now, pick{seq: seq, level: int32(l)}, s)
-		q.noteRenewed(r, f, seq, s, at, marked)
+		q.journalDeadlineSet(r, f, seq, s, at, marked)
 	}
-	q.noteReturned(r, s)
-	q.move(l, f, seq, s, at)
+	q.journalReturned(r, s)
+	q.setDeadline(l, f, seq, s, at)
 }
 
 // renewed asks the strategy for the deadline of a message that came back, and
 // gives it the mark that goes with it, which may be another.
 func (q *Queue) renewed(now hook.Instant, p pick, s *slot) (at hook.Instant, marked bool) {
-	w := q.work
+	w := q.buf
 	views, vs := w.batch(1)
 	w.leaving.records = append(w.leaving.records[:0], q.store.read(*s))
 	w.leaving.picks, w.leaving.queue, w.leaving.now = []pick{p}, q, now

@@ -18,10 +18,10 @@ func TestPropertiesAreStoredOnce(t *testing.T) {
 	const n = 10_000
 	slots := make([]slot, n)
 	for i := range slots {
-		slots[i] = s.add(second, &Message{Routing: origin, Props: props, Body: body}, mark{}, 0)
+		slots[i] = s.add(second, &Message{Routing: origin, Props: props, Body: body}, strategyData{}, 0)
 	}
-	if most := n * 160; s.held > most {
-		t.Errorf("%d bytes for %d messages, more than %d", s.held, n, most)
+	if most := n * 160; s.residentBytes > most {
+		t.Errorf("%d bytes for %d messages, more than %d", s.residentBytes, n, most)
 	}
 	for i, at := range slots {
 		if r := s.read(at); !bytes.Equal(r.props, props) || !bytes.Equal(r.body, body) || string(r.key) != "retry" {
@@ -37,7 +37,7 @@ func TestSharedPropertiesModel(t *testing.T) {
 		props, body []byte
 		key         string
 		bcc         []string
-		mark        mark
+		mark        strategyData
 		entered     hook.Instant
 	}
 	for seed := range uint64(40) {
@@ -77,7 +77,7 @@ func TestSharedPropertiesModel(t *testing.T) {
 				}
 			default:
 				m := ms[rnd.IntN(len(ms))]
-				m.mark = mark{state: int64(rnd.Uint64()), digest: rnd.Uint64()}
+				m.mark = strategyData{state: int64(rnd.Uint64()), digest: rnd.Uint64()}
 				s.setMark(&m.at, m.mark)
 			}
 			if rnd.IntN(500) == 0 {
@@ -91,7 +91,7 @@ func TestSharedPropertiesModel(t *testing.T) {
 		for i, m := range ms {
 			same := func(what string, r record) {
 				t.Helper()
-				if !bytes.Equal(r.props, m.props) || !bytes.Equal(r.body, m.body) || string(r.key) != m.key || r.mark != m.mark ||
+				if !bytes.Equal(r.props, m.props) || !bytes.Equal(r.body, m.body) || string(r.key) != m.key || r.strategyData != m.mark ||
 					len(blindKeys(r.bcc)) != len(m.bcc) || r.enqueued < m.entered || r.enqueued > m.entered+1e6 {
 					t.Fatalf("seed %d: message %d is not what it was %s", seed, i, what)
 				}

@@ -190,30 +190,30 @@ func (c *slabClass) begin() {
 func (c *slabClass) prepare() {
 	b := mapMemory(regionSize)
 	if cost := touchMemory(b); cost > 0 {
-		fresh.Store(int64(cost) / (regionSize / segmentSize))
+		faultCost.Store(int64(cost) / (regionSize / segmentSize))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.next, c.making = b, false
 }
 
-// fresh is what memory costs that the system had to find first: nanoseconds of
+// faultCost is what memory costs that the system had to find first: nanoseconds of
 // the processor's time for a segment, 0 as long as nobody knows.
-var fresh atomic.Int64
+var faultCost atomic.Int64
 
-// dear reports whether memory had better not be used where a disk would do that
+// diskCheaper reports whether memory had better not be used where a disk would do that
 // takes a segment in wait nanoseconds. Machines that share their memory with
 // others may need milliseconds to provide a megabyte. What was found out is taken
 // for less and less true, so that it is found out again.
-func dear(wait int64) bool {
+func diskCheaper(wait int64) bool {
 	const (
 		limit = 250_000 // ten times what it costs elsewhere
 		lapse = 1024
 	)
-	cost := fresh.Load()
+	cost := faultCost.Load()
 	if cost < limit || wait > 2*cost {
 		return false
 	}
-	fresh.Store(cost - cost/lapse)
+	faultCost.Store(cost - cost/lapse)
 	return true
 }

@@ -57,20 +57,20 @@ func SpillTo(dir string, budget int64, room func() bool, failed func(error)) err
 	return nil
 }
 
-// over reports whether a segment should go to the file: because memory is used
+// shouldSpill reports whether a segment should go to the file: because memory is used
 // up, or because it is dearer than the disk. What the logs need of a disk that is
 // almost full is theirs: then memory fills up, and its alarm stops publishers.
-func (p *spillFile) over() bool {
+func (p *spillFile) shouldSpill() bool {
 	if p == nil {
 		return false
 	}
 	n := used.Load()
-	wanted := n > p.budget || n > dearFloor && dear(p.wait.Load())
+	wanted := n > p.budget || n > spillFloor && diskCheaper(p.wait.Load())
 	return wanted && (p.room == nil || p.room())
 }
 
-// dearFloor is how much memory is used whatever it costs.
-const dearFloor = 64 << 20
+// spillFloor is how much memory is used whatever it costs.
+const spillFloor = 64 << 20
 
 // transfer is the writing or reading of a segment, which goes on beside the
 // queue's turn. buf is a slab; its contents are nobody's to change, or to look at
@@ -83,7 +83,7 @@ type transfer struct {
 	err  error // why it could not be read
 }
 
-func (t *transfer) over() bool {
+func (t *transfer) finished() bool {
 	select {
 	case <-t.done:
 		return true

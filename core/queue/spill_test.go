@@ -117,20 +117,20 @@ func TestBodiesTakeNothingOfADiskThatIsAlmostFull(t *testing.T) {
 	}
 	before := UsedBytes()
 	fill(0, n/2)
-	if filed, held := q.store.filed, UsedBytes()-before; filed != 0 || held < n/2<<10 {
+	if filed, held := q.store.spilled, UsedBytes()-before; filed != 0 || held < n/2<<10 {
 		t.Errorf("%d bytes are in the file and %d in memory, want all in memory", filed, held)
 	}
 	full = false
 	fill(n/2, n)
-	if q.store.filed == 0 {
+	if q.store.spilled == 0 {
 		t.Error("nothing is in the file though there is room again")
 	}
-	filed := q.store.filed
+	filed := q.store.spilled
 	full = true
 	fill(n, n+n/4)
 	const underway = 3 * pageSize // which the file was asked for before
-	if q.store.filed > filed+underway {
-		t.Errorf("the file has grown from %d to %d bytes on a full disk", filed, q.store.filed)
+	if q.store.spilled > filed+underway {
+		t.Errorf("the file has grown from %d to %d bytes on a full disk", filed, q.store.spilled)
 	}
 	for i := range uint64(n + n/4) {
 		q.Get(second, &Consumer{NoAck: true}, func(d Delivery, _ int) {
@@ -172,8 +172,8 @@ func TestSurvivorsAreMovedTogether(t *testing.T) {
 				}
 				q.Tick(q.Next())
 			}
-			if s := &q.store; s.held+s.filed > sparseFloor+4*s.live {
-				t.Errorf("%d bytes of messages take %d of memory and %d of the file", s.live, s.held, s.filed)
+			if s := &q.store; s.residentBytes+s.spilled > sparseFloor+4*s.live {
+				t.Errorf("%d bytes of messages take %d of memory and %d of the file", s.live, s.residentBytes, s.spilled)
 			}
 			for i := range uint64(n / every) {
 				q.Settle(second, Requeue, []PendingAck{{Ref: Ref(i * every), Consumer: c}})
@@ -184,7 +184,7 @@ func TestSurvivorsAreMovedTogether(t *testing.T) {
 				})
 			}
 			q.close()
-			q.clean()
+			q.freeGarbage()
 		})
 	}
 }
@@ -243,7 +243,7 @@ func TestTheFileGivesRoomBack(t *testing.T) {
 }
 
 func TestMemoryIsDear(t *testing.T) {
-	defer fresh.Store(fresh.Load())
+	defer faultCost.Store(faultCost.Load())
 	for _, tc := range []struct {
 		name       string
 		cost, wait int64 // nanoseconds
@@ -254,14 +254,14 @@ func TestMemoryIsDear(t *testing.T) {
 		{"it is dear", 700_000, 150_000, true},
 		{"the disk is slower", 700_000, 2_000_000, false},
 	} {
-		fresh.Store(tc.cost)
-		if got := dear(tc.wait); got != tc.want {
+		faultCost.Store(tc.cost)
+		if got := diskCheaper(tc.wait); got != tc.want {
 			t.Errorf("%s: got %t, want %t", tc.name, got, tc.want)
 		}
 	}
-	fresh.Store(700_000)
+	faultCost.Store(700_000)
 	tries := 0
-	for dear(0) {
+	for diskCheaper(0) {
 		tries++
 	}
 	if tries < 100 || tries > 10_000 {

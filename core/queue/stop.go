@@ -38,8 +38,8 @@ func (e *StoppedError) Unwrap() error { return e.Err }
 // stopped can be looked at and deleted; everything else is done in vain.
 func (q *Queue) Stopped() *StoppedError { return q.stopped }
 
-// heed stops the queue when its journal has failed.
-func (q *Queue) heed() {
+// checkJournal stops the queue when its journal has failed.
+func (q *Queue) checkJournal() {
 	if q.stopped != nil || q.cfg.Storage == nil {
 		return
 	}
@@ -59,8 +59,8 @@ func (q *Queue) stop(err error) {
 		q.count.Lost += uint64(all - e.ready - e.unacked - e.discarded)
 	}
 	q.stopped = e
-	q.work.abandon()
-	q.leaveAll()
+	q.buf.abandon()
+	q.dropContents()
 	for _, c := range q.consumers.removeAll() {
 		c.removed = true
 		c.Sink.Stopped(c, e)
@@ -77,8 +77,8 @@ func (q *Queue) survivors() (ready, unacked, discarded int) {
 		f := &q.levels[l]
 		for seq, s := f.from(0); s != nil; seq, s = f.from(seq + 1) {
 			switch {
-			case !q.kept(s):
-			case !s.is(out):
+			case !q.isJournalled(s):
+			case !s.is(stateUnacked):
 				ready++
 			case q.discarded.why(ref(l, seq)) != hook.ReasonNone:
 				discarded++
@@ -94,19 +94,19 @@ func (q *Queue) survivors() (ready, unacked, discarded int) {
 // what it did not write yet. It returns how many messages a restart does not find.
 func (q *Queue) End() (lost int) {
 	if q.stopped == nil {
-		q.noteHanded()
+		q.journalDelivered()
 		q.commit(nil)
 		q.stop(journal.ErrClosed)
 	}
 	return int(q.Stats().Lost)
 }
 
-// decline answers work for a queue that is stopped.
-func (q *Queue) decline(now hook.Instant, o *op) {
+// declineStopped answers work for a queue that is stopped.
+func (q *Queue) declineStopped(now hook.Instant, o *task) {
 	switch o.kind {
-	case opPublish:
+	case taskPublish:
 		o.batch.land(q.stopped)
-	case opCall:
+	case taskCall:
 		o.call.fn(q, now)
 		close(o.call.done)
 	}

@@ -33,12 +33,12 @@ type record struct {
 	bcc           []byte // count and keys as stored; nil = none
 	props, body   []byte
 	enqueued      hook.Instant
-	mark
+	strategyData
 }
 
-// mark is what a strategy keeps with a message: bytes of its own, and whose the
+// strategyData is what a strategy keeps with a message: bytes of its own, and whose the
 // deadline is. See [hook.Verdict].
-type mark struct {
+type strategyData struct {
 	state  int64
 	digest uint64
 }
@@ -46,10 +46,10 @@ type mark struct {
 // marks are the flags of what is there of a mark: 8 bytes for each.
 const marks = hasState | hasDigest
 
-func markOf(v *hook.Verdict) mark { return mark{v.State, v.Digest} }
+func markOf(v *hook.Verdict) strategyData { return strategyData{v.State, v.Digest} }
 
 // flags are those of a record that takes the mark.
-func (m mark) flags() (f slotFlags) {
+func (m strategyData) flags() (f slotFlags) {
 	if m.state != 0 {
 		f |= hasState
 	}
@@ -73,7 +73,7 @@ func (f slotFlags) markSize() int {
 
 // put writes as much of a mark to the start of b as there is room for in a record
 // with these flags.
-func (m mark) put(b []byte, flags slotFlags) {
+func (m strategyData) put(b []byte, flags slotFlags) {
 	if flags&hasState != 0 {
 		binary.LittleEndian.PutUint64(b, uint64(m.state))
 		b = b[8:]
@@ -84,7 +84,7 @@ func (m mark) put(b []byte, flags slotFlags) {
 }
 
 // cutMark takes the mark off the start of a record.
-func cutMark(b []byte, flags slotFlags) (m mark, rest []byte) {
+func cutMark(b []byte, flags slotFlags) (m strategyData, rest []byte) {
 	if flags&hasState != 0 {
 		m.state = int64(binary.LittleEndian.Uint64(b))
 		b = b[8:]
@@ -118,15 +118,15 @@ const (
 // store keeps the records of one queue. The zero value is empty and holds no
 // memory; it belongs to the queue's turn.
 type store struct {
-	segments []segment
-	first    uint32   // number of segments[0]
-	held     int      // bytes of all segments in memory
-	filed    int      // bytes of all in the spill file
-	live     int      // bytes of records not freed
-	loaded   []uint32 // segments that were brought back from the spill file
-	leaving  []uint32 // segments that are on their way there, and may be gone since
-	expected uint32   // the last one that was read before it was asked for
-	shared   shared
+	segments      []segment
+	first         uint32   // number of segments[0]
+	residentBytes int      // bytes of all segments in memory
+	spilled       int      // bytes of all in the spill file
+	live          int      // bytes of records not freed
+	loaded        []uint32 // segments that were brought back from the spill file
+	evicting      []uint32 // segments that are on their way there, and may be gone since
+	prefetched    uint32   // the last one that was read before it was asked for
+	shared        shared
 }
 
 // shared is properties in the segment that is being filled, with their length, for
@@ -143,7 +143,7 @@ const worthSharing = 24
 func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
 
 // add copies a message in and returns where it lies.
-func (s *store) add(now hook.Instant, m *Message, k mark, flags slotFlags) slot {
+func (s *store) add(now hook.Instant, m *Message, k strategyData, flags slotFlags) slot {
 	size := recordSize(m, flags)
 	n := s.segmentFor(size, now)
 	g := s.at(n)
@@ -218,7 +218,7 @@ func (s *store) restore(entered hook.Instant, record []byte, flags slotFlags) sl
 	g := s.at(n)
 	off := len(g.buf)
 	flags = s.put(n, record, flags)
-	s.rest() // there are no turns while queues are restored
+	s.releaseSpilled() // there are no turns while queues are restored
 	at := slot{segment: n, offset: uint32(off), length: uint32(len(record)), flags: flags}
 	s.settle(g, entered, at)
 	return at
@@ -261,7 +261,7 @@ func (s *store) release() {
 
 // sparse reports whether most of the memory, and of the spill file, belongs to
 // records that are gone: their segments live on for the sake of a few that stay.
-func (s *store) sparse() bool { return s.held+s.filed > 4*s.live+sparseFloor }
+func (s *store) sparse() bool { return s.residentBytes+s.spilled > 4*s.live+sparseFloor }
 
 const sparseFloor = 4 << 20
 
@@ -323,7 +323,7 @@ func (s *store) fits(g *segment, size int) bool {
 		grown *= 4
 	}
 	bigger := newSlab(min(grown, segmentSize))
-	s.held += cap(bigger) - cap(g.buf)
+	s.residentBytes += cap(bigger) - cap(g.buf)
 	bigger = bigger[:copy(bigger[:cap(bigger)], g.buf)]
 	g.replace(bigger)
 	return true
@@ -370,9 +370,9 @@ func (s *store) begin(size int, now hook.Instant) {
 	if g := s.emptied(); g != nil {
 		s.drop(g) // it was kept to be filled again, and never will be
 	}
-	s.spillLast()
+	s.evictLast()
 	b := newSlab(size)
-	s.held += cap(b)
+	s.residentBytes += cap(b)
 	s.segments = append(s.segments, segment{buf: b[:0], began: now})
 }
 
@@ -456,7 +456,7 @@ func (s *store) parse(at slot, b []byte) record {
 // parseHead takes what is before the properties apart.
 func (s *store) parseHead(at slot, b []byte) record {
 	var r record
-	r.mark, b = cutMark(b, at.flags)
+	r.strategyData, b = cutMark(b, at.flags)
 	r.enqueued = s.at(at.segment).began + hook.Instant(binary.LittleEndian.Uint32(b))*1e6
 	e := int(b[4])
 	r.exchange = b[5 : 5+e]
@@ -475,17 +475,17 @@ func age(entered, began hook.Instant) uint32 { return uint32((entered - began + 
 
 // setMark changes the mark of a record, which is copied when it has no room for it. It reports whether the record had
 // another.
-func (s *store) setMark(at *slot, m mark) (changed bool) {
+func (s *store) setMark(at *slot, m strategyData) (changed bool) {
 	flags := at.flags | m.flags()
 	if flags&marks == 0 {
 		return false
 	}
 	if flags != at.flags {
 		s.enlarge(at, s.peek(*at), flags)
-	} else if s.read(*at).mark == m {
+	} else if s.read(*at).strategyData == m {
 		return false
 	}
-	s.keep(at.segment)
+	s.pin(at.segment)
 	m.put(s.at(at.segment).buf[at.offset:], flags)
 	return true
 }
@@ -531,7 +531,7 @@ func recordSize(m *Message, flags slotFlags) int {
 }
 
 // appendHead appends what is before the properties of a record.
-func appendHead(b []byte, now, began hook.Instant, m *Message, k mark, flags slotFlags) []byte {
+func appendHead(b []byte, now, began hook.Instant, m *Message, k strategyData, flags slotFlags) []byte {
 	if flags&marks != 0 {
 		n := flags.markSize()
 		b = append(b, make([]byte, n)...)

@@ -22,7 +22,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 		{Exchange: long, Key: long, BCC: []string{""}},
 		{Exchange: "", Key: "k", BCC: many},
 	} {
-		for _, k := range []mark{{}, {state: -5}, {digest: 1 << 63}, {-5, 7}} {
+		for _, k := range []strategyData{{}, {state: -5}, {digest: 1 << 63}, {-5, 7}} {
 			for _, size := range []int{0, 1, 127, 128, 5000, segmentSize - 100, segmentSize, 3 << 20} {
 				checkRecord(t, o, k, bytes.Repeat([]byte{'p'}, min(size, 70_000)), bytes.Repeat([]byte{'x'}, size))
 			}
@@ -30,7 +30,7 @@ func TestRecordsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func checkRecord(t *testing.T, o *RoutingInfo, k mark, props, body []byte) {
+func checkRecord(t *testing.T, o *RoutingInfo, k strategyData, props, body []byte) {
 	t.Helper()
 	var s store
 	defer s.release()
@@ -42,7 +42,7 @@ func checkRecord(t *testing.T, o *RoutingInfo, k mark, props, body []byte) {
 	}
 	r := s.read(at)
 	if string(r.exchange) != o.Exchange || string(r.key) != o.Key || !slices.Equal(blindKeys(r.bcc), o.BCC) ||
-		!bytes.Equal(r.props, props) || !bytes.Equal(r.body, body) || r.mark != k || r.enqueued != 5*second {
+		!bytes.Equal(r.props, props) || !bytes.Equal(r.body, body) || r.strategyData != k || r.enqueued != 5*second {
 		t.Errorf("a record of %d bytes came back changed", at.length)
 	}
 }
@@ -62,7 +62,7 @@ func TestTheStoreHoldsWhatIsNotFreed(t *testing.T) {
 	for i := range uint64(20_000) {
 		now := hook.Instant(i) * 1e6
 		m := message(i, rng.IntN(2000))
-		all = append(all, kept{s.add(now, &m, mark{}, 0), i, now})
+		all = append(all, kept{s.add(now, &m, strategyData{}, 0), i, now})
 		if i%500 < 400 { // it grows for a while, then shrinks
 			continue
 		}
@@ -100,18 +100,18 @@ func TestMarksChange(t *testing.T) {
 	type kept struct {
 		at slot
 		id uint64
-		mark
+		strategyData
 	}
 	var all []kept
 	for i := range uint64(3000) {
-		k := kept{id: i, mark: mark{int64(rng.IntN(2)) * -7, rng.Uint64N(2) * 9}}
+		k := kept{id: i, strategyData: strategyData{int64(rng.IntN(2)) * -7, rng.Uint64N(2) * 9}}
 		m := message(i, rng.IntN(300))
-		k.at = s.add(second, &m, k.mark, k.flags())
+		k.at = s.add(second, &m, k.strategyData, k.flags())
 		all = append(all, k)
 		for range 3 {
 			k := &all[rng.IntN(len(all))]
-			k.mark = mark{rng.Int64N(3) - 1, rng.Uint64N(2) << 63}
-			s.setMark(&k.at, k.mark)
+			k.strategyData = strategyData{rng.Int64N(3) - 1, rng.Uint64N(2) << 63}
+			s.setMark(&k.at, k.strategyData)
 		}
 		if i%7 == 0 {
 			n := rng.IntN(len(all))
@@ -121,8 +121,8 @@ func TestMarksChange(t *testing.T) {
 	}
 	for _, k := range all {
 		r := s.read(k.at)
-		if idOf(r.body) != k.id || r.mark != k.mark || r.enqueued != second || string(r.key) != "key" {
-			t.Fatalf("message %d with %+v came back as %d with %+v, entered at %v", k.id, k.mark, idOf(r.body), r.mark, r.enqueued)
+		if idOf(r.body) != k.id || r.strategyData != k.strategyData || r.enqueued != second || string(r.key) != "key" {
+			t.Fatalf("message %d with %+v came back as %d with %+v, entered at %v", k.id, k.strategyData, idOf(r.body), r.strategyData, r.enqueued)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestHeldBodies(t *testing.T) {
 		for _, size := range []int{WorthHolding, segmentSize / 2, segmentSize, 3 << 20} {
 			var s store
 			add := func(b byte) slot {
-				return s.add(0, &Message{Routing: &RoutingInfo{}, Body: bytes.Repeat([]byte{b}, size)}, mark{}, 0)
+				return s.add(0, &Message{Routing: &RoutingInfo{}, Body: bytes.Repeat([]byte{b}, size)}, strategyData{}, 0)
 			}
 			at := add('x')
 			k, body := s.block(at.segment), s.read(at).body
@@ -165,10 +165,10 @@ func TestHeldBodyOfASegmentThatGrows(t *testing.T) {
 	before := UsedBytes()
 	var s store
 	m := Message{Routing: &RoutingInfo{}, Body: bytes.Repeat([]byte{'x'}, WorthHolding)}
-	at := s.add(0, &m, mark{}, 0)
+	at := s.add(0, &m, strategyData{}, 0)
 	k, body := s.block(at.segment), s.read(at).body
 	k.Retain()
-	if next := s.add(0, &m, mark{}, 0); next.segment != at.segment {
+	if next := s.add(0, &m, strategyData{}, 0); next.segment != at.segment {
 		t.Fatal("the segment did not grow")
 	}
 	s.free(at)
@@ -195,11 +195,11 @@ func TestEmptiedSegmentsAreGivenBack(t *testing.T) {
 	var s store
 	for i := range 1000 {
 		for _, size := range []int{100, 20_000, 2 * segmentSize, segmentSize - 1000} {
-			s.free(s.add(hook.Instant(i), &Message{Routing: &RoutingInfo{}, Body: make([]byte, size)}, mark{}, 0))
+			s.free(s.add(hook.Instant(i), &Message{Routing: &RoutingInfo{}, Body: make([]byte, size)}, strategyData{}, 0))
 		}
 	}
-	if s.held > segmentSize || len(s.segments) > 2 || UsedBytes()-before != int64(s.held) {
-		t.Errorf("it holds %d bytes in %d segments, %d in all, of no message", s.held, len(s.segments), UsedBytes()-before)
+	if s.residentBytes > segmentSize || len(s.segments) > 2 || UsedBytes()-before != int64(s.residentBytes) {
+		t.Errorf("it holds %d bytes in %d segments, %d in all, of no message", s.residentBytes, len(s.segments), UsedBytes()-before)
 	}
 	s.release()
 }

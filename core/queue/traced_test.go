@@ -110,7 +110,7 @@ func TestTracedStays(t *testing.T) {
 	q.Settle(2*second, Ack, slices.DeleteFunc(held, func(it PendingAck) bool { return it.Ref%50 == 0 }))
 	q.Settle(2*second, Requeue, kept)
 	for q.store.sparse() {
-		q.rest(2 * second)
+		q.endTurn(2 * second)
 	}
 	q.commit(nil)
 	for q.Relocate(j.extent - 1) {
@@ -278,7 +278,7 @@ func TestAtLeastOnceIsToldOnArrival(t *testing.T) {
 	if len(r.left) > 0 {
 		t.Fatalf("told of %+v, which are on their way", r.left)
 	}
-	f, _ := r.receipt.source.(*forwarding)
+	f, _ := r.receipt.source.(*deadLetterConfirms)
 	f.lost[0].Store(true)
 	q.forwarded(3*second, f, []int{0, 1})
 	want := []leftMessage{{
@@ -299,7 +299,7 @@ func TestAttemptsAreNotLateness(t *testing.T) {
 	q.host = r
 	q.Enqueue(second, batchOf(expiring(1, 0)))
 	answer := func(now hook.Instant, lost bool) {
-		f, _ := r.receipt.source.(*forwarding)
+		f, _ := r.receipt.source.(*deadLetterConfirms)
 		f.lost[0].Store(lost)
 		q.forwarded(now, f, []int{0})
 	}
@@ -349,7 +349,7 @@ func TestDigestsStay(t *testing.T) {
 	mine, other := expiring(1, time.Minute), expiring(2, time.Minute)
 	mine.Priority, mine.Flags, other.Flags = 1, Persistent, Persistent
 	q.Enqueue(second, batchOf(mine, other))
-	if a, b := q.levels[0].at(0), q.levels[0].at(1); a.length != b.length+8 {
+	if a, b := q.levels[0].slot(0), q.levels[0].slot(1); a.length != b.length+8 {
 		t.Errorf("records of %d and %d bytes: a message without a digest has no room for one", a.length, b.length)
 	}
 	q.commit(nil)

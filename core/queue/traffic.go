@@ -109,7 +109,7 @@ func (t *traffic) landed(bytes int64) {
 // that the line goes on until there is none.
 func (t *traffic) next() {
 	if s := t.first(); s != nil {
-		s.postAsync(op{kind: opRoom})
+		s.postAsync(task{kind: taskRoom})
 	}
 }
 

@@ -61,8 +61,8 @@ func Transact(parts []Part) (refused bool, err error) {
 // out: each of its turns waits for the next.
 type transaction struct {
 	parts   []Part
-	members []*member
-	commits []*joint
+	members []*participant
+	commits []*sharedCommit
 	refused bool
 
 	durable sync.WaitGroup // commits
@@ -72,21 +72,21 @@ type transaction struct {
 
 var _ Completer = (*transaction)(nil)
 
-// member is a queue that takes part.
-type member struct {
+// participant is a queue that takes part.
+type participant struct {
 	*Queue
 	part    *Part
-	leaving []departure
+	leaving []leavingGroup
 }
 
-// departure is messages that leave, or are about to be asked about.
-type departure struct {
+// leavingGroup is messages that leave, or are about to be asked about.
+type leavingGroup struct {
 	picks []pick
 	from  hook.Verdict
 }
 
-// joint is a commit of several queues.
-type joint struct {
+// sharedCommit is a commit of several queues.
+type sharedCommit struct {
 	journal Journal
 	ops     []byte
 	live    []Delta
@@ -130,12 +130,12 @@ func (t *transaction) enter(parts []Part) {
 		return
 	}
 	gone := parts[0].Shell.Do(func(q *Queue, now hook.Instant) {
-		m := &member{Queue: q, part: &parts[0]}
+		m := &participant{Queue: q, part: &parts[0]}
 		t.members = append(t.members, m)
-		scratches.Put(q.work) // others need it: there may be many queues
-		q.work = nil
+		turnBufferPool.Put(q.buf) // others need it: there may be many queues
+		q.buf = nil
 		t.enter(parts[1:])
-		q.work = scratches.Get().(*scratch)
+		q.buf = turnBufferPool.Get().(*turnBuffers)
 		if err := readable(func() { m.goOn(now) }); err != nil { // it must not be begun again
 			q.stop(err)
 		}
@@ -153,17 +153,17 @@ func (t *transaction) carryOut() {
 			return
 		}
 	}
-	work := scratches.Get().(*scratch)
+	work := turnBufferPool.Get().(*turnBuffers)
 	for _, m := range t.members {
-		m.work = work
+		m.buf = work
 		if err := readable(func() { m.take(m.shell.clock(), t) }); err != nil {
 			m.stop(err)
 			t.err = m.stopped
 		}
 		t.gather(m.Queue)
-		m.work = nil
+		m.buf = nil
 	}
-	scratches.Put(work)
+	turnBufferPool.Put(work)
 	t.durable.Add(len(t.commits))
 	for _, c := range t.commits {
 		c.journal.Commit(c.ops, c.live, t)
@@ -180,7 +180,7 @@ func (t *transaction) release() {
 }
 
 // take does all of a queue's part that is noted.
-func (m *member) take(now hook.Instant, t *transaction) {
+func (m *participant) take(now hook.Instant, t *transaction) {
 	if b := m.part.Batch; b != nil {
 		m.takeIn(now, b.Messages)
 		t.refused = t.refused || slices.ContainsFunc(b.Messages, func(p Message) bool { return p.Flags&Refused != 0 })
@@ -189,33 +189,33 @@ func (m *member) take(now hook.Instant, t *transaction) {
 		leaving, late := m.settle(now, s.Kind, s.Items)
 		from := leavingBy(s.Kind)
 		for _, p := range leaving {
-			m.noteDiscarded(p.ref(), m.levels[p.level].at(p.seq), from.Reason)
+			m.journalDiscarded(p.ref(), m.levels[p.level].slot(p.seq), from.Reason)
 		}
 		m.depart(leaving, from)
 		m.depart(late, hook.Verdict{})
 	}
 }
 
-func (m *member) depart(picks []pick, from hook.Verdict) {
+func (m *participant) depart(picks []pick, from hook.Verdict) {
 	if len(picks) > 0 {
-		m.leaving = append(m.leaving, departure{slices.Clone(picks), from})
+		m.leaving = append(m.leaving, leavingGroup{slices.Clone(picks), from})
 	}
 }
 
 // goOn does what follows from a queue's part.
-func (m *member) goOn(now hook.Instant) {
+func (m *participant) goOn(now hook.Instant) {
 	if m.stopped != nil {
 		return
 	}
 	for _, d := range m.leaving {
-		m.leave(now, d.picks, d.from)
+		m.runHeadHooks(now, d.picks, d.from)
 	}
-	m.settleDown(now)
+	m.afterChange(now)
 }
 
 // gather adds what a queue noted to the commit of its journal.
 func (t *transaction) gather(q *Queue) {
-	n := &q.work.notes
+	n := &q.buf.notes
 	n.enqueued = 0
 	if q.cfg.Storage == nil {
 		return
@@ -228,13 +228,13 @@ func (t *transaction) gather(q *Queue) {
 	n.reset()
 }
 
-func (t *transaction) commit(j Journal) *joint {
+func (t *transaction) commit(j Journal) *sharedCommit {
 	for _, c := range t.commits {
 		if c.journal == j {
 			return c
 		}
 	}
-	c := &joint{journal: j}
+	c := &sharedCommit{journal: j}
 	t.commits = append(t.commits, c)
 	return c
 }
@@ -250,5 +250,5 @@ func (t *transaction) Failed(err error) {
 	t.durable.Done()
 }
 
-// shells counts queues as they are made.
-var shells atomic.Uint64
+// mailboxSeq counts queues as they are made.
+var mailboxSeq atomic.Uint64

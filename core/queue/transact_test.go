@@ -157,8 +157,8 @@ func describe(t *testing.T, ops []byte) (names []string) {
 		kind, id := in.u8(), in.u64()
 		in.describe(kind)
 		name := map[byte]string{
-			opEnqueued: "enqueue", opSettled: "settle", opReturned: "return", opRenewed: "renew", opHanded: "handed",
-			opPurged: "purge", opDiscarded: "discard", opEnqueuedAlike: "enqueue alike",
+			opEnqueued: "enqueue", opSettled: "settle", opReturned: "return", opDeadlineSet: "renew", opDelivered: "handed",
+			opPurged: "purge", opDeadLettering: "discard", opEnqueuedAlike: "enqueue alike",
 		}[kind]
 		names = append(names, fmt.Sprintf("%d %s", id, name))
 	}

@@ -15,11 +15,11 @@ func TestAQueueStopsWhenItsBodiesCannotBeRead(t *testing.T) {
 	for name, use := range map[string]func(q *Queue, now hook.Instant){
 		"fetched":  func(q *Queue, now hook.Instant) { q.Get(now, &Consumer{NoAck: true}, func(Delivery, int) {}) },
 		"consumed": func(q *Queue, now hook.Instant) { _ = q.AddConsumer(now, &Consumer{Sink: &sink{room: 1000}}) },
-		"expired":  func(q *Queue, now hook.Instant) { q.shed(now, hook.ReasonMaxLen, func() bool { return true }) },
+		"expired":  func(q *Queue, now hook.Instant) { q.dropFromHead(now, hook.ReasonMaxLen, func() bool { return true }) },
 		"purged with one handed out": func(q *Queue, now hook.Instant) {
 			if q.stopped == nil {
 				f := &q.levels[0]
-				q.take(f, f.at(900), 0)
+				q.take(f, f.slot(900), 0)
 				q.Purge(now)
 			}
 		},

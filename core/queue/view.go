@@ -12,13 +12,13 @@ import (
 // turn handles before others have theirs.
 const maxBatch = 256
 
-// scratch is room for one turn's batches. Queues borrow one for a turn, so that
+// turnBuffers is room for one turn's batches. Queues borrow one for a turn, so that
 // an idle queue owns none.
-type scratch struct {
+type turnBuffers struct {
 	messages []hook.Message
 	verdicts []hook.Verdict
-	entering incoming
-	leaving  stored
+	entering incomingView
+	leaving  storedView
 	picks    []pick // chosen to be handed out
 	due      []pick // chosen to go before their hooks
 	parting  []pick // that have waited to leave
@@ -27,7 +27,7 @@ type scratch struct {
 	delivery []Delivery
 	dead     []DeadLetter
 	left     []telemetry.Removal
-	notes    notes
+	notes    opBuffer
 }
 
 // pick is a message chosen for something.
@@ -42,15 +42,15 @@ func (p pick) ref() Ref { return ref(int(p.level), p.seq) }
 
 // abandon forgets what a turn was doing that did not come to its end, but for what it
 // noted: the next turn is another queue's.
-func (w *scratch) abandon() {
-	w.entering, w.leaving.picks, w.leaving.queue = incoming{}, nil, nil
+func (w *turnBuffers) abandon() {
+	w.entering, w.leaving.picks, w.leaving.queue = incomingView{}, nil, nil
 	w.asked, w.notes.enqueued = w.asked[:0], 0
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+var turnBufferPool = sync.Pool{New: func() any { return new(turnBuffers) }}
 
 // batch returns n cleared messages and verdicts.
-func (w *scratch) batch(n int) ([]hook.Message, []hook.Verdict) {
+func (w *turnBuffers) batch(n int) ([]hook.Message, []hook.Verdict) {
 	if cap(w.messages) < n {
 		w.messages = make([]hook.Message, maxBatch)
 		w.verdicts = make([]hook.Verdict, maxBatch)
@@ -59,36 +59,36 @@ func (w *scratch) batch(n int) ([]hook.Message, []hook.Verdict) {
 	return w.messages[:n], w.verdicts[:n]
 }
 
-// view is a Queue as its plugins see it.
-type view Queue
+// pluginView is a Queue as its plugins see it.
+type pluginView Queue
 
-var _ hook.Queue = (*view)(nil)
+var _ hook.Queue = (*pluginView)(nil)
 
-func (v *view) VHost() string                   { return v.cfg.VHost }
-func (v *view) Name() string                    { return v.cfg.Name }
-func (v *view) Type() string                    { return v.cfg.Kind }
-func (v *view) Setting(name string) (any, bool) { return v.cfg.Settings(name) }
-func (v *view) Strategy() string                { return v.cfg.Strategy }
-func (v *view) Ready() int                      { return v.ready + (*Queue)(v).waiting() }
-func (v *view) ReadyBytes() int64               { return v.readyBytes }
-func (v *view) Unacked() int                    { return v.unacked }
-func (v *view) Consumers() int                  { return v.consumers.count() }
-func (v *view) Credit() int                     { return v.consumers.credit() }
+func (v *pluginView) VHost() string                   { return v.cfg.VHost }
+func (v *pluginView) Name() string                    { return v.cfg.Name }
+func (v *pluginView) Type() string                    { return v.cfg.Kind }
+func (v *pluginView) Setting(name string) (any, bool) { return v.cfg.Settings(name) }
+func (v *pluginView) Strategy() string                { return v.cfg.Strategy }
+func (v *pluginView) Ready() int                      { return v.ready + (*Queue)(v).waiting() }
+func (v *pluginView) ReadyBytes() int64               { return v.readyBytes }
+func (v *pluginView) Unacked() int                    { return v.unacked }
+func (v *pluginView) Consumers() int                  { return v.consumers.count() }
+func (v *pluginView) Credit() int                     { return v.consumers.credit() }
 
-// incoming lets hooks look into messages that are about to enter.
-type incoming struct {
+// incomingView lets hooks look into messages that are about to enter.
+type incomingView struct {
 	ms    []Message
 	queue *Queue
 	now   hook.Instant
 }
 
 var (
-	_ hook.Source  = (*incoming)(nil)
-	_ hook.Witness = (*incoming)(nil)
+	_ hook.Source  = (*incomingView)(nil)
+	_ hook.Witness = (*incomingView)(nil)
 )
 
 // Part implements [hook.Source].
-func (s *incoming) Part(i int, p hook.Part) []byte {
+func (s *incomingView) Part(i int, p hook.Part) []byte {
 	m := &s.ms[i]
 	switch p {
 	case hook.PartExchange:
@@ -101,30 +101,30 @@ func (s *incoming) Part(i int, p hook.Part) []byte {
 	return property(m.Props, p)
 }
 
-func (s *incoming) Header(i int, name string) (any, bool) { return header(s.ms[i].Props, name) }
+func (s *incomingView) Header(i int, name string) (any, bool) { return header(s.ms[i].Props, name) }
 
-func (s *incoming) HeaderInt(i int, name string) (int64, bool) {
+func (s *incomingView) HeaderInt(i int, name string) (int64, bool) {
 	return headerInt(s.ms[i].Props, name)
 }
 
-func (s *incoming) HeaderText(i int, name string) ([]byte, bool) {
+func (s *incomingView) HeaderText(i int, name string) ([]byte, bool) {
 	return headerText(s.ms[i].Props, name)
 }
 
-func (s *incoming) Deaths(i int) int {
+func (s *incomingView) Deaths(i int) int {
 	return deaths(s.ms[i].Props, s.ms[i].Flags&HasDeathHistory != 0)
 }
 
 // Decided implements [hook.Witness].
-func (s *incoming) Decided(i int, d *hook.Decision) {
+func (s *incomingView) Decided(i int, d *hook.Decision) {
 	m := &s.ms[i]
 	s.queue.decided(s.now, d, &telemetry.Message{
 		Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
 	})
 }
 
-// stored lets hooks look into messages of the queue.
-type stored struct {
+// storedView lets hooks look into messages of the queue.
+type storedView struct {
 	records []record
 	picks   []pick
 	queue   *Queue
@@ -132,12 +132,12 @@ type stored struct {
 }
 
 var (
-	_ hook.Source  = (*stored)(nil)
-	_ hook.Witness = (*stored)(nil)
+	_ hook.Source  = (*storedView)(nil)
+	_ hook.Witness = (*storedView)(nil)
 )
 
 // Part implements [hook.Source].
-func (s *stored) Part(i int, p hook.Part) []byte {
+func (s *storedView) Part(i int, p hook.Part) []byte {
 	r := &s.records[i]
 	switch p {
 	case hook.PartExchange:
@@ -150,24 +150,24 @@ func (s *stored) Part(i int, p hook.Part) []byte {
 	return property(r.props, p)
 }
 
-func (s *stored) Header(i int, name string) (any, bool) { return header(s.records[i].props, name) }
+func (s *storedView) Header(i int, name string) (any, bool) { return header(s.records[i].props, name) }
 
-func (s *stored) HeaderInt(i int, name string) (int64, bool) {
+func (s *storedView) HeaderInt(i int, name string) (int64, bool) {
 	return headerInt(s.records[i].props, name)
 }
 
-func (s *stored) HeaderText(i int, name string) ([]byte, bool) {
+func (s *storedView) HeaderText(i int, name string) ([]byte, bool) {
 	return headerText(s.records[i].props, name)
 }
 
-func (s *stored) Deaths(i int) int {
+func (s *storedView) Deaths(i int) int {
 	p := s.picks[i]
-	at := s.queue.levels[p.level].at(p.seq)
+	at := s.queue.levels[p.level].slot(p.seq)
 	return deaths(s.records[i].props, at.flags&hasDeathHistory != 0)
 }
 
 // Decided implements [hook.Witness].
-func (s *stored) Decided(i int, d *hook.Decision) {
+func (s *storedView) Decided(i int, d *hook.Decision) {
 	r := &s.records[i]
 	s.queue.decided(s.now, d, &telemetry.Message{Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body)})
 }

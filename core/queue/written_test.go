@@ -163,8 +163,8 @@ func (w *written) restart(t *testing.T) {
 
 func (w *written) clean(t *testing.T) {
 	t.Helper()
-	for w.q.waste != nil {
-		w.q.clean()
+	for w.q.garbage != nil {
+		w.q.freeGarbage()
 	}
 	w.q.commit(nil)
 	w.j.check(t, w.q)

@@ -156,7 +156,7 @@ func (v *version) askBatch(h abi.Hook, c *call, r *ration) {
 	}
 }
 
-// giveBack ends a call that went well.
+// requeue ends a call that went well.
 func (v *version) giveBack(in *instance) {
 	v.breaker.success(v)
 	v.pool.put(in)

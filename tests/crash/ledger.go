@@ -321,7 +321,7 @@ func (l *ledger) reject(s *session, c *copied, at time.Time) {
 	c.rejects++
 }
 
-// giveBack says that a client is about to return copies, or to close its channel.
+// requeue says that a client is about to return copies, or to close its channel.
 func (l *ledger) giveBack(s *session, cs []*copied, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -111,8 +111,8 @@ func (d *discards) forget(r Ref) {
 	}
 }
 
-// forwarding follows messages to their queues. It is their batches' source.
-type forwarding struct {
+// deadLetterConfirms follows messages to their queues. It is their batches' source.
+type deadLetterConfirms struct {
 	shell *Mailbox
 	picks []pick
 	vs    []hook.Verdict
@@ -120,15 +120,15 @@ type forwarding struct {
 	lost  []atomic.Bool  // one of them refused
 }
 
-var _ Publisher = (*forwarding)(nil)
+var _ Publisher = (*deadLetterConfirms)(nil)
 
 // Confirmed implements [Source].
-func (f *forwarding) Confirmed(b *Batch) { f.answer(b, false) }
+func (f *deadLetterConfirms) Confirmed(b *Batch) { f.answer(b, false) }
 
 // Failed implements [Source].
-func (f *forwarding) Failed(b *Batch, _ error) { f.answer(b, true) }
+func (f *deadLetterConfirms) Failed(b *Batch, _ error) { f.answer(b, true) }
 
-func (f *forwarding) answer(b *Batch, failed bool) {
+func (f *deadLetterConfirms) answer(b *Batch, failed bool) {
 	var done []int
 	for i := range b.Messages {
 		m := &b.Messages[i]
@@ -141,20 +141,20 @@ func (f *forwarding) answer(b *Batch, failed bool) {
 		}
 	}
 	if len(done) > 0 {
-		f.shell.postAsync(op{kind: opForwarded, forwarded: f, which: done})
+		f.shell.postAsync(task{kind: taskForwarded, forwarded: f, which: done})
 	}
 }
 
 // forward sends discarded messages on; the picks are taken already. Dead[i].Seq
 // is i+1.
 func (q *Queue) forward(now hook.Instant, picks []pick, vs []hook.Verdict) {
-	f := &forwarding{
+	f := &deadLetterConfirms{
 		shell: q.shell, picks: append([]pick(nil), picks...), vs: append([]hook.Verdict(nil), vs...),
 		left: make([]atomic.Int32, len(picks)), lost: make([]atomic.Bool, len(picks)),
 	}
 	ds := make([]DeadLetter, len(picks))
 	for i, p := range picks {
-		s := q.levels[p.level].at(p.seq)
+		s := q.levels[p.level].slot(p.seq)
 		r := q.store.read(*s)
 		ds[i] = deadLetterOf(&r, s, &vs[i])
 		ds[i].Seq = uint64(i + 1)
@@ -174,19 +174,19 @@ func (q *Queue) forward(now hook.Instant, picks []pick, vs []hook.Verdict) {
 }
 
 // forwarded is called when every queue has answered for messages.
-func (q *Queue) forwarded(now hook.Instant, f *forwarding, which []int) {
-	left := q.work.left[:0]
+func (q *Queue) forwarded(now hook.Instant, f *deadLetterConfirms, which []int) {
+	left := q.buf.left[:0]
 	for _, i := range which {
 		p, v := f.picks[i], &f.vs[i]
 		if f.lost[i].Load() {
 			q.sendAgain(now, p, *v)
 			continue
 		}
-		r := q.store.read(*q.levels[p.level].at(p.seq))
-		left = append(left, q.leaver(now, p, &r, v))
+		r := q.store.read(*q.levels[p.level].slot(p.seq))
+		left = append(left, q.removalOf(now, p, &r, v))
 		left[len(left)-1].Outcome = telemetry.DeadLettered
 	}
-	q.tell(now, left)
+	q.reportRemovals(now, left)
 	for _, i := range which {
 		if !f.lost[i].Load() {
 			q.arrived(f.picks[i], f.vs[i].Reason)
@@ -199,7 +199,7 @@ func (q *Queue) arrived(p pick, why hook.Reason) {
 	q.removeDiscard(p.ref())
 	l := &q.levels[p.level]
 	q.count.DeadLettered[why]++
-	q.drop(int(p.level), l, p.seq, l.at(p.seq))
+	q.drop(int(p.level), l, p.seq, l.slot(p.seq))
 	q.discarded.forget(p.ref())
 }
 
@@ -242,21 +242,21 @@ func (q *Queue) sendAgain(now hook.Instant, p pick, v hook.Verdict) {
 	d.again = append(d.again, discard{p.ref(), v.Reason, now.AddMillis(retryMillis)})
 }
 
-// hold moves taken messages to the discards and sends them on.
-func (q *Queue) hold(now hook.Instant, picks []pick, vs []hook.Verdict) {
+// startDiscards moves taken messages to the discards and sends them on.
+func (q *Queue) startDiscards(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	if len(picks) == 0 {
 		return
 	}
 	for i, p := range picks {
 		if !q.discarded.known(p.ref()) {
-			q.noteDiscarded(p.ref(), q.levels[p.level].at(p.seq), vs[i].Reason)
+			q.journalDiscarded(p.ref(), q.levels[p.level].slot(p.seq), vs[i].Reason)
 		}
 		q.addDiscard(now, p.ref(), vs[i].Reason)
 	}
 	n := 0
 	if !q.discarded.due(now) && underway.admits(q.shell) {
 		for bytes := 0; n < len(picks) && bytes <= departBytes; n++ {
-			bytes += int(q.levels[picks[n].level].at(picks[n].seq).length)
+			bytes += int(q.levels[picks[n].level].slot(picks[n].seq).length)
 		}
 		underway.during(func() { q.forward(now, picks[:n], vs[:n]) })
 	}
@@ -309,14 +309,14 @@ func (q *Queue) retry(now hook.Instant) (more bool) {
 	all := due
 	d.retrying, d.back = true, 0
 	for len(due) > 0 {
-		why, picks := due[0].why, q.work.due[:0]
+		why, picks := due[0].why, q.buf.due[:0]
 		for len(due) > 0 && due[0].why == why {
 			q.removeDiscard(due[0].ref)
 			picks = append(picks, pick{seq: due[0].ref.seq(), level: int32(due[0].ref.level())})
 			due = due[1:]
 		}
-		q.work.due = picks
-		q.leave(now, picks, hook.Verdict{Action: hook.Drop, Reason: why})
+		q.buf.due = picks
+		q.runHeadHooks(now, picks, hook.Verdict{Action: hook.Drop, Reason: why})
 	}
 	d.retrying = false
 	for _, a := range all {

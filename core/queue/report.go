@@ -10,20 +10,20 @@ import (
 // those that leave for a reason, always, and of decisions about those that are
 // traced.
 
-// leaver describes a message of the queue that leaves. Its record must be there
+// removalOf describes a message of the queue that leaves. Its record must be there
 // still.
-func (q *Queue) leaver(now hook.Instant, p pick, r *record, v *hook.Verdict) telemetry.Removal {
+func (q *Queue) removalOf(now hook.Instant, p pick, r *record, v *hook.Verdict) telemetry.Removal {
 	f := &q.levels[p.level]
 	return telemetry.Removal{
 		Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body),
 		Enqueued: min(r.enqueued, now), Deadline: f.deadline(p.seq),
 		Reason: v.Reason, Target: targetOf(v), Digest: r.digest,
-		Underway: q.discarded.underway(now, p.ref()), Traced: f.at(p.seq).flags&traced != 0,
+		Underway: q.discarded.underway(now, p.ref()), Traced: f.slot(p.seq).flags&traced != 0,
 	}
 }
 
-// turnedAway describes a message that leaves as it comes.
-func turnedAway(now hook.Instant, m *Message, v *hook.Verdict) telemetry.Removal {
+// refusedRemoval describes a message that leaves as it comes.
+func refusedRemoval(now hook.Instant, m *Message, v *hook.Verdict) telemetry.Removal {
 	return telemetry.Removal{
 		Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
 		Enqueued: now, Deadline: v.Deadline, Reason: v.Reason, Target: targetOf(v), Digest: v.Digest,
@@ -39,8 +39,8 @@ func targetOf(v *hook.Verdict) *hook.Target {
 	return v.Target
 }
 
-// conclude fills in what became of those with a target, which are dead, in order.
-func conclude(left []telemetry.Removal, dead []DeadLetter) {
+// fillOutcomes fills in what became of those with a target, which are dead, in order.
+func fillOutcomes(left []telemetry.Removal, dead []DeadLetter) {
 	for i := range left {
 		if left[i].Target != nil {
 			left[i].Outcome = dead[0].Outcome
@@ -49,14 +49,14 @@ func conclude(left []telemetry.Removal, dead []DeadLetter) {
 	}
 }
 
-// tell tells of messages that leave and forgets the slice, which is the one to
+// reportRemovals tells of messages that leave and forgets the slice, which is the one to
 // work in.
-func (q *Queue) tell(now hook.Instant, left []telemetry.Removal) {
+func (q *Queue) reportRemovals(now hook.Instant, left []telemetry.Removal) {
 	if len(left) > 0 {
 		q.host.Removed(q.cfg, now, left)
 	}
 	clear(left)
-	q.work.left = left[:0]
+	q.buf.left = left[:0]
 }
 
 // decided tells what was decided about a message that is traced.

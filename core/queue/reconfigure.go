@@ -31,12 +31,12 @@ func (q *Queue) Reconfigure(now hook.Instant, cfg *Config, c *chain.Chain, recom
 		q.beginRevision(was != q.hooks.Scan, recompute)
 	}
 	q.revise(now)
-	q.settleDown(now)
+	q.afterChange(now)
 }
 
-// revision is how far a queue has come with giving its messages what follows from
+// restampCursor is how far a queue has come with giving its messages what follows from
 // a change of its settings.
-type revision struct {
+type restampCursor struct {
 	level  int
 	seq    uint64   // no message below, in the level, is still to be looked at
 	until  []uint64 // by level: messages from here on came after the change
@@ -57,7 +57,7 @@ func (q *Queue) beginRevision(rescan, recompute bool) {
 	if !stamp && (!rescan || q.hooks.Scan != hook.ScanAnywhere) {
 		return
 	}
-	q.revision = &revision{stamp: stamp, rescan: rescan, until: make([]uint64, len(q.levels))}
+	q.revision = &restampCursor{stamp: stamp, rescan: rescan, until: make([]uint64, len(q.levels))}
 	for l := range q.levels {
 		f := &q.levels[l]
 		f.run, f.runLast = f.first<<chunkBits, 0
@@ -70,7 +70,7 @@ func (q *Queue) revise(now hook.Instant) {
 	if q.contents == nil || q.revision == nil {
 		return
 	}
-	r, picks := q.revision, q.work.picks[:0]
+	r, picks := q.revision, q.buf.picks[:0]
 	for len(picks) < maxBatch && r.level < len(q.levels) {
 		seq, s := q.levels[r.level].from(r.seq)
 		if s == nil || seq >= r.until[r.level] {
@@ -80,7 +80,7 @@ func (q *Queue) revise(now hook.Instant) {
 		picks = append(picks, pick{seq: seq, level: int32(r.level)})
 		r.seq = seq + 1
 	}
-	q.work.picks = picks
+	q.buf.picks = picks
 	q.restamp(now, picks)
 	if r.level == len(q.levels) {
 		q.revision = nil
@@ -93,12 +93,12 @@ func (q *Queue) restamp(now hook.Instant, picks []pick) {
 	vs := q.restamped(now, picks)
 	for i, p := range picks {
 		l, f := int(p.level), &q.levels[p.level]
-		s := f.at(p.seq)
+		s := f.slot(p.seq)
 		at := f.deadline(p.seq)
 		if vs != nil {
 			at = vs[i].Deadline
 			marked := q.setMark(f, p.seq, s, markOf(&vs[i]))
-			q.noteRenewed(ref(l, p.seq), f, p.seq, s, at, marked)
+			q.journalDeadlineSet(ref(l, p.seq), f, p.seq, s, at, marked)
 		}
 		q.reschedule(l, f, p.seq, s, at)
 	}
@@ -109,11 +109,11 @@ func (q *Queue) restamped(now hook.Instant, picks []pick) []hook.Verdict {
 	if !q.revision.stamp {
 		return nil
 	}
-	w := q.work
+	w := q.buf
 	views, vs := w.batch(len(picks))
 	w.leaving.records = w.leaving.records[:0]
 	for i, p := range picks {
-		s := q.levels[p.level].at(p.seq)
+		s := q.levels[p.level].slot(p.seq)
 		r := q.store.read(*s)
 		w.leaving.records = append(w.leaving.records, r)
 		views[i] = q.message(p, s, &r)
@@ -135,12 +135,12 @@ func (q *Queue) reschedule(l int, f *fifo, seq uint64, s *slot, at hook.Instant)
 		s.flags &^= inHeap
 	case at != f.deadline(seq) && s.flags&inHeap != 0:
 		s.flags &^= inHeap
-		if s.is(ready) {
+		if s.is(stateReady) {
 			q.stale++ // the item it has; one that is handed out is stale already
 		}
 	}
 	f.setDeadline(seq, at)
-	if !s.is(ready) {
+	if !s.is(stateReady) {
 		return // it is seen to when it comes back
 	}
 	if len(q.levels) == 1 && s.flags&inHeap == 0 && at >= f.runLast && at != 0 && q.hooks.Scan == hook.ScanAnywhere {
@@ -177,7 +177,7 @@ func (f *fifo) from(seq uint64) (uint64, *slot) {
 			continue
 		}
 		for i := c.find(int(seq & (chunkSlots - 1))); i < len(c.slots); i++ {
-			if !c.slots[i].is(gone) {
+			if !c.slots[i].is(stateFree) {
 				return seq&^(chunkSlots-1) + c.place(i), &c.slots[i]
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 func TestPlacesAgreeWithAMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	p, want := &places{}, map[Ref]int32{}
+	p, want := &refIndex{}, map[Ref]int32{}
 	number := func() Ref { return ref(rng.IntN(3), uint64(rng.IntN(3000))) }
 	for step := range 200_000 {
 		r := number()

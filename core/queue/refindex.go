@@ -1,16 +1,16 @@
 package queue
 
-// places says where in a list messages are. Their numbers come in long runs, so
+// refIndex says where in a list messages are. Their numbers come in long runs, so
 // it is much smaller and faster than a map of each.
-type places struct {
-	pages map[Ref]*page
-	last  *page // the one used last, with the number lastN
+type refIndex struct {
+	pages map[Ref]*refPage
+	last  *refPage // the one used last, with the number lastN
 	lastN Ref
 	n     int
 }
 
-// page is for the messages whose numbers differ in the last bits only.
-type page struct {
+// refPage is for the messages whose numbers differ in the last bits only.
+type refPage struct {
 	at [1 << pageBits]int32 // place + 1; 0 = there is no such message
 	n  int
 }
@@ -18,7 +18,7 @@ type page struct {
 const pageBits = 8
 
 // find returns the page that a message is on, nil if there is none.
-func (p *places) find(r Ref) *page {
+func (p *refIndex) find(r Ref) *refPage {
 	n := r >> pageBits
 	if p.last == nil || p.lastN != n {
 		p.last, p.lastN = p.pages[n], n
@@ -26,7 +26,7 @@ func (p *places) find(r Ref) *page {
 	return p.last
 }
 
-func (p *places) get(r Ref) (place int32, ok bool) {
+func (p *refIndex) get(r Ref) (place int32, ok bool) {
 	g := p.find(r)
 	if g == nil {
 		return 0, false
@@ -36,12 +36,12 @@ func (p *places) get(r Ref) (place int32, ok bool) {
 }
 
 // add adds a message that is not there.
-func (p *places) add(r Ref, place int32) {
+func (p *refIndex) add(r Ref, place int32) {
 	g := p.find(r)
 	if g == nil {
-		g = new(page)
+		g = new(refPage)
 		if p.pages == nil {
-			p.pages = map[Ref]*page{}
+			p.pages = map[Ref]*refPage{}
 		}
 		p.pages[r>>pageBits], p.last = g, g
 	}
@@ -51,7 +51,7 @@ func (p *places) add(r Ref, place int32) {
 }
 
 // remove takes out a message and returns its place, if it is there.
-func (p *places) remove(r Ref) (place int32, ok bool) {
+func (p *refIndex) remove(r Ref) (place int32, ok bool) {
 	if place, ok = p.get(r); !ok {
 		return 0, false
 	}
@@ -68,7 +68,7 @@ func (p *places) remove(r Ref) (place int32, ok bool) {
 
 // removeRun takes out the messages in a row that are there, and hands their places
 // to fn.
-func (p *places) removeRun(first, count Ref, fn func(place int32)) {
+func (p *refIndex) removeRun(first, count Ref, fn func(place int32)) {
 	if count <= Ref(p.n) {
 		for r := range count {
 			if place, ok := p.remove(first + r); ok {

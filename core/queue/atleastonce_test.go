@@ -39,7 +39,7 @@ func atLeastOnce(t *testing.T, targets int) (*Mailbox, *relay) {
 	now := second
 	s.clock = func() hook.Instant { return now }
 	s.queue.host = r
-	s.queue.work = new(scratch)
+	s.queue.buf = new(turnBuffers)
 	s.queue.Enqueue(second, batchOf(expiring(1, 0)))
 	return s, r
 }
@@ -89,9 +89,9 @@ func turnedAwayStays(t *testing.T) {
 	}})
 	s.clock = func() hook.Instant { return second }
 	q := &s.queue
-	q.host, q.work = r, new(scratch)
+	q.host, q.buf = r, new(turnBuffers)
 	q.Enqueue(second, batchOf(message(1, 0), message(2, 0), message(3, 0)))
-	q.work = nil
+	q.buf = nil
 	if st := stats(t, s); st.Ready != 2 || st.Unacked != 0 || st.Discarded != 1 {
 		t.Fatalf("%d ready, %d unacked, %d on their way; want 2, 0, 1", st.Ready, st.Unacked, st.Discarded)
 	}
@@ -122,9 +122,9 @@ func sentAgain(t *testing.T) {
 			t.Fatalf("%s: next at %v, want %v", tc.name, q.Next(), want)
 		}
 		r.targets, r.sent = 1, nil
-		q.work = new(scratch)
+		q.buf = new(turnBuffers)
 		q.Tick(want)
-		q.work = nil
+		q.buf = nil
 		settle(r.sent[0], false)
 		if n, dead := discarded(t, s); n != 0 || dead != 1 {
 			t.Errorf("%s: sent again, %d discarded, %d dead-lettered; want 0 and 1", tc.name, n, dead)
