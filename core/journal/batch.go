@@ -2,10 +2,10 @@ package journal
 
 import "github.com/curfewmq/curfew/core/wlog"
 
-// batch is an entry that is being gathered or appended, and the commits in it.
+// commitGroup is an entry that is being gathered or appended, and the commits in it.
 // It belongs to whoever holds the shard's mu while it is in the line, and to run
 // from when it is taken out until it is given back.
-type batch struct {
+type commitGroup struct {
 	entry   []byte
 	commits []commit
 	freed   []Delta // to be taken off the live bytes when the entry is durable
@@ -25,7 +25,7 @@ type commit struct {
 }
 
 // put adds a commit, whose purpose is at least that of c.
-func (b *batch) put(ops []byte, live []Delta, c commit) {
+func (b *commitGroup) put(ops []byte, live []Delta, c commit) {
 	c.off, c.freed = len(b.entry), len(b.freed)
 	c.purpose = max(c.purpose, purposeOf(ops, live))
 	if len(ops) > 0 {
@@ -40,7 +40,7 @@ func (b *batch) put(ops []byte, live []Delta, c commit) {
 	}
 }
 
-func (b *batch) count(p wlog.Purpose) {
+func (b *commitGroup) count(p wlog.Purpose) {
 	switch p {
 	case wlog.Bringing:
 		b.brings++
@@ -71,7 +71,7 @@ func purposeOf(ops []byte, live []Delta) wlog.Purpose {
 }
 
 // purpose is that of the entry as a whole.
-func (b *batch) purpose() wlog.Purpose {
+func (b *commitGroup) purpose() wlog.Purpose {
 	switch {
 	case b.brings > 0:
 		return wlog.Bringing
@@ -82,7 +82,7 @@ func (b *batch) purpose() wlog.Purpose {
 }
 
 // recount counts purposes anew.
-func (b *batch) recount() {
+func (b *commitGroup) recount() {
 	b.brings, b.moves = 0, 0
 	for i := range b.commits {
 		if b.end(i) > b.commits[i].off {
@@ -92,7 +92,7 @@ func (b *batch) recount() {
 }
 
 // end is where the i-th commit's operations end in the entry.
-func (b *batch) end(i int) int {
+func (b *commitGroup) end(i int) int {
 	if i+1 < len(b.commits) {
 		return b.commits[i+1].off
 	}
@@ -100,7 +100,7 @@ func (b *batch) end(i int) int {
 }
 
 // deltas are those of the i-th commit.
-func (b *batch) deltas(i int) []Delta {
+func (b *commitGroup) deltas(i int) []Delta {
 	if i+1 < len(b.commits) {
 		return b.freed[b.commits[i].freed:b.commits[i+1].freed]
 	}
@@ -108,14 +108,14 @@ func (b *batch) deltas(i int) []Delta {
 }
 
 // refuse adds a commit without operations that is going to fail.
-func (b *batch) refuse(c Completer, why error) {
+func (b *commitGroup) refuse(c Completer, why error) {
 	b.commits = append(b.commits, commit{completer: c, off: len(b.entry), freed: len(b.freed), refusal: why})
 }
 
 // cut leaves about half of the entry's bytes in b and adds the commits behind
 // them to rest, which is empty. A commit stays whole: cut reports false, having
 // done nothing, when there is only one.
-func (b *batch) cut(rest *batch) bool {
+func (b *commitGroup) cut(rest *commitGroup) bool {
 	if len(b.commits) < 2 {
 		return false
 	}
@@ -142,7 +142,7 @@ func (b *batch) cut(rest *batch) bool {
 // written again: moves, and those with nothing before them that was not written,
 // which first says. It returns how many bytes shorter the entry is, and whether
 // there are any left.
-func (b *batch) prune(first *bool) (bytes int, owed bool) {
+func (b *commitGroup) prune(first *bool) (bytes int, owed bool) {
 	done := func(i int) bool {
 		c := &b.commits[i]
 		if c.ahead && (c.move || *first) {
@@ -174,7 +174,7 @@ func (b *batch) prune(first *bool) (bytes int, owed bool) {
 
 // again adds to entry what was written ahead of its turn, once more, and
 // returns the entry and its purpose, which was p.
-func (b *batch) again(entry []byte, p wlog.Purpose) ([]byte, wlog.Purpose) {
+func (b *commitGroup) again(entry []byte, p wlog.Purpose) ([]byte, wlog.Purpose) {
 	for i := range b.commits {
 		if c := &b.commits[i]; c.ahead && b.end(i) > c.off {
 			entry, p = append(entry, b.entry[c.off:b.end(i)]...), min(p, c.purpose)
@@ -184,7 +184,7 @@ func (b *batch) again(entry []byte, p wlog.Purpose) ([]byte, wlog.Purpose) {
 }
 
 // complete tells those who wait.
-func (b *batch) complete(at wlog.Index, err error) {
+func (b *commitGroup) complete(at wlog.Index, err error) {
 	for _, c := range b.commits {
 		switch {
 		case c.completer == nil:
@@ -199,7 +199,7 @@ func (b *batch) complete(at wlog.Index, err error) {
 }
 
 // reset makes b empty and keeps its memory.
-func (b *batch) reset() {
+func (b *commitGroup) reset() {
 	clear(b.commits)
 	b.entry, b.commits, b.freed = b.entry[:0], b.commits[:0], b.freed[:0]
 	b.brings, b.moves = 0, 0

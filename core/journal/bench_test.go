@@ -19,12 +19,12 @@ func (c signal) Failed(err error)        { c <- err }
 // cycle is what a queue does in its turns: a record becomes live, and an earlier
 // one dies.
 type cycle struct {
-	s    *Shard
+	s    *Writer
 	ops  []byte
 	live [2]Delta
 }
 
-func newCycle(s *Shard, size int) *cycle {
+func newCycle(s *Writer, size int) *cycle {
 	return &cycle{s: s, ops: make([]byte, size)}
 }
 
@@ -72,7 +72,7 @@ func BenchmarkCommit(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				if behind := s.Behind(); behind != nil {
+				if behind := s.CaughtUp(); behind != nil {
 					<-behind
 				}
 				y.commit(nil)
@@ -92,7 +92,7 @@ func BenchmarkCommitFromManyGoroutines(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		y := newCycle(s, 1<<10)
 		for pb.Next() {
-			if behind := s.Behind(); behind != nil {
+			if behind := s.CaughtUp(); behind != nil {
 				<-behind
 			}
 			y.commit(nil)

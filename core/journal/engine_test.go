@@ -124,7 +124,7 @@ func TestSettlesGoOnWhenTheDiskIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := crashfs.New(1)
 		var w *owner
-		engine, err := seg.New(disk, seg.Options{SegmentSize: 64 << 10, Events: seg.Events{Space: func(_ uint32, low *seg.Shortage) { w.s.Low(low != nil) }}})
+		engine, err := seg.New(disk, seg.Options{SegmentSize: 64 << 10, Events: seg.Events{Space: func(_ uint32, low *seg.Shortage) { w.s.SetLowSpace(low != nil) }}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,10 +157,10 @@ func TestSettlesGoOnWhenTheDiskIsFull(t *testing.T) {
 func fillUp(t *testing.T, w *owner) {
 	t.Helper()
 	for range 10_000 {
-		if w.s.Behind() != nil {
+		if w.s.CaughtUp() != nil {
 			synctest.Wait() // for the disk alone it would catch up
 		}
-		if w.s.Behind() != nil {
+		if w.s.CaughtUp() != nil {
 			return
 		}
 		w.enqueue(w.s.Extent(), 100)

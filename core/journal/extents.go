@@ -161,10 +161,10 @@ func (x *extents) plan(slack, most int64) (upTo uint32) {
 	return upTo
 }
 
-// squeeze is plan for when space is short: whatever died is worth having back, by
+// planLowSpace is plan for when space is short: whatever died is worth having back, by
 // way of what lives before it if need be. Not much is on its way at a time, as it
 // takes space that is kept for this and for settling.
-func (x *extents) squeeze() (upTo uint32) {
+func (x *extents) planLowSpace() (upTo uint32) {
 	const worthwhile, most = 4, 2 // extents
 	if x.bytes-x.live < worthwhile*x.size {
 		return 0

@@ -147,7 +147,7 @@ func (l *memLog) bodies() (out []string) {
 	return out
 }
 
-func open(tb testing.TB, l *memLog, o Options) *Shard {
+func open(tb testing.TB, l *memLog, o Options) *Writer {
 	tb.Helper()
 	s, err := Open(tb.Context(), memEngine{l}, 1, func(uint32, wlog.Index, []byte) error { return nil }, o)
 	if err != nil {

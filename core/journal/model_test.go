@@ -18,7 +18,7 @@ import (
 // owner is what queues are to a shard: it has records in the log, settles them,
 // and moves them when asked to. Operations are "+id,padding;" and "-id;".
 type owner struct {
-	s      *Shard
+	s      *Writer
 	extent map[int]uint32 // of the live records
 	size   map[int]int64
 	ops    map[int]string
@@ -357,14 +357,14 @@ func TestLittleSpaceIsSpentOnMovingWhereThatGivesItBack(t *testing.T) {
 					w.s.Commit(make([]byte, 100), nil, nil)
 					synctest.Wait()
 				}
-				w.s.Low(true)
+				w.s.SetLowSpace(true)
 				synctest.Wait()
-				if st := w.s.Stats(); st.Reclaims != tt.asked || !st.Low || w.s.Behind() == nil {
+				if st := w.s.Stats(); st.Reclaims != tt.asked || !st.Low || w.s.CaughtUp() == nil {
 					t.Errorf("asked to move %d times, want %d; %+v", st.Reclaims, tt.asked, st)
 				}
 				w.move()
-				behind := w.s.Behind()
-				w.s.Low(false)
+				behind := w.s.CaughtUp()
+				w.s.SetLowSpace(false)
 				<-behind
 				synctest.Wait()
 				if got := w.s.Stats().LogBytes < 1500; got != (tt.asked == 1) {

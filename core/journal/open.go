@@ -13,8 +13,8 @@ import (
 // returned.
 //
 // Nothing is trimmed before Recovered has said what of it all is live.
-func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error, o Options) (*Shard, error) {
-	s := newShard(o.withDefaults())
+func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error, o Options) (*Writer, error) {
+	s := newWriter(o.withDefaults())
 	log, err := engine.Open(ctx, shard, func(at wlog.Index, entry []byte) error {
 		return fn(s.extents.append(at, s.o.Size(len(entry))), at, entry)
 	})
@@ -27,13 +27,13 @@ func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent 
 	return s, nil
 }
 
-func newShard(o Options) *Shard {
-	s := &Shard{
+func newWriter(o Options) *Writer {
+	s := &Writer{
 		most:    wlog.MaxEntry,
 		o:       o,
 		failed:  make(chan struct{}),
 		closing: make(chan struct{}),
-		gather:  gather{most: o.Entry},
+		gather:  commitQueue{most: o.Entry},
 		extents: newExtents(o.Extent),
 		entries: newMeasures(),
 	}
@@ -44,12 +44,12 @@ func newShard(o Options) *Shard {
 
 // Recovered says what is live of the entries that were replayed. It is called
 // once, before the first commit.
-func (s *Shard) Recovered(live []Delta) {
+func (s *Writer) Recovered(live []Delta) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range live {
 		s.extents.add(d)
 	}
 	s.recovered = true
-	s.tend()
+	s.wakeRunner()
 }

@@ -69,13 +69,13 @@ type Stats struct {
 }
 
 // Stats returns the counts.
-func (s *Shard) Stats() Stats {
+func (s *Writer) Stats() Stats {
 	st := s.counts()
 	st.Latency, st.Group, st.Size = s.entries.latency.Read(), s.entries.group.Read(), s.entries.size.Read()
 	return st
 }
 
-func (s *Shard) counts() Stats {
+func (s *Writer) counts() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
@@ -101,7 +101,7 @@ func newMeasures() measures {
 }
 
 // add takes in a batch that became durable within so many seconds.
-func (m *measures) add(b *batch, seconds float64) {
+func (m *measures) add(b *commitGroup, seconds float64) {
 	if len(b.entry) == 0 {
 		return
 	}

@@ -2,10 +2,10 @@ package journal
 
 import "time"
 
-// round is one request to move live records out of the oldest extents. There is
+// reclaimRound is one request to move live records out of the oldest extents. There is
 // never more than one. It ends when those extents are dead or after patience,
 // and then, if the log is still too large, another one begins.
-type round struct {
+type reclaimRound struct {
 	upTo  uint32 // 0 = none is in progress
 	timer *time.Timer
 }
@@ -14,7 +14,7 @@ const patience = time.Second
 
 // reclaim begins a round if the log is too large and none is in progress. It
 // returns what to ask Reclaim for. The caller holds mu.
-func (s *Shard) reclaim() (upTo uint32) {
+func (s *Writer) reclaim() (upTo uint32) {
 	if s.o.Reclaim == nil || s.err != nil || s.round.upTo >= s.extents.base {
 		return 0
 	}
@@ -27,14 +27,14 @@ func (s *Shard) reclaim() (upTo uint32) {
 	return upTo
 }
 
-func (s *Shard) plan() (upTo uint32) {
+func (s *Writer) plan() (upTo uint32) {
 	if s.low {
-		return s.extents.squeeze()
+		return s.extents.planLowSpace()
 	}
 	return s.extents.plan(s.o.Slack, s.o.Extent)
 }
 
-func (r *round) begin(upTo uint32, overdue func()) {
+func (r *reclaimRound) begin(upTo uint32, overdue func()) {
 	r.upTo = upTo
 	if r.timer == nil {
 		r.timer = time.AfterFunc(patience, overdue)
@@ -43,7 +43,7 @@ func (r *round) begin(upTo uint32, overdue func()) {
 	r.timer.Reset(patience)
 }
 
-func (r *round) end() {
+func (r *reclaimRound) end() {
 	if r.upTo == 0 {
 		return
 	}
@@ -52,34 +52,34 @@ func (r *round) end() {
 }
 
 // overdue ends a round that made no end of itself and has the shard look again.
-func (s *Shard) overdue() {
+func (s *Writer) overdue() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.round.upTo = 0
-	s.tend()
+	s.wakeRunner()
 }
 
-// tend has run look whether there is something to trim or to reclaim. The caller
+// wakeRunner has run look whether there is something to trim or to reclaim. The caller
 // holds mu.
-func (s *Shard) tend() {
+func (s *Writer) wakeRunner() {
 	s.gather.batch(0)
 	s.start()
 }
 
-// Low passes on that the engine has little space left, or enough again. While it
+// SetLowSpace passes on that the engine has little space left, or enough again. While it
 // has little, Behind holds new messages back, and live records are moved only
 // where that gives much more back than it takes. A warning that comes before Open
 // has returned is to be passed on then.
-func (s *Shard) Low(low bool) {
+func (s *Writer) SetLowSpace(low bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.low = low
 	s.pace()
-	s.tend()
+	s.wakeRunner()
 }
 
 // pace keeps what Behind returns up to date. The caller holds mu.
-func (s *Shard) pace() {
+func (s *Writer) pace() {
 	c := s.behind.Load()
 	switch late := s.late(c != nil); {
 	case late && c == nil:
@@ -94,7 +94,7 @@ func (s *Shard) pace() {
 // late reports whether new messages had better wait: for the disk, for space, or
 // for live records that are being moved out of the way. Once behind, the shard
 // stays so until half of the work is done.
-func (s *Shard) late(already bool) bool {
+func (s *Writer) late(already bool) bool {
 	most := s.o.Pending
 	if already {
 		most /= 2

@@ -24,14 +24,14 @@ type overtaking struct {
 
 // overtaker is a commit of a batch, and where it lies in the entry.
 type overtaker struct {
-	batch *batch
+	batch *commitGroup
 	i     int
 	off   int
 }
 
 // relieve writes what overtakes the batch at hand, or part of it, and reports
 // whether that was any.
-func (s *Shard) relieve(b *batch) (some bool, err error) {
+func (s *Writer) relieve(b *commitGroup) (some bool, err error) {
 	const ordinary = 256 << 10
 	for _, try := range []struct {
 		least wlog.Purpose
@@ -59,7 +59,7 @@ func (s *Shard) relieve(b *batch) (some bool, err error) {
 
 // overtaking gathers what overtakes the batch at hand, of such a purpose, in an
 // entry of about size bytes.
-func (s *Shard) overtaking(first *batch, least wlog.Purpose, size int) (o overtaking) {
+func (s *Writer) overtaking(first *commitGroup, least wlog.Purpose, size int) (o overtaking) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o.purpose = wlog.Settling
@@ -94,8 +94,8 @@ func (o *overtaking) add(c *commit, ops []byte) {
 }
 
 // overtook accounts for what was written ahead of its turn, at an index.
-func (s *Shard) overtook(first *batch, o overtaking, at wlog.Index) {
-	told := batch{commits: make([]commit, 0, len(o.commits))}
+func (s *Writer) overtook(first *commitGroup, o overtaking, at wlog.Index) {
+	told := commitGroup{commits: make([]commit, 0, len(o.commits))}
 	s.mu.Lock()
 	s.appended(at, len(o.entry))
 	for _, t := range o.commits {
@@ -117,7 +117,7 @@ func (s *Shard) overtook(first *batch, o overtaking, at wlog.Index) {
 
 // prune drops what was written ahead of its turn and has nothing before it any more.
 // The caller holds mu.
-func (s *Shard) prune(line iter.Seq[*batch]) {
+func (s *Writer) prune(line iter.Seq[*commitGroup]) {
 	s.owed = false
 	first := true
 	for b := range line {
@@ -129,7 +129,7 @@ func (s *Shard) prune(line iter.Seq[*batch]) {
 }
 
 // whole returns the batch's entry, and what has overtaken it and stands behind it.
-func (s *Shard) whole(b *batch) ([]byte, wlog.Purpose) {
+func (s *Writer) whole(b *commitGroup) ([]byte, wlog.Purpose) {
 	if !s.owed {
 		return b.entry, b.purpose()
 	}
@@ -145,7 +145,7 @@ func (s *Shard) whole(b *batch) ([]byte, wlog.Purpose) {
 // move is a commit that Move made. It is void when none of its records is live any
 // more.
 type move struct {
-	shard *Shard
+	shard *Writer
 	into  []uint32 // extents that its records are accounted to
 }
 
@@ -157,7 +157,7 @@ func (m *move) Durable(wlog.Index, int) { m.shard.moved() }
 // Failed implements [Completer].
 func (m *move) Failed(error) { m.shard.moved() }
 
-func (s *Shard) moved() {
+func (s *Writer) moved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.moves--
@@ -166,7 +166,7 @@ func (s *Shard) moved() {
 
 // void reports whether a commit need not be written: it moves what is not live any
 // more. The caller holds mu.
-func (s *Shard) void(c *commit) bool {
+func (s *Writer) void(c *commit) bool {
 	m, ok := c.completer.(*move)
 	if !ok {
 		return false
@@ -176,7 +176,7 @@ func (s *Shard) void(c *commit) bool {
 
 // Move has records written again: ops are copies of live ones, which live accounts
 // for in their old and new places. It may overtake commits that wait for space.
-func (s *Shard) Move(ops []byte, live []Delta) {
+func (s *Writer) Move(ops []byte, live []Delta) {
 	m := &move{shard: s}
 	for _, d := range live {
 		if d.Bytes > 0 {
@@ -191,7 +191,7 @@ func (s *Shard) Move(ops []byte, live []Delta) {
 
 // Moved waits until what Move was called with is durable. It returns an error when
 // no more is taken.
-func (s *Shard) Moved() error {
+func (s *Writer) Moved() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.moves > 0 {

@@ -18,7 +18,7 @@ import (
 
 // filled is a shard with the record 1 in its log, in which the record 2 waits for
 // space.
-func filled(t *testing.T, l *memLog, o Options) (*Shard, *history) {
+func filled(t *testing.T, l *memLog, o Options) (*Writer, *history) {
 	t.Helper()
 	s, h := open(t, l, o), &history{}
 	s.Commit([]byte("+1,;"), []Delta{{s.Extent(), 4}}, h.as("+1,;"))
@@ -45,7 +45,7 @@ func TestWhatSettlesOvertakesWhatWaitsForSpace(t *testing.T) {
 		if got, want := h.durable(), []string{"+1,;", "-1;", "-2;"}; !slices.Equal(got, want) {
 			t.Errorf("durable are %v, want %v", got, want)
 		}
-		if st := s.Stats(); st.Live != 0 || !st.Full || s.Behind() == nil {
+		if st := s.Stats(); st.Live != 0 || !st.Full || s.CaughtUp() == nil {
 			t.Errorf("got %+v", st)
 		}
 		l.keep(wlog.Bringing)
@@ -219,18 +219,18 @@ func TestAMoveOfWhatWasSettledNeedsNoSpace(t *testing.T) {
 func TestTheAlarmDoesNotBlink(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		first func(s *Shard)
-		clear func(s *Shard, l *memLog) // has the first wait no longer
+		first func(s *Writer)
+		clear func(s *Writer, l *memLog) // has the first wait no longer
 	}{
 		{
 			"a move that needs no space any more",
-			func(s *Shard) { s.Move([]byte("+1,;"), []Delta{{2, 4}, {1, -4}}) },
-			func(s *Shard, _ *memLog) { s.Commit([]byte("-1;"), []Delta{{2, -4}}, nil) },
+			func(s *Writer) { s.Move([]byte("+1,;"), []Delta{{2, 4}, {1, -4}}) },
+			func(s *Writer, _ *memLog) { s.Commit([]byte("-1;"), []Delta{{2, -4}}, nil) },
 		},
 		{
 			"one for which there is space",
-			func(s *Shard) { s.Commit([]byte("+2,;"), []Delta{{1, 4}}, nil) },
-			func(_ *Shard, l *memLog) { l.limit(4) },
+			func(s *Writer) { s.Commit([]byte("+2,;"), []Delta{{1, 4}}, nil) },
+			func(_ *Writer, l *memLog) { l.limit(4) },
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -394,7 +394,7 @@ func openFull(t *testing.T, disk *crashfs.FS) (*owner, *seg.Engine) {
 	var w *owner
 	engine, err := seg.New(disk, seg.Options{Events: seg.Events{Space: func(_ uint32, low *seg.Shortage) {
 		if w != nil && w.s != nil {
-			w.s.Low(low != nil)
+			w.s.SetLowSpace(low != nil)
 		}
 	}}})
 	if err != nil {
@@ -416,10 +416,10 @@ func (w *owner) overfill(rng *rand.Rand, f *fates, largest int) {
 		if rng.IntN(3) == 0 {
 			w.drop(f, rng.IntN(len(w.ids)))
 		}
-		if w.s.Behind() != nil {
+		if w.s.CaughtUp() != nil {
 			synctest.Wait()
 		}
-		if w.s.Behind() != nil {
+		if w.s.CaughtUp() != nil {
 			late++
 		}
 		if rng.IntN(10) == 0 {

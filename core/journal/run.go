@@ -13,7 +13,7 @@ import (
 
 // run is the shard's goroutine: it appends batch after batch until there are
 // none, and ends.
-func (s *Shard) run() {
+func (s *Writer) run() {
 	for b := s.next(nil); b != nil; b = s.next(b) {
 		began := time.Now()
 		at, size, err := s.append(b)
@@ -28,7 +28,7 @@ func (s *Shard) run() {
 }
 
 // next gives done back and takes the next batch. Without one the shard rests.
-func (s *Shard) next(done *batch) *batch {
+func (s *Writer) next(done *commitGroup) *commitGroup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if done != nil {
@@ -46,7 +46,7 @@ func (s *Shard) next(done *batch) *batch {
 // append appends the batch's entry, if it has one, and returns how much that was.
 // While the log is full it tries with fewer commits, and, when one alone does not fit,
 // again and again, and lets others overtake it.
-func (s *Shard) append(b *batch) (at wlog.Index, size int, err error) {
+func (s *Writer) append(b *commitGroup) (at wlog.Index, size int, err error) {
 	if s.broken != nil {
 		return 0, 0, s.broken
 	}
@@ -70,7 +70,7 @@ func (s *Shard) append(b *batch) (at wlog.Index, size int, err error) {
 }
 
 // attempt appends the batch's entry, or, if that does not fit, as much of it as does.
-func (s *Shard) attempt(b *batch) (at wlog.Index, size int, err error) {
+func (s *Writer) attempt(b *commitGroup) (at wlog.Index, size int, err error) {
 	for {
 		entry, purpose := s.whole(b)
 		at, err = s.log.Append(s.ctx, entry, purpose)
@@ -83,21 +83,21 @@ func (s *Shard) attempt(b *batch) (at wlog.Index, size int, err error) {
 // fits notes that the batch at hand needs no space, or no more than there is. What
 // stands in the line shows by itself, without a pause, whether that is so for it, too:
 // the alarm must not end in between.
-func (s *Shard) fits(paused bool) {
+func (s *Writer) fits(paused bool) {
 	if s.full && !(paused && s.waits()) {
 		s.setFull(false)
 	}
 }
 
 // waits reports whether there is anything to be written in the line.
-func (s *Shard) waits() bool {
+func (s *Writer) waits() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.gather.line, func(b *batch) bool { return len(b.entry) > 0 })
+	return slices.ContainsFunc(s.gather.line, func(b *commitGroup) bool { return len(b.entry) > 0 })
 }
 
 // unwritten wraps why a batch is not appended.
-func (s *Shard) unwritten(err error) error {
+func (s *Writer) unwritten(err error) error {
 	if !errors.Is(err, wlog.ErrFull) {
 		s.setFull(false)
 	}
@@ -105,7 +105,7 @@ func (s *Shard) unwritten(err error) error {
 }
 
 // lost returns an error if the log is lost.
-func (s *Shard) lost() error {
+func (s *Writer) lost() error {
 	select {
 	case <-s.log.Lost():
 		return fmt.Errorf("journal: %w", wlog.ErrLost)
@@ -115,7 +115,7 @@ func (s *Shard) lost() error {
 }
 
 // shorten puts part of the batch back into the line, if it can be divided.
-func (s *Shard) shorten(b *batch) bool {
+func (s *Writer) shorten(b *commitGroup) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.gather.shorten(b)
@@ -123,7 +123,7 @@ func (s *Shard) shorten(b *batch) bool {
 
 // pause waits before the next attempt, during which others overtake the batch. An
 // error says that there is to be none.
-func (s *Shard) pause(b *batch) error {
+func (s *Writer) pause(b *commitGroup) error {
 	const (
 		idle = 100 * time.Millisecond
 		busy = idle / 10 // while there are some that overtake, which are to be gathered, too
@@ -147,7 +147,7 @@ func (s *Shard) pause(b *batch) error {
 }
 
 // seek looks whether there is something to trim or to reclaim.
-func (s *Shard) seek() {
+func (s *Writer) seek() {
 	s.mu.Lock()
 	d := s.due()
 	s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *Shard) seek() {
 
 // leave writes what can still be written of a shard that is closed while it is
 // full, and returns why the rest is not.
-func (s *Shard) leave(b *batch) error {
+func (s *Writer) leave(b *commitGroup) error {
 	for {
 		if some, err := s.relieve(b); err != nil || !some {
 			return cmp.Or(err, wlog.ErrFull)
@@ -164,7 +164,7 @@ func (s *Shard) leave(b *batch) error {
 	}
 }
 
-func (s *Shard) setFull(full bool) {
+func (s *Writer) setFull(full bool) {
 	if s.full == full {
 		return // nobody else changes it
 	}
@@ -185,7 +185,7 @@ type due struct {
 }
 
 // finish accounts for a batch that was appended, or was not.
-func (s *Shard) finish(b *batch, at wlog.Index, size int, err error) (d due) {
+func (s *Writer) finish(b *commitGroup, at wlog.Index, size int, err error) (d due) {
 	if err != nil {
 		s.fail(err)
 	}
@@ -205,7 +205,7 @@ func (s *Shard) finish(b *batch, at wlog.Index, size int, err error) (d due) {
 }
 
 // appended accounts for an entry of so many bytes, which may be none. The caller holds mu.
-func (s *Shard) appended(at wlog.Index, size int) {
+func (s *Writer) appended(at wlog.Index, size int) {
 	if size == 0 {
 		return
 	}
@@ -216,7 +216,7 @@ func (s *Shard) appended(at wlog.Index, size int) {
 }
 
 // due says what is to be done now. The caller holds mu.
-func (s *Shard) due() (d due) {
+func (s *Writer) due() (d due) {
 	if s.recovered {
 		d.before, d.trim = s.extents.trim()
 		d.upTo = s.reclaim()
@@ -226,7 +226,7 @@ func (s *Shard) due() (d due) {
 }
 
 // fail ends the shard, once: nothing is appended or trimmed any more.
-func (s *Shard) fail(err error) {
+func (s *Writer) fail(err error) {
 	if s.broken != nil {
 		return
 	}
@@ -243,7 +243,7 @@ func (s *Shard) fail(err error) {
 }
 
 // applyVerdicts does what finish found due.
-func (s *Shard) carryOut(d due) {
+func (s *Writer) carryOut(d due) {
 	if d.trim {
 		if err := s.log.Trim(d.before); err != nil {
 			s.fail(fmt.Errorf("journal: trim: %w", err))

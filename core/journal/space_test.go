@@ -154,7 +154,7 @@ func (m *mix) flood(t *testing.T, engine wlog.Engine, used func(*Stats) int64) (
 	dies := map[int][]int{} // step → records
 	moved, incoming := 0, 0
 	for step := range steps {
-		if w.s.Behind() == nil {
+		if w.s.CaughtUp() == nil {
 			id := w.enqueue(w.s.Extent(), rng.IntN(100))
 			incoming++
 			dies[step+m.lives(rng)] = append(dies[step+m.lives(rng)], id)

@@ -17,12 +17,12 @@ func (s *Store) Logs() []LogStats {
 	all := make([]LogStats, 0, 1+len(s.shards))
 	all = append(all, s.logStats(definitionsShard, s.meta))
 	for _, d := range s.shards {
-		all = append(all, s.logStats(d.number, d.Shard))
+		all = append(all, s.logStats(d.number, d.Writer))
 	}
 	return all
 }
 
-func (s *Store) logStats(number uint32, j *journal.Shard) LogStats {
+func (s *Store) logStats(number uint32, j *journal.Writer) LogStats {
 	disk, _ := s.engine.Stats(number)
 	return LogStats{Shard: number, Stats: j.Stats(), Disk: disk}
 }

@@ -57,7 +57,7 @@ func (s *Store) abandon(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cancel() // nothing was committed that would be worth waiting for
 	for _, d := range s.shards {
-		if d.Shard != nil {
+		if d.Writer != nil {
 			_ = d.Close(ctx)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // shard is a log that queues keep their messages in.
 type shard struct {
-	*journal.Shard // nil until it was opened
+	*journal.Writer // nil until it was opened
 
 	number uint32
 	store  *Store
@@ -33,19 +33,19 @@ func (s *shard) record(id uint64) *queue.Storage {
 
 // Err implements [queue.Journal].
 func (s *shard) Err() error {
-	if err := s.Shard.Err(); err != nil {
+	if err := s.Writer.Err(); err != nil {
 		return errorOf(s.number, err)
 	}
 	return nil
 }
 
 // open takes the journal into use.
-func (s *shard) open(j *journal.Shard) {
+func (s *shard) open(j *journal.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.Shard, s.opened = j, true
+	s.Writer, s.opened = j, true
 	if s.low {
-		j.Low(true)
+		j.SetLowSpace(true)
 	}
 }
 
@@ -55,7 +55,7 @@ func (s *shard) space(low bool) {
 	defer s.mu.Unlock()
 	s.low = low
 	if s.opened {
-		s.Low(low)
+		s.SetLowSpace(low)
 	}
 }
 

@@ -74,7 +74,7 @@ type Store struct {
 	alarms alarms
 	disk   disk
 
-	meta    *journal.Shard
+	meta    *journal.Writer
 	shards  []*shard // by number, less 1
 	spread  uint64   // how many of them new queues are spread over
 	numbers atomic.Uint64

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// gather is the line of batches on their way to the log: commits go into the
+// commitQueue is the line of batches on their way to the log: commits go into the
 // last one, the first one is appended next. It belongs to whoever holds the
 // shard's mu.
-type gather struct {
-	line  []*batch
-	spare []*batch
+type commitQueue struct {
+	line  []*commitGroup
+	spare []*commitGroup
 	most  int // bytes; a batch that would grow beyond begins the next one
 }
 
@@ -19,7 +19,7 @@ type gather struct {
 const maxCommits = 32 << 10
 
 // batch returns the batch that n more bytes go into, with room for them.
-func (g *gather) batch(n int) *batch {
+func (g *commitQueue) batch(n int) *commitGroup {
 	if last := len(g.line) - 1; last >= 0 {
 		b := g.line[last]
 		if len(b.commits) < maxCommits && (len(b.entry) == 0 || len(b.entry)+n <= g.most) {
@@ -35,7 +35,7 @@ func (g *gather) batch(n int) *batch {
 
 // grow makes room in b by doubling, but not beyond most unless it must: a buffer
 // that is larger is not kept.
-func (g *gather) grow(b *batch, n int) {
+func (g *commitQueue) grow(b *commitGroup, n int) {
 	const least = 16 << 10
 	need := len(b.entry) + n
 	if need <= cap(b.entry) {
@@ -45,10 +45,10 @@ func (g *gather) grow(b *batch, n int) {
 	b.entry = append(make([]byte, 0, size), b.entry...)
 }
 
-func (g *gather) fresh() *batch {
+func (g *commitQueue) fresh() *commitGroup {
 	last := len(g.spare) - 1
 	if last < 0 {
-		return new(batch)
+		return new(commitGroup)
 	}
 	b := g.spare[last]
 	g.spare[last] = nil
@@ -57,8 +57,8 @@ func (g *gather) fresh() *batch {
 }
 
 // from goes through a batch that was taken out and the line behind it.
-func (g *gather) from(first *batch) iter.Seq[*batch] {
-	return func(yield func(*batch) bool) {
+func (g *commitQueue) from(first *commitGroup) iter.Seq[*commitGroup] {
+	return func(yield func(*commitGroup) bool) {
 		for i := -1; i < len(g.line); i++ {
 			b := first
 			if i >= 0 {
@@ -72,7 +72,7 @@ func (g *gather) from(first *batch) iter.Seq[*batch] {
 }
 
 // take removes the first batch, nil if there is none.
-func (g *gather) take() *batch {
+func (g *commitQueue) take() *commitGroup {
 	if len(g.line) == 0 {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (g *gather) take() *batch {
 
 // give takes back a batch that is done with, and keeps it if it is of ordinary
 // size and the line may get as long again.
-func (g *gather) give(b *batch) {
+func (g *commitQueue) give(b *commitGroup) {
 	const most = 8
 	if len(g.spare) == most || cap(b.entry) > g.most || cap(b.freed) > maxCommits {
 		return
@@ -94,7 +94,7 @@ func (g *gather) give(b *batch) {
 
 // rest drops memory that only a busy shard has use for: one batch to append and
 // one to gather in stay.
-func (g *gather) rest() {
+func (g *commitQueue) rest() {
 	const most = 2
 	if len(g.spare) > most {
 		clear(g.spare[most:])
@@ -104,7 +104,7 @@ func (g *gather) rest() {
 
 // shorten halves b, whose entry does not fit the log. It reports false if b is
 // one commit.
-func (g *gather) shorten(b *batch) bool {
+func (g *commitQueue) shorten(b *commitGroup) bool {
 	rest := g.fresh()
 	if !b.cut(rest) {
 		g.give(rest)

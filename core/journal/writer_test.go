@@ -258,7 +258,7 @@ func TestAFullDiskLosesAndReordersNothing(t *testing.T) {
 			post(s, h, fmt.Sprintf("op %d", i))
 			synctest.Wait()
 		}
-		behind := s.Behind()
+		behind := s.CaughtUp()
 		if len(h.durable()) != 1 || !s.Stats().Full || behind == nil {
 			t.Errorf("%d commits durable on a full disk, want 1; behind: %v", len(h.durable()), behind != nil)
 		}
@@ -343,7 +343,7 @@ func TestAShardThatFailsWhileFullIsNoLongerFull(t *testing.T) {
 		if want := []string{"full true", "full false", "failed"}; !slices.Equal(said, want) {
 			t.Errorf("got %v, want %v", said, want)
 		}
-		if s.Behind() != nil {
+		if s.CaughtUp() != nil {
 			t.Error("publishers wait for a shard that has failed")
 		}
 	})
@@ -356,11 +356,11 @@ func TestBehindWhileTooMuchIsPending(t *testing.T) {
 		for range 10 {
 			s.Commit(make([]byte, 10), nil, nil)
 		}
-		if s.Behind() != nil {
+		if s.CaughtUp() != nil {
 			t.Error("behind with as much pending as may be")
 		}
 		s.Commit(make([]byte, 10), nil, nil)
-		for i, behind := 0, s.Behind(); behind != nil; i, behind = i+1, s.Behind() {
+		for i, behind := 0, s.CaughtUp(); behind != nil; i, behind = i+1, s.CaughtUp() {
 			if i > 6 {
 				t.Fatal("behind with less than half of what may be pending")
 			}
@@ -513,7 +513,7 @@ func TestCompletersMayCommit(t *testing.T) {
 }
 
 type relay struct {
-	s    *Shard
+	s    *Writer
 	left int
 }
 
@@ -534,7 +534,7 @@ func TestConcurrentCommits(t *testing.T) {
 	for i := range histories {
 		wg.Go(func() {
 			for n := range 500 {
-				if behind := s.Behind(); behind != nil {
+				if behind := s.CaughtUp(); behind != nil {
 					<-behind
 				}
 				ops := fmt.Sprintf("%d/%d ", i, n)
@@ -563,4 +563,4 @@ func TestConcurrentCommits(t *testing.T) {
 	}
 }
 
-func post(s *Shard, h *history, ops string) { s.Commit([]byte(ops), nil, h.as(ops)) }
+func post(s *Writer, h *history, ops string) { s.Commit([]byte(ops), nil, h.as(ops)) }

@@ -40,9 +40,9 @@ var waiting atomic.Int64
 // committed and are not durable.
 func WaitingBytes() int64 { return waiting.Load() }
 
-// Shard is one log and all that is committed to it. Any goroutine may call its
+// Writer is one log and all that is committed to it. Any goroutine may call its
 // methods. With nothing to append it has no goroutine.
-type Shard struct {
+type Writer struct {
 	log     wlog.Log
 	most    int // bytes an entry can have at all
 	o       Options
@@ -63,14 +63,14 @@ type Shard struct {
 	mu        sync.Mutex // guards what follows
 	resting   *sync.Cond // signalled when running becomes false, and when moves changes
 	running   bool       // run is
-	gather    gather
+	gather    commitQueue
 	extents   extents
 	recovered bool  // live bytes are known: trimming is safe
 	err       error // why commits are refused; nil while they are taken
 	low, full bool  // see Low and OnFull; full is changed by run only
 	pending   int64 // bytes committed and not yet durable
 	moves     int   // calls of Move that are not durable
-	round     round
+	round     reclaimRound
 	stats     Stats
 }
 
@@ -86,14 +86,14 @@ type Shard struct {
 // outlasts the writing of the one that dead-letters it. A commit that makes nothing
 // live, or little in place of what it settles, may overtake others while there is no
 // space for those: it is then in the log again, in one entry with what it overtook.
-func (s *Shard) Commit(ops []byte, live []Delta, c Completer) {
+func (s *Writer) Commit(ops []byte, live []Delta, c Completer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.add(ops, live, commit{completer: c, purpose: s.o.Purpose})
 }
 
 // add takes a commit in. The caller holds mu.
-func (s *Shard) add(ops []byte, live []Delta, c commit) {
+func (s *Writer) add(ops []byte, live []Delta, c commit) {
 	if s.err != nil {
 		s.refuse(c.completer, s.err)
 		return
@@ -118,7 +118,7 @@ func (s *Shard) add(ops []byte, live []Delta, c commit) {
 // Note is a Commit that nobody waits for and that changes nothing of what is live. It
 // reports false, and drops ops, while the log is full and much waits for it: they
 // would be in nobody's way but the memory's.
-func (s *Shard) Note(ops []byte) (noted bool) {
+func (s *Writer) Note(ops []byte) (noted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.full && s.pending+int64(len(ops)) > s.o.Pending {
@@ -129,7 +129,7 @@ func (s *Shard) Note(ops []byte) (noted bool) {
 }
 
 // refuse has c told why its commit was not taken. The caller holds mu.
-func (s *Shard) refuse(c Completer, why error) {
+func (s *Writer) refuse(c Completer, why error) {
 	if c == nil {
 		return
 	}
@@ -138,7 +138,7 @@ func (s *Shard) refuse(c Completer, why error) {
 }
 
 // start sees to it that somebody works off the line. The caller holds mu.
-func (s *Shard) start() {
+func (s *Writer) start() {
 	if !s.running {
 		s.running = true
 		go s.work()
@@ -148,19 +148,19 @@ func (s *Shard) start() {
 // Extent returns the extent that operations committed from now on are accounted
 // to; they may lie in a later one. Extents are numbered from 1, anew in every
 // process.
-func (s *Shard) Extent() uint32 { return s.extent.Load() }
+func (s *Writer) Extent() uint32 { return s.extent.Load() }
 
 // ReadAt fills p with what lies off bytes into the entry at index at. The entry
 // must be durable and hold something live. It may be called at any time, from
 // any goroutine.
-func (s *Shard) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
+func (s *Writer) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
 	return s.log.ReadAt(ctx, at, off, p)
 }
 
-// Behind returns nil, or, while the log does not keep up, a channel that is
+// CaughtUp returns nil, or, while the log does not keep up, a channel that is
 // closed when it does. Whoever brings new messages waits for it before the next
 // ones; whoever settles does not, as that is what makes room.
-func (s *Shard) Behind() <-chan struct{} {
+func (s *Writer) CaughtUp() <-chan struct{} {
 	if c := s.behind.Load(); c != nil {
 		return *c
 	}
@@ -170,10 +170,10 @@ func (s *Shard) Behind() <-chan struct{} {
 // Lost returns a channel that is closed when the log has come to its end by
 // itself: another owner took it over, say. A shard that is at rest finds out
 // when the next commit comes; Sync is enough of one.
-func (s *Shard) Lost() <-chan struct{} { return s.log.Lost() }
+func (s *Writer) Lost() <-chan struct{} { return s.log.Lost() }
 
 // Sync waits until everything committed so far is durable.
-func (s *Shard) Sync() error {
+func (s *Writer) Sync() error {
 	b := make(barrier, 1)
 	s.Commit(nil, nil, b)
 	return <-b
@@ -185,11 +185,11 @@ func (b barrier) Durable(wlog.Index, int) { b <- nil }
 func (b barrier) Failed(err error)        { b <- err }
 
 // Failed returns a channel that is closed when the log has failed.
-func (s *Shard) Failed() <-chan struct{} { return s.failed }
+func (s *Writer) Failed() <-chan struct{} { return s.failed }
 
 // Err returns why commits are refused, nil while they are taken. It is cheap while
 // they are.
-func (s *Shard) Err() error {
+func (s *Writer) Err() error {
 	if !s.ended.Load() {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (s *Shard) Err() error {
 // and closes the log. When ctx ends first, what is left fails, and when the disk is
 // full, what brings more: the error is then a wlog.ErrFull, which says that it was
 // not confirmed and is dropped, and nothing worse.
-func (s *Shard) Close(ctx context.Context) error {
+func (s *Writer) Close(ctx context.Context) error {
 	if !s.shut() {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (s *Shard) Close(ctx context.Context) error {
 }
 
 // shut ends the taking of commits. It reports false if that was done before.
-func (s *Shard) shut() bool {
+func (s *Writer) shut() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -237,7 +237,7 @@ func (s *Shard) shut() bool {
 }
 
 // rest waits until the line is worked off and returns the log's failure.
-func (s *Shard) rest() error {
+func (s *Writer) rest() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.running {
