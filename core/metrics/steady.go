@@ -25,12 +25,12 @@ const (
 // tallied is what was counted in a vhost, or in several.
 type tallied struct {
 	n       [counts]uint64
-	handed  [queue.Types]session.Handed
+	handed  [queue.Types]session.DeliveryCounters
 	left    vhost.Buried
 	arrived uint64 // of what left
 }
 
-func tally(v *vhost.VHost, t *session.Tally) tallied {
+func tally(v *vhost.VHost, t *session.Counters) tallied {
 	churn := v.Churn()
 	var all tallied
 	all.left, all.arrived = v.Buried()
@@ -44,7 +44,7 @@ func tally(v *vhost.VHost, t *session.Tally) tallied {
 }
 
 // of sums up one of the things that are counted by the type of queues.
-func (t *tallied) of(what session.Handout) (n uint64) {
+func (t *tallied) of(what session.DeliveryKind) (n uint64) {
 	for i := range t.handed {
 		n += t.handed[i][what]
 	}

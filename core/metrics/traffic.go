@@ -14,7 +14,7 @@ type clients struct {
 	publishers, consumers             int
 	unacked, unconfirmed              int
 	consumerPrefetch, channelPrefetch uint64
-	open                              map[string]session.Tally // of the channels that are open, by vhost
+	open                              map[string]session.Counters // of the channels that are open, by vhost
 }
 
 func (c *clients) add(l wire.Link) {
@@ -31,7 +31,7 @@ func (c *clients) add(l wire.Link) {
 		if ch.Published > 0 {
 			c.publishers++
 		}
-		sum.Add(&ch.Tally)
+		sum.Add(&ch.Counters)
 	}
 	c.open[l.VHost] = sum
 }
@@ -39,7 +39,7 @@ func (c *clients) add(l wire.Link) {
 // gatherTraffic tells of clients and of what they did.
 func (c *Collector) gatherTraffic(b *builder) {
 	closed := c.AMQP.Sessions().Retired() // before the open ones: what is in neither is seen later, what is in both would be too much
-	now := clients{open: map[string]session.Tally{}}
+	now := clients{open: map[string]session.Counters{}}
 	for _, l := range c.AMQP.Links() {
 		now.add(l)
 	}
@@ -139,16 +139,16 @@ func (b *builder) global(c *clients, t *tallied) {
 func (b *builder) handed(t *tallied) {
 	for _, f := range [...]struct {
 		name, help string
-		sum        []session.Handout
+		sum        []session.DeliveryKind
 	}{
-		{"delivered_consume_manual_ack", "messages delivered to consumers using basic.consume with manual acknowledgment", []session.Handout{session.Delivered}},
-		{"delivered_consume_auto_ack", "messages delivered to consumers using basic.consume with automatic acknowledgment", []session.Handout{session.DeliveredNoAck}},
-		{"delivered_get_manual_ack", "messages delivered to consumers using basic.get with manual acknowledgment", []session.Handout{session.Got}},
-		{"delivered_get_auto_ack", "messages delivered to consumers using basic.get with automatic acknowledgment", []session.Handout{session.GotNoAck}},
-		{"delivered", "messages delivered to consumers", []session.Handout{session.Delivered, session.DeliveredNoAck, session.Got, session.GotNoAck}},
-		{"redelivered", "messages redelivered to consumers", []session.Handout{session.Redelivered}},
-		{"acknowledged", "messages acknowledged by consumers", []session.Handout{session.Acked}},
-		{"get_empty", "times basic.get operations fetched no message", []session.Handout{session.GetEmpty}},
+		{"delivered_consume_manual_ack", "messages delivered to consumers using basic.consume with manual acknowledgment", []session.DeliveryKind{session.Delivered}},
+		{"delivered_consume_auto_ack", "messages delivered to consumers using basic.consume with automatic acknowledgment", []session.DeliveryKind{session.DeliveredNoAck}},
+		{"delivered_get_manual_ack", "messages delivered to consumers using basic.get with manual acknowledgment", []session.DeliveryKind{session.Got}},
+		{"delivered_get_auto_ack", "messages delivered to consumers using basic.get with automatic acknowledgment", []session.DeliveryKind{session.GotNoAck}},
+		{"delivered", "messages delivered to consumers", []session.DeliveryKind{session.Delivered, session.DeliveredNoAck, session.Got, session.GotNoAck}},
+		{"redelivered", "messages redelivered to consumers", []session.DeliveryKind{session.Redelivered}},
+		{"acknowledged", "messages acknowledged by consumers", []session.DeliveryKind{session.Acked}},
+		{"get_empty", "times basic.get operations fetched no message", []session.DeliveryKind{session.GetEmpty}},
 	} {
 		family := b.family(Counter, "rabbitmq_global_messages_"+f.name+"_total", "Total number of "+f.help)
 		for kind := range t.handed {

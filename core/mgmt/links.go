@@ -307,6 +307,6 @@ func (a *API) describeChannel(r *channelRef, noStats bool) object {
 	}
 	o.add("messages_unacknowledged", r.Unacked)
 	o.add("messages_unconfirmed", r.Unconfirmed)
-	o.add("message_stats", a.meters.stats(nil, channelKey{r.link.ID, r.Number}, channelCounts(&r.Tally)))
+	o.add("message_stats", a.meters.stats(nil, channelKey{r.link.ID, r.Number}, channelCounts(&r.Counters)))
 	return o
 }

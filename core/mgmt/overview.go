@@ -120,7 +120,7 @@ type (
 // messageStats sums up what happened on channels, those that are closed included.
 func (a *API) messageStats(c *call) object {
 	by := a.tallies()
-	var sum session.Tally
+	var sum session.Counters
 	for _, v := range c.visible() {
 		t := by[v.Name()]
 		sum.Add(&t)
@@ -129,10 +129,10 @@ func (a *API) messageStats(c *call) object {
 }
 
 // tallies sums up what channels have counted by vhost.
-func (a *API) tallies() map[string]session.Tally {
+func (a *API) tallies() map[string]session.Counters {
 	by := a.AMQP.Sessions().Retired()
 	if by == nil {
-		by = map[string]session.Tally{}
+		by = map[string]session.Counters{}
 	}
 	for _, l := range a.AMQP.Links() {
 		sum, own := by[l.VHost], l.Session().Tally()
@@ -143,7 +143,7 @@ func (a *API) tallies() map[string]session.Tally {
 }
 
 // channelCounts are RabbitMQ's names for what is counted on channels.
-func channelCounts(t *session.Tally) []tallied {
+func channelCounts(t *session.Counters) []tallied {
 	h := t.FromAll()
 	return []tallied{
 		{"ack", int64(h[session.Acked])},

@@ -15,7 +15,7 @@ func (a *API) vhosts(c *call) error {
 	if !isMonitor(c.user) {
 		all = c.visible()
 	}
-	var tallies map[string]session.Tally
+	var tallies map[string]session.Counters
 	if !c.query.noStats {
 		tallies = a.tallies()
 	}
@@ -40,7 +40,7 @@ type (
 )
 
 // describeVHost shows a vhost, with statistics if there are tallies.
-func (a *API) describeVHost(v *vhost.VHost, tallies map[string]session.Tally) object {
+func (a *API) describeVHost(v *vhost.VHost, tallies map[string]session.Counters) object {
 	m := v.Metadata()
 	if m.DefaultQueueType == "" {
 		m.DefaultQueueType = "classic"

@@ -17,8 +17,8 @@ type channel struct {
 	closing bool                 // channel.close was sent and close-ok is awaited: everything else is passed over
 	mode    mode                 // written under the lock of the connection's out
 	content content              // the message that is being received
-	facts   facts                // of the last properties that were received
-	route   *route               // of the last message
+	facts   parsedProps          // of the last properties that were received
+	route   *cachedRoute         // of the last message
 	headers func() amqp.RawTable // readHeaders, made once
 	asked   bool                 // the last routing looked at the headers
 	dirty   bool                 // it is among the connection's dirty channels
@@ -29,27 +29,27 @@ type channel struct {
 	tx     transaction
 	gap    int // messages without a context that are not to be traced before the next that is
 
-	sent     sent   // so far
-	shown    shown  // sent, for others, as of the last flush
-	declared string // the name of the queue declared last
-	prefetch uint32 // of the consumers to come; written under the lock of the connection's out
+	sent     publishCounts   // so far
+	shown    publishCounters // sent, for others, as of the last flush
+	declared string          // the name of the queue declared last
+	prefetch uint32          // of the consumers to come; written under the lock of the connection's out
 	getter   *consumer
 	reply    *replyQueue // where replies to this channel's requests arrive
 	shells   []*queue.Mailbox
 
 	// What follows is guarded by the lock of the connection's out.
-	closed    bool        // no delivery and no confirm may be sent any more; only the reader sets it
-	spoilt    *amqp.Error // why it is to be closed: nil unless it uses what is stopped
-	consumers map[string]*consumer
-	unacked   unacked
-	confirms  window
-	limit     uint32      // unacknowledged deliveries the channel may have; 0 = any number
-	charged   uint32      // how many it has
-	blocked   []*consumer // stalled by limit, in the order they were served last
-	marks     []mark      // when deliveries were made, roughly
-	holding   bool        // basic.cancel waits in cancels
-	cancels   []string    // consumer tags
-	tally     Tally
+	closed       bool        // no delivery and no confirm may be sent any more; only the reader sets it
+	pendingError *amqp.Error // why it is to be closed: nil unless it uses what is stopped
+	consumers    map[string]*consumer
+	unacked      unacked
+	confirms     confirmWindow
+	limit        uint32      // unacknowledged deliveries the channel may have; 0 = any number
+	charged      uint32      // how many it has
+	blocked      []*consumer // stalled by limit, in the order they were served last
+	marks        []tagTime   // when deliveries were made, roughly
+	holding      bool        // basic.cancel waits in cancels
+	cancels      []string    // consumer tags
+	tally        Counters
 }
 
 // mode is what becomes of the messages a channel publishes.
@@ -234,7 +234,7 @@ func (ch *channel) close() { ch.conn.closeChannels(ch) }
 //
 // A queue parts with consumers and gets back what they hold at once: whoever it serves then gets the messages in order.
 func (c *Conn) closeChannels(channels ...*channel) {
-	var shells places[*queue.Mailbox]
+	var shells keyIndex[*queue.Mailbox]
 	var parts []leaving
 	part := func(s *queue.Mailbox) *leaving {
 		i, added := shells.find(s)
@@ -290,7 +290,7 @@ func (ch *channel) shut() (consumers map[string]*consumer, held []tagged) {
 	consumers, held = ch.consumers, ch.unacked.takeAll(nil)
 	ch.conn.srv.retire(ch)
 	ch.closed, ch.consumers, ch.blocked, ch.marks = true, nil, nil, nil
-	ch.unacked, ch.confirms = unacked{}, window{}
+	ch.unacked, ch.confirms = unacked{}, confirmWindow{}
 	return consumers, held
 }
 
@@ -309,7 +309,7 @@ func (ch *channel) whySpoilt() *amqp.Error {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return ch.spoilt
+	return ch.pendingError
 }
 
 // send makes m wait for the writer.

@@ -92,7 +92,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 func TestRoutesInUseAreKept(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	const used = 3 * newRoutes
-	kept := map[routeKey]*route{}
+	kept := map[routeKey]*cachedRoute{}
 	for round := range 20 {
 		for i := range used {
 			name := fmt.Sprint("q", i)

@@ -50,15 +50,15 @@ func (ch *channel) Confirmed(b *queue.Batch) {
 }
 
 // Failed implements [queue.Source]. The messages stay unconfirmed, and the channel ends at the next tick.
-func (ch *channel) Failed(_ *queue.Batch, err error) { ch.spoil(errNotStored(err)) }
+func (ch *channel) Failed(_ *queue.Batch, err error) { ch.failLater(errNotStored(err)) }
 
-// spoil has the channel closed at the next tick, unless there is a reason for that already.
-func (ch *channel) spoil(why *amqp.Error) {
+// failLater has the channel closed at the next tick, unless there is a reason for that already.
+func (ch *channel) failLater(why *amqp.Error) {
 	o := &ch.conn.out
 	o.mu.Lock()
-	first := !ch.closed && ch.spoilt == nil
+	first := !ch.closed && ch.pendingError == nil
 	if first {
-		ch.spoilt = why
+		ch.pendingError = why
 	}
 	o.mu.Unlock()
 	if first {
@@ -77,8 +77,8 @@ func errNotStored(err error) *amqp.Error {
 	return e.In(amqp.ClassBasic, amqp.MethodBasicPublish)
 }
 
-// window is the messages of a channel that are not confirmed, and those behind the first of them.
-type window struct {
+// confirmWindow is the messages of a channel that are not confirmed, and those behind the first of them.
+type confirmWindow struct {
 	states []state // by sequence number, from states[head] on
 	head   int
 	base   uint64 // sequence number of states[head], less 1
@@ -96,7 +96,7 @@ const (
 func (s state) done() bool { return s&outstanding == 0 }
 
 // add appends messages by the number of their queues. It returns false if some have none.
-func (w *window) add(counts []uint32) (routed bool) {
+func (w *confirmWindow) add(counts []uint32) (routed bool) {
 	if w.head > len(w.states)/2 {
 		w.states = w.states[:copy(w.states, w.states[w.head:])]
 		w.head = 0
@@ -110,7 +110,7 @@ func (w *window) add(counts []uint32) (routed bool) {
 }
 
 // settle takes the answers of a queue and appends what the publisher is to be told.
-func (w *window) settle(dst []byte, channel uint16, ms []queue.Message) []byte {
+func (w *confirmWindow) settle(dst []byte, channel uint16, ms []queue.Message) []byte {
 	beyond := false
 	for i := range ms {
 		s := w.at(ms[i].Seq)
@@ -133,7 +133,7 @@ func (w *window) settle(dst []byte, channel uint16, ms []queue.Message) []byte {
 }
 
 // settleAdded confirms those of the last n messages that no queue has to answer for.
-func (w *window) settleAdded(dst []byte, channel uint16, n int) []byte {
+func (w *confirmWindow) settleAdded(dst []byte, channel uint16, n int) []byte {
 	dst = w.advance(dst, channel)
 	last := w.base + uint64(len(w.states)-w.head)
 	for seq := max(last-uint64(n), w.base) + 1; seq <= last; seq++ {
@@ -142,10 +142,10 @@ func (w *window) settleAdded(dst []byte, channel uint16, n int) []byte {
 	return dst
 }
 
-func (w *window) at(seq uint64) *state { return &w.states[w.head+int(seq-w.base-1)] }
+func (w *confirmWindow) at(seq uint64) *state { return &w.states[w.head+int(seq-w.base-1)] }
 
 // tell confirms a message that others before it still wait for.
-func (w *window) tell(dst []byte, channel uint16, seq uint64) []byte {
+func (w *confirmWindow) tell(dst []byte, channel uint16, seq uint64) []byte {
 	s := w.at(seq)
 	if !s.done() || *s&told != 0 {
 		return dst
@@ -159,7 +159,7 @@ func (w *window) tell(dst []byte, channel uint16, seq uint64) []byte {
 
 // advance moves past the messages at the start that are done. Runs of accepted ones are confirmed together; a run ends at
 // a refused one, because it must not be among those that "multiple" means.
-func (w *window) advance(dst []byte, channel uint16) []byte {
+func (w *confirmWindow) advance(dst []byte, channel uint16) []byte {
 	run, last := 0, uint64(0)
 	for w.head < len(w.states) && w.states[w.head].done() {
 		s := w.states[w.head]

@@ -156,7 +156,7 @@ func (p *publisher) settle(tag uint64, multiple, ack bool) {
 func TestConfirmWindow(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
-		var w window
+		var w confirmWindow
 		p := &publisher{t: t, waiting: map[uint64]bool{}, acked: map[uint64]bool{}}
 		var open []queue.Message // one for each answer that is due
 		due, refused := map[uint64]int{}, map[uint64]bool{}
@@ -205,7 +205,7 @@ func TestConfirmWindow(t *testing.T) {
 
 // The window is as long as what is not confirmed, not as what ever was.
 func TestConfirmWindowIsBounded(t *testing.T) {
-	var w window
+	var w confirmWindow
 	var dst []byte
 	for seq := uint64(1); seq < 100_000; seq += 2 {
 		w.add([]uint32{1, 1})

@@ -26,7 +26,7 @@ type Conn struct {
 	id    uint64 // unique in this process: the owner of exclusive queues
 	title string // what spans call it; "" while traces are off
 	wake  func() // see [Server.Accept]
-	out   out
+	out   writeBuffer
 
 	phase      phase
 	entered    bool // counted among the open connections
@@ -43,9 +43,9 @@ type Conn struct {
 	verdict atomic.Pointer[verdict] // what came of it; nil = nothing so far, or Tick has seen it
 
 	mechanism  string
-	properties amqp.Table            // what the client tells of itself
-	facts      atomic.Pointer[Facts] // nil before connection.open; set once
-	blocked    bool                  // Block was called last, not Unblock; written under out's lock
+	properties amqp.Table               // what the client tells of itself
+	facts      atomic.Pointer[ConnInfo] // nil before connection.open; set once
+	blocked    bool                     // Block was called last, not Unblock; written under out's lock
 
 	gone    atomic.Bool            // it is not one of the broker's open connections any more
 	evicted atomic.Pointer[string] // why the connection must end; nil = it need not
@@ -65,14 +65,14 @@ type Conn struct {
 	// What the current Feed collects: flush lets it happen.
 	dirty    []*channel // that published something since
 	outbox   outbox
-	settling settling
+	settling ackBatches
 	freed    []*channel // that have room again for consumers that wait for it
 
-	routes     map[routeKey]*route // that were used
-	manyRoutes int                 // as soon as there are so many, some are forgotten
-	oldRoutes  uint64              // the vhost's generation when that was done last
-	forgetAt   hook.Instant        // when it is to be done again
-	taken      []tagged            // room to work in
+	routes     map[routeKey]*cachedRoute // that were used
+	manyRoutes int                       // as soon as there are so many, some are forgotten
+	oldRoutes  uint64                    // the vhost's generation when that was done last
+	forgetAt   hook.Instant              // when it is to be done again
+	taken      []tagged                  // room to work in
 }
 
 // Peer is the far end of a connection.
@@ -278,9 +278,9 @@ func (c *Conn) Published() bool {
 	return p
 }
 
-// Ahead returns nil, or, if the last Feed published to a queue whose consumers have plenty to do, what is closed when they
+// ConsumersCaughtUp returns nil, or, if the last Feed published to a queue whose consumers have plenty to do, what is closed when they
 // have less. Until then, within reason, the connection had better not be read from.
-func (c *Conn) Ahead() <-chan struct{} { return c.ahead }
+func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.ahead }
 
 // Receiving is how many bytes have come in of messages that are not complete.
 func (c *Conn) Receiving() (bytes int) {
@@ -290,9 +290,9 @@ func (c *Conn) Receiving() (bytes int) {
 	return bytes
 }
 
-// Behind returns nil, or, if the last Feed published to a durable queue while the disk did not keep up, what is closed when
+// LogCaughtUp returns nil, or, if the last Feed published to a durable queue while the disk did not keep up, what is closed when
 // it does. Until then the connection must not be read from: all that it publishes is memory.
-func (c *Conn) Behind() <-chan struct{} { return c.behind }
+func (c *Conn) LogCaughtUp() <-chan struct{} { return c.behind }
 
 // Congested reports that the peer does not read what it asked for. It should not be read from until Resumed says so.
 func (c *Conn) Congested() bool { return c.out.congested.Load() }
@@ -300,8 +300,8 @@ func (c *Conn) Congested() bool { return c.out.congested.Load() }
 // Resumed has a value when the writer has caught up, and maybe when it has not.
 func (c *Conn) Resumed() <-chan struct{} { return c.out.resumed }
 
-// Beat sends a heartbeat, unless something else was written since it was last called, or is about to be.
-func (c *Conn) Beat() {
+// SendHeartbeat sends a heartbeat, unless something else was written since it was last called, or is about to be.
+func (c *Conn) SendHeartbeat() {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	c.out.beat()
@@ -314,7 +314,7 @@ func (c *Conn) Heartbeat() uint16 { return c.heartbeat }
 func (c *Conn) Writer() Writer { return Writer{&c.out} }
 
 // Writer hands out what is to be written. It belongs to the goroutine that writes the connection.
-type Writer struct{ out *out }
+type Writer struct{ out *writeBuffer }
 
 // Next returns what is to be written next, in order; it is valid until the next call. The consumers that waited for room are
 // to be woken. Nothing pending means that Wake should be waited for; ok is false when nothing will come any more.

@@ -231,8 +231,8 @@ func TestBlocked(t *testing.T) {
 
 func TestBeat(t *testing.T) {
 	p := newProbe(t).open()
-	p.conn.Beat()
-	p.conn.Beat() // one is enough while it waits to be written
+	p.conn.SendHeartbeat()
+	p.conn.SendHeartbeat() // one is enough while it waits to be written
 	p.feed(nil)
 	if want := amqp.AppendHeartbeat(nil); !bytes.Equal(p.out, want) {
 		t.Errorf("got %q, want %q", p.out, want)

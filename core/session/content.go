@@ -9,7 +9,7 @@ import (
 type content struct {
 	stage     stage
 	mandatory bool
-	route     *route
+	route     *cachedRoute
 	props     []byte       // as they will be stored
 	size      int          // of the whole body
 	held      *queue.Block // props lie in it, if they came with an earlier Feed
@@ -48,18 +48,18 @@ func (ch *channel) keepContent() {
 	}
 	c.held = queue.NewBlock(len(c.props))
 	c.props = c.held.Buf[:copy(c.held.Buf, c.props)]
-	ch.conn.hoard(len(c.held.Buf))
+	ch.conn.trackBuffered(len(c.held.Buf))
 }
 
 // dropContent forgets the message.
 func (ch *channel) dropContent() {
 	c := &ch.content
 	if c.held != nil {
-		ch.conn.hoard(-len(c.held.Buf))
+		ch.conn.trackBuffered(-len(c.held.Buf))
 		c.held.Release()
 	}
 	if c.parts != nil {
-		ch.conn.hoard(-len(c.parts.Buf))
+		ch.conn.trackBuffered(-len(c.parts.Buf))
 		c.parts.Release()
 	}
 	*c = content{}
@@ -125,10 +125,10 @@ func (ch *channel) append(part []byte) {
 	need := c.received + len(part)
 	if c.parts == nil || len(c.parts.Buf) < need {
 		k := queue.NewBlock(min(ahead(need)*need, c.size)) // growing copies: seldom is better
-		ch.conn.hoard(len(k.Buf))
+		ch.conn.trackBuffered(len(k.Buf))
 		if c.parts != nil {
 			copy(k.Buf, c.parts.Buf[:c.received])
-			ch.conn.hoard(-len(c.parts.Buf))
+			ch.conn.trackBuffered(-len(c.parts.Buf))
 			c.parts.Release()
 		}
 		c.parts = k
@@ -146,8 +146,8 @@ func ahead(need int) int {
 	return 4
 }
 
-// hoard counts memory that a client makes the broker hold for what is not finished, or uncounts it.
-func (c *Conn) hoard(n int) {
+// trackBuffered counts memory that a client makes the broker hold for what is not finished, or uncounts it.
+func (c *Conn) trackBuffered(n int) {
 	c.srv.pending.Add(int64(n))
 	c.published = c.published || n > 0
 }

@@ -27,7 +27,7 @@ var _ queue.Sink = (*consumer)(nil)
 func (s *consumer) Deliver(_ *queue.Consumer, ds []queue.Delivery) int {
 	n, fits := s.take(ds)
 	if !fits {
-		s.channel.spoil(s.errTooLarge(&ds[n]).In(amqp.ClassBasic, amqp.MethodBasicConsume))
+		s.channel.failLater(s.errTooLarge(&ds[n]).In(amqp.ClassBasic, amqp.MethodBasicConsume))
 	}
 	if n > 0 && s.channel.conn.tracing() {
 		s.copyDelivered(ds[:n]...)
@@ -92,7 +92,7 @@ func (s *consumer) Room(*queue.Consumer) (messages, bytes int) {
 		ch.stall(s)
 		return 0, 0
 	}
-	return ch.mayHoldMore(s), room - o.bytes()
+	return ch.mayHoldMore(s), maxDeliveryBuffer - o.bytes()
 }
 
 // announce sends consume-ok, if that was not done: nothing is delivered before it. The caller holds out's lock.
@@ -178,7 +178,7 @@ func (ch *channel) tag(s *consumer, d *queue.Delivery) uint64 {
 
 // Stopped implements [queue.Sink].
 func (s *consumer) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
-	s.channel.spoil(errStopped(why).In(amqp.ClassBasic, amqp.MethodBasicConsume))
+	s.channel.failLater(errStopped(why).In(amqp.ClassBasic, amqp.MethodBasicConsume))
 }
 
 // drop forgets a consumer, which waits for nothing any more. The caller holds out's lock.

@@ -28,8 +28,8 @@ func (ch *channel) copyPublished(m *queue.Message, shells []*queue.Mailbox) {
 	if len(shells) == 0 {
 		return
 	}
-	blocks := memory{ch.content.held, ch.content.parts, c.block}
-	c.outbox.to(shells, nil, fc.message("publish."+o.Exchange, props, m.Body), &blocks)
+	blocks := blockRefs{ch.content.held, ch.content.parts, c.block}
+	c.outbox.addTo(shells, nil, fc.message("publish."+o.Exchange, props, m.Body), &blocks)
 }
 
 // routedQueues are the names of the queues that a message goes to. To the default exchange every key is one, whether it exists or not;
@@ -67,7 +67,7 @@ func (s *consumer) copyDelivered(ds ...queue.Delivery) {
 			redelivered: amqp.Table{{Key: "redelivered", Value: number(d.Redelivered)}},
 		}
 		if shells, props := fc.address(key); len(shells) > 0 {
-			outs.to(shells, nil, fc.message(key, props, bytes.Clone(d.Body)), &memory{})
+			outs.addTo(shells, nil, fc.message(key, props, bytes.Clone(d.Body)), &blockRefs{})
 		}
 	}
 	for i, b := range outs.batches {

@@ -11,8 +11,8 @@ import (
 
 // What others than the connection's own goroutines may look at. A connection shows itself once it is open.
 
-// Facts are what never changes of an open connection. They are read only.
-type Facts struct {
+// ConnInfo are what never changes of an open connection. They are read only.
+type ConnInfo struct {
 	ID          uint64 // unique in this process
 	Peer        Peer
 	User, VHost string
@@ -26,12 +26,12 @@ type Facts struct {
 }
 
 // Name is RabbitMQ's name for the connection.
-func (f *Facts) Name() string { return f.Peer.name() }
+func (f *ConnInfo) Name() string { return f.Peer.name() }
 
 func (p *Peer) name() string { return p.Address + " -> " + p.Local }
 
 func (c *Conn) publishFacts() {
-	c.facts.Store(&Facts{
+	c.facts.Store(&ConnInfo{
 		ID: c.id, Peer: c.peer, User: c.user.Name, VHost: c.vhost.Name(), Mechanism: c.mechanism, Properties: c.properties,
 		ClientName: c.name, ChannelMax: c.channelMax, FrameMax: c.frameMax, Heartbeat: c.heartbeat, Opened: c.now,
 	})
@@ -39,7 +39,7 @@ func (c *Conn) publishFacts() {
 }
 
 // Facts returns what never changes of the connection; nil as long as it is not open. Any goroutine may ask.
-func (c *Conn) Facts() *Facts { return c.facts.Load() }
+func (c *Conn) Facts() *ConnInfo { return c.facts.Load() }
 
 // Listed says whether the connection is open: not in the handshake, and not closed by either side. Any goroutine may ask.
 func (c *Conn) Listed() bool { return c.Facts() != nil && !c.gone.Load() }
@@ -75,7 +75,7 @@ type ChannelInfo struct {
 	Unacked        int
 	Unconfirmed    int
 	Consumers      int
-	Tally
+	Counters
 }
 
 // Channels lists the channels by number. Any goroutine may ask.
@@ -97,7 +97,7 @@ func (ch *channel) info() ChannelInfo {
 	return ChannelInfo{
 		Number: ch.id, Confirms: ch.mode == confirming, Transactional: ch.mode == transactional,
 		Prefetch: ch.prefetch, GlobalPrefetch: ch.limit,
-		Unacked: ch.unacked.count(), Unconfirmed: unconfirmed, Consumers: len(ch.consumers), Tally: ch.counted(),
+		Unacked: ch.unacked.count(), Unconfirmed: unconfirmed, Consumers: len(ch.consumers), Counters: ch.counted(),
 	}
 }
 
@@ -108,7 +108,7 @@ func (ch *channel) setMode(m mode) {
 }
 
 // Tally sums up what the open channels have counted.
-func (c *Conn) Tally() (t Tally) {
+func (c *Conn) Tally() (t Counters) {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	for _, ch := range c.channels {
@@ -124,7 +124,7 @@ func (c *Conn) Tally() (t Tally) {
 type ConsumerInfo struct {
 	*queue.Consumer
 	Channel   uint16
-	Conn      *Facts
+	Conn      *ConnInfo
 	Arguments amqp.Table
 }
 

@@ -5,22 +5,22 @@ import "github.com/curfewmq/curfew/core/queue"
 // outbox collects messages by the queue they go to, so that each queue gets them at once. Messages of one channel to one
 // queue stay in order.
 type outbox struct {
-	places  places[destination]
+	places  keyIndex[batchKey]
 	batches []*queue.Batch // by place
 	round   uint64         // counts how often it was emptied
 }
 
-// destination is where one batch goes.
-type destination struct {
+// batchKey is where one batch goes.
+type batchKey struct {
 	shell  *queue.Mailbox
 	source *channel // that waits for confirms; nil if nobody does
 }
 
-// memory is the blocks that a message may lie in; nil where there is none.
-type memory [3]*queue.Block
+// blockRefs is the blocks that a message may lie in; nil where there is none.
+type blockRefs [3]*queue.Block
 
-// along adds a message for the queues of a route, which remembers their places.
-func (o *outbox) along(r *route, source *channel, m *queue.Message, mem *memory) {
+// addCached adds a message for the queues of a route, which remembers their places.
+func (o *outbox) addCached(r *cachedRoute, source *channel, m *queue.Message, mem *blockRefs) {
 	if !r.located || r.round != o.round || r.source != source {
 		o.locate(r, source)
 	}
@@ -29,22 +29,22 @@ func (o *outbox) along(r *route, source *channel, m *queue.Message, mem *memory)
 	}
 }
 
-func (o *outbox) locate(r *route, source *channel) {
+func (o *outbox) locate(r *cachedRoute, source *channel) {
 	r.places = r.places[:0]
 	for _, shell := range r.shells {
-		r.places = append(r.places, o.place(destination{shell, source}))
+		r.places = append(r.places, o.place(batchKey{shell, source}))
 	}
 	r.located, r.round, r.source = true, o.round, source
 }
 
-// to adds a message for queues.
-func (o *outbox) to(shells []*queue.Mailbox, source *channel, m *queue.Message, mem *memory) {
+// addTo adds a message for queues.
+func (o *outbox) addTo(shells []*queue.Mailbox, source *channel, m *queue.Message, mem *blockRefs) {
 	for _, shell := range shells {
-		add(o.batches[o.place(destination{shell, source})], m, mem)
+		add(o.batches[o.place(batchKey{shell, source})], m, mem)
 	}
 }
 
-func add(b *queue.Batch, m *queue.Message, mem *memory) {
+func add(b *queue.Batch, m *queue.Message, mem *blockRefs) {
 	b.Messages = append(b.Messages, *m)
 	for _, k := range mem {
 		if k != nil {
@@ -54,7 +54,7 @@ func add(b *queue.Batch, m *queue.Message, mem *memory) {
 }
 
 // place returns the place of a batch, which is begun if there is none.
-func (o *outbox) place(d destination) int {
+func (o *outbox) place(d batchKey) int {
 	i, added := o.places.find(d)
 	if added {
 		b := queue.NewBatch()

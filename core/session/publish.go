@@ -59,12 +59,12 @@ func (ch *channel) complete(body []byte, block *queue.Block) error {
 		ch.counts = append(ch.counts, uint32(len(shells)))
 	}
 	m.Block = block
-	blocks := memory{ch.content.held, ch.content.parts, c.block}
+	blocks := blockRefs{ch.content.held, ch.content.parts, c.block}
 	if own {
-		c.outbox.along(r, ch.source(), &m, &blocks)
+		c.outbox.addCached(r, ch.source(), &m, &blocks)
 		return nil
 	}
-	c.outbox.to(shells, ch.source(), &m, &blocks)
+	c.outbox.addTo(shells, ch.source(), &m, &blocks)
 	return nil
 }
 

@@ -53,7 +53,7 @@ func (r *replies) add(vhost, name string) *replyQueue {
 	cfg := &queue.Config{Name: name, Profile: &queue.Profile{
 		VHost: vhost, Kind: queue.Classic, DeliveryLimit: -1, Settings: func(string) (any, bool) { return nil, false },
 	}}
-	q := &replyQueue{name: name, shell: queue.NewMailbox(cfg, r.chain, nowhere{}, r.clock)}
+	q := &replyQueue{name: name, shell: queue.NewMailbox(cfg, r.chain, noopHost{}, r.clock)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queues[name] = q
@@ -91,16 +91,16 @@ func isReply(o *queue.RoutingInfo) bool {
 	return o.Exchange == "" && strings.HasPrefix(o.Key, replyTo+".")
 }
 
-// nowhere is the host of reply queues, which have no plugins: nothing is dead-lettered, and they do not end by themselves.
-type nowhere struct{}
+// noopHost is the host of reply queues, which have no plugins: nothing is dead-lettered, and they do not end by themselves.
+type noopHost struct{}
 
-var _ queue.Host = nowhere{}
+var _ queue.Host = noopHost{}
 
-func (nowhere) DeadLetter(*queue.Config, hook.Instant, []queue.DeadLetter, *queue.DeferredRemoval) {}
-func (nowhere) Removed(*queue.Config, hook.Instant, []telemetry.Removal)                           {}
-func (nowhere) Refused(*queue.Config, int)                                                         {}
-func (nowhere) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision)            {}
-func (nowhere) Deleted(*queue.Mailbox, queue.Deletion)                                             {}
+func (noopHost) DeadLetter(*queue.Config, hook.Instant, []queue.DeadLetter, *queue.DeferredRemoval) {}
+func (noopHost) Removed(*queue.Config, hook.Instant, []telemetry.Removal)                           {}
+func (noopHost) Refused(*queue.Config, int)                                                         {}
+func (noopHost) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision)            {}
+func (noopHost) Deleted(*queue.Mailbox, queue.Deletion)                                             {}
 
 // consumeReplies makes the channel one that gets replies.
 func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {

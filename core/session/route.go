@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// route is where messages with one exchange and routing key go. A connection keeps those it used.
-type route struct {
+// cachedRoute is where messages with one exchange and routing key go. A connection keeps those it used.
+type cachedRoute struct {
 	origin      *queue.RoutingInfo
 	permissions uint64 // version of the permissions by which the user may publish to the exchange
 
@@ -37,7 +37,7 @@ const (
 )
 
 // find returns the route of a message, which the user may take.
-func (ch *channel) find(exchange, key []byte) (*route, error) {
+func (ch *channel) find(exchange, key []byte) (*cachedRoute, error) {
 	r := ch.route
 	if r == nil || r.origin.Key != string(key) || r.origin.Exchange != string(exchange) {
 		if r = ch.conn.routes[routeKey{string(exchange), string(key)}]; r == nil {
@@ -55,18 +55,18 @@ func (ch *channel) find(exchange, key []byte) (*route, error) {
 }
 
 // discover makes a route for an exchange and key that were not used before.
-func (ch *channel) discover(exchange, key string) (*route, error) {
+func (ch *channel) discover(exchange, key string) (*cachedRoute, error) {
 	c := ch.conn
 	version := c.srv.Users.Version()
 	if err := c.mayExchange(auth.Write, exchange); err != nil {
 		return nil, err
 	}
-	r := &route{origin: &queue.RoutingInfo{Exchange: exchange, Key: key}, permissions: version}
+	r := &cachedRoute{origin: &queue.RoutingInfo{Exchange: exchange, Key: key}, permissions: version}
 	if len(c.routes) >= c.manyRoutes {
 		c.forgetRoutes()
 	}
 	if c.routes == nil || len(c.routes) >= maxRoutes {
-		c.routes = map[routeKey]*route{}
+		c.routes = map[routeKey]*cachedRoute{}
 	}
 	c.routes[routeKey{exchange, key}] = r
 	ch.route = r
@@ -77,7 +77,7 @@ func (ch *channel) discover(exchange, key string) (*route, error) {
 // that are in use stay, whatever changes.
 func (c *Conn) forgetRoutes() {
 	before := len(c.routes)
-	maps.DeleteFunc(c.routes, func(_ routeKey, r *route) bool { return r.generation < c.oldRoutes })
+	maps.DeleteFunc(c.routes, func(_ routeKey, r *cachedRoute) bool { return r.generation < c.oldRoutes })
 	if len(c.routes) < before/4 {
 		c.routes = maps.Clone(c.routes) // a map never gives memory back
 	}
@@ -96,7 +96,7 @@ func (c *Conn) forgetRoutes() {
 }
 
 // resolve finds the queues for the message at hand. They are the route's own, or for this message alone.
-func (ch *channel) resolve(r *route) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
+func (ch *channel) resolve(r *cachedRoute) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
 	v := ch.conn.vhost
 	generation := v.Generation()
 	copies := ch.facts.cc != nil || ch.facts.bcc != nil
@@ -120,7 +120,7 @@ func (ch *channel) resolve(r *route) (origin *queue.RoutingInfo, shells []*queue
 }
 
 // resolveAlone routes a message that is a direct reply, or has further keys in its headers [RabbitMQ: sender-selected.html].
-func (ch *channel) resolveAlone(r *route) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
+func (ch *channel) resolveAlone(r *cachedRoute) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
 	c, f := ch.conn, &ch.facts
 	if origin = r.origin; !r.resolved {
 		r.generation = c.vhost.Generation() // it is in use

@@ -2,27 +2,27 @@ package session
 
 import "github.com/curfewmq/curfew/core/queue"
 
-// settling collects what clients say about deliveries by the queue they came from, so that each queue hears it at once.
-type settling struct {
-	places places[statement]
+// ackBatches collects what clients say about deliveries by the queue they came from, so that each queue hears it at once.
+type ackBatches struct {
+	places keyIndex[ackKey]
 	groups [][]queue.PendingAck // by place; those behind the last place are empty, and kept for their memory
 }
 
-// statement is what is said to one queue.
-type statement struct {
+// ackKey is what is said to one queue.
+type ackKey struct {
 	shell *queue.Mailbox
 	kind  queue.SettleKind
 }
 
 // add settles deliveries in a way.
-func (s *settling) add(kind queue.SettleKind, ts []tagged) {
+func (s *ackBatches) add(kind queue.SettleKind, ts []tagged) {
 	for i := range ts {
 		s.addOne(kind, ts[i].PendingAck)
 	}
 }
 
-func (s *settling) addOne(kind queue.SettleKind, it queue.PendingAck) {
-	i, _ := s.places.find(statement{it.Consumer.Queue, kind})
+func (s *ackBatches) addOne(kind queue.SettleKind, it queue.PendingAck) {
+	i, _ := s.places.find(ackKey{it.Consumer.Queue, kind})
 	if i == len(s.groups) {
 		s.groups = append(s.groups, nil)
 	}
@@ -35,7 +35,7 @@ const (
 )
 
 // flush tells every queue its part.
-func (s *settling) flush() {
+func (s *ackBatches) flush() {
 	for i, to := range s.places.keys {
 		g := s.groups[i]
 		to.shell.Settle(to.kind, g)

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// mark says that all deliveries with lower tags were made before a time.
-type mark struct {
+// tagTime says that all deliveries with lower tags were made before a time.
+type tagTime struct {
 	tag uint64
 	at  hook.Instant
 }
@@ -95,7 +95,7 @@ func (ch *channel) mark(now hook.Instant) {
 	ch.marks = kept
 	next := ch.unacked.next + 1
 	if n := len(kept); n == 0 || kept[n-1].tag < next {
-		ch.marks = append(kept, mark{next, now})
+		ch.marks = append(kept, tagTime{next, now})
 	}
 }
 

@@ -62,7 +62,7 @@ func (ch *channel) txPublish(m *queue.Message, shells []*queue.Mailbox) error {
 		return precondition("transaction size %d is larger than the maximum of %d", t.size+size, limit)
 	}
 	t.size += size
-	ch.conn.hoard(size)
+	ch.conn.trackBuffered(size)
 	p := pendingPublish{Message: *m, shells: slices.Clone(shells), mandatory: ch.content.mandatory, adopted: ch.adopted()}
 	p.Props, p.Body = bytes.Clone(m.Props), bytes.Clone(m.Body)
 	t.messages = append(t.messages, p)
@@ -118,7 +118,7 @@ func (ch *channel) txCommit() error {
 	ch.address(&t)
 	first, second := t.rounds()
 	refused, err := queue.Transact(first)
-	ch.conn.hoard(-t.size)
+	ch.conn.trackBuffered(-t.size)
 	if err != nil {
 		ch.tx.settles = t.settles // to be given back
 		return errNotCommitted(err)
@@ -155,7 +155,7 @@ func errNotCommitted(err error) error {
 
 // rounds divides the transaction into what is carried out first, and what after that.
 func (t *transaction) rounds() (first, second []queue.Part) {
-	var shells places[*queue.Mailbox]
+	var shells keyIndex[*queue.Mailbox]
 	var parts []queue.Part
 	part := func(s *queue.Mailbox) *queue.Part {
 		i, added := shells.find(s)
@@ -238,7 +238,7 @@ func (ch *channel) abandon() []tagged {
 	for i := range ch.tx.settles {
 		ts[i] = ch.tx.settles[i].tagged
 	}
-	ch.conn.hoard(-ch.tx.size)
+	ch.conn.trackBuffered(-ch.tx.size)
 	ch.begin()
 	return ts
 }

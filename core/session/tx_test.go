@@ -175,7 +175,7 @@ func TestRoutedAtCommit(t *testing.T) {
 				}
 			}
 			expect[*amqp.TxCommitOK](p, 1)
-			got := p.conn.Channels()[0].Tally
+			got := p.conn.Channels()[0].Counters
 			if got.Published != 1 || got.Routed != uint64(tt.routed) || got.Returned != uint64(1-tt.routed) {
 				t.Errorf("counted: got %+v", got)
 			}

@@ -147,7 +147,7 @@ func (c *conn) feed(now hook.Instant, n int) {
 		c.login()
 	}
 	c.pace(n)
-	c.late = c.session.Behind()
+	c.late = c.session.LogCaughtUp()
 	if c.session.Published() {
 		c.block(c.srv.alarm())
 	}
@@ -184,7 +184,7 @@ const (
 // pieces, and all of them count when the last one is there. What was published meanwhile to others, that keep up, does not.
 func (c *conn) pace(n int) {
 	c.rushed += n
-	caughtUp := c.session.Ahead()
+	caughtUp := c.session.ConsumersCaughtUp()
 	if caughtUp == nil {
 		c.rushed = min(c.rushed, c.session.Receiving())
 		return
@@ -342,7 +342,7 @@ const lostAfter = 3
 // beat sends a heartbeat if nothing was written for half an interval. After every whole interval it looks whether the peer said
 // anything, and returns false when it is to be given up [AMQP 4.2.7].
 func (c *conn) beat() (alive bool) {
-	c.session.Beat()
+	c.session.SendHeartbeat()
 	if c.beats++; c.beats%2 != 0 {
 		return true
 	}

@@ -45,7 +45,7 @@ func (s *Server) Traffic() Traffic {
 
 // Link is an open connection, for those who look at it. Any goroutine may use it, also when it has ended.
 type Link struct {
-	*session.Facts
+	*session.ConnInfo
 	conn *conn
 }
 

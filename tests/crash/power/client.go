@@ -143,7 +143,7 @@ func (c *client) feed(data []byte, ticks bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.late = c.conn.Behind()
+	c.late = c.conn.LogCaughtUp()
 	if c.conn.Published() {
 		if full := c.b.store.Full(); full != nil {
 			c.late = full

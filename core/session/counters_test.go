@@ -24,7 +24,7 @@ func TestTallyByQueueType(t *testing.T) {
 	p.send(1, &amqp.BasicAck{DeliveryTag: 2, Multiple: true}, &amqp.BasicReject{DeliveryTag: 3, Requeue: true})
 	p.consume(1, "classic", "c")
 	p.delivers(1, "c4:2 c5:3")
-	want := [queue.Types]Handed{
+	want := [queue.Types]DeliveryCounters{
 		queue.ClassicType: {Delivered: 2, Got: 1, Acked: 1},
 		queue.QuorumType:  {Got: 2, GetEmpty: 1, Acked: 1},
 	}
@@ -32,7 +32,7 @@ func TestTallyByQueueType(t *testing.T) {
 	if got.Handed != want {
 		t.Errorf("got %+v, want %+v", got.Handed, want)
 	}
-	if all := got.FromAll(); all != (Handed{Delivered: 2, Got: 3, GetEmpty: 1, Acked: 2}) {
+	if all := got.FromAll(); all != (DeliveryCounters{Delivered: 2, Got: 3, GetEmpty: 1, Acked: 2}) {
 		t.Errorf("got %+v altogether", all)
 	}
 }

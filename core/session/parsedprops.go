@@ -11,9 +11,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// facts is what the broker needs of a message's properties. They are kept for the next message: most publishers send the
+// parsedProps is what the broker needs of a message's properties. They are kept for the next message: most publishers send the
 // same properties again and again.
-type facts struct {
+type parsedProps struct {
 	known bool
 	raw   []byte         // the properties as they were received, if known
 	index amqp.PropIndex // of the properties as they are stored
@@ -48,7 +48,7 @@ func (ch *channel) examine(props []byte) ([]byte, error) {
 }
 
 // store takes properties that the broker made to be stored, and returns them.
-func (f *facts) store(props []byte) []byte {
+func (f *parsedProps) store(props []byte) []byte {
 	f.stored = props
 	f.index, _ = amqp.ScanProps(props) // what the broker made cannot be wrong
 	return props

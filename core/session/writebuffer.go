@@ -9,12 +9,12 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// out is what waits to be written to a connection. Its mutex is the one lock of a connection: it guards the pending bytes
+// writeBuffer is what waits to be written to a connection. Its mutex is the one lock of a connection: it guards the pending bytes
 // and everything a delivery touches (delivery tags, unacknowledged messages, confirms), because deliveries come from queue
 // turns while the reader handles acks. Nothing is called on a queue while it is held.
 //
 // To write: take mu, reserve, append whole frames to pending, kick, let go.
-type out struct {
+type writeBuffer struct {
 	mu      sync.Mutex
 	pending []byte        // encoded frames
 	earlier []chunk       // what is to be written before pending: frames of large messages, and bodies where they lie
@@ -44,19 +44,19 @@ type out struct {
 }
 
 const (
-	// room bounds what a slow peer can make the broker hold for it: beyond it deliveries stay in their queues.
-	room = 512 << 10
-	// congestion is where the peer's requests stop being read, because their answers, which are always taken, pile up.
-	congestion = 4 * room
+	// maxDeliveryBuffer bounds what a slow peer can make the broker hold for it: beyond it deliveries stay in their queues.
+	maxDeliveryBuffer = 512 << 10
+	// maxReplyBuffer is where the peer's requests stop being read, because their answers, which are always taken, pile up.
+	maxReplyBuffer = 4 * maxDeliveryBuffer
 	// largestChunk is how much is written at once, unless a single frame is larger.
-	largestChunk = 2 * room
-	// grain is how far the count of pending bytes may lag behind.
-	grain = 64 << 10
+	largestChunk = 2 * maxDeliveryBuffer
+	// accountingStep is how far the count of pending bytes may lag behind.
+	accountingStep = 64 << 10
 )
 
 // newOut returns one that holds on to large bodies, if it refers to them, instead of copying them.
-func newOut(total *atomic.Int64, refers bool) out {
-	return out{wake: make(chan struct{}, 1), resumed: make(chan struct{}, 1), total: total, refers: refers}
+func newOut(total *atomic.Int64, refers bool) writeBuffer {
+	return writeBuffer{wake: make(chan struct{}, 1), resumed: make(chan struct{}, 1), total: total, refers: refers}
 }
 
 // chunk is frames or, within one, a part of a body.
@@ -68,13 +68,13 @@ type chunk struct {
 }
 
 // bytes is about the memory of what waits to be written. The caller holds mu.
-func (o *out) bytes() int { return o.before + len(o.pending) }
+func (o *writeBuffer) bytes() int { return o.before + len(o.pending) }
 
 // full reports whether deliveries should wait. The caller holds mu.
-func (o *out) full() bool { return o.bytes() >= room || o.sealed || o.closed }
+func (o *writeBuffer) full() bool { return o.bytes() >= maxDeliveryBuffer || o.sealed || o.closed }
 
 // reserve makes room in pending for n more bytes. Appending without is not wrong, only slower. The caller holds mu.
-func (o *out) reserve(n int) {
+func (o *writeBuffer) reserve(n int) {
 	if cap(o.pending)-len(o.pending) >= n {
 		return
 	}
@@ -99,13 +99,13 @@ func bufferSize(n int) int {
 }
 
 // kick wakes the writer if it sleeps, and notices when too much is pending. The caller holds mu and has added bytes.
-func (o *out) kick() {
+func (o *writeBuffer) kick() {
 	if o.sealed || o.closed {
 		o.pending = o.pending[:min(o.last, len(o.pending))]
 	}
-	if n := o.bytes(); n >= o.counted+grain {
+	if n := o.bytes(); n >= o.counted+accountingStep {
 		o.count(n)
-		o.congested.Store(n >= congestion)
+		o.congested.Store(n >= maxReplyBuffer)
 	}
 	if o.asleep {
 		o.asleep = false
@@ -114,7 +114,7 @@ func (o *out) kick() {
 }
 
 // beat appends a heartbeat, unless something else was written since the last one or waits to be. The caller holds mu.
-func (o *out) beat() {
+func (o *writeBuffer) beat() {
 	if o.taken != o.beaten || o.bytes() > 0 {
 		o.beaten = o.taken
 		return
@@ -125,25 +125,25 @@ func (o *out) beat() {
 }
 
 // expectBeat makes what is written next no reason to leave the first heartbeat out.
-func (o *out) expectBeat() {
+func (o *writeBuffer) expectBeat() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.beaten = o.taken + 1
 }
 
 // shift adds to earlier, behind which pending goes on.
-func (o *out) shift(c chunk) {
+func (o *writeBuffer) shift(c chunk) {
 	o.earlier = append(o.earlier, c)
 	o.before += c.weight
 }
 
 // refersTo reports whether the body of a message is written from where it lies.
-func (o *out) refersTo(d *queue.Delivery) bool {
+func (o *writeBuffer) refersTo(d *queue.Delivery) bool {
 	return d.Block != nil && len(d.Body) >= queue.WorthHolding && o.refers && !o.sealed && !o.closed
 }
 
 // content appends the header and the body of a message. The caller holds mu.
-func (o *out) content(channel uint16, d *queue.Delivery, frameMax int) {
+func (o *writeBuffer) content(channel uint16, d *queue.Delivery, frameMax int) {
 	o.reserve(contentOverhead + len(d.Props))
 	o.pending = amqp.AppendContentHeader(o.pending, channel, uint64(len(d.Body)), d.Props)
 	held := 0
@@ -169,7 +169,7 @@ func (o *out) content(channel uint16, d *queue.Delivery, frameMax int) {
 
 // hold returns how much counts that is held for the sake of a body besides it: who reads slowly must not hold much more than
 // what counts for them. What lies in one block with the body before counted with that.
-func (o *out) hold(d *queue.Delivery) int {
+func (o *writeBuffer) hold(d *queue.Delivery) int {
 	if d.Block == o.latest {
 		return 0
 	}
@@ -178,7 +178,7 @@ func (o *out) hold(d *queue.Delivery) int {
 }
 
 // refer has a part of a body written where pending ends, which goes on behind it.
-func (o *out) refer(part []byte, block *queue.Block, weight int) {
+func (o *writeBuffer) refer(part []byte, block *queue.Block, weight int) {
 	if o.held != nil {
 		o.held.Retain()
 	}
@@ -192,13 +192,13 @@ func (o *out) refer(part []byte, block *queue.Block, weight int) {
 const contentOverhead = amqp.FrameOverhead + 12
 
 // count makes n the share of what waits in the total.
-func (o *out) count(n int) {
+func (o *writeBuffer) count(n int) {
 	o.total.Add(int64(n - o.counted))
 	o.counted = n
 }
 
 // seal appends a frame that is the last to be written but for another sealing one. The caller holds mu.
-func (o *out) seal(frame []byte) {
+func (o *writeBuffer) seal(frame []byte) {
 	if o.sealed {
 		o.pending = o.pending[:min(o.last, len(o.pending))]
 	}
@@ -208,7 +208,7 @@ func (o *out) seal(frame []byte) {
 }
 
 // end lets the writer end when what is pending is written. The caller holds mu.
-func (o *out) end() {
+func (o *writeBuffer) end() {
 	if !o.sealed {
 		o.seal(nil)
 	}
@@ -218,7 +218,7 @@ func (o *out) end() {
 
 // next hands the writer what is to be written next, which stays valid until the next call, and the consumers that may be
 // woken now. No bytes mean that the writer should wait for wake, and ok=false that there will be none any more.
-func (o *out) next() (bs [][]byte, woken []*queue.Consumer, ok bool) {
+func (o *writeBuffer) next() (bs [][]byte, woken []*queue.Consumer, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.let()
@@ -228,24 +228,24 @@ func (o *out) next() (bs [][]byte, woken []*queue.Consumer, ok bool) {
 		return nil, nil, o.asleep
 	}
 	o.taken++
-	if o.bytes() < congestion && o.congested.Swap(false) {
+	if o.bytes() < maxReplyBuffer && o.congested.Swap(false) {
 		signal(o.resumed)
 	}
-	if o.bytes() < room {
+	if o.bytes() < maxDeliveryBuffer {
 		woken = o.awake()
 	}
 	return o.parts, woken, true
 }
 
 // written is next for who writes no more.
-func (o *out) written() {
+func (o *writeBuffer) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.let()
 }
 
 // let lets go of what the writer took last.
-func (o *out) let() {
+func (o *writeBuffer) let() {
 	for _, k := range o.writing {
 		k.Release()
 	}
@@ -255,7 +255,7 @@ func (o *out) let() {
 }
 
 // awake returns the consumers that may be woken now, which are in line no more. The caller holds mu.
-func (o *out) awake() (woken []*queue.Consumer) {
+func (o *writeBuffer) awake() (woken []*queue.Consumer) {
 	for _, s := range o.waiting {
 		woken = append(woken, &s.Consumer)
 	}
@@ -265,7 +265,7 @@ func (o *out) awake() (woken []*queue.Consumer) {
 }
 
 // take takes out what is to be written next: no more than a chunk that is the largest, but something if there is anything.
-func (o *out) take() {
+func (o *writeBuffer) take() {
 	n, frames := 0, 0
 	add := func(c *chunk) {
 		o.parts = append(o.parts, c.bytes)
@@ -294,13 +294,13 @@ func (o *out) take() {
 		o.held, o.pending = nil, nil
 	}
 	if n > 0 {
-		o.size = min(frames, room)
+		o.size = min(frames, maxDeliveryBuffer)
 	}
 	o.count(o.bytes())
 }
 
 // close throws away what is pending and whatever comes: the peer is gone.
-func (o *out) close() {
+func (o *writeBuffer) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed, o.last, o.waiting = true, 0, nil

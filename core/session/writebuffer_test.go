@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-func write(o *out, b string) {
+func write(o *writeBuffer, b string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.reserve(len(b))
@@ -20,7 +20,7 @@ func write(o *out, b string) {
 }
 
 // taken takes what waits to be written, in as many pieces as it comes in.
-func taken(o *out) string {
+func taken(o *writeBuffer) string {
 	var all []byte
 	for {
 		b, _, _ := o.next()
@@ -91,7 +91,7 @@ func TestOutSealed(t *testing.T) {
 func TestOutClosed(t *testing.T) {
 	var total atomic.Int64
 	o := newOut(&total, true)
-	write(&o, string(make([]byte, congestion)))
+	write(&o, string(make([]byte, maxReplyBuffer)))
 	if !o.congested.Load() || total.Load() == 0 {
 		t.Fatal("not congested")
 	}
@@ -99,7 +99,7 @@ func TestOutClosed(t *testing.T) {
 	if !signalled(o.resumed) || !signalled(o.wake) || o.congested.Load() {
 		t.Error("those who wait were not told")
 	}
-	write(&o, string(make([]byte, congestion)))
+	write(&o, string(make([]byte, maxReplyBuffer)))
 	if b, _, ok := o.next(); ok || len(b) > 0 || total.Load() != 0 {
 		t.Errorf("%d bytes, ok %t, total %d after the end", len(b), ok, total.Load())
 	}
@@ -108,16 +108,16 @@ func TestOutClosed(t *testing.T) {
 func TestOutCongestion(t *testing.T) {
 	var total atomic.Int64
 	o := newOut(&total, true)
-	part := string(make([]byte, grain))
-	for range congestion/grain - 1 {
+	part := string(make([]byte, accountingStep))
+	for range maxReplyBuffer/accountingStep - 1 {
 		write(&o, part)
 	}
 	if o.congested.Load() {
 		t.Error("congested too early")
 	}
 	write(&o, part)
-	if !o.congested.Load() || total.Load() != congestion {
-		t.Errorf("congested %t, total %d, want true, %d", o.congested.Load(), total.Load(), congestion)
+	if !o.congested.Load() || total.Load() != maxReplyBuffer {
+		t.Errorf("congested %t, total %d, want true, %d", o.congested.Load(), total.Load(), maxReplyBuffer)
 	}
 	taken(&o)
 	if o.congested.Load() || !signalled(o.resumed) || total.Load() != 0 {
@@ -142,7 +142,7 @@ func TestOutBuffersDoNotMix(t *testing.T) {
 
 func TestOutIdleHoldsNothing(t *testing.T) {
 	o := newOut(new(atomic.Int64), true)
-	write(&o, string(make([]byte, room)))
+	write(&o, string(make([]byte, maxDeliveryBuffer)))
 	taken(&o)
 	taken(&o)
 	if o.pending != nil || o.held != nil || len(o.writing) > 0 || len(o.parts) > 0 {
@@ -341,7 +341,7 @@ func TestOutCountsWhatItHolds(t *testing.T) {
 		o.kick()
 		o.mu.Unlock()
 	}
-	if held, counted := len(blocks)*256<<10, int(total.Load()); held > 4*counted || counted > room+8*size {
+	if held, counted := len(blocks)*256<<10, int(total.Load()); held > 4*counted || counted > maxDeliveryBuffer+8*size {
 		t.Errorf("%d bytes are held and %d count", held, counted)
 	}
 	o.close()

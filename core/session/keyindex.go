@@ -1,7 +1,7 @@
 package session
 
-// places numbers keys in the order they come. Few are searched one by one, many have an index.
-type places[K comparable] struct {
+// keyIndex numbers keys in the order they come. Few are searched one by one, many have an index.
+type keyIndex[K comparable] struct {
 	keys  []K
 	index map[K]int // once they are many
 	last  int       // the place that was asked for last, while there is one
@@ -11,7 +11,7 @@ type places[K comparable] struct {
 const few = 16
 
 // find returns the place of a key; added says that it is new.
-func (p *places[K]) find(k K) (place int, added bool) {
+func (p *keyIndex[K]) find(k K) (place int, added bool) {
 	if p.last < len(p.keys) && p.keys[p.last] == k {
 		return p.last, false
 	}
@@ -27,7 +27,7 @@ func (p *places[K]) find(k K) (place int, added bool) {
 	return p.last, true
 }
 
-func (p *places[K]) search(k K) (int, bool) {
+func (p *keyIndex[K]) search(k K) (int, bool) {
 	if p.index == nil && len(p.keys) >= few {
 		p.index = make(map[K]int, 2*few)
 		for i := range p.keys {
@@ -47,7 +47,7 @@ func (p *places[K]) search(k K) (int, bool) {
 }
 
 // reset forgets all keys.
-func (p *places[K]) reset() {
+func (p *keyIndex[K]) reset() {
 	clear(p.keys)
 	p.keys, p.index = p.keys[:0], nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// Tally counts what clients did on channels.
-type Tally struct {
+// Counters counts what clients did on channels.
+type Counters struct {
 	Published   uint64
 	Routed      uint64 // queues that they were routed to
 	Returned    uint64 // of them: mandatory and unroutable
@@ -17,18 +17,18 @@ type Tally struct {
 	Confirmable uint64 // of them: to be answered
 	Confirmed   uint64 // of these: answered, with basic.ack or basic.nack
 
-	Handed [queue.Types]Handed // out, by the type of the queue
+	Handed [queue.Types]DeliveryCounters // out, by the type of the queue
 }
 
-// Handed counts what clients were handed out.
-type Handed [Handouts]uint64
+// DeliveryCounters counts what clients were handed out.
+type DeliveryCounters [Handouts]uint64
 
-// Handout is one of the things that [Handed] counts.
-type Handout uint8
+// DeliveryKind is one of the things that [Handed] counts.
+type DeliveryKind uint8
 
 // The handouts.
 const (
-	Delivered Handout = iota // to consumers that acknowledge
+	Delivered DeliveryKind = iota // to consumers that acknowledge
 	DeliveredNoAck
 	Got // by basic.get, to be acknowledged
 	GotNoAck
@@ -39,7 +39,7 @@ const (
 )
 
 // Add adds what another one has counted.
-func (t *Tally) Add(o *Tally) {
+func (t *Counters) Add(o *Counters) {
 	t.Published += o.Published
 	t.Routed += o.Routed
 	t.Returned += o.Returned
@@ -52,14 +52,14 @@ func (t *Tally) Add(o *Tally) {
 }
 
 // Add adds what another one has counted.
-func (h *Handed) Add(o *Handed) {
+func (h *DeliveryCounters) Add(o *DeliveryCounters) {
 	for i := range h {
 		h[i] += o[i]
 	}
 }
 
 // FromAll sums up what was handed out of queues of all types.
-func (t *Tally) FromAll() (sum Handed) {
+func (t *Counters) FromAll() (sum DeliveryCounters) {
 	for i := range t.Handed {
 		sum.Add(&t.Handed[i])
 	}
@@ -67,7 +67,7 @@ func (t *Tally) FromAll() (sum Handed) {
 }
 
 // handed counts a delivery.
-func (t *Tally) handed(s *consumer, again bool) {
+func (t *Counters) handed(s *consumer, again bool) {
 	h := &t.Handed[s.Type]
 	if again {
 		h[Redelivered]++
@@ -84,16 +84,16 @@ func (t *Tally) handed(s *consumer, again bool) {
 	}
 }
 
-func (t *Tally) settled(kind queue.SettleKind, s queue.PendingAck) {
+func (t *Counters) settled(kind queue.SettleKind, s queue.PendingAck) {
 	if kind == queue.Ack {
 		t.Handed[s.Consumer.Type][Acked]++
 	}
 }
 
-// sent counts what a channel's client published. It belongs to the connection's reader.
-type sent struct{ published, routed, returned, dropped uint64 }
+// publishCounts counts what a channel's client published. It belongs to the connection's reader.
+type publishCounts struct{ published, routed, returned, dropped uint64 }
 
-func (s *sent) unroutable(mandatory bool) {
+func (s *publishCounts) unroutable(mandatory bool) {
 	if mandatory {
 		s.returned++
 		return
@@ -101,10 +101,10 @@ func (s *sent) unroutable(mandatory bool) {
 	s.dropped++
 }
 
-// shown is sent for other goroutines to read: brought up to date once for many messages.
-type shown struct{ published, routed, returned, dropped atomic.Uint64 }
+// publishCounters is sent for other goroutines to read: brought up to date once for many messages.
+type publishCounters struct{ published, routed, returned, dropped atomic.Uint64 }
 
-func (s *sent) show(to *shown) {
+func (s *publishCounts) show(to *publishCounters) {
 	to.published.Store(s.published)
 	to.routed.Store(s.routed)
 	if to.returned.Load() != s.returned {
@@ -116,7 +116,7 @@ func (s *sent) show(to *shown) {
 }
 
 // counted is everything the channel has counted. The caller holds out's lock.
-func (ch *channel) counted() Tally {
+func (ch *channel) counted() Counters {
 	t := ch.tally
 	t.Published, t.Returned, t.Dropped = ch.shown.published.Load(), ch.shown.returned.Load(), ch.shown.dropped.Load()
 	t.Routed = ch.shown.routed.Load()
@@ -126,7 +126,7 @@ func (ch *channel) counted() Tally {
 }
 
 // answered counts the messages that were confirmed, and those that are still to be.
-func (w *window) answered() (done uint64, waiting int) {
+func (w *confirmWindow) answered() (done uint64, waiting int) {
 	done = w.base
 	for _, s := range w.states[w.head:] {
 		if s&told != 0 {
@@ -150,14 +150,14 @@ func (s *Server) Churn() *Churn { return &s.churn }
 // tallies sums up channels by vhost.
 type tallies struct {
 	mu     sync.Mutex // guards vhosts
-	vhosts map[string]Tally
+	vhosts map[string]Counters
 }
 
-func (t *tallies) add(vhost string, o *Tally) {
+func (t *tallies) add(vhost string, o *Counters) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.vhosts == nil {
-		t.vhosts = map[string]Tally{}
+		t.vhosts = map[string]Counters{}
 	}
 	sum := t.vhosts[vhost]
 	sum.Add(o)
@@ -174,7 +174,7 @@ func (s *Server) retire(ch *channel) {
 }
 
 // Retired returns what all channels have counted that are closed, by vhost.
-func (s *Server) Retired() map[string]Tally {
+func (s *Server) Retired() map[string]Counters {
 	s.closed.mu.Lock()
 	defer s.closed.mu.Unlock()
 	return maps.Clone(s.closed.vhosts)
