@@ -17,7 +17,7 @@ type clients struct {
 	open                              map[string]session.Counters // of the channels that are open, by vhost
 }
 
-func (c *clients) add(l wire.Link) {
+func (c *clients) add(l wire.OpenConn) {
 	s := l.Session()
 	c.connections++
 	sum := c.open[l.VHost]
@@ -40,7 +40,7 @@ func (c *clients) add(l wire.Link) {
 func (c *Collector) gatherTraffic(b *builder) {
 	closed := c.AMQP.Sessions().Retired() // before the open ones: what is in neither is seen later, what is in both would be too much
 	now := clients{open: map[string]session.Counters{}}
-	for _, l := range c.AMQP.Links() {
+	for _, l := range c.AMQP.OpenConns() {
 		now.add(l)
 	}
 	by := map[*vhost.VHost]tallied{}

@@ -19,7 +19,7 @@ type call struct {
 	vhost *vhost.VHost // that the path names; nil if it names none
 	query query
 
-	owning map[vhost.Owner]wire.Link // see owners
+	owning map[vhost.Owner]wire.OpenConn // see owners
 }
 
 // serve finds out who asks and whether they may, and does what is asked.

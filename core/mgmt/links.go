@@ -12,9 +12,9 @@ import (
 )
 
 // links lists the connections that the user may see: one's own or, with the tag monitoring, all.
-func (c *call) links() []wire.Link {
-	var all []wire.Link
-	for _, l := range c.api.AMQP.Links() {
+func (c *call) links() []wire.OpenConn {
+	var all []wire.OpenConn
+	for _, l := range c.api.AMQP.OpenConns() {
 		if (c.vhost == nil || l.VHost == c.vhost.Name()) && (isMonitor(c.user) || l.User == c.user.Name) {
 			all = append(all, l)
 		}
@@ -23,17 +23,17 @@ func (c *call) links() []wire.Link {
 }
 
 // link finds a connection by its name.
-func (c *call) link(name string) (wire.Link, error) {
-	for _, l := range c.api.AMQP.Links() {
+func (c *call) link(name string) (wire.OpenConn, error) {
+	for _, l := range c.api.AMQP.OpenConns() {
 		if l.Name() != name {
 			continue
 		}
 		if !isMonitor(c.user) && l.User != c.user.Name {
-			return wire.Link{}, errNotYours
+			return wire.OpenConn{}, errNotYours
 		}
 		return l, nil
 	}
-	return wire.Link{}, errNotFound
+	return wire.OpenConn{}, errNotFound
 }
 
 var errNotYours = notAuthorised("User not authorised to access object")
@@ -42,10 +42,10 @@ func (a *API) connections(c *call) error { return a.listConnections(c, c.links()
 
 func (a *API) connectionsIn(c *call) error { return a.connections(c) }
 
-func (a *API) listConnections(c *call, links []wire.Link) error {
-	return list(c, rows[wire.Link]{
-		items: links, name: func(l wire.Link) string { return l.Name() },
-		object: func(l wire.Link) object { return a.describeLink(l, c.query.noStats) },
+func (a *API) listConnections(c *call, links []wire.OpenConn) error {
+	return list(c, rows[wire.OpenConn]{
+		items: links, name: func(l wire.OpenConn) string { return l.Name() },
+		object: func(l wire.OpenConn) object { return a.describeLink(l, c.query.noStats) },
 	})
 }
 
@@ -59,7 +59,7 @@ func (a *API) oneConnection(c *call) error {
 
 type linkKey struct{ id uint64 }
 
-func (a *API) describeLink(l wire.Link, noStats bool) object {
+func (a *API) describeLink(l wire.OpenConn, noStats bool) object {
 	s := l.Session().Status()
 	host, port := splitAddress(l.Peer.Local)
 	peerHost, peerPort := splitAddress(l.Peer.Address)
@@ -125,7 +125,7 @@ func nullable(s string) any {
 }
 
 // appendTLS says how the connection is encrypted, and by whom it was opened.
-func appendTLS(o object, l wire.Link) object {
+func appendTLS(o object, l wire.OpenConn) object {
 	state, secure := l.TLS()
 	o.add("ssl", secure)
 	if !secure {
@@ -181,13 +181,13 @@ func (c *call) closeReason() string {
 	return reason
 }
 
-func (a *API) ofUser(c *call) ([]wire.Link, error) {
+func (a *API) ofUser(c *call) ([]wire.OpenConn, error) {
 	name := c.vars["user"]
 	if !isMonitor(c.user) && name != c.user.Name {
 		return nil, errNotYours
 	}
-	var own []wire.Link
-	for _, l := range a.AMQP.Links() {
+	var own []wire.OpenConn
+	for _, l := range a.AMQP.OpenConns() {
 		if l.User == name {
 			own = append(own, l)
 		}
@@ -200,9 +200,9 @@ func (a *API) connectionsOfUser(c *call) error {
 	if err != nil {
 		return err
 	}
-	return list(c, rows[wire.Link]{
-		items: own, name: func(l wire.Link) string { return l.Name() },
-		object: func(l wire.Link) object {
+	return list(c, rows[wire.OpenConn]{
+		items: own, name: func(l wire.OpenConn) string { return l.Name() },
+		object: func(l wire.OpenConn) object {
 			return object{{"name", l.Name()}, {"vhost", l.VHost}, {"user", l.User}, {"node", a.Node}}
 		},
 	})
@@ -224,7 +224,7 @@ func (a *API) closeConnectionsOfUser(c *call) error {
 
 // channelRef is a channel of a connection.
 type channelRef struct {
-	link wire.Link
+	link wire.OpenConn
 	session.ChannelInfo
 }
 
@@ -239,10 +239,10 @@ func (a *API) channelsOf(c *call) error {
 	if err != nil {
 		return err
 	}
-	return a.listChannels(c, []wire.Link{l})
+	return a.listChannels(c, []wire.OpenConn{l})
 }
 
-func (a *API) listChannels(c *call, links []wire.Link) error {
+func (a *API) listChannels(c *call, links []wire.OpenConn) error {
 	var all []channelRef
 	for _, l := range links {
 		for _, ch := range l.Session().Channels() {

@@ -134,7 +134,7 @@ func (a *API) tallies() map[string]session.Counters {
 	if by == nil {
 		by = map[string]session.Counters{}
 	}
-	for _, l := range a.AMQP.Links() {
+	for _, l := range a.AMQP.OpenConns() {
 		sum, own := by[l.VHost], l.Session().Tally()
 		sum.Add(&own)
 		by[l.VHost] = sum

@@ -101,10 +101,10 @@ func (c *call) appendOwner(o object, r queueRef) object {
 }
 
 // owners are the open connections by their numbers, as they were when the request first asked.
-func (c *call) owners() map[vhost.Owner]wire.Link {
+func (c *call) owners() map[vhost.Owner]wire.OpenConn {
 	if c.owning == nil {
-		c.owning = map[vhost.Owner]wire.Link{}
-		for _, l := range c.api.AMQP.Links() {
+		c.owning = map[vhost.Owner]wire.OpenConn{}
+		for _, l := range c.api.AMQP.OpenConns() {
 			c.owning[l.ID] = l
 		}
 	}

@@ -35,8 +35,8 @@ const (
 	reasons
 )
 
-// waiting counts connections by why they are not read from.
-type waiting [reasons]atomic.Int64
+// blockedCounts counts connections by why they are not read from.
+type blockedCounts [reasons]atomic.Int64
 
 // reasons returns why the connection may not be read from.
 func (c *conn) reasons() (why [reasons]bool) {
@@ -48,10 +48,10 @@ func (c *conn) reasons() (why [reasons]bool) {
 }
 
 // enter counts one that begins to wait, and leave one that ends.
-func (w *waiting) enter(why *[reasons]bool) { w.add(why, 1) }
-func (w *waiting) leave(why *[reasons]bool) { w.add(why, -1) }
+func (w *blockedCounts) enter(why *[reasons]bool) { w.add(why, 1) }
+func (w *blockedCounts) leave(why *[reasons]bool) { w.add(why, -1) }
 
-func (w *waiting) add(why *[reasons]bool, n int64) {
+func (w *blockedCounts) add(why *[reasons]bool, n int64) {
 	for r, is := range why {
 		if is {
 			w[r].Add(n)

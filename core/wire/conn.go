@@ -26,15 +26,15 @@ type conn struct {
 	ticks   *metronome // while hot.polling
 	more    bool       // the last read was so fat that the next one does not wait for a tick
 
-	state   session.State   // as it was last seen
-	due     hook.Instant    // when something is to be done if nothing is read
-	rearm   bool            // the socket's read deadline is not what due says
-	rushed  int             // bytes fed that it was not held back for yet, while it is ahead or a message of it is not complete
-	behind  bool            // in holds frames that were left because of congestion, or because the client is being logged in
-	alarm   <-chan struct{} // closed when the alarm it waits for is over, while it is blocked
-	late    <-chan struct{} // closed when the disk has caught up with it; nil while it need not wait for that
-	problem error           // why reading ended, if not by agreement
-	giveUp  func()          // ends the login; nil = there was none
+	state         session.State   // as it was last seen
+	due           hook.Instant    // when something is to be done if nothing is read
+	rearm         bool            // the socket's read deadline is not what due says
+	fedSincePause int             // bytes fed that it was not held back for yet, while it is ahead or a message of it is not complete
+	behind        bool            // in holds frames that were left because of congestion, or because the client is being logged in
+	alarm         <-chan struct{} // closed when the alarm it waits for is over, while it is blocked
+	late          <-chan struct{} // closed when the disk has caught up with it; nil while it need not wait for that
+	problem       error           // why reading ended, if not by agreement
+	giveUp        func()          // ends the login; nil = there was none
 
 	beatAt hook.Instant // when it is looked next whether anything was written
 	beats  uint         // how often that was
@@ -88,7 +88,7 @@ func (c *conn) poke() {
 func (c *conn) run() {
 	now := c.srv.options.Clock()
 	c.plan(now)
-	c.attend(now)
+	c.handleRequests(now)
 	c.read()
 	c.end()
 }
@@ -136,7 +136,7 @@ func (c *conn) fill() {
 		c.problem = err
 		return
 	}
-	c.attend(now)
+	c.handleRequests(now)
 }
 
 // feed hands the session what was read, of which n bytes are new.
@@ -176,25 +176,25 @@ func (c *conn) loggedIn() {
 // A publisher that is ahead of the consumers takes a breath for every stride of bytes. It is slowed down to what they take,
 // but not below a stride a breath, some 250 MB/s: slow consumers do not stop it.
 const (
-	stride = largest
-	breath = time.Millisecond
+	pauseEvery = largest
+	pauseFor   = time.Millisecond
 )
 
 // pace keeps a publisher that is ahead, and has just been fed n bytes of, from running away. A large message comes in many
 // pieces, and all of them count when the last one is there. What was published meanwhile to others, that keep up, does not.
 func (c *conn) pace(n int) {
-	c.rushed += n
+	c.fedSincePause += n
 	caughtUp := c.session.ConsumersCaughtUp()
 	if caughtUp == nil {
-		c.rushed = min(c.rushed, c.session.Receiving())
+		c.fedSincePause = min(c.fedSincePause, c.session.Receiving())
 		return
 	}
-	if c.rushed < stride {
+	if c.fedSincePause < pauseEvery {
 		return
 	}
-	breaths := c.rushed / stride
-	c.rushed %= stride
-	c.breathe(caughtUp, time.Duration(breaths)*breath)
+	breaths := c.fedSincePause / pauseEvery
+	c.fedSincePause %= pauseEvery
+	c.breathe(caughtUp, time.Duration(breaths)*pauseFor)
 }
 
 // breathe waits until the consumers have caught up, the time is over, or the reader is asked for something.
@@ -247,8 +247,8 @@ func (c *conn) plan(now hook.Instant) {
 	}
 }
 
-// attend does what was asked for and what is due, and sets the socket's deadline to what is due next.
-func (c *conn) attend(now hook.Instant) {
+// handleRequests does what was asked for and what is due, and sets the socket's deadline to what is due next.
+func (c *conn) handleRequests(now hook.Instant) {
 	for c.problem == nil && (c.rearm || now >= c.due || c.asks.Load() != 0) {
 		asks := c.asks.Swap(0)
 		if asks&askStop != 0 {
@@ -394,5 +394,5 @@ func (c *conn) wait() {
 		c.poll()
 	}
 	c.silent = 0 // it could not be heard
-	c.attend(c.srv.options.Clock())
+	c.handleRequests(c.srv.options.Clock())
 }

@@ -189,12 +189,12 @@ func TestClosedConnectionIsNotListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		c := dial(t, s).open(0)
-		if got := len(s.Links()); got != 1 {
+		if got := len(s.OpenConns()); got != 1 {
 			t.Errorf("%d connections listed, want 1", got)
 		}
 		c.send(0, &amqp.ConnectionOpen{})
 		expectMethod[*amqp.ConnectionClose](c)
-		if got := len(s.Links()); got != 0 {
+		if got := len(s.OpenConns()); got != 0 {
 			t.Errorf("%d connections listed after the end, want none", got)
 		}
 		c.send(0, &amqp.ConnectionClose{})
@@ -214,7 +214,7 @@ func TestSecondClose(t *testing.T) {
 			for range 3 {
 				c.send(0, &amqp.ConnectionClose{ReplyCode: amqp.ReplySuccess})
 				expectMethod[*amqp.ConnectionCloseOK](c)
-				if got := len(s.Links()); got != 0 {
+				if got := len(s.OpenConns()); got != 0 {
 					t.Errorf("%d connections listed after the end, want none", got)
 				}
 				time.Sleep(time.Second)

@@ -43,40 +43,40 @@ func (s *Server) Traffic() Traffic {
 	return sum
 }
 
-// Link is an open connection, for those who look at it. Any goroutine may use it, also when it has ended.
-type Link struct {
+// OpenConn is an open connection, for those who look at it. Any goroutine may use it, also when it has ended.
+type OpenConn struct {
 	*session.ConnInfo
 	conn *conn
 }
 
-// Links lists the open connections, the oldest first. One that is closed by either side is gone at once, whatever its client does
+// OpenConns lists the open connections, the oldest first. One that is closed by either side is gone at once, whatever its client does
 // with the socket.
-func (s *Server) Links() []Link {
+func (s *Server) OpenConns() []OpenConn {
 	s.mu.Lock()
 	conns := s.all()
 	s.mu.Unlock()
-	links := make([]Link, 0, len(conns))
+	links := make([]OpenConn, 0, len(conns))
 	for _, c := range conns {
 		if c.session.Listed() {
-			links = append(links, Link{c.session.Facts(), c})
+			links = append(links, OpenConn{c.session.Facts(), c})
 		}
 	}
-	slices.SortFunc(links, func(a, b Link) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(links, func(a, b OpenConn) int { return cmp.Compare(a.ID, b.ID) })
 	return links
 }
 
 // Session is what the connection is at.
-func (l Link) Session() *session.Conn { return l.conn.session }
+func (l OpenConn) Session() *session.Conn { return l.conn.session }
 
 // Traffic returns what went over the connection so far.
-func (l Link) Traffic() Traffic {
+func (l OpenConn) Traffic() Traffic {
 	var t Traffic
 	t.add(&l.conn.traffic)
 	return t
 }
 
 // TLS returns what was negotiated; ok is false if the connection is not encrypted.
-func (l Link) TLS() (state tls.ConnectionState, ok bool) {
+func (l OpenConn) TLS() (state tls.ConnectionState, ok bool) {
 	c, ok := l.conn.socket.(*tls.Conn)
 	if !ok {
 		return tls.ConnectionState{}, false

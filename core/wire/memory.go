@@ -8,9 +8,9 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// memory is the alarm that goes off when messages and unsent output take more than the limit. It is looked at when somebody
+// memoryMonitor is the alarm that goes off when messages and unsent output take more than the limit. It is looked at when somebody
 // publishes or asks for alarms, and by a goroutine of its own while it is raised: an idle broker does not look.
-type memory struct {
+type memoryMonitor struct {
 	limit  atomic.Int64 // bytes; negative = none, 0 = the alarm is on
 	used   func() int64
 	server *Server
@@ -26,16 +26,16 @@ const memoryAlarm = "memory"
 const lookAgain = 50 * time.Millisecond
 
 // enough is where the alarm ends: a little below the limit, so that it does not go on and off with every message.
-func (m *memory) enough(used int64) bool {
+func (m *memoryMonitor) enough(used int64) bool {
 	limit := m.limit.Load()
 	return limit < 0 || limit > 0 && used <= limit-limit/16
 }
 
 // raised reports whether the alarm is on.
-func (m *memory) raised() bool { return m.cleared.Load() != nil }
+func (m *memoryMonitor) raised() bool { return m.cleared.Load() != nil }
 
 // check raises the alarm if there is reason to, and returns what is closed when it ends; nil if all is well.
-func (m *memory) check() <-chan struct{} {
+func (m *memoryMonitor) check() <-chan struct{} {
 	limit := m.limit.Load()
 	if limit < 0 {
 		return nil
@@ -49,7 +49,7 @@ func (m *memory) check() <-chan struct{} {
 	return nil
 }
 
-func (m *memory) raise(used int64) <-chan struct{} {
+func (m *memoryMonitor) raise(used int64) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c := m.cleared.Load(); c != nil {
@@ -66,12 +66,12 @@ func (m *memory) raise(used int64) <-chan struct{} {
 }
 
 // tell tells of the alarm.
-func (m *memory) tell(kind telemetry.Kind) {
+func (m *memoryMonitor) tell(kind telemetry.Kind) {
 	m.server.options.Session.Telemetry.Notice(telemetry.Notice{Kind: kind, Name: memoryAlarm})
 }
 
 // watch waits until there is memory again, or the server ends.
-func (m *memory) watch() {
+func (m *memoryMonitor) watch() {
 	for waiting := true; waiting; {
 		waiting = m.server.sleep(lookAgain) && !m.enough(m.used())
 	}

@@ -206,7 +206,7 @@ func TestPublisherAheadIsHeldBack(t *testing.T) {
 					}
 					publisher.declare("q")
 				})
-				if least, most := bytes/stride*breath*2/3, bytes/stride*breath*4/3; took < least || took > most {
+				if least, most := bytes/pauseEvery*pauseFor*2/3, bytes/pauseEvery*pauseFor*4/3; took < least || took > most {
 					t.Errorf("%d bytes took %v, want %v to %v", bytes, took, least, most)
 				}
 			})
@@ -231,7 +231,7 @@ func TestPublisherIsNotHeldBackForOthers(t *testing.T) {
 			publisher.write(publication("q", make([]byte, 16)))
 			publisher.declare("q")
 		})
-		if took > breath {
+		if took > pauseFor {
 			t.Errorf("16 bytes took %v", took)
 		}
 	})

@@ -39,8 +39,8 @@ type Server struct {
 	options  Options
 	log      *slog.Logger
 	sessions *session.Server
-	memory   memory
-	waiting  waiting
+	memory   memoryMonitor
+	waiting  blockedCounts
 	tls      *Certificates
 	ticks    metronomes
 
