@@ -28,8 +28,8 @@ func (u User) Has(tag string) bool { return slices.Contains(u.Tags, tag) }
 type Options struct {
 	// Hashing is what new passwords are hashed with: PBKDF2, which is the default, or SHA512.
 	Hashing Algorithm
-	// Keeper keeps what is changed; nil = nobody does.
-	Keeper Keeper
+	// DefinitionLog keeps what is changed; nil = nobody does.
+	Keeper DefinitionLog
 	// VHost reports whether a vhost exists that permissions are to be set for; nil = all do. It must not call the store.
 	VHost func(name string) bool
 }
@@ -40,7 +40,7 @@ type Store struct {
 	iterations uint32 // of new passwords
 
 	verifier *verifier
-	seats    seats
+	seats    connTracker
 	version  atomic.Uint64
 	logins   [ways]loginCounts
 	untold   untold
@@ -75,12 +75,12 @@ func New(o Options) *Store {
 // Default returns the store of a new broker that keeps nothing, see [Store.Furnish].
 func Default() (*Store, error) {
 	s := New(Options{})
-	return s, s.Furnish()
+	return s, s.CreateDefaults()
 }
 
-// Furnish gives a store without users what a new broker has: guest with the password guest, an administrator with every permission in the
+// CreateDefaults gives a store without users what a new broker has: guest with the password guest, an administrator with every permission in the
 // vhost "/".
-func (s *Store) Furnish() error {
+func (s *Store) CreateDefaults() error {
 	h, err := s.hashPublic(Guest)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *Store) Furnish() error {
 		return nil
 	}
 	k.Rewrite(s.parts)
-	if err := k.Wait(); err != nil {
+	if err := k.WaitDurable(); err != nil {
 		return fmt.Errorf("users: definitions: %w", err)
 	}
 	return nil

@@ -102,7 +102,7 @@ func isSecret(all []ast.Expr) bool {
 // who exists. guest's hash, which is a fast one because everybody knows its password, was refused in a thousandth of the time.
 func TestWrongPasswordsTakeAsLong(t *testing.T) {
 	s := New(Options{})
-	if err := s.Furnish(); err != nil {
+	if err := s.CreateDefaults(); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, "fast", "right")
@@ -139,7 +139,7 @@ func TestWrongPasswordsTakeAsLong(t *testing.T) {
 // Where new passwords are kept as RabbitMQ keeps them, which takes no time, it takes none to refuse one, either.
 func TestWrongPasswordsTakeNoTimeWithFastHashes(t *testing.T) {
 	s := New(Options{Hashing: SHA512})
-	if err := s.Furnish(); err != nil {
+	if err := s.CreateDefaults(); err != nil {
 		t.Fatal(err)
 	}
 	s.verifier.spend = func(rounds uint32, _ string) { t.Errorf("%d rounds", rounds) }

@@ -54,13 +54,13 @@ const (
 	fieldRead           = "read"
 )
 
-// Defines reports whether an op is that of a definition of users.
-func Defines(op string) bool {
+// IsUserOp reports whether an op is that of a definition of users.
+func IsUserOp(op string) bool {
 	return strings.HasPrefix(op, "user.") || strings.HasPrefix(op, "permission.") || strings.HasPrefix(op, "topic.")
 }
 
-// Secret reports whether a field of a definition of users is for nobody's eyes.
-func Secret(field string) bool { return field == fieldPassword }
+// IsSecretField reports whether a field of a definition of users is for nobody's eyes.
+func IsSecretField(field string) bool { return field == fieldPassword }
 
 // Resets reports whether no user that was defined before a definition with this op counts any more.
 func Resets(op string) bool { return op == opNoUsers }

@@ -19,9 +19,9 @@ type notebook struct {
 	err      error
 }
 
-func (n *notebook) Write(defs []byte) { n.written = append(n.written, defs...) }
-func (n *notebook) Bulky() bool       { return n.bulky }
-func (n *notebook) Wait() error       { return n.err }
+func (n *notebook) Write(defs []byte)     { n.written = append(n.written, defs...) }
+func (n *notebook) NeedsCompaction() bool { return n.bulky }
+func (n *notebook) WaitDurable() error    { return n.err }
 func (n *notebook) Rewrite(parts iter.Seq[[]byte]) {
 	n.written, n.bulky = nil, false
 	for b := range parts {
@@ -40,7 +40,7 @@ func (n *notebook) restarted(tb testing.TB) *Store {
 			tb.Fatal(err)
 		}
 		op, _ := fields[0].Value.(string)
-		if !Defines(op) {
+		if !IsUserOp(op) {
 			tb.Fatalf("%q is none of ours", op)
 		}
 		if err := s.Apply(op, fields); err != nil {
@@ -66,7 +66,7 @@ func says(s *Store) string {
 func TestRestart(t *testing.T) {
 	n := &notebook{}
 	s := New(Options{Keeper: n})
-	if err := s.Furnish(); err != nil {
+	if err := s.CreateDefaults(); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, "alice", "secret", "monitoring", "ünïcode")
@@ -148,7 +148,7 @@ func TestRefusedIsNotWritten(t *testing.T) {
 func FuzzApply(f *testing.F) {
 	n := &notebook{}
 	s := New(Options{Keeper: n})
-	if err := s.Furnish(); err != nil {
+	if err := s.CreateDefaults(); err != nil {
 		f.Fatal(err)
 	}
 	permitTopics(f, s, TopicGrant{Guest, "/", TopicPermissions{"x", "w", "r"}})

@@ -36,25 +36,25 @@ type throttle struct {
 	seed maphash.Seed
 
 	mu    sync.Mutex // guards pasts
-	pasts map[uint64]past
+	pasts map[uint64]attemptHistory
 }
 
-// past is what is remembered of a host, or of a user at a host.
-type past struct {
+// attemptHistory is what is remembered of a host, or of a user at a host.
+type attemptHistory struct {
 	settled hook.Instant // when the last failure will be as good as forgotten
 	pending int          // logins that were let through and are undecided
 }
 
 func newThrottle() *throttle {
-	return &throttle{seed: maphash.MakeSeed(), pasts: map[uint64]past{}}
+	return &throttle{seed: maphash.MakeSeed(), pasts: map[uint64]attemptHistory{}}
 }
 
-// suspects are the keys of a login.
-type suspects struct{ pair, host uint64 }
+// throttleKeys are the keys of a login.
+type throttleKeys struct{ pair, host uint64 }
 
-func (t *throttle) suspects(host, user string) suspects {
+func (t *throttle) suspects(host, user string) throttleKeys {
 	host = network(host)
-	return suspects{
+	return throttleKeys{
 		pair: maphash.Comparable(t.seed, [2]string{host, user}),
 		host: maphash.Comparable(t.seed, [1]string{host}),
 	}
@@ -75,24 +75,24 @@ func network(host string) string {
 }
 
 // retry is how long it takes until one more login may fail; 0 = it may now.
-func (r rate) retry(p past, now hook.Instant) time.Duration {
+func (r rate) retry(p attemptHistory, now hook.Instant) time.Duration {
 	return max(0, p.settled.Sub(now)-time.Duration(r.burst-1)*r.interval)
 }
 
 // admits reports whether one more login may be undecided.
-func (r rate) admits(p past, now hook.Instant) bool {
+func (r rate) admits(p attemptHistory, now hook.Instant) bool {
 	p.settled = max(p.settled, now).Add(time.Duration(p.pending) * r.interval)
 	return r.retry(p, now) == 0
 }
 
 // fail counts a failure.
-func (r rate) fail(p past, now hook.Instant) past {
+func (r rate) fail(p attemptHistory, now hook.Instant) attemptHistory {
 	p.settled = max(p.settled, now).Add(r.interval)
 	return p
 }
 
 // begin lets a login through, if it may fail with all that are undecided. It is to be ended then.
-func (t *throttle) begin(s suspects, now hook.Instant) bool {
+func (t *throttle) begin(s throttleKeys, now hook.Instant) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	pair, host := t.pasts[s.pair], t.pasts[s.host]
@@ -107,7 +107,7 @@ func (t *throttle) begin(s suspects, now hook.Instant) bool {
 }
 
 // end ends what begin let through.
-func (t *throttle) end(s suspects, now hook.Instant) {
+func (t *throttle) end(s throttleKeys, now hook.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, key := range [...]uint64{s.pair, s.host} {
@@ -121,14 +121,14 @@ func (t *throttle) end(s suspects, now hook.Instant) {
 }
 
 // retry is how long it takes until one more login may fail, whatever is undecided.
-func (t *throttle) retry(s suspects, now hook.Instant) time.Duration {
+func (t *throttle) retry(s throttleKeys, now hook.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(pairRate.retry(t.pasts[s.pair], now), hostRate.retry(t.pasts[s.host], now))
 }
 
 // fail counts a failed login.
-func (t *throttle) fail(s suspects, now hook.Instant) {
+func (t *throttle) fail(s throttleKeys, now hook.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.put(s.pair, pairRate.fail(t.pasts[s.pair], now), now)
@@ -136,7 +136,7 @@ func (t *throttle) fail(s suspects, now hook.Instant) {
 }
 
 // put remembers p if there is something to remember, in the place of another if there are too many. The caller holds mu.
-func (t *throttle) put(key uint64, p past, now hook.Instant) {
+func (t *throttle) put(key uint64, p attemptHistory, now hook.Instant) {
 	if p.pending == 0 && p.settled <= now {
 		delete(t.pasts, key)
 		return

@@ -49,7 +49,7 @@ func newVerifier(rounds uint32) *verifier {
 type login struct {
 	name     string
 	from     Origin
-	suspects suspects
+	suspects throttleKeys
 	digest   digest
 	barred   bool // no password will do from there, and none takes less time to refuse
 }

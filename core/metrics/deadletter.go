@@ -29,7 +29,7 @@ func (b *builder) deadLetters(t *tallied) {
 	for _, f := range buriedFamilies {
 		family := b.family(Counter, "rabbitmq_global_messages_dead_lettered_"+f.name+"_total", "Total number of messages dead-lettered "+f.help)
 		for kind, queueType := range queueTypes {
-			for care := range vhost.Cares {
+			for care := range vhost.DeadLetterStrategies {
 				n := t.left[kind][care][f.reason]
 				if n > 0 || usual(queue.Type(kind), care, f.reason) {
 					family.add(label("queue_type", queueType, "dead_letter_strategy", care.String()), float64(n))
@@ -40,7 +40,7 @@ func (b *builder) deadLetters(t *tallied) {
 }
 
 // usual reports whether RabbitMQ has a series, even for nothing.
-func usual(kind queue.Type, care vhost.Care, reason hook.Reason) bool {
+func usual(kind queue.Type, care vhost.DeadLetterStrategy, reason hook.Reason) bool {
 	classic := kind == queue.ClassicType
 	switch {
 	case classic:

@@ -52,7 +52,7 @@ type exits struct {
 
 func newExits() exits {
 	return exits{
-		named: map[*vhost.VHost]struct{}{}, last: map[*vhost.VHost]vhost.Stats{}, rest: vhost.Stats{Left: map[string]vhost.Exits{}},
+		named: map[*vhost.VHost]struct{}{}, last: map[*vhost.VHost]vhost.Stats{}, rest: vhost.Stats{Left: map[string]vhost.RemovalCounts{}},
 	}
 }
 
@@ -125,7 +125,7 @@ func (f *exitFamilies) add(v string, s *vhost.Stats) {
 	}
 }
 
-func (f *exitFamilies) addExits(e *vhost.Exits, place ...string) {
+func (f *exitFamilies) addExits(e *vhost.RemovalCounts, place ...string) {
 	var expired uint64
 	for _, n := range e[hook.ReasonExpired] {
 		expired += n

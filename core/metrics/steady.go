@@ -26,7 +26,7 @@ const (
 type tallied struct {
 	n       [counts]uint64
 	handed  [queue.Types]session.DeliveryCounters
-	left    vhost.Buried
+	left    vhost.DeadLetterCounts
 	arrived uint64 // of what left
 }
 

@@ -31,7 +31,7 @@ type Conn struct {
 	phase      phase
 	entered    bool // counted among the open connections
 	user       auth.User
-	seat       *auth.Seat // nil before connection.open
+	seat       *auth.TrackedConn // nil before connection.open
 	vhost      *vhost.VHost
 	caps       capabilities
 	name       string // what the client calls itself, if it does

@@ -269,7 +269,7 @@ func (c *Conn) leave() {
 	c.dropChannels()
 	if c.entered {
 		c.entered = false
-		c.vhost.Leave(c.id)
+		c.vhost.RemoveConnection(c.id)
 		c.seat.Leave()
 		c.srv.leave()
 	}

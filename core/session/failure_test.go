@@ -16,11 +16,11 @@ type brokenDisk struct{}
 
 func (brokenDisk) Sync() error { return errors.New("input/output error") }
 
-func (d brokenDisk) Place() *queue.Storage  { return &queue.Storage{Journal: d, ID: 1} }
-func (brokenDisk) Write([]byte)             {}
-func (brokenDisk) Bulky() bool              { return false }
-func (brokenDisk) Rewrite(iter.Seq[[]byte]) {}
-func (brokenDisk) Wait() error              { return nil }
+func (d brokenDisk) NewStorage() *queue.Storage { return &queue.Storage{Journal: d, ID: 1} }
+func (brokenDisk) Write([]byte)                 {}
+func (brokenDisk) NeedsCompaction() bool        { return false }
+func (brokenDisk) Rewrite(iter.Seq[[]byte])     {}
+func (brokenDisk) WaitDurable() error           { return nil }
 
 func (brokenDisk) Extent() uint32             { return 1 }
 func (brokenDisk) Err() error                 { return nil }

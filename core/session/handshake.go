@@ -171,16 +171,16 @@ func inMethod(err error, m amqp.Method) error {
 
 // enter counts the connection among those of the vhost, of the user and of the broker.
 func (c *Conn) enter(v *vhost.VHost) error {
-	if err := v.Enter(c.id, c.user.Name, c.Evict); err != nil {
+	if err := v.AddConnection(c.id, c.user.Name, c.Evict); err != nil {
 		return err
 	}
-	seat, err := c.srv.Users.Enter(c.user, c.Evict)
+	seat, err := c.srv.Users.Track(c.user, c.Evict)
 	if err != nil {
-		v.Leave(c.id)
+		v.RemoveConnection(c.id)
 		return err
 	}
 	if !c.srv.enter() {
-		v.Leave(c.id)
+		v.RemoveConnection(c.id)
 		seat.Leave()
 		return amqp.Errorf(amqp.ReplyNotAllowed, "connection refused: node connection limit (%d) is reached", c.srv.Connections)
 	}

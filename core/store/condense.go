@@ -12,9 +12,9 @@ func (s *Store) reclaim(upTo uint32) {
 func (s *Store) condense() {
 	defer s.condensing.Store(false)
 	for _, v := range s.VHosts() {
-		v.Condense()
+		v.CompactDefinitions()
 	}
-	s.users.Condense()
+	s.users.CompactDefinitions()
 	s.globals.condense()
 }
 

@@ -124,7 +124,7 @@ func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
 			next = disk.LosePower()
 		}
 	}
-	for _, rewrite := range []func(){k.v.Condense, k.users.Condense, k.globals.condense} {
+	for _, rewrite := range []func(){k.v.CompactDefinitions, k.users.CompactDefinitions, k.globals.condense} {
 		k.stale.Store(k.meta.Extent())
 		rewrite()
 		_ = k.meta.Sync() // it fails once the power is gone
@@ -150,7 +150,7 @@ func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
 	k.close()
 	reopened(401) // an unfinished rewrite lies in the middle of the log now
 	k.stale.Store(k.meta.Extent())
-	k.v.Condense()
+	k.v.CompactDefinitions()
 	k.close()
 	reopened(401)
 	k.close()

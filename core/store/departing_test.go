@@ -158,7 +158,7 @@ func hasASuccessor(t *testing.T) {
 	if k.v.Mailbox("q") != nil {
 		t.Fatal("the queue is still there")
 	}
-	k.v.Condense()
+	k.v.CompactDefinitions()
 	next := k.declare("q")
 	disk.slow.Store(false)
 	if next == old {

@@ -75,7 +75,7 @@ func describePart(b *bytes.Buffer, def *vhost.Definition) error {
 
 // shown is a field of a definition in words. Of a password's hash it says how long it is.
 func shown(def *vhost.Definition, f amqp.Field) string {
-	if secret, ok := f.Value.([]byte); ok && auth.Defines(def.Op) && auth.Secret(f.Key) {
+	if secret, ok := f.Value.([]byte); ok && auth.IsUserOp(def.Op) && auth.IsSecretField(f.Key) {
 		return fmt.Sprintf("(%d bytes)", len(secret))
 	}
 	return inWords(f.Value)

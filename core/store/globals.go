@@ -166,13 +166,13 @@ func (g *globals) clear(name string) (existed bool, err error) {
 // change makes a change once it is durable. The caller holds changing.
 func (g *globals) change(def amqp.Table, apply func()) error {
 	g.keeper.Write(amqp.AppendTable(nil, def))
-	if err := g.keeper.Wait(); err != nil {
+	if err := g.keeper.WaitDurable(); err != nil {
 		return fmt.Errorf("global parameters: definitions: %w", err)
 	}
 	g.mu.Lock()
 	apply()
 	g.mu.Unlock()
-	if g.keeper.Bulky() {
+	if g.keeper.NeedsCompaction() {
 		g.keeper.Rewrite(g.parts)
 	}
 	return nil
@@ -182,7 +182,7 @@ func (g *globals) change(def amqp.Table, apply func()) error {
 func (g *globals) condense() {
 	g.changing.Lock()
 	defer g.changing.Unlock()
-	if g.keeper.Bulky() {
+	if g.keeper.NeedsCompaction() {
 		g.keeper.Rewrite(g.parts)
 	}
 }

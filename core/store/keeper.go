@@ -69,15 +69,15 @@ func newKeeper(s *Store, of scope) *keeper {
 }
 
 var (
-	_ vhost.Keeper      = (*keeper)(nil)
-	_ auth.Keeper       = (*keeper)(nil)
-	_ journal.Completer = (*keeper)(nil)
+	_ vhost.DefinitionLog = (*keeper)(nil)
+	_ auth.DefinitionLog  = (*keeper)(nil)
+	_ journal.Completer   = (*keeper)(nil)
 )
 
-// Place implements [vhost.Keeper].
-func (k *keeper) Place() *queue.Storage { return k.store.place() }
+// NewStorage implements [vhost.DefinitionLog].
+func (k *keeper) NewStorage() *queue.Storage { return k.store.place() }
 
-// Write implements [vhost.Keeper].
+// Write implements [vhost.DefinitionLog].
 func (k *keeper) Write(defs []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,14 +88,14 @@ func (k *keeper) Write(defs []byte) {
 	meta.Commit(defs, []journal.Delta{use}, k)
 }
 
-// Bulky implements [vhost.Keeper].
-func (k *keeper) Bulky() bool {
+// NeedsCompaction implements [vhost.DefinitionLog].
+func (k *keeper) NeedsCompaction() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.tally.bulky(k.store.worthwhile) || k.tally.stale(k.store.stale.Load())
 }
 
-// Rewrite implements [vhost.Keeper].
+// Rewrite implements [vhost.DefinitionLog].
 func (k *keeper) Rewrite(parts iter.Seq[[]byte]) {
 	before := k.begin()
 	first := true
@@ -140,8 +140,8 @@ func (k *keeper) release() {
 	k.store.meta.Commit(nil, k.tally.reset(), nil)
 }
 
-// Wait implements [vhost.Keeper].
-func (k *keeper) Wait() error {
+// WaitDurable implements [vhost.DefinitionLog].
+func (k *keeper) WaitDurable() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for upTo := k.written; k.durable < upTo; k.settled.Wait() {

@@ -291,7 +291,7 @@ func (r *recovery) take(def *vhost.Definition) error {
 		last, _ := def.Fields().Lookup(fieldLast)
 		n, _ := last.(int64)
 		r.number(uint64(n))
-	case auth.Defines(def.Op):
+	case auth.IsUserOp(def.Op):
 		r.people = true
 		r.doubt.note(s.users.Apply(def.Op, def.Fields()), auth.Resets(def.Op))
 	case definesGlobals(def.Op):
@@ -375,7 +375,7 @@ func (r *recovery) furnish() error {
 	v := r.store.newVHost(DefaultVHost, vhost.Metadata{Description: "Default virtual host"}, k)
 	r.store.vhosts.add(v)
 	k.Rewrite(slices.Values([][]byte{v.Definitions()}))
-	return k.Wait()
+	return k.WaitDurable()
 }
 
 // makeUsers gives a data directory that never had users those of a new one.
@@ -385,7 +385,7 @@ func (r *recovery) makeUsers() error {
 	if r.people {
 		return nil
 	}
-	return s.users.Furnish()
+	return s.users.CreateDefaults()
 }
 
 // place finds the place of a queue that there was before.

@@ -86,7 +86,7 @@ func scopeOf(def *vhost.Definition) scope {
 	switch {
 	case definesGlobals(def.Op):
 		return scope{kind: scopeGlobals}
-	case auth.Defines(def.Op) || def.VHost == "":
+	case auth.IsUserOp(def.Op) || def.VHost == "":
 		return scope{kind: scopeUsers} // they keep the numbers of queues, too
 	}
 	return scope{scopeVHost, def.VHost}

@@ -3,7 +3,7 @@
 //
 // Shard 0 holds the definitions of vhosts, of what is durable in them, and of users, the others hold messages: a durable queue has its
 // own in one of them. Opening the store replays all of them. From then on vhosts write definitions through their
-// [vhost.Keeper], and queues their messages through their [queue.Journal].
+// [vhost.DefinitionLog], and queues their messages through their [queue.Journal].
 package store
 
 import (

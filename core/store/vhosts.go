@@ -98,7 +98,7 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 	m.Tags = slices.Clone(m.Tags)
 	t := s.newVHost(name, m, newKeeper(s, scope{scopeVHost, name}))
 	t.keeper.Rewrite(slices.Values([][]byte{t.Definitions()}))
-	if err := t.keeper.Wait(); err != nil {
+	if err := t.keeper.WaitDurable(); err != nil {
 		return false, errors.Join(err, errors.New("vhost "+name+": is not added"))
 	}
 	s.vhosts.add(t)

@@ -81,7 +81,7 @@ func TestDeleteVHost(t *testing.T) {
 	_, err = k.Users().SetTopicPermissions(auth.TopicGrant{User: "guest", VHost: "v", TopicPermissions: auth.TopicPermissions{Exchange: "x"}})
 	must(t, err)
 	var evicted string
-	must(t, v.v.Enter(1, "guest", func(reason string) { evicted = reason }))
+	must(t, v.v.AddConnection(1, "guest", func(reason string) { evicted = reason }))
 	for _, want := range []bool{true, false} {
 		existed, err := k.DeleteVHost("v")
 		must(t, err)

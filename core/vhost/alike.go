@@ -16,7 +16,7 @@ func alike(a, b *queue.DeadLetter) bool {
 }
 
 // follow sends a message where the one before it went, which is alike.
-func (b *burial) follow(before, d *queue.DeadLetter) {
+func (b *deadLetterRun) follow(before, d *queue.DeadLetter) {
 	d.Outcome = before.Outcome
 	if before.Sent == 0 {
 		return

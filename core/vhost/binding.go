@@ -92,7 +92,7 @@ func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
 		return nil, err
 	}
 	if v.keepsBinding(x, to) {
-		v.note(v.defineBinding(opBind, b))
+		v.logDefinition(v.defineBinding(opBind, b))
 	}
 	return func() error {
 		v.comes(b)
@@ -102,7 +102,7 @@ func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
 		if x.table.Add(b.Key, b.Args, to) {
 			v.bound++
 			v.link(x, to)
-			v.changed()
+			v.invalidateRoutes()
 		}
 		return nil
 	}, nil
@@ -137,7 +137,7 @@ func (v *VHost) unbind(b *Binding, owner Owner) (apply func() error, err error) 
 		return nil, nil
 	}
 	if v.keepsBinding(x, to) {
-		v.note(v.defineBinding(opUnbind, b))
+		v.logDefinition(v.defineBinding(opUnbind, b))
 	}
 	var doomed []*exchange
 	if x.AutoDelete && x.table.Len() == 1 {
@@ -161,7 +161,7 @@ func (v *VHost) takeOut(x *exchange, b *Binding, to destination, doomed []*excha
 	if x.unused() {
 		v.removeExchange(x, doomed)
 	}
-	v.changed()
+	v.invalidateRoutes()
 }
 
 // check sanitises the names and refuses the default exchange at either end.

@@ -77,7 +77,7 @@ func TestChangeThatCannotBeKept(t *testing.T) {
 				if got := everything(v); got != before {
 					t.Errorf("afterwards there was\n%s\nwant\n%s", got, before)
 				}
-				must(t, v.Enter(1, "u", func(string) {}))
+				must(t, v.AddConnection(1, "u", func(string) {}))
 
 				k.wait = nil
 				must(t, tt.change(v))
@@ -179,7 +179,7 @@ func TestRewrittenInParts(t *testing.T) {
 			must(t, err)
 		}
 		k.bulky.Store(true)
-		v.Condense()
+		v.CompactDefinitions()
 		synctest.Wait()
 		if gone.Load() == 0 || k.bulky.Load() {
 			t.Errorf("%d queues went meanwhile; still bulky: %t", gone.Load(), k.bulky.Load())
@@ -290,7 +290,7 @@ func TestNameOfAQueueThatGoes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v, _ := newVHostWith(t, &memoryKeeper{})
-				c := &coming{config: declare(t, v, "q").Config(), over: make(chan struct{})}
+				c := &pendingQueue{config: declare(t, v, "q").Config(), over: make(chan struct{})}
 				_, err := v.DeleteQueue("q", 0, false, false)
 				must(t, err)
 				v.mu.Lock()

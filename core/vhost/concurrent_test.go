@@ -26,7 +26,7 @@ func TestConcurrentUse(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				v.Leave(c.owner)
+				v.RemoveConnection(c.owner)
 			})
 		}
 		all.Wait()

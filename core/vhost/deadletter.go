@@ -17,7 +17,7 @@ import (
 // for ever does not enter the queue where it would [RabbitMQ: dlx.html]. Messages for the same queue leave as one batch, in
 // order.
 func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.DeadLetter, r *queue.DeferredRemoval) {
-	b := burials.Get().(*burial)
+	b := burials.Get().(*deadLetterRun)
 	b.vhost, b.from, b.now = v, from, now
 	for i := range ds {
 		b.rest = ds[i:]
@@ -25,14 +25,14 @@ func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.Dead
 			b.follow(&ds[i-1], &ds[i])
 			continue
 		}
-		b.bury(&ds[i])
+		b.routeOne(&ds[i])
 	}
 	b.publish(r)
 	b.release()
 }
 
-// burial is one run of dead-lettering and the memory it works in.
-type burial struct {
+// deadLetterRun is one run of dead-lettering and the memory it works in.
+type deadLetterRun struct {
 	vhost    *VHost
 	from     *queue.Config
 	now      hook.Instant
@@ -72,13 +72,13 @@ type out struct {
 }
 
 var burials = sync.Pool{New: func() any {
-	b := &burial{}
+	b := &deadLetterRun{}
 	b.headers = b.newHeaders
 	return b
 }}
 
-// bury sends one message on its way.
-func (b *burial) bury(d *queue.DeadLetter) {
+// routeOne sends one message on its way.
+func (b *deadLetterRun) routeOne(d *queue.DeadLetter) {
 	idx, err := amqp.IndexProps(d.Props)
 	if err != nil { // a session checked them
 		d.Outcome = telemetry.Unroutable
@@ -104,7 +104,7 @@ func (b *burial) bury(d *queue.DeadLetter) {
 
 // copies returns the keys in the CC header, as long as they count: once a message was routed by another key than its own
 // they do not. Whether it was shows in its last death, which has the keys it was published with before.
-func (b *burial) copies(d *queue.DeadLetter, headers amqp.RawTable) []string {
+func (b *deadLetterRun) copies(d *queue.DeadLetter, headers amqp.RawTable) []string {
 	cc, _, err := death.SenderSelected(headers)
 	if err != nil || len(cc) == 0 || d.Flags&queue.HasDeathHistory == 0 {
 		return cc
@@ -129,7 +129,7 @@ func lastKeys(headers amqp.RawTable) amqp.Array {
 }
 
 // record writes the message's properties with its death into the block.
-func (b *burial) record(d *queue.DeadLetter, cc []string) {
+func (b *deadLetterRun) record(d *queue.DeadLetter, cc []string) {
 	b.keys = death.Keys(b.keys[:0], d.Key, cc, d.BCC)
 	b.recorder.Prepare(death.Death{Queue: b.from.Name, Reason: d.Reason, Exchange: d.Exchange, Keys: b.keys, At: b.now})
 	b.room(len(d.Props) + len(d.Body) + recordSize)
@@ -138,7 +138,7 @@ func (b *burial) record(d *queue.DeadLetter, cc []string) {
 }
 
 // room sees to it that the block has room for about size more bytes.
-func (b *burial) room(size int) {
+func (b *deadLetterRun) room(size int) {
 	if b.block != nil && b.used+size <= len(b.block.Buf) {
 		return
 	}
@@ -150,7 +150,7 @@ func (b *burial) room(size int) {
 }
 
 // knows says whether the message goes where the one before it went.
-func (b *burial) knows(d *queue.DeadLetter, cc []string) bool {
+func (b *deadLetterRun) knows(d *queue.DeadLetter, cc []string) bool {
 	if !b.same || b.target != d.Target {
 		return false
 	}
@@ -158,7 +158,7 @@ func (b *burial) knows(d *queue.DeadLetter, cc []string) bool {
 }
 
 // resolve finds the queues the message goes to.
-func (b *burial) resolve(d *queue.DeadLetter, cc []string) {
+func (b *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
 	m := message{key: d.Target.Key, headers: b.headers}
 	b.origin = &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
@@ -176,7 +176,7 @@ func (b *burial) resolve(d *queue.DeadLetter, cc []string) {
 }
 
 // newHeaders are the headers that exchanges see: those with the death in them.
-func (b *burial) newHeaders() amqp.RawTable {
+func (b *deadLetterRun) newHeaders() amqp.RawTable {
 	b.read = true
 	idx, err := amqp.IndexProps(b.props)
 	if err != nil {
@@ -186,7 +186,7 @@ func (b *burial) newHeaders() amqp.RawTable {
 }
 
 // place finds what leaves for a queue.
-func (b *burial) place(s *queue.Mailbox) int {
+func (b *deadLetterRun) place(s *queue.Mailbox) int {
 	const few = 16
 	if len(b.outs) < few {
 		if i := slices.IndexFunc(b.outs, func(o out) bool { return o.shell == s }); i >= 0 {
@@ -204,7 +204,7 @@ func (b *burial) place(s *queue.Mailbox) int {
 }
 
 // note begins the index of outs.
-func (b *burial) note() {
+func (b *deadLetterRun) note() {
 	if len(b.index) > 0 {
 		return
 	}
@@ -217,7 +217,7 @@ func (b *burial) note() {
 }
 
 // send adds the message to what leaves for its queues, but for those where it would close a cycle.
-func (b *burial) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
+func (b *deadLetterRun) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
 	p := queue.Message{Routing: b.origin, Seq: d.Seq, Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.HasDeathHistory | queue.HasHeaders}
 	if priority, ok := idx.Priority(d.Props); ok {
 		p.Priority, p.Flags = priority, p.Flags|queue.HasPriority
@@ -240,7 +240,7 @@ func (b *burial) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
 }
 
 // deliver adds the message, whose body is not kept yet, to what leaves for the queues that it goes to.
-func (b *burial) deliver(d *queue.DeadLetter, p queue.Message) {
+func (b *deadLetterRun) deliver(d *queue.DeadLetter, p queue.Message) {
 	b.keepBody(&p, d.Body)
 	for _, place := range b.to {
 		b.outs[place].add(p, b.block)
@@ -249,7 +249,7 @@ func (b *burial) deliver(d *queue.DeadLetter, p queue.Message) {
 }
 
 // keepProps makes the new properties part of the block.
-func (b *burial) keepProps(p *queue.Message) {
+func (b *deadLetterRun) keepProps(p *queue.Message) {
 	p.Props = slices.Clip(b.props)
 	if unsafe.SliceData(b.props) == unsafe.SliceData(b.block.Buf[b.used:]) { // else they had no room in it
 		b.used += len(b.props)
@@ -257,7 +257,7 @@ func (b *burial) keepProps(p *queue.Message) {
 }
 
 // keepBody makes a copy of the body part of the block, if it has room.
-func (b *burial) keepBody(p *queue.Message, body []byte) {
+func (b *deadLetterRun) keepBody(p *queue.Message, body []byte) {
 	if len(body) > len(b.block.Buf)-b.used {
 		p.Body = slices.Clone(body)
 		return
@@ -276,7 +276,7 @@ func (o *out) add(p queue.Message, block *queue.Block) {
 }
 
 // publish sends everything off, and the receipt with it if there is one.
-func (b *burial) publish(r *queue.DeferredRemoval) {
+func (b *deadLetterRun) publish(r *queue.DeferredRemoval) {
 	if r != nil {
 		b.sign(r)
 	}
@@ -291,7 +291,7 @@ func (b *burial) publish(r *queue.DeferredRemoval) {
 }
 
 // sign puts the receipt on every batch.
-func (b *burial) sign(r *queue.DeferredRemoval) {
+func (b *deadLetterRun) sign(r *queue.DeferredRemoval) {
 	n := 0
 	for _, o := range b.outs {
 		if o.batch == nil {
@@ -307,7 +307,7 @@ func (b *burial) sign(r *queue.DeferredRemoval) {
 }
 
 // release gives b back. It keeps no queue and no message.
-func (b *burial) release() {
+func (b *deadLetterRun) release() {
 	clear(b.outs)
 	clear(b.shells)
 	const many = 4096

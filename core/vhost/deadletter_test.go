@@ -46,7 +46,7 @@ type outcomes [telemetry.Outcomes]uint64
 
 // dead is what became of messages that left for a reason.
 func dead(v *VHost, why hook.Reason) outcomes {
-	var sum Exits
+	var sum RemovalCounts
 	for _, e := range v.Stats().Left {
 		sum.Add(&e)
 	}
@@ -471,9 +471,9 @@ func TestDeadLettersHoldNoBlocks(t *testing.T) {
 			declare(t, v, name)
 			bind(t, v, "amq.fanout", name, "")
 		}
-		b := burials.Get().(*burial)
+		b := burials.Get().(*deadLetterRun)
 		b.vhost, b.from = v, from.Config()
-		b.bury(&queue.DeadLetter{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}})
+		b.routeOne(&queue.DeadLetter{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}})
 		block := b.block
 		block.Retain() // ours
 		b.publish(nil)

@@ -118,7 +118,7 @@ func (d *QueueDeclare) checkName() error {
 }
 
 // equivalentQueue compares a declaration with the queue that exists.
-func (v *VHost) equivalentQueue(e entry, d QueueDeclare, args hook.Args) error {
+func (v *VHost) equivalentQueue(e queueEntry, d QueueDeclare, args hook.Args) error {
 	owner := Owner(0)
 	if d.Exclusive {
 		owner = d.Owner
@@ -212,7 +212,7 @@ func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 // enter puts a queue into the table. It came to be under the lock, which the caller holds, so that one whose time is up at
 // once is in the table before it says that it is gone.
 func (v *VHost) enter(shell *queue.Mailbox, owner Owner) {
-	e := entry{shell: shell}
+	e := queueEntry{shell: shell}
 	if owner != 0 {
 		e.extend().owner = owner
 		v.own(e)
@@ -221,6 +221,6 @@ func (v *VHost) enter(shell *queue.Mailbox, owner Owner) {
 	v.churn.QueuesCreated.Add(1)
 	v.peak = max(v.peak, len(v.queues))
 	if v.missed.Load() {
-		v.changed()
+		v.invalidateRoutes()
 	}
 }

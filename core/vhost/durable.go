@@ -12,20 +12,20 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// Keeper keeps what is durable of a vhost. Its methods may be called from any goroutine; only Wait waits for the disk.
-type Keeper interface {
-	// Place finds a new durable queue a number, and a place for its messages.
-	Place() *queue.Storage
+// DefinitionLog keeps what is durable of a vhost. Its methods may be called from any goroutine; only Wait waits for the disk.
+type DefinitionLog interface {
+	// NewStorage finds a new durable queue a number, and a place for its messages.
+	NewStorage() *queue.Storage
 	// Write adds definitions, all of them or none, to those that were written before. defs is the caller's again afterwards.
 	Write(defs []byte)
-	// Bulky reports whether so much was written that it is worth a Rewrite.
-	Bulky() bool
+	// NeedsCompaction reports whether so much was written that it is worth a Rewrite.
+	NeedsCompaction() bool
 	// Rewrite replaces all that was written of the vhost so far by what the parts say together, the first of which begins
 	// anew: all of it, or, if it comes to nothing, none. A part is written before the next is asked for, and is the caller's
 	// again then. What is written between two of them follows the first and comes before the second.
 	Rewrite(parts iter.Seq[[]byte])
-	// Wait returns when all that was written before is durable. Its error means that nobody knows whether it is.
-	Wait() error
+	// WaitDurable returns when all that was written before is durable. Its error means that nobody knows whether it is.
+	WaitDurable() error
 }
 
 // A change of what is durable is in force once it is durable: nobody has seen anything of one that cannot be made so. It is
@@ -88,7 +88,7 @@ func (c *changing) end(h hold) {
 // its definitions, if there are any; when they are durable, apply carries it out. Definitions that apply notes are of what
 // followed; they are durable, too, when change returns. Without apply there is nothing to do.
 func (v *VHost) change(of func() hold, plan func() (apply func() error, err error)) error {
-	defer v.Condense()
+	defer v.CompactDefinitions()
 	followed, err := v.carryOut(of, plan)
 	if err != nil {
 		return err
@@ -133,16 +133,16 @@ func (v *VHost) lasting(exchange string, h hold) func() hold {
 	}
 }
 
-// coming is a durable queue that is defined and not in the table: it will be there as soon as its definition is durable, or
+// pendingQueue is a durable queue that is defined and not in the table: it will be there as soon as its definition is durable, or
 // was, and the definition goes once its dead letters have arrived elsewhere. Until then no other has the name.
-type coming struct {
+type pendingQueue struct {
 	config *queue.Config
 	over   chan struct{} // closed when the queue is in the table, or will not be
 	err    error         // why the definition stays
 }
 
-// note adds a definition to those of the change at hand. The caller holds mu.
-func (v *VHost) note(def amqp.Table) { v.noted = amqp.AppendTable(v.noted, def) }
+// logDefinition adds a definition to those of the change at hand. The caller holds mu.
+func (v *VHost) logDefinition(def amqp.Table) { v.noted = amqp.AppendTable(v.noted, def) }
 
 // write writes what was noted, all at once, and reports whether there was anything. The caller holds mu.
 func (v *VHost) write() bool {
@@ -165,9 +165,9 @@ func (v *VHost) await(durable bool) error {
 	if !durable || v.keeper == nil {
 		return nil
 	}
-	if err := v.keeper.Wait(); err != nil {
+	if err := v.keeper.WaitDurable(); err != nil {
 		v.Fail(err)
-		return v.unkept(err)
+		return v.notDurable(err)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (v *VHost) Fail(err error) { v.failure.CompareAndSwap(nil, &err) }
 // kept returns an error if nothing durable can be changed any more.
 func (v *VHost) kept() error {
 	if err := v.failure.Load(); err != nil {
-		return v.unkept(*err)
+		return v.notDurable(*err)
 	}
 	return nil
 }
@@ -198,11 +198,11 @@ func (v *VHost) keepsBinding(x *exchange, to destination) bool {
 // somebody was faster.
 func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	cfg := p.config(d)
-	cfg.Storage = v.keeper.Place()
+	cfg.Storage = v.keeper.NewStorage()
 	if err := cfg.Storage.Journal.Err(); err != nil {
 		return nil, stopped(&queue.StoppedError{VHost: v.name, Queue: d.Name, Shard: cfg.Storage.Shard, Err: err})
 	}
-	defer v.Condense()
+	defer v.CompactDefinitions()
 	c, err := v.announce(cfg, p)
 	if c == nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 
 // announce reserves the name of a queue that is coming, a change that ends when it has arrived. It returns nil, but not
 // before that one is there, if the name is taken, and if the policies have changed since the profile was made.
-func (v *VHost) announce(cfg *queue.Config, p *profile) (*coming, error) {
+func (v *VHost) announce(cfg *queue.Config, p *profile) (*pendingQueue, error) {
 	v.mu.Lock()
 	defer v.unlock()
 	if err := v.barred(cfg.Name); err != nil {
@@ -231,14 +231,14 @@ func (v *VHost) announce(cfg *queue.Config, p *profile) (*coming, error) {
 		v.changing.end(adding)
 		return nil, err
 	}
-	c := &coming{config: cfg, over: make(chan struct{})}
+	c := &pendingQueue{config: cfg, over: make(chan struct{})}
 	v.announced(c)
-	v.note(v.defineQueue(cfg))
+	v.logDefinition(v.defineQueue(cfg))
 	return c, nil
 }
 
 // arrive puts a queue that was coming into the table, unless it could not be made durable.
-func (v *VHost) arrive(c *coming, err error) *queue.Mailbox {
+func (v *VHost) arrive(c *pendingQueue, err error) *queue.Mailbox {
 	v.mu.Lock()
 	defer v.unlock()
 	defer close(c.over)
@@ -258,10 +258,10 @@ func (v *VHost) arrive(c *coming, err error) *queue.Mailbox {
 
 // undefine deletes the definition of a queue that is gone: at once, or when the last of the messages that it gave up has
 // arrived, as a restart would look for it in the queue until then. In that case what it returns says when. The caller holds mu.
-func (v *VHost) undefine(s *queue.Mailbox) *coming {
-	c := &coming{config: s.Config(), over: make(chan struct{})}
+func (v *VHost) undefine(s *queue.Mailbox) *pendingQueue {
+	c := &pendingQueue{config: s.Config(), over: make(chan struct{})}
 	if !s.AfterDepartures(func(err error) { v.departed(c, err) }) {
-		v.note(v.defineName(opDeleteQueue, c.config.Name))
+		v.logDefinition(v.defineName(opDeleteQueue, c.config.Name))
 		return nil
 	}
 	v.announced(c)
@@ -270,11 +270,11 @@ func (v *VHost) undefine(s *queue.Mailbox) *coming {
 
 // departed ends what undefine began. With an error the definition stays, and nobody else gets the name: a restart finds the queue
 // with what has not arrived.
-func (v *VHost) departed(c *coming, err error) {
+func (v *VHost) departed(c *pendingQueue, err error) {
 	v.mu.Lock()
 	if c.err = err; err == nil {
 		delete(v.coming, c.config.Name)
-		v.note(v.defineName(opDeleteQueue, c.config.Name))
+		v.logDefinition(v.defineName(opDeleteQueue, c.config.Name))
 	}
 	v.unlock()
 	close(c.over)
@@ -285,9 +285,9 @@ func (v *VHost) departed(c *coming, err error) {
 }
 
 // announced reserves the name of a queue. The caller holds mu.
-func (v *VHost) announced(c *coming) {
+func (v *VHost) announced(c *pendingQueue) {
 	if v.coming == nil {
-		v.coming = map[string]*coming{}
+		v.coming = map[string]*pendingQueue{}
 	}
 	v.coming[c.config.Name] = c
 }

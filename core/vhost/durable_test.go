@@ -32,12 +32,12 @@ type memoryKeeper struct {
 	next      []byte // of a rewrite: its parts, and what is written meanwhile
 }
 
-var _ Keeper = (*memoryKeeper)(nil)
+var _ DefinitionLog = (*memoryKeeper)(nil)
 
-func (k *memoryKeeper) Place() *queue.Storage {
+func (k *memoryKeeper) NewStorage() *queue.Storage {
 	return &queue.Storage{Journal: k, ID: k.numbers.Add(1)}
 }
-func (k *memoryKeeper) Bulky() bool { return k.bulky.Load() }
+func (k *memoryKeeper) NeedsCompaction() bool { return k.bulky.Load() }
 
 func (k *memoryKeeper) Write(defs []byte) {
 	k.mu.Lock()
@@ -67,7 +67,7 @@ func (k *memoryKeeper) Rewrite(parts iter.Seq[[]byte]) {
 	k.bulky.Store(false)
 }
 
-func (k *memoryKeeper) Wait() error {
+func (k *memoryKeeper) WaitDurable() error {
 	if k.wait == nil {
 		return nil
 	}
@@ -295,7 +295,7 @@ func TestQueueComes(t *testing.T) {
 			t.Errorf("%d queues are written down, want 1", got)
 		}
 		k.bulky.Store(true)
-		go v.Condense() // it waits for the queue: it would leave it out
+		go v.CompactDefinitions() // it waits for the queue: it would leave it out
 		synctest.Wait()
 		if !k.bulky.Load() {
 			t.Error("definitions are rewritten while a queue comes")
@@ -344,7 +344,7 @@ func TestTransientIsNotWritten(t *testing.T) {
 	must(t, v.DeleteExchange("x", false))
 	_, err := v.DeleteQueue("q", 0, false, false)
 	must(t, err)
-	v.Leave(1)
+	v.RemoveConnection(1)
 	if len(k.written) > 0 {
 		t.Errorf("%q was written", k.written)
 	}

@@ -139,12 +139,12 @@ func (v *VHost) addExchange(d Exchange) (is Exchange, err error) {
 		}
 		x := newExchange(d)
 		if v.keeps(x) {
-			v.note(v.defineExchange(&x.Exchange))
+			v.logDefinition(v.defineExchange(&x.Exchange))
 		}
 		return func() error {
 			x.follow(v.policies.Load())
 			v.exchanges[d.Name] = x
-			v.changed()
+			v.invalidateRoutes()
 			return nil
 		}, nil
 	})
@@ -219,7 +219,7 @@ func (v *VHost) doom(x *exchange) []*exchange {
 
 func (v *VHost) noteDeleted(x *exchange) {
 	if v.keeps(x) {
-		v.note(v.defineName(opDeleteExchange, x.Name))
+		v.logDefinition(v.defineName(opDeleteExchange, x.Name))
 	}
 }
 
@@ -256,7 +256,7 @@ func (v *VHost) removeExchange(x *exchange, doomed []*exchange) {
 			}
 		}
 	}
-	v.changed()
+	v.invalidateRoutes()
 }
 
 // unused says that an exchange has to go, having just lost a binding.

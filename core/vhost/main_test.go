@@ -97,7 +97,7 @@ func newVHost(tb testing.TB) (*VHost, *lines) {
 	return newVHostWith(tb, nil)
 }
 
-func newVHostWith(tb testing.TB, k Keeper) (*VHost, *lines) {
+func newVHostWith(tb testing.TB, k DefinitionLog) (*VHost, *lines) {
 	tb.Helper()
 	c, err := chain.New([]chain.Named{{Name: "fake", Plugin: plugin{}}}, chain.Options{})
 	if err != nil {

@@ -85,7 +85,7 @@ func (v *VHost) SetMetadata(m Metadata) error {
 // keep notes a definition, unless nothing of the vhost is durable. The caller holds mu.
 func (v *VHost) keep(def amqp.Table) {
 	if v.keeper != nil {
-		v.note(def)
+		v.logDefinition(def)
 	}
 }
 

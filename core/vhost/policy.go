@@ -65,19 +65,19 @@ func (v *VHost) replacePolicies(change func(*policies.Set) (*policies.Set, amqp.
 		return func() error {
 			changed = true
 			v.policies.Store(s)
-			v.outdate()
+			v.invalidateProfiles()
 			for _, x := range v.exchanges {
 				x.follow(s)
 			}
-			v.changed()
+			v.invalidateRoutes()
 			return nil
 		}, nil
 	})
 	return changed, err
 }
 
-// outdate makes every profile one that no new queue may have. The caller holds mu.
-func (v *VHost) outdate() {
+// invalidateProfiles makes every profile one that no new queue may have. The caller holds mu.
+func (v *VHost) invalidateProfiles() {
 	v.epoch.Add(1)
 	clear(v.profiles)
 }
@@ -88,7 +88,7 @@ func (v *VHost) StrategyChanged(name string, recompute bool) {
 	v.applying.Lock()
 	defer v.applying.Unlock()
 	v.mu.Lock()
-	v.outdate()
+	v.invalidateProfiles()
 	v.mu.Unlock()
 	for _, shell := range v.Queues() {
 		cfg := shell.Config()

@@ -168,7 +168,7 @@ func TestPoliciesSurvive(t *testing.T) {
 			_, err := v.ClearPolicy(policies.User, "gone")
 			must(t, err)
 			if k.bulky.Store(bulky); bulky {
-				v.Condense()
+				v.CompactDefinitions()
 			}
 			v = k.restart(t)
 			if n := len(v.Policies().List(policies.User)) + len(v.Policies().List(policies.Operator)); n != 2 {

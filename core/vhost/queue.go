@@ -10,26 +10,26 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// entry is a queue in the table. Most queues are just that: what only some need is kept apart.
-type entry struct {
+// queueEntry is a queue in the table. Most queues are just that: what only some need is kept apart.
+type queueEntry struct {
 	shell *queue.Mailbox
-	more  *more
+	more  *queueExtras
 }
 
-// more is what a queue has that is exclusive or bound to something.
-type more struct {
+// queueExtras is what a queue has that is exclusive or bound to something.
+type queueExtras struct {
 	owner   Owner
 	sources []*exchange // with bindings to the queue
 }
 
-func (e *entry) extend() *more {
+func (e *queueEntry) extend() *queueExtras {
 	if e.more == nil {
-		e.more = &more{}
+		e.more = &queueExtras{}
 	}
 	return e.more
 }
 
-func (e entry) owner() Owner {
+func (e queueEntry) owner() Owner {
 	if e.more == nil {
 		return 0
 	}
@@ -37,7 +37,7 @@ func (e entry) owner() Owner {
 }
 
 // lookup finds a queue by name.
-func (v *VHost) lookup(name string) (entry, bool) {
+func (v *VHost) lookup(name string) (queueEntry, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	e, ok := v.queues[name]
@@ -45,7 +45,7 @@ func (v *VHost) lookup(name string) (entry, bool) {
 }
 
 // accessible refuses exclusive queues of other connections.
-func (v *VHost) accessible(name string, e entry, owner Owner) error {
+func (v *VHost) accessible(name string, e queueEntry, owner Owner) error {
 	if o := e.owner(); o != 0 && o != owner {
 		return v.locked(name)
 	}
@@ -121,7 +121,7 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 		return 0, refuse(Precondition, "%s not empty", v.queueName(name))
 	}
 	left := v.forget(e.shell)
-	defer v.Condense()
+	defer v.CompactDefinitions()
 	if left != nil {
 		<-left.over
 		if left.err != nil {
@@ -131,8 +131,8 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	return messages, v.await(durable)
 }
 
-// Leave ends the stay of a connection, which must not ask for anything any more, and deletes its exclusive queues.
-func (v *VHost) Leave(owner Owner) {
+// RemoveConnection ends the stay of a connection, which must not ask for anything any more, and deletes its exclusive queues.
+func (v *VHost) RemoveConnection(owner Owner) {
 	v.mu.Lock()
 	shells := v.owned[owner]
 	delete(v.owned, owner)
@@ -147,7 +147,7 @@ func (v *VHost) Leave(owner Owner) {
 
 // forget takes a queue that is gone out of the table, with its bindings. It does nothing when that has been done, even if
 // there is another queue by that name now. What it returns, if it is not nil, says when the definition has been deleted.
-func (v *VHost) forget(s *queue.Mailbox) *coming {
+func (v *VHost) forget(s *queue.Mailbox) *pendingQueue {
 	v.mu.Lock()
 	defer v.unlock()
 	name := s.Config().Name
@@ -155,14 +155,14 @@ func (v *VHost) forget(s *queue.Mailbox) *coming {
 	if e.shell != s {
 		return nil
 	}
-	var left *coming
+	var left *pendingQueue
 	if s.Config().Storage != nil {
 		left = v.undefine(s)
 	}
 	delete(v.queues, name)
 	v.churn.QueuesDeleted.Add(1)
 	v.shrink()
-	v.changed()
+	v.invalidateRoutes()
 	if e.more == nil {
 		return left
 	}
@@ -177,7 +177,7 @@ func (v *VHost) forget(s *queue.Mailbox) *coming {
 }
 
 // own notes whose an exclusive queue is. The caller holds mu.
-func (v *VHost) own(e entry) {
+func (v *VHost) own(e queueEntry) {
 	owner := e.owner()
 	if owner == 0 {
 		return
@@ -191,7 +191,7 @@ func (v *VHost) own(e entry) {
 }
 
 // disown undoes own.
-func (v *VHost) disown(e entry) {
+func (v *VHost) disown(e queueEntry) {
 	owner := e.owner()
 	shells := v.owned[owner]
 	delete(shells, e.shell)
@@ -206,7 +206,7 @@ func (v *VHost) shrink() {
 	if v.peak <= small || len(v.queues) > v.peak/8 {
 		return
 	}
-	queues := make(map[string]entry, 2*len(v.queues))
+	queues := make(map[string]queueEntry, 2*len(v.queues))
 	maps.Copy(queues, v.queues)
 	v.queues, v.peak = queues, len(queues)
 }

@@ -56,9 +56,9 @@ func TestExclusiveQueuesGoWithTheirConnection(t *testing.T) {
 	must(t, v.Bind(Binding{Source: "x", Destination: "0.1"}, 1))
 	_, err := v.DeleteQueue("0.0", 1, false, false)
 	must(t, err)
-	v.Leave(1)
-	v.Leave(1)
-	v.Leave(99)
+	v.RemoveConnection(1)
+	v.RemoveConnection(1)
+	v.RemoveConnection(99)
 	if n := len(v.Queues()); n != 11 {
 		t.Errorf("%d queues are left, want 11", n)
 	}
@@ -66,7 +66,7 @@ func TestExclusiveQueuesGoWithTheirConnection(t *testing.T) {
 		t.Errorf("%d bindings are left, want 10", n)
 	}
 	want(t, v.CheckExchange("x"), NotFound, "no exchange 'x' in vhost '/'")
-	v.Leave(2)
+	v.RemoveConnection(2)
 	if n := len(v.Queues()); n != 1 || len(v.owned) != 0 {
 		t.Errorf("%d queues and %d owners are left", n, len(v.owned))
 	}

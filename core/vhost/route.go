@@ -132,7 +132,7 @@ func (v *VHost) matchNames(m *message, list []destination) []destination {
 
 // queue finds the queue that the default exchange leads to, and takes note if there is none: the next one that is created
 // may be it. The caller holds mu, if only for reading.
-func (v *VHost) queue(name string) (entry, bool) {
+func (v *VHost) queue(name string) (queueEntry, bool) {
 	e, ok := v.queues[name]
 	if !ok && !v.missed.Load() {
 		v.missed.Store(true)

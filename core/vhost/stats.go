@@ -13,16 +13,16 @@ type Stats struct {
 
 	// Left counts the messages that left queues for a reason, by the expiry strategy of the queue. Users choose the names
 	// of strategies: see [telemetry.Strategies].
-	Left          map[string]Exits
+	Left          map[string]RemovalCounts
 	Refused       uint64 // messages that did not get in: their publishers got a nack
 	QueuesExpired uint64
 }
 
-// Exits counts messages that left for a reason, by what became of them. Each is counted once, when it has left for good.
-type Exits [hook.Reasons][telemetry.Outcomes]uint64
+// RemovalCounts counts messages that left for a reason, by what became of them. Each is counted once, when it has left for good.
+type RemovalCounts [hook.Reasons][telemetry.Outcomes]uint64
 
 // Add adds what others have counted.
-func (e *Exits) Add(o *Exits) {
+func (e *RemovalCounts) Add(o *RemovalCounts) {
 	for reason := range e {
 		for outcome := range e[reason] {
 			e[reason][outcome] += o[reason][outcome]
@@ -45,15 +45,15 @@ type Churn struct{ QueuesDeclared, QueuesCreated, QueuesDeleted atomic.Uint64 }
 // Churn returns the vhost's counts, which go on counting.
 func (v *VHost) Churn() *Churn { return &v.churn }
 
-// exits counts messages that left, by strategy. Any goroutine may use it; the zero value is empty.
-type exits struct {
+// removalCounts counts messages that left, by strategy. Any goroutine may use it; the zero value is empty.
+type removalCounts struct {
 	telemetry.Strategies[exitCounts]
 }
 
 type exitCounts [hook.Reasons][telemetry.Outcomes]atomic.Uint64
 
 // add counts messages of one queue. Nearly always all of them left in the same way.
-func (e *exits) add(strategy string, ls []telemetry.Removal) {
+func (e *removalCounts) add(strategy string, ls []telemetry.Removal) {
 	counts := e.Of(strategy, func() *exitCounts { return new(exitCounts) })
 	for len(ls) > 0 {
 		n := 1
@@ -65,16 +65,16 @@ func (e *exits) add(strategy string, ls []telemetry.Removal) {
 	}
 }
 
-func (e *exits) read() map[string]Exits {
+func (e *removalCounts) read() map[string]RemovalCounts {
 	all := e.All()
-	read := make(map[string]Exits, len(all))
+	read := make(map[string]RemovalCounts, len(all))
 	for strategy, counts := range all {
 		read[strategy] = counts.read()
 	}
 	return read
 }
 
-func (c *exitCounts) read() (e Exits) {
+func (c *exitCounts) read() (e RemovalCounts) {
 	for reason := range c {
 		for outcome := range c[reason] {
 			e[reason][outcome] = c[reason][outcome].Load()

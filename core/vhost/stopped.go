@@ -15,8 +15,8 @@ func stopped(e *queue.StoppedError) *Error {
 	return &Error{Kind: Stopped, Text: e.Error() + ", see the broker logfile", cause: e}
 }
 
-// unkept is the error for a change that could not be made durable.
-func (v *VHost) unkept(err error) *Error {
+// notDurable is the error for a change that could not be made durable.
+func (v *VHost) notDurable(err error) *Error {
 	text := fmt.Sprintf("vhost '%s': definitions cannot be kept: shard 0 failed, see the broker logfile", v.name)
 	return &Error{Kind: Stopped, Text: text, cause: err}
 }
@@ -53,7 +53,7 @@ func allUsable(shells []*queue.Mailbox) error {
 // returns how many queues there are.
 func (v *VHost) Stop(shard uint32) (queues int) {
 	v.mu.Lock()
-	v.changed()
+	v.invalidateRoutes()
 	v.mu.Unlock()
 	for _, s := range v.Queues() {
 		if r := s.Config().Storage; r != nil && r.Shard == shard {

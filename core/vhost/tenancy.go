@@ -9,9 +9,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Enter lets a user's connection in, unless the vhost has as many as it may or is gone. The connection is to Leave. evict is
+// AddConnection lets a user's connection in, unless the vhost has as many as it may or is gone. The connection is to Leave. evict is
 // called, once at most and from any goroutine, if it must end; it must not wait.
-func (v *VHost) Enter(owner Owner, user string, evict func(reason string)) error {
+func (v *VHost) AddConnection(owner Owner, user string, evict func(reason string)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {

@@ -12,14 +12,14 @@ import (
 
 func TestConnectionLimit(t *testing.T) {
 	v, _ := newVHost(t)
-	enter := func(owner Owner) error { return v.Enter(owner, "u", func(string) { t.Error("evicted") }) }
+	enter := func(owner Owner) error { return v.AddConnection(owner, "u", func(string) { t.Error("evicted") }) }
 	must(t, enter(1))
 	must(t, v.SetLimits(Limits{Connections: hook.LimitOf(1)}))
 	want(t, enter(2), NotAllowed, "access to vhost '/' refused for user 'u': connection limit (1) is reached")
 	must(t, v.SetLimits(Limits{Connections: hook.LimitOf(0)}))
 	want(t, enter(2), NotAllowed, "access to vhost '/' refused for user 'u': connection limit (0) is reached")
 	must(t, v.SetLimits(Limits{Connections: hook.LimitOf(1)}))
-	v.Leave(1)
+	v.RemoveConnection(1)
 	must(t, enter(2))
 	if n := v.Connections(); n != 1 {
 		t.Errorf("%d connections", n)
@@ -35,7 +35,7 @@ func TestDelete(t *testing.T) {
 	must(t, err)
 	shells := v.Queues()
 	var evicted []string
-	must(t, v.Enter(1, "u", func(reason string) { evicted = append(evicted, reason) }))
+	must(t, v.AddConnection(1, "u", func(reason string) { evicted = append(evicted, reason) }))
 
 	must(t, v.Delete())
 	if got := fmt.Sprint(evicted); got != "[vhost '/' is deleted]" {
@@ -58,7 +58,7 @@ func TestDelete(t *testing.T) {
 	}
 
 	// Who is still there can change nothing any more.
-	want(t, v.Enter(2, "u", nil), NotAllowed, "vhost / not found")
+	want(t, v.AddConnection(2, "u", nil), NotAllowed, "vhost / not found")
 	for _, durable := range []bool{true, false} {
 		_, err = v.DeclareQueue(QueueDeclare{Name: "late", Durable: durable})
 		want(t, err, NotFound, "no vhost '/'")
@@ -66,11 +66,11 @@ func TestDelete(t *testing.T) {
 	must(t, v.DeclareExchange(Exchange{Name: "late", Type: "topic", Durable: true}, nil))
 	must(t, v.setParameter("c", "n", "1"))
 	k.bulky.Store(true)
-	v.Condense()
+	v.CompactDefinitions()
 	if n := len(k.written); n != len(encodedDeletion(v)) {
 		t.Errorf("%d bytes are written", n)
 	}
-	v.Leave(1)
+	v.RemoveConnection(1)
 }
 
 func encodedDeletion(v *VHost) []byte {

@@ -33,8 +33,8 @@ type Config struct {
 	Log      *slog.Logger
 	// Telemetry is told what happens; nil = nobody is.
 	Telemetry *telemetry.Recorder
-	// Keeper keeps what is durable; nil = nothing is.
-	Keeper Keeper
+	// DefinitionLog keeps what is durable; nil = nothing is.
+	Keeper DefinitionLog
 	// Bindings is how many bindings there may be; 0 = any number. What is brought back may be more.
 	Bindings int
 }
@@ -45,7 +45,7 @@ type VHost struct {
 	chain     *chain.Chain
 	clock     queue.Clock
 	log       *slog.Logger
-	keeper    Keeper          // nil: nothing is durable
+	keeper    DefinitionLog   // nil: nothing is durable
 	bindings  int             // that there may be; 0 = any number
 	arguments []hook.Argument // known ones, the core's and the plugins', in the order they are checked
 
@@ -53,16 +53,16 @@ type VHost struct {
 	// called: that may run the queue's turn, and turns call back into the vhost.
 	mu        sync.RWMutex
 	exchanges map[string]*exchange
-	queues    map[string]entry
+	queues    map[string]queueEntry
 	peak      int                                   // the most queues there were since the map was made
 	owned     map[Owner]map[*queue.Mailbox]struct{} // exclusive queues
 	profiles  map[profileKey]*profile
-	coming    map[string]*coming // durable queues on their way into the table, by name
-	gone      bool               // the vhost is deleted
-	changing  changing           // who changes what is durable
-	noted     []byte             // definitions of the change at hand
-	bound     int                // bindings
-	binding   int                // bindings that are coming
+	coming    map[string]*pendingQueue // durable queues on their way into the table, by name
+	gone      bool                     // the vhost is deleted
+	changing  changing                 // who changes what is durable
+	noted     []byte                   // definitions of the change at hand
+	bound     int                      // bindings
+	binding   int                      // bindings that are coming
 
 	metadata   Metadata
 	tracing    atomic.Bool // as metadata say
@@ -83,8 +83,8 @@ type VHost struct {
 
 	telemetry *telemetry.Recorder
 	churn     Churn
-	exits     exits
-	buried    burialCounts
+	exits     removalCounts
+	buried    deadLetterCounts
 	refused   atomic.Uint64 // messages
 	expired   atomic.Uint64 // queues
 	cycles    death.Warnings
@@ -100,7 +100,7 @@ func New(c Config) *VHost {
 		name: c.Name, metadata: c.Metadata, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper, bindings: c.Bindings, telemetry: c.Telemetry,
 		arguments: ordered(slices.Concat(coreArguments, c.Chain.Arguments())),
 		exchanges: map[string]*exchange{},
-		queues:    map[string]entry{},
+		queues:    map[string]queueEntry{},
 		owned:     map[Owner]map[*queue.Mailbox]struct{}{},
 		profiles:  map[profileKey]*profile{},
 		expiry:    expiryLog{log: log, tokens: expiryBurst},
@@ -120,8 +120,8 @@ func (v *VHost) Name() string { return v.name }
 // generation that was read before it was asked for.
 func (v *VHost) Generation() uint64 { return v.generation.Load() }
 
-// changed makes every remembered route worthless. The caller holds mu for writing.
-func (v *VHost) changed() {
+// invalidateRoutes makes every remembered route worthless. The caller holds mu for writing.
+func (v *VHost) invalidateRoutes() {
 	v.missed.Store(false)
 	v.generation.Add(1)
 }

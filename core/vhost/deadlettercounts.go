@@ -8,26 +8,28 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Care is how much care is taken of a message that leaves its queue for a reason, as RabbitMQ counts them.
-type Care uint8
+// DeadLetterStrategy is how much care is taken of a message that leaves its queue for a reason, as RabbitMQ counts them.
+type DeadLetterStrategy uint8
 
 // The kinds of care.
 const (
-	Disabled    Care = iota // none: it was not to be dead-lettered, or to an exchange that does not exist
-	AtMostOnce              // it may be lost on its way
-	AtLeastOnce             // it stays until it has arrived
-	Cares
+	DeadLetterDisabled DeadLetterStrategy = iota // none: it was not to be dead-lettered, or to an exchange that does not exist
+	AtMostOnce                                   // it may be lost on its way
+	AtLeastOnce                                  // it stays until it has arrived
+	DeadLetterStrategies
 )
 
 // String returns RabbitMQ's name.
-func (c Care) String() string { return [Cares]string{"disabled", "at_most_once", "at_least_once"}[c] }
+func (c DeadLetterStrategy) String() string {
+	return [DeadLetterStrategies]string{"disabled", "at_most_once", "at_least_once"}[c]
+}
 
-// Buried counts messages that left queues for a reason, by the type of the queue.
-type Buried [queue.Types][Cares][hook.Reasons]uint64
+// DeadLetterCounts counts messages that left queues for a reason, by the type of the queue.
+type DeadLetterCounts [queue.Types][DeadLetterStrategies][hook.Reasons]uint64
 
 // Buried returns what was counted since the broker was started, and how many of those of which AtLeastOnce care was taken have
 // arrived.
-func (v *VHost) Buried() (b Buried, arrived uint64) {
+func (v *VHost) Buried() (b DeadLetterCounts, arrived uint64) {
 	for kind := range b {
 		for care := range b[kind] {
 			for reason := range b[kind][care] {
@@ -38,14 +40,14 @@ func (v *VHost) Buried() (b Buried, arrived uint64) {
 	return b, v.buried.arrived.Load()
 }
 
-// burialCounts is what Buried returns while it grows.
-type burialCounts struct {
-	left    [queue.Types][Cares][hook.Reasons]atomic.Uint64
+// deadLetterCounts is what Buried returns while it grows.
+type deadLetterCounts struct {
+	left    [queue.Types][DeadLetterStrategies][hook.Reasons]atomic.Uint64
 	arrived atomic.Uint64
 }
 
 // add counts messages of one queue. Nearly always all of them left in the same way.
-func (n *burialCounts) add(kind string, ls []telemetry.Removal) {
+func (n *deadLetterCounts) add(kind string, ls []telemetry.Removal) {
 	of := &n.left[queue.TypeOf(kind)]
 	for len(ls) > 0 {
 		same, care := 1, careOf(&ls[0])
@@ -60,10 +62,10 @@ func (n *burialCounts) add(kind string, ls []telemetry.Removal) {
 	}
 }
 
-func careOf(l *telemetry.Removal) Care {
+func careOf(l *telemetry.Removal) DeadLetterStrategy {
 	switch {
 	case l.Target == nil || l.Outcome == telemetry.NoExchange:
-		return Disabled
+		return DeadLetterDisabled
 	case l.Target.AtLeastOnce:
 		return AtLeastOnce
 	}

@@ -12,15 +12,15 @@ import (
 // partSize is about how many bytes of definitions are made at once: nobody can declare or publish anything new meanwhile.
 const partSize = 32 << 10
 
-// Condense writes the definitions of everything there is, in place of all that was written so far, if that is worth it. The
+// CompactDefinitions writes the definitions of everything there is, in place of all that was written so far, if that is worth it. The
 // vhost is locked for a part of them at a time. Nothing durable comes meanwhile; queues may go.
-func (v *VHost) Condense() {
-	if v.keeper == nil || !v.keeper.Bulky() {
+func (v *VHost) CompactDefinitions() {
+	if v.keeper == nil || !v.keeper.NeedsCompaction() {
 		return
 	}
 	v.mu.Lock()
 	v.changing.begin(alone)
-	worthwhile := v.keeper.Bulky() && !v.gone // nobody else did it meanwhile
+	worthwhile := v.keeper.NeedsCompaction() && !v.gone // nobody else did it meanwhile
 	v.mu.Unlock()
 	if worthwhile {
 		v.keeper.Rewrite(v.parts())

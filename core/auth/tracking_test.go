@@ -10,7 +10,7 @@ import (
 
 // client is a connection that knows why it has to end.
 type client struct {
-	*Seat
+	*TrackedConn
 	evicted []string
 }
 
@@ -21,7 +21,7 @@ func enter(tb testing.TB, s *Store, name string) (*client, error) {
 		tb.Fatal(err)
 	}
 	c := &client{}
-	c.Seat, err = s.Enter(u, func(reason string) { c.evicted = append(c.evicted, reason) })
+	c.TrackedConn, err = s.Track(u, func(reason string) { c.evicted = append(c.evicted, reason) })
 	return c, err
 }
 
@@ -118,7 +118,7 @@ func TestDelete(t *testing.T) {
 	if s.OpenVHost("alice", "/") == nil {
 		t.Error("somebody else has the permissions")
 	}
-	_, err = s.Enter(u, nil)
+	_, err = s.Track(u, nil)
 	wantError(t, err, "user 'alice' is deleted") // and another one has the name
 	if c.OpenChannel() != nil {
 		t.Error("a connection that is being closed is not let finish")

@@ -7,17 +7,17 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Keeper keeps what is changed. Its methods may be called from any goroutine; only Wait waits for the disk.
-type Keeper interface {
+// DefinitionLog keeps what is changed. Its methods may be called from any goroutine; only Wait waits for the disk.
+type DefinitionLog interface {
 	// Write adds definitions, all of them or none, to those that were written before. defs is the caller's again afterwards.
 	Write(defs []byte)
-	// Bulky reports whether so much was written that it is worth a Rewrite.
-	Bulky() bool
+	// NeedsCompaction reports whether so much was written that it is worth a Rewrite.
+	NeedsCompaction() bool
 	// Rewrite replaces all that was written of the users so far by what the parts say together, the first of which begins
 	// anew: all of it, or, if it comes to nothing, none. A part is the caller's again when the next is asked for.
 	Rewrite(parts iter.Seq[[]byte])
-	// Wait returns when all that was written before is durable. Its error means that nobody knows whether it is.
-	Wait() error
+	// WaitDurable returns when all that was written before is durable. Its error means that nobody knows whether it is.
+	WaitDurable() error
 }
 
 // note adds a definition to those of the change at hand. The caller holds changing.
@@ -55,7 +55,7 @@ func (s *Store) write() error {
 		return nil
 	}
 	k.Write(s.noted)
-	if err := k.Wait(); err != nil {
+	if err := k.WaitDurable(); err != nil {
 		return fmt.Errorf("users: definitions: %w", err)
 	}
 	return nil
@@ -75,16 +75,16 @@ func (s *Store) replace(next replacement) {
 	s.version.Add(1)
 }
 
-// Condense writes the definitions of all users in place of all that was written so far, if that is worth it.
-func (s *Store) Condense() {
+// CompactDefinitions writes the definitions of all users in place of all that was written so far, if that is worth it.
+func (s *Store) CompactDefinitions() {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.condense()
 }
 
-// condense is Condense for a caller who holds changing.
+// condense is CompactDefinitions for a caller who holds changing.
 func (s *Store) condense() {
-	if k := s.options.Keeper; k != nil && k.Bulky() {
+	if k := s.options.Keeper; k != nil && k.NeedsCompaction() {
 		k.Rewrite(s.parts)
 	}
 }

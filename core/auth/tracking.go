@@ -7,29 +7,29 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// seats are the connections of all users.
-type seats struct {
+// connTracker are the connections of all users.
+type connTracker struct {
 	mu    sync.Mutex // guards what follows
-	taken map[string]*presence
+	taken map[string]*userConns
 }
 
-// presence is what one user has open.
-type presence struct {
-	seats    map[*Seat]struct{}
+// userConns is what one user has open.
+type userConns struct {
+	seats    map[*TrackedConn]struct{}
 	channels int64
 }
 
-// Seat is a connection's place among those of its user. One goroutine at a time uses it.
-type Seat struct {
+// TrackedConn is a connection's place among those of its user. One goroutine at a time uses it.
+type TrackedConn struct {
 	store    *Store
 	user     string
 	evict    func(reason string)
 	channels int64
 }
 
-// Enter counts a connection in, unless its user has as many as it may, or is not any more. evict is called, once at most and
+// Track counts a connection in, unless its user has as many as it may, or is not any more. evict is called, once at most and
 // from any goroutine, if the connection must end; it must not wait. The error is an [*amqp.Error].
-func (s *Store) Enter(u User, evict func(reason string)) (*Seat, error) {
+func (s *Store) Track(u User, evict func(reason string)) (*TrackedConn, error) {
 	s.seats.mu.Lock()
 	defer s.seats.mu.Unlock()
 	now := s.user(u.Name)
@@ -41,7 +41,7 @@ func (s *Store) Enter(u User, evict func(reason string)) (*Seat, error) {
 		return nil, amqp.Errorf(amqp.ReplyNotAllowed, "connection refused for user '%s': user connection limit (%d) is reached",
 			u.Name, now.Limits.Connections.N())
 	}
-	seat := &Seat{store: s, user: u.Name, evict: evict}
+	seat := &TrackedConn{store: s, user: u.Name, evict: evict}
 	p.seats[seat] = struct{}{}
 	s.seats.taken[u.Name] = p
 	return seat, nil
@@ -51,18 +51,18 @@ func (s *Store) Enter(u User, evict func(reason string)) (*Seat, error) {
 func full(limit hook.Limit, n int64) bool { return limit.Set() && n >= limit.N() }
 
 // of returns the presence of a user, which may be one to be. The caller holds mu.
-func (s *seats) of(user string) *presence {
+func (s *connTracker) of(user string) *userConns {
 	if s.taken == nil {
-		s.taken = map[string]*presence{}
+		s.taken = map[string]*userConns{}
 	}
 	if p := s.taken[user]; p != nil {
 		return p
 	}
-	return &presence{seats: map[*Seat]struct{}{}}
+	return &userConns{seats: map[*TrackedConn]struct{}{}}
 }
 
 // evict sends everybody away who is there as a user.
-func (s *seats) evict(user, reason string) {
+func (s *connTracker) evict(user, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for seat := range s.of(user).seats {
@@ -71,7 +71,7 @@ func (s *seats) evict(user, reason string) {
 }
 
 // Leave counts the connection out, with all its channels. Nil has left.
-func (s *Seat) Leave() {
+func (s *TrackedConn) Leave() {
 	if s == nil {
 		return
 	}
@@ -88,7 +88,7 @@ func (s *Seat) Leave() {
 }
 
 // OpenChannel counts a channel in, unless the user has as many as it may. The error is an [*amqp.Error]. Nil counts nothing.
-func (s *Seat) OpenChannel() error {
+func (s *TrackedConn) OpenChannel() error {
 	if s == nil {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (s *Seat) OpenChannel() error {
 }
 
 // CloseChannel counts a channel out. Nil counts nothing.
-func (s *Seat) CloseChannel() {
+func (s *TrackedConn) CloseChannel() {
 	if s == nil {
 		return
 	}

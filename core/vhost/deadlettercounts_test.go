@@ -22,9 +22,9 @@ func TestBuriedByCare(t *testing.T) {
 	}
 	v.buried.add(queue.Quorum, left)
 	v.buried.add(queue.Classic, left[:1])
-	var want Buried
-	want[0][Disabled][hook.ReasonExpired] = 1
-	want[1][Disabled][hook.ReasonExpired] = 2
+	var want DeadLetterCounts
+	want[0][DeadLetterDisabled][hook.ReasonExpired] = 1
+	want[1][DeadLetterDisabled][hook.ReasonExpired] = 2
 	want[1][AtMostOnce][hook.ReasonExpired] = 2
 	want[1][AtMostOnce][hook.ReasonMaxLen] = 1
 	want[1][AtLeastOnce][hook.ReasonMaxLen] = 2
