@@ -19,8 +19,8 @@ import (
 // management is the management API, and metrics for whoever comes, and what they listen on. Nothing of it is there while it is
 // off.
 type management struct {
-	api          door
-	unguarded    door // on the listener for metrics: what needs no login there
+	api          handlerSwitch
+	unguarded    handlerSwitch // on the listener for metrics: what needs no login there
 	servers      []*http.Server
 	listeners    []managementListener
 	certificates *wire.Certificates // nil without TLS
@@ -82,12 +82,14 @@ func (m *management) closeListeners() {
 	}
 }
 
-// door is what a server's requests go through to whoever is behind it by now. Any goroutine may use it.
-type door struct{ behind atomic.Pointer[http.Handler] }
+// handlerSwitch is what a server's requests go through to whoever is behind it by now. Any goroutine may use it.
+type handlerSwitch struct{ behind atomic.Pointer[http.Handler] }
 
-func (d *door) lead(to http.Handler) { d.behind.Store(&to) }
+func (d *handlerSwitch) lead(to http.Handler) { d.behind.Store(&to) }
 
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.behind.Load()).ServeHTTP(w, r) }
+func (d *handlerSwitch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*d.behind.Load()).ServeHTTP(w, r)
+}
 
 // serve begins to answer, so far that the broker is being started.
 func (m *management) serve(log *slog.Logger) {

@@ -65,7 +65,7 @@ func newChannel(c *Conn, id uint16) *channel {
 	ch := &channel{conn: c, id: id, consumers: map[string]*consumer{}}
 	ch.headers = ch.readHeaders
 	if s := c.srv.spans; s != nil {
-		ch.gap = s.Gap()
+		ch.gap = s.SkipCount()
 	}
 	return ch
 }

@@ -23,7 +23,7 @@ type parsedProps struct {
 	expiration hook.Limit
 	priority   uint8
 	flags      queue.Flags
-	standing   telemetry.Standing // set while traces are on
+	standing   telemetry.ParentSampling // set while traces are on
 }
 
 // maxKeptProps bounds what is remembered of a channel's properties.
@@ -83,7 +83,7 @@ func (ch *channel) learn(props []byte) error {
 	}
 	f.index = x
 	if s := ch.conn.srv.spans; s != nil {
-		f.standing = s.Judge(x.Headers(props))
+		f.standing = s.ParentSamplingOf(x.Headers(props))
 	}
 	return ch.rewrite(props)
 }

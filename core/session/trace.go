@@ -29,14 +29,14 @@ func (ch *channel) watch(m *queue.Message, shells []*queue.Mailbox) {
 func (ch *channel) follow(m *queue.Message) {
 	spans := ch.conn.srv.spans
 	switch ch.facts.standing {
-	case telemetry.Untraced:
+	case telemetry.ParentNotSampled:
 		return
-	case telemetry.Orphan:
+	case telemetry.NoParent:
 		if ch.gap > 0 {
 			ch.gap--
 			return
 		}
-		props, gap := spans.Adopt(m.Props, ch.facts.index)
+		props, gap := spans.Inject(m.Props, ch.facts.index)
 		ch.gap = gap
 		if len(props) > ch.conn.frameMax-amqp.FrameOverhead-contentHead {
 			return
@@ -48,7 +48,7 @@ func (ch *channel) follow(m *queue.Message) {
 }
 
 // adopted reports whether the message at hand, if it is traced, was given its context by the broker.
-func (ch *channel) adopted() bool { return ch.facts.standing == telemetry.Orphan }
+func (ch *channel) adopted() bool { return ch.facts.standing == telemetry.NoParent }
 
 // tellPublished tells of a message that is traced. adopted is whether it was given its context.
 func (ch *channel) tellPublished(m *queue.Message, queues int, adopted bool) {

@@ -155,8 +155,8 @@ func FuzzAdopt(f *testing.F) {
 			return
 		}
 		before := x.Headers(props)
-		s.Judge(before)
-		adopted, _ := s.Adopt(props, x)
+		s.ParentSamplingOf(before)
+		adopted, _ := s.Inject(props, x)
 		y, err := amqp.ScanProps(adopted)
 		if err != nil {
 			t.Fatalf("%q became %q: %v", props, adopted, err)

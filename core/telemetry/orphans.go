@@ -11,9 +11,9 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Gap returns how many orphans in a row are not to be traced before one that is. Chance decides about each of them by
+// SkipCount returns how many orphans in a row are not to be traced before one that is. Chance decides about each of them by
 // itself, as with [Spans.Draw], but whoever counts them down has to ask for those alone that are traced.
-func (s *Spans) Gap() int {
+func (s *Spans) SkipCount() int {
 	switch r := s.sampling.Ratio; {
 	case r >= 1:
 		return 0
@@ -24,9 +24,9 @@ func (s *Spans) Gap() int {
 	}
 }
 
-// Adopt returns the properties of an orphan, which x is the index of, with a new context in its headers: that of the span which
+// Inject returns the properties of an orphan, which x is the index of, with a new context in its headers: that of the span which
 // [Spans.Published] makes of a message that is [Message.Adopted]. The gap is the one behind this orphan, see [Spans.Gap].
-func (s *Spans) Adopt(props []byte, x amqp.PropIndex) (adopted []byte, gap int) {
+func (s *Spans) Inject(props []byte, x amqp.PropIndex) (adopted []byte, gap int) {
 	headers := x.Headers(props)
 	if brings(headers, parentHeader) || brings(headers, stateHeader) {
 		props = amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: withoutContext(headers)})
@@ -75,7 +75,7 @@ func (o *orphans) prepare(s *Spans) {
 		c := newContext()
 		copy(b.field[:], contextHead)
 		c.parent(b.field[contextAt:contextAt])
-		b.gap = s.Gap()
+		b.gap = s.SkipCount()
 	}
 	o.left = len(o.beginnings)
 }

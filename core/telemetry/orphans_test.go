@@ -11,7 +11,7 @@ func TestGap(t *testing.T) {
 		const n = 20_000
 		sum, none := 0.0, 0.0
 		for range n {
-			g := s.Gap()
+			g := s.SkipCount()
 			if g < 0 {
 				t.Fatalf("ratio %v: a gap of %d", ratio, g)
 			}
@@ -29,11 +29,11 @@ func TestGap(t *testing.T) {
 		}
 	}
 	for ratio, want := range map[float64]int{1: 0, 0: math.MaxInt} {
-		if got := NewSpans(SpanOptions{Sampling: Sampling{Ratio: ratio}}).Gap(); got != want {
+		if got := NewSpans(SpanOptions{Sampling: Sampling{Ratio: ratio}}).SkipCount(); got != want {
 			t.Errorf("ratio %v: got %d, want %d", ratio, got, want)
 		}
 	}
-	if got := NewSpans(SpanOptions{Sampling: Sampling{Ratio: 5e-324}}).Gap(); got < 0 {
+	if got := NewSpans(SpanOptions{Sampling: Sampling{Ratio: 5e-324}}).SkipCount(); got < 0 {
 		t.Errorf("next to never: got %d", got)
 	}
 }

@@ -24,16 +24,16 @@ type Span struct {
 	State      string // tracestate; "" = none
 	Began      hook.Instant
 	Ended      hook.Instant
-	Shape      *Shape // what it has in common with others, attributes among it; nil: nothing
+	Shape      *SpanTemplate // what it has in common with others, attributes among it; nil: nothing
 	Attributes []attribute.KeyValue
-	Happenings []Happening
+	Events     []SpanEvent
 	Failure    string // why it is an error; "" = it is not
 
 	name, destination []byte // where texts of it are
 }
 
-// Happening is what OpenTelemetry calls an event: something that happened during a span.
-type Happening struct {
+// SpanEvent is what OpenTelemetry calls an event: something that happened during a span.
+type SpanEvent struct {
 	Name       string
 	At         hook.Instant
 	Attributes []attribute.KeyValue
@@ -51,7 +51,7 @@ var blanks = sync.Pool{New: func() any { return new(Span) }}
 // begin returns a span about a message, a child of what brought it if that is known.
 func (s *Spans) begin(m *telling) *Span {
 	p := blanks.Get().(*Span)
-	*p = Span{Attributes: p.Attributes[:0], Happenings: p.Happenings[:0], name: p.name[:0], destination: p.destination[:0]}
+	*p = Span{Attributes: p.Attributes[:0], Events: p.Events[:0], name: p.name[:0], destination: p.destination[:0]}
 	if m == nil || !m.context.valid() {
 		p.Trace = newContext().trace
 	} else {
@@ -92,17 +92,17 @@ func (s *Spans) end(p *Span, began, ended hook.Instant) {
 		s.dropped.Add(1)
 	}
 	clear(p.Attributes) // they refer to the message's memory, which may be anything soon
-	clear(p.Happenings)
+	clear(p.Events)
 	blanks.Put(p)
 }
 
 // happened adds what happened during a span.
 func (p *Span) happened(name string, at hook.Instant, as ...attribute.KeyValue) {
-	p.Happenings = append(p.Happenings, Happening{name, at, as})
+	p.Events = append(p.Events, SpanEvent{name, at, as})
 }
 
-// tell adds an attribute, and tellText one that is a text, unless it is empty.
-func (p *Span) tell(a attribute.KeyValue) { p.Attributes = append(p.Attributes, a) }
+// add adds an attribute, and tellText one that is a text, unless it is empty.
+func (p *Span) add(a attribute.KeyValue) { p.Attributes = append(p.Attributes, a) }
 
 func (p *Span) tellText(k attribute.Key, text string) {
 	p.Attributes = appendText(p.Attributes, k, text)

@@ -24,7 +24,7 @@ type Spans struct {
 	always   bool    // expiries of messages that are not traced have spans, too
 
 	orphans orphans
-	notes   *notes // nil: spans of messages that are published and delivered are made at once
+	notes   *spanBuffer // nil: spans of messages that are published and delivered are made at once
 
 	made, dropped atomic.Uint64
 }
@@ -56,7 +56,7 @@ func NewSpans(o SpanOptions) *Spans {
 		bound: uint64(o.Sampling.Ratio * (1 << 63)), tails: math.Log1p(-o.Sampling.Ratio),
 	}
 	if o.Many != nil {
-		s.notes = &notes{most: o.Notes, many: o.Enough, tell: o.Many, shapes: newShapes()}
+		s.notes = &spanBuffer{most: o.Notes, many: o.Enough, tell: o.Many, shapes: newShapes()}
 	}
 	return s
 }
@@ -67,33 +67,33 @@ func (s *Spans) Made() uint64 { return s.made.Load() }
 // Dropped returns how many of them the sink had no room for.
 func (s *Spans) Dropped() uint64 { return s.dropped.Load() }
 
-// Standing is what a message's headers say about its being traced.
-type Standing uint8
+// ParentSampling is what a message's headers say about its being traced.
+type ParentSampling uint8
 
 // The standings.
 const (
-	Untraced Standing = iota // it has a context, and is not to be traced
-	Traced                   // it has a context, and is to be traced
-	Orphan                   // it has no context: chance decides, see [Spans.Gap]
+	ParentNotSampled ParentSampling = iota // it has a context, and is not to be traced
+	ParentSampled                          // it has a context, and is to be traced
+	NoParent                               // it has no context: chance decides, see [Spans.Gap]
 )
 
-// Judge says how a message with these headers (nil: it has none) stands. It allocates nothing, and may be remembered for
+// ParentSamplingOf says how a message with these headers (nil: it has none) stands. It allocates nothing, and may be remembered for
 // messages with the same headers.
-func (s *Spans) Judge(headers amqp.RawTable) Standing {
+func (s *Spans) ParentSamplingOf(headers amqp.RawTable) ParentSampling {
 	c := contextOf(headers)
 	switch {
 	case !c.valid():
-		return Orphan
+		return NoParent
 	case s.sampling.ByRatio && s.chosen(binary.BigEndian.Uint64(c.trace[8:])):
-		return Traced
+		return ParentSampled
 	case !s.sampling.ByRatio && c.flags.IsSampled():
-		return Traced
+		return ParentSampled
 	}
-	return Untraced
+	return ParentNotSampled
 }
 
-// Draw reports whether an orphan is to be traced. It is cheap.
-func (s *Spans) Draw() bool { return s.bound > 0 && s.chosen(rand.Uint64()) }
+// SampleRoot reports whether an orphan is to be traced. It is cheap.
+func (s *Spans) SampleRoot() bool { return s.bound > 0 && s.chosen(rand.Uint64()) }
 
 // chosen decides about a random number, as OpenTelemetry's samplers by ratio do about the last half of a trace's.
 func (s *Spans) chosen(random uint64) bool { return random>>1 < s.bound }

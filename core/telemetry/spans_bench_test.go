@@ -29,9 +29,9 @@ func BenchmarkPublished(b *testing.B) {
 			x := indexOf(m.Props)
 			b.ReportAllocs()
 			for b.Loop() {
-				if s != nil && s.Draw() {
+				if s != nil && s.SampleRoot() {
 					adopted := *m
-					adopted.Props, _ = s.Adopt(m.Props, x)
+					adopted.Props, _ = s.Inject(m.Props, x)
 					adopted.Adopted = true
 					s.Published(&adopted, "app", 1)
 				}
@@ -63,7 +63,7 @@ func BenchmarkLeft(b *testing.B) {
 func BenchmarkJudge(b *testing.B) {
 	s := benchSpans(b, 100)
 	for b.Loop() {
-		s.Judge(traced)
+		s.ParentSamplingOf(traced)
 	}
 }
 
@@ -74,6 +74,6 @@ func BenchmarkAdopt(b *testing.B) {
 	x := indexOf(m.Props)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Adopt(m.Props, x)
+		s.Inject(m.Props, x)
 	}
 }

@@ -59,8 +59,8 @@ func (d *departure) expire(s *Spans) {
 // departing adds what every span about it tells.
 func (d *departure) departing(p *Span, operation string) {
 	p.about(&d.subject, operation, d.place.Queue)
-	p.tell(reasonKey.String(reasonName(d.Reason)))
-	p.tell(outcomeKey.String(d.Outcome.String()))
+	p.add(reasonKey.String(reasonName(d.Reason)))
+	p.add(outcomeKey.String(d.Outcome.String()))
 }
 
 // reasonName is a reason's name, also if there is no such reason.
@@ -75,13 +75,13 @@ func reasonName(r hook.Reason) string {
 func (d *departure) expiry(p *Span) {
 	p.tellText(strategyKey, d.place.Strategy)
 	if d.Deadline != 0 {
-		p.tell(deadlineKey.String(instant(d.Deadline)))
+		p.add(deadlineKey.String(instant(d.Deadline)))
 	}
 	if late, known := d.Late(d.now); known {
-		p.tell(latenessKey.Float64(milliseconds(late)))
+		p.add(latenessKey.Float64(milliseconds(late)))
 	}
 	if d.Digest != 0 {
-		p.tell(digestKey.String(fmt.Sprintf("sha256:%016x", d.Digest)))
+		p.add(digestKey.String(fmt.Sprintf("sha256:%016x", d.Digest)))
 	}
 }
 
@@ -92,7 +92,7 @@ func (d *departure) deadLetter(s *Spans, within *Span) {
 		p.Trace, p.Parent, p.Remote = within.Trace, within.ID, false
 	}
 	d.departing(p, "dead_letter")
-	p.tell(operationTypeKey.String("send"))
+	p.add(operationTypeKey.String("send"))
 	p.tellTarget(d.Target)
 	if d.Outcome != DeadLettered {
 		p.Failure = "the message is lost: " + d.Outcome.String()
@@ -105,9 +105,9 @@ func (p *Span) tellTarget(to *hook.Target) {
 	if to == nil {
 		return
 	}
-	p.tell(text(exchangeKey, exchangeName(to.Exchange)))
+	p.add(text(exchangeKey, exchangeName(to.Exchange)))
 	if to.HasKey {
-		p.tell(text(newKeyKey, to.Key))
+		p.add(text(newKeyKey, to.Key))
 	}
 }
 
@@ -119,7 +119,7 @@ func (d *departure) drop(s *Spans) {
 
 // queueExpired tells of a queue: nothing brings a context, so that it is treated as messages without one are.
 func (s *Spans) queueExpired(at *QueueRef, now hook.Instant, e *QueueEnd) {
-	if !s.always && !s.Draw() {
+	if !s.always && !s.SampleRoot() {
 		return
 	}
 	began := since(e.LastUse, now)
@@ -130,8 +130,8 @@ func (s *Spans) queueExpired(at *QueueRef, now hook.Instant, e *QueueEnd) {
 		idleKey.Int64(int64(now.Sub(began)/time.Millisecond)), messagesKey.Int(e.Messages), deadLetteredKey.Int(e.DeadLettered))
 	p.happened("last_use", began)
 	if e.Lease != 0 {
-		p.tell(deadlineKey.String(instant(e.Lease)))
-		p.tell(latenessKey.Float64(milliseconds(max(0, now.Sub(e.Lease)))))
+		p.add(deadlineKey.String(instant(e.Lease)))
+		p.add(latenessKey.Float64(milliseconds(max(0, now.Sub(e.Lease)))))
 		p.happened("due", e.Lease)
 	}
 	p.happened("decided", now)

@@ -10,13 +10,13 @@ import (
 // Published tells that a client published a message that is traced, which was routed to so many queues.
 func (s *Spans) Published(m *Message, connection string, queues int) {
 	now := s.now()
-	s.note(now, now, m, &scene{kind: ofPublish, adopted: m.Adopted, connection: amqp.BytesOf(connection), queues: uint32(queues)})
+	s.note(now, now, m, &templateKey{kind: ofPublish, adopted: m.Adopted, connection: amqp.BytesOf(connection), queues: uint32(queues)})
 }
 
 // Delivered tells that a message that is traced was handed to a client. enqueued is when it entered the queue, tag the
 // consumer's ("" for basic.get).
 func (s *Spans) Delivered(m *Message, queue string, enqueued hook.Instant, connection, tag string, redelivered bool) {
-	s.note(s.now(), enqueued, m, &scene{
+	s.note(s.now(), enqueued, m, &templateKey{
 		kind: ofDelivery, queue: amqp.BytesOf(queue), connection: amqp.BytesOf(connection), tag: amqp.BytesOf(tag), redelivered: redelivered,
 	})
 }
@@ -56,12 +56,12 @@ const maxPolicyAttributes = 2 * 32
 func (p *Span) follows(d *hook.Decision) {
 	p.tellText(reasonKey, reasonName(d.Verdict.Reason))
 	if d.Verdict.Deadline != 0 && d.Verdict.Action == hook.Keep {
-		p.tell(deadlineKey.String(instant(d.Verdict.Deadline)))
+		p.add(deadlineKey.String(instant(d.Verdict.Deadline)))
 	}
 	p.tellTarget(d.Verdict.Target)
 	said := d.Attributes[:min(len(d.Attributes), maxPolicyAttributes)]
 	for i := 0; i+1 < len(said); i += 2 {
-		p.tell(text(attribute.Key(ofPolicy+valid(said[i])), said[i+1]))
+		p.add(text(attribute.Key(ofPolicy+valid(said[i])), said[i+1]))
 	}
 }
 

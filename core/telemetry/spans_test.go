@@ -38,8 +38,8 @@ func (t *tape) Take(p *Span) bool {
 	if p.Shape != nil {
 		maps.Copy(s.attributes, readable(p.Shape.Attributes))
 	}
-	s.Name, s.Shape, s.Attributes, s.Happenings = strings.Clone(p.Name), nil, nil, nil
-	for _, h := range p.Happenings {
+	s.Name, s.Shape, s.Attributes, s.Events = strings.Clone(p.Name), nil, nil, nil
+	for _, h := range p.Events {
 		s.events = append(s.events, fmt.Sprintf("%s +%v%s", h.Name, h.At.Sub(p.Began), attributesOf(h.Attributes)))
 	}
 	t.spans = append(t.spans, s)
@@ -128,20 +128,20 @@ func TestJudge(t *testing.T) {
 		name     string
 		sampling Sampling
 		headers  amqp.RawTable
-		want     Standing
+		want     ParentSampling
 	}{
-		{"no headers", Sampling{Ratio: 1}, nil, Orphan},
-		{"garbage", Sampling{Ratio: 1}, headers("00-garbage"), Orphan},
-		{"sampled", Sampling{}, headers(sampled), Traced},
-		{"not sampled", Sampling{Ratio: 1}, headers(ignored), Untraced},
-		{"all, whatever they say", Sampling{Ratio: 1, ByRatio: true}, headers(ignored), Traced},
-		{"none, whatever they say", Sampling{ByRatio: true}, headers(sampled), Untraced},
-		{"low number", Sampling{Ratio: 0.5, ByRatio: true}, headers("00-0af7651916cd43dd0448eb211c80319c-" + spanHex + "-00"), Traced},
-		{"high number", Sampling{Ratio: 0.5, ByRatio: true}, headers("00-0af7651916cd43ddf448eb211c80319c-" + spanHex + "-01"), Untraced},
+		{"no headers", Sampling{Ratio: 1}, nil, NoParent},
+		{"garbage", Sampling{Ratio: 1}, headers("00-garbage"), NoParent},
+		{"sampled", Sampling{}, headers(sampled), ParentSampled},
+		{"not sampled", Sampling{Ratio: 1}, headers(ignored), ParentNotSampled},
+		{"all, whatever they say", Sampling{Ratio: 1, ByRatio: true}, headers(ignored), ParentSampled},
+		{"none, whatever they say", Sampling{ByRatio: true}, headers(sampled), ParentNotSampled},
+		{"low number", Sampling{Ratio: 0.5, ByRatio: true}, headers("00-0af7651916cd43dd0448eb211c80319c-" + spanHex + "-00"), ParentSampled},
+		{"high number", Sampling{Ratio: 0.5, ByRatio: true}, headers("00-0af7651916cd43ddf448eb211c80319c-" + spanHex + "-01"), ParentNotSampled},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := NewSpans(SpanOptions{Sampling: tc.sampling})
-			if got := s.Judge(tc.headers); got != tc.want {
+			if got := s.ParentSamplingOf(tc.headers); got != tc.want {
 				t.Errorf("%v, want %v", got, tc.want)
 			}
 		})
@@ -161,7 +161,7 @@ func TestDraw(t *testing.T) {
 		s := NewSpans(SpanOptions{Sampling: Sampling{Ratio: tc.ratio}})
 		n := 0
 		for range tries {
-			if s.Draw() {
+			if s.SampleRoot() {
 				n++
 			}
 		}
@@ -214,7 +214,7 @@ func indexOf(props []byte) amqp.PropIndex {
 
 // adopt is Adopt without the index.
 func adopt(s *Spans, props []byte) []byte {
-	adopted, _ := s.Adopt(props, indexOf(props))
+	adopted, _ := s.Inject(props, indexOf(props))
 	return adopted
 }
 
@@ -386,8 +386,8 @@ func TestUntracedMessagesCostNoMemory(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"judge", func() { s.Judge(headers); s.Judge(garbage); s.Judge(nil) }},
-		{"draw", func() { s.Draw() }},
+		{"judge", func() { s.ParentSamplingOf(headers); s.ParentSamplingOf(garbage); s.ParentSamplingOf(nil) }},
+		{"draw", func() { s.SampleRoot() }},
 		{"left", func() { s.left(place, noon, left) }},
 		{"nobody listens", func() { (*Recorder)(nil).Removed(place, noon, left); _ = (*Recorder)(nil).Spans() }},
 		{"off", func() { _ = r.Spans() }},

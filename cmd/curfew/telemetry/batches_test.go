@@ -92,7 +92,7 @@ func TestEncodedSpans(t *testing.T) {
 			Attributes: []attribute.KeyValue{
 				attribute.String("text", "x"), attribute.Int("number", -7), attribute.Bool("truth", true), attribute.Float64("part", 0.5), attribute.String("long", long),
 			},
-			Happenings: []core.Happening{{Name: "due", At: 6, Attributes: []attribute.KeyValue{attribute.String("why", "so")}}},
+			Events: []core.SpanEvent{{Name: "due", At: 6, Attributes: []attribute.KeyValue{attribute.String("why", "so")}}},
 		}
 		inner := core.Span{
 			Name: "inner", Kind: trace.SpanKindInternal, Trace: outer.Trace, ID: trace.SpanID{4}, Parent: outer.ID, State: "a=1",
@@ -168,7 +168,7 @@ func TestShapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
 		b := newTestBatches(t, u, batchLimits{spans: 512, waiting: 1024, delay: time.Second, timeout: time.Second}, noLog)
-		of := core.Shape{Name: "publish orders", Kind: trace.SpanKindProducer, Attributes: []attribute.KeyValue{attribute.String("queue", "new")}}
+		of := core.SpanTemplate{Name: "publish orders", Kind: trace.SpanKindProducer, Attributes: []attribute.KeyValue{attribute.String("queue", "new")}}
 		span := func(i int) {
 			b.Take(&core.Span{
 				Name: of.Name, Kind: of.Kind, Shape: &of, Began: 1, Ended: 2, Attributes: []attribute.KeyValue{attribute.Int("size", i)},
@@ -176,7 +176,7 @@ func TestShapes(t *testing.T) {
 		}
 		span(0)
 		span(1)
-		of = core.Shape{Name: "deliver orders", Kind: trace.SpanKindServer, Encoded: of.Encoded[:0]}
+		of = core.SpanTemplate{Name: "deliver orders", Kind: trace.SpanKindServer, Encoded: of.Encoded[:0]}
 		span(2)
 		if err := b.close(t.Context()); err != nil {
 			t.Fatal(err)

@@ -86,8 +86,8 @@ func appendSpan(b []byte, s *core.Span) []byte {
 	b = appendTime(b, beginOfSpan, s.Began)
 	b = appendTime(b, endOfSpan, s.Ended)
 	b = appendAttributes(b, attributesOfSpan, s.Attributes)
-	for i := range s.Happenings {
-		b = appendEvent(b, &s.Happenings[i])
+	for i := range s.Events {
+		b = appendEvent(b, &s.Events[i])
 	}
 	if s.Link.IsValid() {
 		b = appendLink(b, s)
@@ -123,7 +123,7 @@ func appendFlags(b []byte, field protowire.Number, flags trace.TraceFlags, remot
 	return protowire.AppendFixed32(b, all)
 }
 
-func appendEvent(b []byte, h *core.Happening) []byte {
+func appendEvent(b []byte, h *core.SpanEvent) []byte {
 	b, mark := begin(b, eventsOfSpan)
 	b = appendTime(b, timeOfEvent, h.At)
 	b = appendField(b, nameOfEvent, h.Name)

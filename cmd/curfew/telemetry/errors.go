@@ -12,14 +12,14 @@ import (
 
 // handleErrors has the SDK tell of its troubles in the broker's log.
 func handleErrors(log *slog.Logger) {
-	quiet := &seldom{Handler: log.Handler(), limit: new(limit)}
+	quiet := &rateLimitedHandler{Handler: log.Handler(), limit: new(limit)}
 	sparing := slog.New(quiet)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { sparing.Warn("telemetry", "error", err) }))
 	otel.SetLogger(logr.FromSlogHandler(quiet))
 }
 
-// seldom is a handler that lets a message through from time to time.
-type seldom struct {
+// rateLimitedHandler is a handler that lets a message through from time to time.
+type rateLimitedHandler struct {
 	slog.Handler
 	limit *limit
 }
@@ -44,12 +44,12 @@ func (l *limit) allow(now time.Time) bool {
 }
 
 // Enabled implements [slog.Handler]. The SDK's idea of what is worth knowing is not an operator's.
-func (s *seldom) Enabled(ctx context.Context, level slog.Level) bool {
+func (s *rateLimitedHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && s.Handler.Enabled(ctx, level)
 }
 
 // Handle implements [slog.Handler].
-func (s *seldom) Handle(ctx context.Context, r slog.Record) error {
+func (s *rateLimitedHandler) Handle(ctx context.Context, r slog.Record) error {
 	if !s.limit.allow(r.Time) {
 		return nil
 	}
@@ -57,11 +57,11 @@ func (s *seldom) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements [slog.Handler].
-func (s *seldom) WithAttrs(as []slog.Attr) slog.Handler {
-	return &seldom{s.Handler.WithAttrs(as), s.limit}
+func (s *rateLimitedHandler) WithAttrs(as []slog.Attr) slog.Handler {
+	return &rateLimitedHandler{s.Handler.WithAttrs(as), s.limit}
 }
 
 // WithGroup implements [slog.Handler].
-func (s *seldom) WithGroup(name string) slog.Handler {
-	return &seldom{s.Handler.WithGroup(name), s.limit}
+func (s *rateLimitedHandler) WithGroup(name string) slog.Handler {
+	return &rateLimitedHandler{s.Handler.WithGroup(name), s.limit}
 }

@@ -67,7 +67,7 @@ func (m *metrics) close(ctx context.Context) error {
 func newExposition(registry *prometheus.Registry, objects http.Handler, log *slog.Logger) http.Handler {
 	const atOnce = 8 // requests that may be answered at the same time
 	busiest := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog:          slog.NewLogLogger(&seldom{Handler: log.Handler(), limit: new(limit)}, slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(&rateLimitedHandler{Handler: log.Handler(), limit: new(limit)}, slog.LevelWarn),
 		ErrorHandling:     promhttp.ContinueOnError, // what is wrong with one series must not hide the others
 		EnableOpenMetrics: true, MaxRequestsInFlight: atOnce,
 	})

@@ -126,8 +126,8 @@ func page(s *core.Span) string {
 		list(w, s.Shape.Attributes)
 	}
 	list(w, s.Attributes)
-	for i := range s.Happenings {
-		fmt.Fprintf(w, "  +%v\t%s\n", took(s, s.Happenings[i].At), line(&s.Happenings[i]))
+	for i := range s.Events {
+		fmt.Fprintf(w, "  +%v\t%s\n", took(s, s.Events[i].At), line(&s.Events[i]))
 	}
 	_ = w.Flush() // into memory
 	b.WriteString("\n")
@@ -145,7 +145,7 @@ func took(s *core.Span, to hook.Instant) time.Duration {
 	return to.Sub(s.Began).Round(time.Microsecond)
 }
 
-func line(h *core.Happening) string {
+func line(h *core.SpanEvent) string {
 	words := []string{printable(h.Name)}
 	for _, a := range h.Attributes {
 		words = append(words, printable(string(a.Key))+"="+value(a))

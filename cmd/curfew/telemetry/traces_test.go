@@ -52,7 +52,7 @@ func TestPrintedTrace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		props, _ := r.Spans().Adopt(none, x)
+		props, _ := r.Spans().Inject(none, x)
 		r.Spans().Published(&core.Message{VHost: "/", Key: []byte("jobs\x1b[2J"), Props: props, Size: 3, Adopted: true}, "app", 1)
 		r.Removed(&core.QueueRef{VHost: "/", Queue: "jobs", Strategy: "deadline"}, noon.Add(2*time.Second), []core.Removal{{
 			Key: []byte("jobs"), Props: props, Size: 3, Traced: true, Enqueued: noon, Deadline: noon.Add(time.Second),
@@ -199,7 +199,7 @@ func TestResource(t *testing.T) {
 
 func TestSeldom(t *testing.T) {
 	var log bytes.Buffer
-	s := &seldom{Handler: slog.NewTextHandler(&log, nil), limit: new(limit)}
+	s := &rateLimitedHandler{Handler: slog.NewTextHandler(&log, nil), limit: new(limit)}
 	at := time.Unix(0, 0)
 	for range 25 {
 		r := slog.NewRecord(at, slog.LevelWarn, "again", 0)

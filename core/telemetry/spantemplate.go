@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Shape is what spans of messages that take the same way have in common.
-type Shape struct {
+// SpanTemplate is what spans of messages that take the same way have in common.
+type SpanTemplate struct {
 	Name       string
 	Kind       trace.SpanKind
 	Attributes []attribute.KeyValue
@@ -24,8 +24,8 @@ type Shape struct {
 	adopted bool
 }
 
-// scene is what is told of a publish or a delivery, but for the message.
-type scene struct {
+// templateKey is what is told of a publish or a delivery, but for the message.
+type templateKey struct {
 	kind        sceneKind
 	adopted     bool   // of a publish
 	redelivered bool   // of a delivery
@@ -55,7 +55,7 @@ const (
 )
 
 // append appends the scene.
-func (c *scene) append(b []byte) []byte {
+func (c *templateKey) append(b []byte) []byte {
 	var bits byte
 	if c.adopted {
 		bits |= adoptedScene
@@ -76,7 +76,7 @@ func (c *scene) append(b []byte) []byte {
 }
 
 // sceneOf returns a scene that was appended, of whose bytes its names are parts.
-func sceneOf(b []byte) (c scene) {
+func sceneOf(b []byte) (c templateKey) {
 	le := binary.LittleEndian
 	c.kind, c.adopted, c.redelivered, c.queues = sceneKind(b[0]), b[1]&adoptedScene != 0, b[1]&redeliveredScene != 0, le.Uint32(b[2:])
 	sizes, rest := b[sceneSizes:], b[sceneHead:]
@@ -88,7 +88,7 @@ func sceneOf(b []byte) (c scene) {
 }
 
 // make makes the shape of the spans of its scene.
-func (s *Shape) make() {
+func (s *SpanTemplate) make() {
 	c := sceneOf(s.scene)
 	queue, connection := stringOf(c.queue), stringOf(c.connection)
 	s.adopted, s.Kind, s.Encoded = c.adopted, c.spanKind(), s.Encoded[:0]
@@ -121,7 +121,7 @@ func (s *Shape) make() {
 	s.Attributes = appendText(as, clientKey, connection)
 }
 
-func (c *scene) spanKind() trace.SpanKind {
+func (c *templateKey) spanKind() trace.SpanKind {
 	if c.kind == ofPublish && !c.adopted {
 		return trace.SpanKindServer
 	}
@@ -131,15 +131,17 @@ func (c *scene) spanKind() trace.SpanKind {
 // shapes are those of the scenes that were there last: most messages take a way that others take too.
 type shapes struct {
 	seed maphash.Seed
-	last []Shape // in the place that a scene's hash says
+	last []SpanTemplate // in the place that a scene's hash says
 }
 
 // maxShapes bounds them. One takes about 1.5 KB.
 const maxShapes = 256
 
-func newShapes() shapes { return shapes{seed: maphash.MakeSeed(), last: make([]Shape, maxShapes)} }
+func newShapes() shapes {
+	return shapes{seed: maphash.MakeSeed(), last: make([]SpanTemplate, maxShapes)}
+}
 
-func (k *shapes) of(scene []byte) *Shape {
+func (k *shapes) of(scene []byte) *SpanTemplate {
 	s := &k.last[maphash.Bytes(k.seed, scene)%maxShapes]
 	if !bytes.Equal(s.scene, scene) {
 		s.scene = append(s.scene[:0], scene...)

@@ -10,10 +10,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// notes are what is told of messages that were published and delivered, copied one behind the other, until somebody makes spans
+// spanBuffer are what is told of messages that were published and delivered, copied one behind the other, until somebody makes spans
 // of them. To make a span now and then, between messages, takes several times as long as to make many in a row: neither the
 // code nor what it works on is in the processor's caches.
-type notes struct {
+type spanBuffer struct {
 	most int    // that may wait
 	many int    // when there are so many or someNotes, or twice as much and so on, somebody is told
 	tell func() // must not wait
@@ -33,8 +33,8 @@ const (
 	someNotes = maxNotes / 4 // bytes after which somebody is told
 )
 
-// note is one of them: what tells it from others of its kind, and the kind itself.
-type note struct {
+// bufferedSpan is one of them: what tells it from others of its kind, and the kind itself.
+type bufferedSpan struct {
 	now, enqueued hook.Instant
 	size          uint32
 	props         []byte
@@ -49,7 +49,7 @@ const (
 )
 
 // add adds a note about a message. It reports whether there is room for it.
-func (n *notes) add(now, enqueued hook.Instant, m *Message, c *scene) bool {
+func (n *spanBuffer) add(now, enqueued hook.Instant, m *Message, c *templateKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.count >= n.most || len(n.buf) > maxNotes {
@@ -74,7 +74,7 @@ func (n *notes) add(now, enqueued hook.Instant, m *Message, c *scene) bool {
 }
 
 // take returns all notes and leaves none. give gives their memory back.
-func (n *notes) take() []byte {
+func (n *spanBuffer) take() []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all := n.buf
@@ -82,14 +82,14 @@ func (n *notes) take() []byte {
 	return all
 }
 
-func (n *notes) give(b []byte) {
+func (n *spanBuffer) give(b []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.spare = b[:0]
 }
 
 // next takes the first of some notes apart and returns the others.
-func (e *note) next(b []byte) (rest []byte) {
+func (e *bufferedSpan) next(b []byte) (rest []byte) {
 	le := binary.LittleEndian
 	e.now, e.enqueued, e.size = hook.Instant(le.Uint64(b)), hook.Instant(le.Uint64(b[8:])), le.Uint32(b[16:])
 	props := noteScene + int(le.Uint16(b[noteSize:]))
@@ -99,17 +99,17 @@ func (e *note) next(b []byte) (rest []byte) {
 }
 
 // single are shapes of spans that are made at once, one by one.
-var single = sync.Pool{New: func() any { return new(Shape) }}
+var single = sync.Pool{New: func() any { return new(SpanTemplate) }}
 
 // note notes what is told of a message. What is not noted is a span at once.
-func (s *Spans) note(now, enqueued hook.Instant, m *Message, c *scene) {
+func (s *Spans) note(now, enqueued hook.Instant, m *Message, c *templateKey) {
 	c.vhost, c.exchange, c.key = amqp.BytesOf(m.VHost), m.Exchange, m.Key
 	switch {
 	case s.notes == nil || len(m.Props) > maxNote:
-		of := single.Get().(*Shape)
+		of := single.Get().(*SpanTemplate)
 		of.scene = c.append(of.scene[:0])
 		of.make()
-		s.noted(&note{now: now, enqueued: enqueued, size: uint32(m.Size), props: m.Props}, of)
+		s.noted(&bufferedSpan{now: now, enqueued: enqueued, size: uint32(m.Size), props: m.Props}, of)
 		single.Put(of)
 	case !s.notes.add(now, enqueued, m, c):
 		s.made.Add(1)
@@ -123,7 +123,7 @@ func (s *Spans) Flush() {
 		return
 	}
 	all := s.notes.take()
-	var e note
+	var e bufferedSpan
 	for rest := all; len(rest) > 0; {
 		rest = e.next(rest)
 		s.noted(&e, s.notes.shapes.of(e.scene))
@@ -132,14 +132,14 @@ func (s *Spans) Flush() {
 }
 
 // noted makes the span of what was noted.
-func (s *Spans) noted(e *note, of *Shape) {
+func (s *Spans) noted(e *bufferedSpan, of *SpanTemplate) {
 	about := tellingOf(e.props)
 	p := s.begin(&about)
 	if of.adopted { // the message's context is of this very span
 		p.ID, p.Parent, p.Remote, p.Link, p.LinkFlags = about.context.span, trace.SpanID{}, false, trace.SpanID{}, 0
 	}
 	p.Name, p.Kind, p.Shape = of.Name, of.Kind, of
-	p.tell(bodySizeKey.Int(int(e.size)))
+	p.add(bodySizeKey.Int(int(e.size)))
 	p.tellText(messageIDKey, about.id)
 	p.tellText(conversationKey, about.conversation)
 	s.end(p, since(e.enqueued, e.now), e.now)
