@@ -167,7 +167,7 @@ func TestFailureIsFinal(t *testing.T) {
 					t.Errorf("afterwards: got error %v, want %v, and why", err, wlog.ErrLost)
 				}
 			}
-			must(t, s.journal.Close())
+			must(t, s.shardLog.Close())
 			if w, f := fsys.Count(crashfs.OpWrite), fsys.Count(crashfs.OpSync); w != writes || f != syncs {
 				t.Errorf("%d writes and %d syncs came after the failure", w-writes, f-syncs)
 			}

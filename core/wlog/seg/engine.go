@@ -19,16 +19,16 @@ type Engine struct {
 	lock    vfs.File
 
 	mu     sync.Mutex // guards what follows
-	slots  map[uint32]*slot
+	slots  map[uint32]*shardEntry
 	closed bool
 }
 
 var _ wlog.Engine = (*Engine)(nil)
 
-// slot is a shard's place in the engine.
-type slot struct {
-	mu      sync.Mutex              // held while the shard changes owners, which may take as long as reading it
-	current atomic.Pointer[journal] // changed under mu; nil = nobody has it open
+// shardEntry is a shard's place in the engine.
+type shardEntry struct {
+	mu      sync.Mutex               // held while the shard changes owners, which may take as long as reading it
+	current atomic.Pointer[shardLog] // changed under mu; nil = nobody has it open
 }
 
 // New locks a directory and returns its engine. While another process has it,
@@ -46,7 +46,7 @@ func New(fsys vfs.FS, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{fs: fsys, options: o, lock: lock, slots: map[uint32]*slot{}}, nil
+	return &Engine{fs: fsys, options: o, lock: lock, slots: map[uint32]*shardEntry{}}, nil
 }
 
 // Open implements [wlog.Engine].
@@ -86,14 +86,14 @@ func (e *Engine) storage(shard uint32) *storage {
 // SegmentSize is how long segments are made on this disk, in bytes.
 func (e *Engine) SegmentSize() int64 { return e.options.SegmentSize }
 
-func (e *Engine) slot(shard uint32) (*slot, error) {
+func (e *Engine) slot(shard uint32) (*shardEntry, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, wlog.ErrClosed
 	}
 	if e.slots[shard] == nil {
-		e.slots[shard] = &slot{}
+		e.slots[shard] = &shardEntry{}
 	}
 	return e.slots[shard], nil
 }
@@ -123,7 +123,7 @@ func (e *Engine) Close() error {
 }
 
 // close waits for an Open in progress.
-func (s *slot) close() error {
+func (s *shardEntry) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if j := s.current.Load(); j != nil {

@@ -27,7 +27,7 @@ func newEngine(t *testing.T, fsys vfs.FS, o Options) *Engine {
 
 // shard is an open shard and what its replay found.
 type shard struct {
-	*journal
+	*shardLog
 	engine *Engine
 	found  []string
 }
@@ -56,7 +56,7 @@ func tryOpen(t *testing.T, fsys vfs.FS, o Options) (*shard, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.engine.Close())
 	}
-	s.journal = l.(*journal)
+	s.shardLog = l.(*shardLog)
 	return s, nil
 }
 

@@ -21,7 +21,7 @@ type recovery struct {
 }
 
 // recoverShard replays a shard and takes it over.
-func recoverShard(ctx context.Context, s *storage, fn func(at wlog.Index, entry []byte) error) (*journal, error) {
+func recoverShard(ctx context.Context, s *storage, fn func(at wlog.Index, entry []byte) error) (*shardLog, error) {
 	r := recovery{storage: s, fn: fn}
 	if err := r.replay(ctx); err != nil {
 		return nil, fmt.Errorf("open shard %d: %w", s.shard, errors.Join(err, closeAll(r.walk.segments)))
@@ -69,9 +69,9 @@ func (r *recovery) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte)
 }
 
 // journal returns the shard as it was found. Its segments are the journal's.
-func (r *recovery) journal() *journal {
+func (r *recovery) journal() *shardLog {
 	w := &r.walk
-	j := &journal{storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
+	j := &shardLog{storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
 	j.life.lost = make(chan struct{})
 	j.pool.maker = maker{storage: r.storage, epoch: r.epoch()}
 	j.trims = reclaimer{storage: r.storage, table: &j.table, pool: &j.pool, first: w.begins}
@@ -98,7 +98,7 @@ func (r *recovery) epoch() uint64 {
 
 // takeOver makes durable what was found, puts the files in order and appends
 // the Takeover.
-func (r *recovery) takeOver(j *journal) error {
+func (r *recovery) takeOver(j *shardLog) error {
 	if err := r.tidy(j); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (r *recovery) takeOver(j *journal) error {
 }
 
 // tidy keeps spare files for the pool and removes what is of no use.
-func (r *recovery) tidy(j *journal) error {
+func (r *recovery) tidy(j *shardLog) error {
 	useless := ofShard(r.files, r.shard, newFile)
 	if first := ofShard(r.files, r.shard, firstFile); len(first) > 1 {
 		useless = append(useless, first[:len(first)-1]...)
@@ -145,7 +145,7 @@ func (r *recovery) tidy(j *journal) error {
 // system's cache: the process that wrote it may have stopped because a sync had
 // failed, after which the system takes for written what is not. So everything
 // that no later entry proves durable is written again.
-func (r *recovery) restore(j *journal) error {
+func (r *recovery) restore(j *shardLog) error {
 	last := len(r.walk.ends) - 1
 	if last < 0 {
 		return nil
@@ -185,7 +185,7 @@ func rewrite(g *segment, from, to int64) error {
 // placeTakeover sees to it that there is an active segment, with room for a
 // Takeover, on a full disk, too. Without a next segment enough must be left to tell
 // a closed segment by.
-func (j *journal) placeTakeover() error {
+func (j *shardLog) placeTakeover() error {
 	const size = wlog.HeaderSize
 	if j.active == nil {
 		j.pool.follow(0, 0)

@@ -13,7 +13,7 @@ import (
 // scanner goes through the entries of segments, one segment after another. It
 // belongs to one goroutine.
 type scanner struct {
-	window
+	segmentReader
 	shard  uint32
 	chain  wlog.Chain
 	header wlog.Header // of the entry that is being visited

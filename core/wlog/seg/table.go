@@ -88,7 +88,7 @@ func (t *table) close() {
 }
 
 // ReadAt implements [wlog.Log].
-func (j *journal) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
+func (j *shardLog) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// life is whether a journal goes on, and if not, why.
-type life struct {
+// logState is whether a journal goes on, and if not, why.
+type logState struct {
 	lost chan struct{}
 
 	mu    sync.Mutex // guards what follows
@@ -18,14 +18,14 @@ type life struct {
 
 // end returns what calls on a journal fail with that has come to its end, and
 // nil while it goes on.
-func (l *life) end() error {
+func (l *logState) end() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
 }
 
 // lose ends the journal for a reason, which it returns; the first one counts.
-func (l *life) lose(reason error) error {
+func (l *logState) lose(reason error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cause == nil {
@@ -36,7 +36,7 @@ func (l *life) lose(reason error) error {
 }
 
 // close ends the journal at its owner's wish.
-func (l *life) close() {
+func (l *logState) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cause == nil || errors.Is(l.cause, wlog.ErrLost) {

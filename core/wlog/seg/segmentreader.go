@@ -2,10 +2,10 @@ package seg
 
 import "github.com/curfewmq/curfew/core/wlog/vfs"
 
-// window reads a segment from front to back in large pieces, of which it keeps
+// segmentReader reads a segment from front to back in large pieces, of which it keeps
 // what is asked for, and has the next one read meanwhile. It belongs to one
 // goroutine and can be used for one segment after another.
-type window struct {
+type segmentReader struct {
 	g    *segment
 	buf  []byte // what it has
 	from int64  // where in the file that begins
@@ -26,13 +26,13 @@ type ahead struct {
 const piece = 512 << 10
 
 // reset begins with another segment.
-func (w *window) reset(g *segment) {
+func (w *segmentReader) reset(g *segment) {
 	w.rest()
 	w.g, w.buf, w.from = g, w.buf[:0], 0
 }
 
 // rest waits for what is being read. Until then the file must stay open.
-func (w *window) rest() {
+func (w *segmentReader) rest() {
 	if w.next.done != nil {
 		<-w.next.done
 		w.next.done = nil
@@ -42,7 +42,7 @@ func (w *window) rest() {
 // at returns what it has of the file from off on: n bytes or more. They are
 // valid until the next call. The file must have that many; that is checked
 // before memory is taken for them.
-func (w *window) at(off int64, n int) ([]byte, error) {
+func (w *segmentReader) at(off int64, n int) ([]byte, error) {
 	if off >= w.from && off+int64(n) <= w.from+int64(len(w.buf)) {
 		return w.buf[off-w.from:], nil
 	}
@@ -63,7 +63,7 @@ func (w *window) at(off int64, n int) ([]byte, error) {
 }
 
 // keep moves what it has from off on to the front and returns how much that is.
-func (w *window) keep(off int64) int {
+func (w *segmentReader) keep(off int64) int {
 	if off < w.from || off >= w.from+int64(len(w.buf)) {
 		return 0
 	}
@@ -71,7 +71,7 @@ func (w *window) keep(off int64) int {
 }
 
 // take adds what was read meanwhile, if that is what comes next.
-func (w *window) take() {
+func (w *segmentReader) take() {
 	pending := w.next.done != nil
 	w.rest()
 	end := w.from + int64(len(w.buf))
@@ -84,7 +84,7 @@ func (w *window) take() {
 }
 
 // fill reads on until it has so much.
-func (w *window) fill(size int) error {
+func (w *segmentReader) fill(size int) error {
 	had := len(w.buf)
 	if had >= size {
 		return nil
@@ -94,7 +94,7 @@ func (w *window) fill(size int) error {
 }
 
 // grow makes buf so long.
-func (w *window) grow(size int) {
+func (w *segmentReader) grow(size int) {
 	if cap(w.buf) >= size {
 		w.buf = w.buf[:size]
 		return
@@ -106,7 +106,7 @@ func (w *window) grow(size int) {
 
 // readAhead begins to read the next piece: as much as was just needed, since
 // entries are often alike.
-func (w *window) readAhead(needed int) {
+func (w *segmentReader) readAhead(needed int) {
 	const most = 8 * piece
 	a := &w.next
 	a.off = w.from + int64(len(w.buf))

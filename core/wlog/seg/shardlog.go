@@ -11,10 +11,10 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// journal is an owned shard.
-type journal struct {
+// shardLog is an owned shard.
+type shardLog struct {
 	*storage
-	life  life
+	life  logState
 	table table
 	pool  pool
 	trims reclaimer
@@ -31,11 +31,11 @@ type journal struct {
 	parts  [3][]byte
 }
 
-var _ wlog.Log = (*journal)(nil)
+var _ wlog.Log = (*shardLog)(nil)
 
 // Append implements [wlog.Log]. It cannot be interrupted, so the context is not
 // looked at.
-func (j *journal) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
+func (j *shardLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	if j.firm {
 		j.settle()
 	}
@@ -63,7 +63,7 @@ func (j *journal) Append(_ context.Context, entry []byte, purpose wlog.Purpose) 
 }
 
 // refuse passes on that there is no space; any other error ends the journal.
-func (j *journal) refuse(err error) error {
+func (j *shardLog) refuse(err error) error {
 	if err == wlog.ErrFull { //nolint:errorlint // the pool returns it bare; no error of the system is this one
 		return err
 	}
@@ -71,7 +71,7 @@ func (j *journal) refuse(err error) error {
 }
 
 // append writes an entry at the end of the active segment, which has room.
-func (j *journal) append(h *wlog.Header, body []byte) (wlog.Index, error) {
+func (j *shardLog) append(h *wlog.Header, body []byte) (wlog.Index, error) {
 	at := j.active.index(j.end)
 	h.Synced = j.synced
 	j.header = h.Append(j.header[:0], at, j.active.salt, body)
@@ -88,7 +88,7 @@ func (j *journal) append(h *wlog.Header, body []byte) (wlog.Index, error) {
 	return at, nil
 }
 
-func (j *journal) sync() error {
+func (j *shardLog) sync() error {
 	began := time.Now()
 	err := j.active.file.Sync()
 	if j.synced = err == nil; j.synced {
@@ -101,7 +101,7 @@ func (j *journal) sync() error {
 //
 // Half of a segment, and some of the disk, are the reserve for the time when the
 // disk is full: what brings more goes there only when the next segment is there.
-func (j *journal) place(size int64, purpose wlog.Purpose) error {
+func (j *shardLog) place(size int64, purpose wlog.Purpose) error {
 	err := j.placeAny(size, purpose)
 	if err != wlog.ErrFull || purpose == wlog.Bringing { //nolint:errorlint // the pool returns it bare; no error of the system is this one
 		return err
@@ -110,7 +110,7 @@ func (j *journal) place(size int64, purpose wlog.Purpose) error {
 }
 
 // placeAny is place as long as there is enough for every purpose.
-func (j *journal) placeAny(size int64, purpose wlog.Purpose) error {
+func (j *shardLog) placeAny(size int64, purpose wlog.Purpose) error {
 	for {
 		end := j.end + size
 		if end > j.active.size/4 {
@@ -133,7 +133,7 @@ func (j *journal) placeAny(size int64, purpose wlog.Purpose) error {
 
 // placeKept is place out of the reserve. What moves leaves some of it to what
 // settles.
-func (j *journal) placeKept(size int64, purpose wlog.Purpose) error {
+func (j *shardLog) placeKept(size int64, purpose wlog.Purpose) error {
 	if purpose == wlog.Moving && j.active.size-j.end+j.pool.left()-size < j.SegmentSize/2 {
 		return wlog.ErrFull
 	}
@@ -153,14 +153,14 @@ func (j *journal) placeKept(size int64, purpose wlog.Purpose) error {
 
 // fits reports whether an entry of that size leaves what a later owner's Takeover
 // needs, even if no other segment follows.
-func (j *journal) fits(size int64) bool { return j.end+size <= j.active.size-j.reserve() }
+func (j *shardLog) fits(size int64) bool { return j.end+size <= j.active.size-j.reserve() }
 
 // reserve is what only a Takeover may use: some eighty of them.
 func (s *storage) reserve() int64 { return min(max(s.SegmentSize/(16<<10), 1<<10), 4<<10) }
 
 // rotate closes the active segment, durably, and goes on with the next one, which
 // has room for an entry of that size.
-func (j *journal) rotate(size int64) error {
+func (j *shardLog) rotate(size int64) error {
 	next, err := j.pool.take(size)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (j *journal) rotate(size int64) error {
 }
 
 // goOn closes the active segment, durably, and goes on with another.
-func (j *journal) goOn(next *segment) error {
+func (j *shardLog) goOn(next *segment) error {
 	if err := j.fill(); err != nil {
 		return err
 	}
@@ -180,13 +180,13 @@ func (j *journal) goOn(next *segment) error {
 	return nil
 }
 
-func (j *journal) activate(g *segment) {
+func (j *shardLog) activate(g *segment) {
 	j.table.add(g)
 	j.active, j.end, j.open = g, headerSize, g.size/2
 }
 
 // fill writes the active segment to its end.
-func (j *journal) fill() error {
+func (j *shardLog) fill() error {
 	rest := j.active.size - j.end
 	if rest < wlog.HeaderSize {
 		return j.active.file.Writev(j.end, [][]byte{zeros[:rest]})
@@ -197,7 +197,7 @@ func (j *journal) fill() error {
 }
 
 // settleOwn makes durable what Flush has not. If it cannot, the journal is lost.
-func (j *journal) settleOwn() {
+func (j *shardLog) settleOwn() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.shut || j.synced || j.life.end() != nil {
@@ -211,7 +211,7 @@ func (j *journal) settleOwn() {
 // Trim implements [wlog.Log]. What is given up stands again behind it, or in
 // another shard, as far as it is still of use. That has to be durable first: the
 // names of the files that go are so at once, and what they held was for long.
-func (j *journal) Trim(before wlog.Index) error {
+func (j *shardLog) Trim(before wlog.Index) error {
 	if _, dead, _ := j.table.keeps(before); dead > 0 && j.Durability == Flush {
 		j.settle()
 	}
@@ -225,10 +225,10 @@ func (j *journal) Trim(before wlog.Index) error {
 }
 
 // Lost implements [wlog.Log].
-func (j *journal) Lost() <-chan struct{} { return j.life.lost }
+func (j *shardLog) Lost() <-chan struct{} { return j.life.lost }
 
 // Close implements [wlog.Log]. It makes durable what Flush has not.
-func (j *journal) Close() error {
+func (j *shardLog) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	err := j.finish()
@@ -237,7 +237,7 @@ func (j *journal) Close() error {
 }
 
 // yield ends the journal for another owner's sake.
-func (j *journal) yield() error {
+func (j *shardLog) yield() error {
 	_ = j.life.lose(errTaken)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -248,7 +248,7 @@ var errTaken = errors.New("taken over by another owner")
 
 // finish gives the files up. What went wrong is not tried again. The caller holds
 // mu, so no append is in flight.
-func (j *journal) finish() error {
+func (j *shardLog) finish() error {
 	if j.shut {
 		return nil
 	}
