@@ -20,25 +20,25 @@ type alarms struct {
 	room atomic.Pointer[chan struct{}] // closed when there is space on the disk again; nil while there is
 
 	mu     sync.Mutex // guards what follows, and changes of room
-	full   map[uint32]lack
+	full   map[uint32]shortage
 	short  map[uint32]Shortage // as far as it is known, of those that are full
 	below  *Shortage           // of the limit for the disk; nil = it has as much space as it is to have
 	broken []uint32            // shards
 }
 
 func newAlarms(log *slog.Logger, told *telemetry.Recorder) alarms {
-	return alarms{log: log, telemetry: told, full: map[uint32]lack{}, short: map[uint32]Shortage{}}
+	return alarms{log: log, telemetry: told, full: map[uint32]shortage{}, short: map[uint32]Shortage{}}
 }
 
 // Shortage is how the disk falls short of what is needed for publishers to go on.
 type Shortage = seg.Shortage
 
-// lack is how a shard wants for space.
-type lack uint8
+// shortage is how a shard wants for space.
+type shortage uint8
 
 const (
-	tight   lack = 1 << iota // there is no next segment
-	waiting                  // what was committed waits
+	tight   shortage = 1 << iota // there is no next segment
+	waiting                      // what was committed waits
 )
 
 // space notes that a shard has too little space for what comes next, nil that it has enough.
@@ -70,7 +70,7 @@ func (a *alarms) limit(low *Shortage) {
 func (a *alarms) raised() bool { return len(a.full) > 0 || a.below != nil }
 
 // set notes that a shard has too little space in one way, or has enough. The caller holds mu.
-func (a *alarms) set(shard uint32, how lack, full bool) {
+func (a *alarms) set(shard uint32, how shortage, full bool) {
 	now := a.full[shard] &^ how
 	if full {
 		now |= how

@@ -24,7 +24,7 @@ type GlobalParameter struct {
 //	name    of the parameter
 //	value   JSON; of global.set alone
 type globals struct {
-	keeper   *keeper
+	keeper   *definitionLog
 	changing sync.Mutex // held while they change, until that is durable: only then it is in force
 
 	mu  sync.RWMutex // guards what follows, which is changed with changing held, too

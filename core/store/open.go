@@ -26,17 +26,17 @@ const DefaultVHost = "/"
 // Open recovers what the logs hold. The end of ctx ends it, with an error.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		log: o.Log, spread: uint64(o.Shards), worthwhile: cmp.Or(o.Extent, worthwhile),
+		log: o.Log, spread: uint64(o.Shards), worthwhile: cmp.Or(o.Extent, minCompactBytes),
 		alarms: newAlarms(o.Log, o.Telemetry),
 		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry, Bindings: o.Bindings},
 		disk:   disk{dir: o.Dir, changed: make(chan struct{}, 1), ended: make(chan struct{})},
-		vhosts: vhosts{all: map[string]tenant{}},
+		vhosts: vhosts{all: map[string]vhostEntry{}},
 	}
 	s.disk.limit.Store(max(o.DiskLimit, 0))
 	s.keeper = newKeeper(s, scope{kind: scopeUsers})
 	s.users = auth.New(auth.Options{Hashing: o.Hashing, Keeper: s.keeper, VHost: s.vhosts.has})
 	s.globals = globals{keeper: newKeeper(s, scope{kind: scopeGlobals}), all: map[string]json.RawMessage{}}
-	r := &recovery{store: s, options: o, began: o.Clock(), reported: o.Clock(), vhosts: map[string]*recovered{}, rewrites: rewrites{}}
+	r := &recovery{store: s, options: o, began: o.Clock(), reported: o.Clock(), vhosts: map[string]*recoveringVHost{}, rewrites: rewrites{}}
 	var err error
 	s.engine, err = seg.New(o.Dir, seg.Options{
 		Durability: o.Durability, Firm: []uint32{definitionsShard}, Short: []uint32{definitionsShard},
@@ -71,9 +71,9 @@ func (s *Store) abandon(ctx context.Context) error {
 type recovery struct {
 	store   *Store
 	options Options
-	vhosts  map[string]*recovered
-	people  bool  // users were defined
-	doubt   doubt // of definitions of users
+	vhosts  map[string]*recoveringVHost
+	people  bool        // users were defined
+	doubt   replayError // of definitions of users
 
 	rewrites rewrites
 
@@ -96,19 +96,19 @@ func (r *recovery) events() seg.Events {
 	}
 }
 
-// recovered is a vhost in the making.
-type recovered struct {
-	keeper      *keeper
+// recoveringVHost is a vhost in the making.
+type recoveringVHost struct {
+	keeper      *definitionLog
 	definitions *vhost.Definitions
-	doubt       doubt
+	doubt       replayError
 }
 
-// doubt is the first definition that made no sense, nil if all did. What a definition builds on may have been given back to
+// replayError is the first definition that made no sense, nil if all did. What a definition builds on may have been given back to
 // the disk with the front of the log: then what replaces all of them follows.
-type doubt struct{ err error }
+type replayError struct{ err error }
 
 // note takes in what came of a definition, which may make all those before it void.
-func (d *doubt) note(err error, anew bool) {
+func (d *replayError) note(err error, anew bool) {
 	if anew {
 		d.err = nil
 	}
@@ -249,7 +249,7 @@ func (r *recovery) applyPart(extent uint32, def *vhost.Definition) error {
 
 // keeperOf is where a part of a rewrite is accounted; nil if it is of a vhost that is not there, or not yet: an unfinished
 // rewrite makes none, nor does what is left of the last one, which deleted it.
-func (r *recovery) keeperOf(of scope) (*keeper, error) {
+func (r *recovery) keeperOf(of scope) (*definitionLog, error) {
 	switch of.kind {
 	case scopeVHost:
 		if v := r.vhosts[of.vhost]; v != nil {
@@ -270,7 +270,7 @@ func resets(def *vhost.Definition) bool {
 }
 
 // tallyOf is where a definition is accounted; nil if it is of a vhost that is gone.
-func (r *recovery) tallyOf(def *vhost.Definition) *tally {
+func (r *recovery) tallyOf(def *vhost.Definition) *logUsage {
 	switch of := scopeOf(def); {
 	case of.kind == scopeUsers:
 		return &r.store.keeper.tally
@@ -322,10 +322,10 @@ func (r *recovery) number(n uint64) {
 	r.store.numbers.Store(max(r.store.numbers.Load(), n))
 }
 
-func (r *recovery) vhost(name string) *recovered {
+func (r *recovery) vhost(name string) *recoveringVHost {
 	v := r.vhosts[name]
 	if v == nil {
-		v = &recovered{keeper: newKeeper(r.store, scope{scopeVHost, name}), definitions: vhost.NewDefinitions(r.options.Rules)}
+		v = &recoveringVHost{keeper: newKeeper(r.store, scope{scopeVHost, name}), definitions: vhost.NewDefinitions(r.options.Rules)}
 		r.vhosts[name] = v
 	}
 	return v
@@ -353,7 +353,7 @@ func (r *recovery) makeShards(ctx context.Context) error {
 // makeVHosts makes the vhosts and their durable queues, which are empty yet.
 func (r *recovery) makeVHosts() (shells []*queue.Mailbox, err error) {
 	if len(r.vhosts) == 0 && !r.people {
-		return nil, r.furnish()
+		return nil, r.createDefaults()
 	}
 	for name, v := range r.vhosts {
 		made := r.store.newVHost(name, vhost.Metadata{}, v.keeper)
@@ -369,8 +369,8 @@ func (r *recovery) makeVHosts() (shells []*queue.Mailbox, err error) {
 	return shells, nil
 }
 
-// furnish makes the default vhost and writes its definitions, the first ones.
-func (r *recovery) furnish() error {
+// createDefaults makes the default vhost and writes its definitions, the first ones.
+func (r *recovery) createDefaults() error {
 	k := r.vhost(DefaultVHost).keeper
 	v := r.store.newVHost(DefaultVHost, vhost.Metadata{Description: "Default virtual host"}, k)
 	r.store.vhosts.add(v)

@@ -95,7 +95,7 @@ func scopeOf(def *vhost.Definition) scope {
 // rewriting is a rewrite whose last part has not been found yet.
 type rewriting struct {
 	definitions []byte // in their order
-	tally       tally
+	tally       logUsage
 }
 
 // rewrites are the rewrites that were begun.

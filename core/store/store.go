@@ -56,8 +56,8 @@ const definitionsShard = 0
 // definitionsExtent is the part of the definitions' log that is dropped at once: they are small.
 const definitionsExtent = 256 << 10
 
-// worthwhile is below which size definitions are not rewritten.
-const worthwhile = 1 << 20
+// minCompactBytes is below which size definitions are not rewritten.
+const minCompactBytes = 1 << 20
 
 // messagesExtent is the part of a log of messages that is dropped at once, and what may always be in it for nothing. On a
 // small disk they are less.
@@ -88,7 +88,7 @@ type Store struct {
 	making     vhost.Config // what vhosts are made with
 	vhosts     vhosts
 	users      *auth.Store
-	keeper     *keeper // of the users
+	keeper     *definitionLog // of the users
 	globals    globals
 }
 
@@ -164,7 +164,7 @@ func (s *Store) Close(ctx context.Context) error {
 	if d := s.end(); d != (dropped{}) {
 		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}
-	s.land(ctx)
+	s.awaitTransfers(ctx)
 	var errs []error
 	for _, d := range s.shards {
 		errs = append(errs, s.closed(d.number, d.Close(ctx)))
@@ -184,9 +184,9 @@ func (s *Store) closed(shard uint32, err error) error {
 	return err
 }
 
-// land waits for messages that are on their way from one shard to another, so that the one they left can be told: else a
+// awaitTransfers waits for messages that are on their way from one shard to another, so that the one they left can be told: else a
 // restart would find them in both. A full disk is not waited for.
-func (s *Store) land(ctx context.Context) {
+func (s *Store) awaitTransfers(ctx context.Context) {
 	arrived := make(chan struct{})
 	s.running.Go(func() {
 		defer close(arrived)

@@ -130,7 +130,7 @@ func definitionsAreRewritten(t *testing.T) {
 		must(t, err)
 	}
 	time.Sleep(10 * time.Second) // it is done aside
-	if st := k.meta.Stats(); st.Bytes < 4<<20 || st.LogBytes > worthwhile+2*definitionsExtent {
+	if st := k.meta.Stats(); st.Bytes < 4<<20 || st.LogBytes > minCompactBytes+2*definitionsExtent {
 		t.Errorf("of %d bytes of definitions, %d are left", st.Bytes, st.LogBytes)
 	}
 	k.close()

@@ -16,15 +16,15 @@ type vhosts struct {
 	changing sync.Mutex // held while a vhost comes or goes, until that is durable
 
 	mu  sync.RWMutex // guards what follows
-	all map[string]tenant
+	all map[string]vhostEntry
 }
 
-type tenant struct {
+type vhostEntry struct {
 	*vhost.VHost
-	keeper *keeper
+	keeper *definitionLog
 }
 
-func (s *vhosts) lookup(name string) (tenant, bool) {
+func (s *vhosts) lookup(name string) (vhostEntry, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	t, ok := s.all[name]
@@ -36,14 +36,14 @@ func (s *vhosts) has(name string) bool {
 	return ok
 }
 
-func (s *vhosts) add(t tenant) {
+func (s *vhosts) add(t vhostEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all[t.Name()] = t
 }
 
 // remove takes a vhost out of the table; nobody finds it any more.
-func (s *vhosts) remove(name string) (tenant, bool) {
+func (s *vhosts) remove(name string) (vhostEntry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, ok := s.all[name]
@@ -62,7 +62,7 @@ func (s *Store) VHosts() []*vhost.VHost {
 	s.vhosts.mu.RLock()
 	all := slices.Collect(maps.Values(s.vhosts.all))
 	s.vhosts.mu.RUnlock()
-	slices.SortFunc(all, func(a, b tenant) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(all, func(a, b vhostEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	list := make([]*vhost.VHost, len(all))
 	for i, t := range all {
 		list[i] = t.VHost
@@ -106,10 +106,10 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 	return true, nil
 }
 
-func (s *Store) newVHost(name string, m vhost.Metadata, k *keeper) tenant {
+func (s *Store) newVHost(name string, m vhost.Metadata, k *definitionLog) vhostEntry {
 	c := s.making
 	c.Name, c.Metadata, c.Keeper = name, m, k
-	return tenant{vhost.New(c), k}
+	return vhostEntry{vhost.New(c), k}
 }
 
 // Draft returns a vhost as those that are added are, which nobody else will see, to check with what could be in them.

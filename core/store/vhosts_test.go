@@ -137,7 +137,7 @@ func TestVHostsLeaveNothing(t *testing.T) {
 		must(t, err)
 	}
 	must(t, k.meta.Sync())
-	if st := k.meta.Stats(); st.Bytes < 3<<20 || st.LogBytes > 2*worthwhile+2*definitionsExtent || st.Live > worthwhile {
+	if st := k.meta.Stats(); st.Bytes < 3<<20 || st.LogBytes > 2*minCompactBytes+2*definitionsExtent || st.Live > minCompactBytes {
 		t.Errorf("of %d bytes of definitions, %d are left, %d of them live", st.Bytes, st.LogBytes, st.Live)
 	}
 	must(t, k.shards[0].Sync())

@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// keeper writes the definitions of one vhost, of the users or of the global parameters to the shard of definitions. It is a [journal.Completer] for all it commits.
-type keeper struct {
+// definitionLog writes the definitions of one vhost, of the users or of the global parameters to the shard of definitions. It is a [journal.Completer] for all it commits.
+type definitionLog struct {
 	store   *Store
 	scope   scope
 	numbers bool // what is rewritten says which numbers were given to queues
@@ -23,17 +23,17 @@ type keeper struct {
 	written uint64     // commits
 	durable uint64     // of them
 	err     error      // of the shard
-	tally   tally
+	tally   logUsage
 }
 
-// tally is what the definitions of a vhost take in the log.
-type tally struct {
+// logUsage is what the definitions of a vhost take in the log.
+type logUsage struct {
 	uses  []journal.Delta
 	bytes int64
 	least int64 // what they took when they were last rewritten
 }
 
-func (t *tally) add(extent uint32, bytes int64) {
+func (t *logUsage) add(extent uint32, bytes int64) {
 	t.bytes += bytes
 	if n := len(t.uses); n > 0 && t.uses[n-1].Extent == extent {
 		t.uses[n-1].Bytes += bytes
@@ -43,7 +43,7 @@ func (t *tally) add(extent uint32, bytes int64) {
 }
 
 // recall adds what was found in the log, forgetting everything before it if that is void.
-func (t *tally) recall(extent uint32, bytes int, anew bool) {
+func (t *logUsage) recall(extent uint32, bytes int, anew bool) {
 	if anew {
 		t.reset()
 	}
@@ -51,34 +51,34 @@ func (t *tally) recall(extent uint32, bytes int, anew bool) {
 }
 
 // reset forgets everything, and returns what is to be said of it to the journal.
-func (t *tally) reset() (gone []journal.Delta) {
+func (t *logUsage) reset() (gone []journal.Delta) {
 	gone = t.uses
 	for i := range gone {
 		gone[i].Bytes = -gone[i].Bytes
 	}
-	*t = tally{}
+	*t = logUsage{}
 	return gone
 }
 
-func (t *tally) bulky(worthwhile int64) bool { return t.bytes > worthwhile && t.bytes > 4*t.least }
+func (t *logUsage) bulky(worthwhile int64) bool { return t.bytes > worthwhile && t.bytes > 4*t.least }
 
-func newKeeper(s *Store, of scope) *keeper {
-	k := &keeper{store: s, scope: of, numbers: of.kind != scopeGlobals}
+func newKeeper(s *Store, of scope) *definitionLog {
+	k := &definitionLog{store: s, scope: of, numbers: of.kind != scopeGlobals}
 	k.settled = sync.NewCond(&k.mu)
 	return k
 }
 
 var (
-	_ vhost.DefinitionLog = (*keeper)(nil)
-	_ auth.DefinitionLog  = (*keeper)(nil)
-	_ journal.Completer   = (*keeper)(nil)
+	_ vhost.DefinitionLog = (*definitionLog)(nil)
+	_ auth.DefinitionLog  = (*definitionLog)(nil)
+	_ journal.Completer   = (*definitionLog)(nil)
 )
 
 // NewStorage implements [vhost.DefinitionLog].
-func (k *keeper) NewStorage() *queue.Storage { return k.store.place() }
+func (k *definitionLog) NewStorage() *queue.Storage { return k.store.place() }
 
 // Write implements [vhost.DefinitionLog].
-func (k *keeper) Write(defs []byte) {
+func (k *definitionLog) Write(defs []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	meta := k.store.meta
@@ -89,14 +89,14 @@ func (k *keeper) Write(defs []byte) {
 }
 
 // NeedsCompaction implements [vhost.DefinitionLog].
-func (k *keeper) NeedsCompaction() bool {
+func (k *definitionLog) NeedsCompaction() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.tally.bulky(k.store.worthwhile) || k.tally.stale(k.store.stale.Load())
 }
 
 // Rewrite implements [vhost.DefinitionLog].
-func (k *keeper) Rewrite(parts iter.Seq[[]byte]) {
+func (k *definitionLog) Rewrite(parts iter.Seq[[]byte]) {
 	before := k.begin()
 	first := true
 	for defs := range parts {
@@ -111,14 +111,14 @@ func (k *keeper) Rewrite(parts iter.Seq[[]byte]) {
 }
 
 // begin forgets what was written so far, and returns what is to be said of that to the journal once it was replaced.
-func (k *keeper) begin() (before []journal.Delta) {
+func (k *definitionLog) begin() (before []journal.Delta) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.tally.reset()
 }
 
 // writePart writes a part of a rewrite. With the last one what was written before is not needed any more.
-func (k *keeper) writePart(p part, defs []byte, before []journal.Delta) {
+func (k *definitionLog) writePart(p part, defs []byte, before []journal.Delta) {
 	p.of, p.definitions = k.scope, defs
 	b := amqp.AppendTable(nil, p.definition())
 	k.mu.Lock()
@@ -134,14 +134,14 @@ func (k *keeper) writePart(p part, defs []byte, before []journal.Delta) {
 }
 
 // release lets the log forget what was written.
-func (k *keeper) release() {
+func (k *definitionLog) release() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.store.meta.Commit(nil, k.tally.reset(), nil)
 }
 
 // WaitDurable implements [vhost.DefinitionLog].
-func (k *keeper) WaitDurable() error {
+func (k *definitionLog) WaitDurable() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for upTo := k.written; k.durable < upTo; k.settled.Wait() {
@@ -153,7 +153,7 @@ func (k *keeper) WaitDurable() error {
 }
 
 // Durable implements [journal.Completer]: commits become durable in order.
-func (k *keeper) Durable(wlog.Index, int) {
+func (k *definitionLog) Durable(wlog.Index, int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.durable++
@@ -161,7 +161,7 @@ func (k *keeper) Durable(wlog.Index, int) {
 }
 
 // Failed implements [journal.Completer].
-func (k *keeper) Failed(err error) {
+func (k *definitionLog) Failed(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.err = err

@@ -30,7 +30,7 @@ func TestRewrittenForSpace(t *testing.T) {
 			must(t, k.meta.Sync())
 		}
 	}
-	if st := k.meta.Stats(); st.Bytes < 10<<20 || st.LogBytes > 4*worthwhile {
+	if st := k.meta.Stats(); st.Bytes < 10<<20 || st.LogBytes > 4*minCompactBytes {
 		t.Errorf("of %d bytes of definitions, %d are left", st.Bytes, st.LogBytes)
 	}
 	disk = disk.LosePower()
@@ -177,11 +177,13 @@ func (k *kept) furnish(t *testing.T) {
 // A part of a rewrite that is alone in the log makes no vhost: the first part of one that was being added when the power went
 // made one, without its metadata, and so did the last part of the deletion when the log had been given back up to it.
 func TestPartOfARewriteAlone(t *testing.T) {
-	for name, write := range map[string]func(k *keeper){
-		"added, first": func(k *keeper) {
+	for name, write := range map[string]func(k *definitionLog){
+		"added, first": func(k *definitionLog) {
 			k.writePart(part{first: true}, k.store.newVHost("v", vhost.Metadata{}, k).Definitions(), nil)
 		},
-		"deleted, last": func(k *keeper) { k.writePart(part{last: true}, amqp.AppendTable(nil, numbersDefinition("v", 7)), nil) },
+		"deleted, last": func(k *definitionLog) {
+			k.writePart(part{last: true}, amqp.AppendTable(nil, numbersDefinition("v", 7)), nil)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk := crashfs.New(1)

@@ -19,4 +19,4 @@ func (s *Store) condense() {
 }
 
 // stale reports whether some of it lies in the log up to an extent.
-func (t *tally) stale(upTo uint32) bool { return len(t.uses) > 0 && t.uses[0].Extent <= upTo }
+func (t *logUsage) stale(upTo uint32) bool { return len(t.uses) > 0 && t.uses[0].Extent <= upTo }
