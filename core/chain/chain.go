@@ -39,11 +39,11 @@ type Options struct {
 // Chain is the plugins of a broker in their order. It does not change after
 // [New] and may be used from any goroutine.
 type Chain struct {
-	parts      []part
+	parts      []pluginEntry
 	arguments  []hook.Argument
-	strategies []string         // those that are always there
-	owners     map[string]*part // of these
-	dynamic    []*part          // have others, which come and go
+	strategies []string                // those that are always there
+	owners     map[string]*pluginEntry // of these
+	dynamic    []*pluginEntry          // have others, which come and go
 	fallback   string
 	none       Hooks // for queues that no plugin has anything to do for
 }
@@ -53,7 +53,7 @@ func New(plugins []Named, o Options) (*Chain, error) {
 	if len(plugins) > math.MaxInt8 { // Hooks counts steps in bytes
 		return nil, fmt.Errorf("plugins.chain: %d plugins, at most %d", len(plugins), math.MaxInt8)
 	}
-	c := &Chain{parts: make([]part, len(plugins)), owners: make(map[string]*part)}
+	c := &Chain{parts: make([]pluginEntry, len(plugins)), owners: make(map[string]*pluginEntry)}
 	var errs []error
 	for i, n := range plugins {
 		if n.Plugin == nil {
@@ -74,7 +74,7 @@ func New(plugins []Named, o Options) (*Chain, error) {
 	return c, nil
 }
 
-func (c *Chain) addArguments(p *part) error {
+func (c *Chain) addArguments(p *pluginEntry) error {
 	var errs []error
 	for _, a := range p.plugin.Arguments() {
 		if a.Name == strategyArgument || slices.ContainsFunc(c.arguments, func(o hook.Argument) bool { return o.Name == a.Name }) {
@@ -86,7 +86,7 @@ func (c *Chain) addArguments(p *part) error {
 	return errors.Join(errs...)
 }
 
-func (c *Chain) addStrategies(p *part) error {
+func (c *Chain) addStrategies(p *pluginEntry) error {
 	s, ok := p.plugin.(hook.Strategist)
 	if !ok {
 		return nil
@@ -163,7 +163,7 @@ func (c *Chain) Strategies() []string {
 func (c *Chain) Offers(strategy string) bool { return c.owner(strategy) != nil }
 
 // owner finds who offers a strategy, nil if nobody does.
-func (c *Chain) owner(strategy string) *part {
+func (c *Chain) owner(strategy string) *pluginEntry {
 	if p := c.owners[strategy]; p != nil {
 		return p
 	}
@@ -257,7 +257,7 @@ func restamps(hs *hook.Hooks) Restamps {
 	return OnChange
 }
 
-func appendStep(steps []step, call batchFunc, p *part) []step {
+func appendStep(steps []step, call batchFunc, p *pluginEntry) []step {
 	if call == nil {
 		return steps
 	}

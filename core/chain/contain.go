@@ -8,11 +8,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// point is a place where the broker calls a plugin.
-type point uint8
+// hookPoint is a place where the broker calls a plugin.
+type hookPoint uint8
 
 const (
-	onEnqueue point = iota
+	onEnqueue hookPoint = iota
 	onHead
 	onRequeue
 	onRestamp
@@ -22,12 +22,12 @@ const (
 	points
 )
 
-func (p point) String() string {
+func (p hookPoint) String() string {
 	return [points]string{"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "Attach", "Check"}[p]
 }
 
-// part is one plugin of the chain. Any goroutine may use it.
-type part struct {
+// pluginEntry is one plugin of the chain. Any goroutine may use it.
+type pluginEntry struct {
 	name    string
 	plugin  hook.Plugin
 	onPanic func(plugin, point string, v any, stack []byte)
@@ -58,7 +58,7 @@ func (c *Chain) Faults() []Fault {
 }
 
 // contain is deferred around a call into the plugin and ends a panic there.
-func (p *part) contain(at point) {
+func (p *pluginEntry) contain(at hookPoint) {
 	v := recover()
 	if v == nil {
 		return
@@ -71,7 +71,7 @@ func (p *part) contain(at point) {
 
 // run calls the plugin and reports whether it returned. After a panic, vs is
 // in whatever state it left behind.
-func (t *step) run(p point, now hook.Instant, ms []hook.Message, vs []hook.Verdict) (returned bool) {
+func (t *step) run(p hookPoint, now hook.Instant, ms []hook.Message, vs []hook.Verdict) (returned bool) {
 	defer t.part.contain(p)
 	if scribbles {
 		lent := lend(ms)
@@ -89,20 +89,20 @@ func (t *idleStep) run(now hook.Instant, idle time.Duration, v *hook.Verdict) (r
 }
 
 // attach asks the plugin for its hooks; a panic means that it has none.
-func (p *part) attach(q hook.Queue) (hs hook.Hooks) {
+func (p *pluginEntry) attach(q hook.Queue) (hs hook.Hooks) {
 	defer p.contain(onAttach)
 	return p.plugin.Attach(q)
 }
 
 // strategies asks a plugin what it offers at the moment; a panic means nothing.
-func (p *part) strategies() []string {
+func (p *pluginEntry) strategies() []string {
 	defer p.contain(onAttach)
 	return p.plugin.(hook.Strategist).Strategies() //nolint:forcetypeassert // only those who are one are asked
 }
 
 // contained returns a with a Check that is always there and never panics: one
 // that does refuses the value.
-func (p *part) contained(a hook.Argument) hook.Argument {
+func (p *pluginEntry) contained(a hook.Argument) hook.Argument {
 	check := a.Check
 	a.Check = func(v any, all hook.Args) (err error) {
 		if check == nil {

@@ -23,7 +23,7 @@ func set(v hook.Verdict) batchFunc {
 }
 
 // at returns a plugin with that callback at hook point p.
-func at(p point, call batchFunc) fake {
+func at(p hookPoint, call batchFunc) fake {
 	switch p {
 	case onEnqueue:
 		return fake{hooks: hook.Hooks{OnEnqueue: call}}
@@ -34,7 +34,7 @@ func at(p point, call batchFunc) fake {
 }
 
 // strategyAt is at for the plugin that is the strategy "s".
-func strategyAt(p point, call batchFunc) strategist {
+func strategyAt(p hookPoint, call batchFunc) strategist {
 	s := strategist{fake: at(p, call), names: []string{"s"}}
 	s.hooks.Strategy = true
 	return s
@@ -47,7 +47,7 @@ func attach(tb testing.TB, plugins ...hook.Plugin) (*Chain, *Hooks) {
 }
 
 // ask runs hook point p on one message.
-func ask(h *Hooks, p point, m hook.Message, v hook.Verdict) hook.Verdict {
+func ask(h *Hooks, p hookPoint, m hook.Message, v hook.Verdict) hook.Verdict {
 	ms, vs := hooktest.Messages(m), []hook.Verdict{v}
 	switch p {
 	case onEnqueue:
@@ -84,7 +84,7 @@ var (
 func TestFold(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		point   point
+		point   hookPoint
 		plugins []hook.Plugin
 		message hook.Message
 		start   hook.Verdict

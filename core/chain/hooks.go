@@ -26,7 +26,7 @@ type Hooks struct {
 	// Length and Bytes are the lowest limits that a plugin has set.
 	Length, Bytes hook.Limit
 
-	strategy *part // nil: the queue has none
+	strategy *pluginEntry // nil: the queue has none
 	steps    []step
 	idle     []idleStep
 }
@@ -46,14 +46,14 @@ type batchFunc = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 // step is one plugin's callback at one hook point.
 type step struct {
 	call batchFunc
-	part *part
+	part *pluginEntry
 }
 
 type idleFunc = func(now hook.Instant, idle time.Duration, v *hook.Verdict)
 
 type idleStep struct {
 	call idleFunc
-	part *part
+	part *pluginEntry
 }
 
 // scratch is what a fold over more than one plugin needs. Queues borrow it:
@@ -155,7 +155,7 @@ func fillIn(ms []hook.Message, vs []hook.Verdict) {
 	}
 }
 
-func (h *Hooks) fold(p point, steps []step, now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+func (h *Hooks) fold(p hookPoint, steps []step, now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	fillIn(ms, vs)
 	if len(steps) == 0 {
 		return
@@ -168,7 +168,7 @@ func (h *Hooks) fold(p point, steps []step, now hook.Instant, ms []hook.Message,
 }
 
 // ask puts one plugin's question and returns how many messages it refused.
-func (h *Hooks) ask(t *step, p point, s *scratch, now hook.Instant, ms []hook.Message, vs []hook.Verdict) int {
+func (h *Hooks) ask(t *step, p hookPoint, s *scratch, now hook.Instant, ms []hook.Message, vs []hook.Verdict) int {
 	s.before = append(s.before[:0], vs...)
 	if !t.run(p, now, ms, vs) {
 		copy(vs, s.before)

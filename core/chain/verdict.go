@@ -12,7 +12,7 @@ var allowed = [points]uint8{
 }
 
 // valid reports whether v can be carried out at hook point p.
-func valid(p point, v *hook.Verdict) bool {
+func valid(p hookPoint, v *hook.Verdict) bool {
 	if v.Action > hook.Refuse || allowed[p]&(1<<v.Action) == 0 {
 		return false
 	}
@@ -31,7 +31,7 @@ func hasReason(r hook.Reason) bool { return r != hook.ReasonNone && r < hook.Rea
 
 // vet holds verdicts against what the plugin found and returns how many refuse.
 // A nil before stands for zero verdicts.
-func (h *Hooks) vet(by *part, p point, ms []hook.Message, before, vs []hook.Verdict) int {
+func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs []hook.Verdict) int {
 	refused := 0
 	strategy := by == h.strategy
 	var zero hook.Verdict
@@ -60,7 +60,7 @@ func kept(was, v *hook.Verdict) bool { return v.Action == hook.Keep && was.Actio
 
 // vetOne puts was back in place of a verdict that cannot be carried out, and
 // keeps those who are not the strategy to what they may change.
-func (h *Hooks) vetOne(by *part, p point, was, v *hook.Verdict) {
+func (h *Hooks) vetOne(by *pluginEntry, p hookPoint, was, v *hook.Verdict) {
 	if !valid(p, v) {
 		by.putBack(p, was, v)
 		return
@@ -74,7 +74,7 @@ func (h *Hooks) vetOne(by *part, p point, was, v *hook.Verdict) {
 	}
 }
 
-func (p *part) putBack(at point, was, v *hook.Verdict) {
+func (p *pluginEntry) putBack(at hookPoint, was, v *hook.Verdict) {
 	p.bad[at].Add(1)
 	*v = *was
 }
