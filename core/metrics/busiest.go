@@ -7,10 +7,10 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// population is the queues there are, and which of them have series of their own: all, if they are few enough, or else the
+// seriesSelector is the queues there are, and which of them have series of their own: all, if they are few enough, or else the
 // busiest at the last look. A queue is as busy as it has messages, and had messages go through since the look before, if there was one; one that
 // has series keeps them unless others are at least twice as busy, so that they do not come and go. Ties go by name.
-type population struct {
+type seriesSelector struct {
 	limit  int              // how many may have series of their own
 	shells []*queue.Mailbox // kept for its memory
 
@@ -29,13 +29,13 @@ type member struct {
 }
 
 // many reports whether so many queues are too many for all of them to be shown, but not so that none is.
-func (p *population) many(queues int) bool { return p.limit > 0 && queues > p.limit }
+func (p *seriesSelector) many(queues int) bool { return p.limit > 0 && queues > p.limit }
 
 // labels returns the labels of a queue's series; nil if it has none.
-func (p *population) labels(s *queue.Mailbox) *Labels { return p.shown[s] }
+func (p *seriesSelector) labels(s *queue.Mailbox) *Labels { return p.shown[s] }
 
 // see takes note of how busy a queue is.
-func (p *population) see(s *queue.Mailbox, q *queue.Stats) {
+func (p *seriesSelector) see(s *queue.Mailbox, q *queue.Stats) {
 	if p.known == nil {
 		p.known = map[*queue.Mailbox]member{}
 	}
@@ -57,7 +57,7 @@ func (p *population) see(s *queue.Mailbox, q *queue.Stats) {
 }
 
 // choose has the busiest of the queues that were seen shown from now on, and begins the next look.
-func (p *population) choose() {
+func (p *seriesSelector) choose() {
 	if len(p.known) > p.seen {
 		for s, m := range p.known {
 			if m.look != p.look {
@@ -78,7 +78,7 @@ func (p *population) choose() {
 }
 
 // showAll has these queues shown, and no other.
-func (p *population) showAll(queues []*queue.Mailbox) {
+func (p *seriesSelector) showAll(queues []*queue.Mailbox) {
 	shown := make(map[*queue.Mailbox]*Labels, len(queues))
 	for _, s := range queues {
 		if shown[s] = p.shown[s]; shown[s] == nil {

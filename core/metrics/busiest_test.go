@@ -11,7 +11,7 @@ import (
 
 // look has a population of queues looked at, each with so many messages and so many that went through so far, and returns the
 // names of those that are shown from then on.
-func (p *population) pretend(shells []*queue.Mailbox, messages, passed []int) (shown []string) {
+func (p *seriesSelector) pretend(shells []*queue.Mailbox, messages, passed []int) (shown []string) {
 	for i, s := range shells {
 		p.see(s, &queue.Stats{Ready: messages[i], Counters: queue.Counters{Published: uint64(passed[i])}})
 	}
@@ -30,7 +30,7 @@ func TestTheBusiestAreShownAndStay(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		shells = append(shells, r.declare(v, name))
 	}
-	p := population{limit: 2}
+	p := seriesSelector{limit: 2}
 	for _, step := range []struct {
 		name             string
 		messages, passed []int
@@ -48,7 +48,7 @@ func TestTheBusiestAreShownAndStay(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", step.name, got, step.want)
 		}
 	}
-	fresh := population{limit: 2}
+	fresh := seriesSelector{limit: 2}
 	if got := fmt.Sprint(fresh.pretend(shells, []int{1, 1, 1, 0, 0}, []int{1, 1, 1, 40, 40})); got != "[d e]" {
 		t.Errorf("the first look shows %s, not the queues that most went through", got)
 	}
@@ -60,7 +60,7 @@ func TestTheBusiestAreShownAndStay(t *testing.T) {
 func TestLabelsOfAQueueStayTheSame(t *testing.T) {
 	r := newRig(t, 2)
 	s := r.declare(r.vhost("v"), "q")
-	p := population{limit: 2}
+	p := seriesSelector{limit: 2}
 	p.showAll([]*queue.Mailbox{s})
 	first := p.labels(s)
 	p.showAll([]*queue.Mailbox{s})

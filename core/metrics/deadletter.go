@@ -23,7 +23,7 @@ var buriedFamilies = [...]struct {
 }
 
 // deadLetters tells of what left queues, those that are gone included, as RabbitMQ does: by what was to become of it.
-func (b *builder) deadLetters(t *tallied) {
+func (b *builder) deadLetters(t *vhostTotals) {
 	b.family(Counter, "rabbitmq_global_messages_dead_lettered_confirmed_total", "Total number of messages dead-lettered and confirmed by target queues").
 		add(label("queue_type", "rabbit_quorum_queue", "dead_letter_strategy", vhost.AtLeastOnce.String()), float64(t.arrived))
 	for _, f := range buriedFamilies {

@@ -23,7 +23,7 @@ func newReasonFamilies() reasonFamilies {
 func (f *reasonFamilies) all() []*Family { return []*Family{f.expired, f.deadLettered, f.dropped} }
 
 // show adds the series of a queue, as far as there is something to count.
-func (f *reasonFamilies) show(q *looked) {
+func (f *reasonFamilies) show(q *queueSample) {
 	with := func(more ...string) *Labels {
 		return label(append([]string{"vhost", q.config.VHost, "queue", q.config.Name, "strategy", q.config.Strategy}, more...)...)
 	}

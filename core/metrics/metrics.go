@@ -100,17 +100,17 @@ type Collector struct {
 
 	mu       sync.Mutex // guards what follows; held while somebody gathers
 	last     *Collection
-	counted  steady
+	counted  monotonicTotals
 	left     exits
 	policies map[policyKey]policyCounts
-	queues   population
+	queues   seriesSelector
 }
 
 // New returns a Collector, which is to be closed. Its counters begin now.
 func New(o Options) *Collector {
 	return &Collector{
 		Options: o, started: o.Clock(), survey: queue.NewDueSampler(o.Clock), left: newExits(),
-		policies: map[policyKey]policyCounts{}, queues: population{limit: o.Queues},
+		policies: map[policyKey]policyCounts{}, queues: seriesSelector{limit: o.Queues},
 	}
 }
 

@@ -150,11 +150,11 @@ func (c *Collector) write(t *text, s *selection) {
 	rows := c.rows(s)
 	for i := range queueGauges {
 		g := &queueGauges[i]
-		t.column(s, g.name, g.help, Gauge, rows, func(q *looked) (float64, bool) { return g.value(q), true })
+		t.column(s, g.name, g.help, Gauge, rows, func(q *queueSample) (float64, bool) { return g.value(q), true })
 	}
 	for i := range queueCounters {
 		n := &queueCounters[i]
-		t.column(s, n.name, n.help, Counter, rows, func(q *looked) (float64, bool) { return float64(n.value(q)), true })
+		t.column(s, n.name, n.help, Counter, rows, func(q *queueSample) (float64, bool) { return float64(n.value(q)), true })
 	}
 	for i := range queueExtras {
 		e := &queueExtras[i]
@@ -172,7 +172,7 @@ func (c *Collector) write(t *text, s *selection) {
 }
 
 // column writes one family of all queues that have a value.
-func (t *text) column(s *selection, name, help string, k Kind, rows []looked, value func(*looked) (float64, bool)) {
+func (t *text) column(s *selection, name, help string, k Kind, rows []queueSample, value func(*queueSample) (float64, bool)) {
 	if !s.wants(name) {
 		return
 	}
@@ -188,8 +188,8 @@ func (t *text) column(s *selection, name, help string, k Kind, rows []looked, va
 }
 
 // rows looks at all queues of the vhosts that are wanted.
-func (c *Collector) rows(s *selection) []looked {
-	var all []looked
+func (c *Collector) rows(s *selection) []queueSample {
+	var all []queueSample
 	w := newWatcher(nil)
 	w.closely = true
 	for _, v := range c.Store.VHosts() {
@@ -198,7 +198,7 @@ func (c *Collector) rows(s *selection) []looked {
 		}
 		for _, shell := range v.Mailboxes() {
 			if w.at(shell) {
-				all = append(all, w.looked)
+				all = append(all, w.queueSample)
 			}
 		}
 	}

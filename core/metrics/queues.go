@@ -5,8 +5,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// looked is a queue at one moment.
-type looked struct {
+// queueSample is a queue at one moment.
+type queueSample struct {
 	queue.Stats
 	config *queue.Config
 	head   queue.Head
@@ -15,7 +15,7 @@ type looked struct {
 
 // watcher looks at queues, one after another, and remembers the last.
 type watcher struct {
-	looked
+	queueSample
 	closely bool               // the message that is next is wanted, too
 	look    func(*queue.Queue) // bound once: a closure for each of a hundred thousand queues would cost more than the looking
 }
@@ -37,56 +37,56 @@ func newWatcher(survey *queue.DueSampler) *watcher {
 
 // at looks at a queue and reports whether it is there.
 func (w *watcher) at(s *queue.Mailbox) bool {
-	w.looked = looked{}
+	w.queueSample = queueSample{}
 	return s.Look(w.look) == nil
 }
 
 // queueGauges are what each queue has at the moment. Their sums mean something.
 var queueGauges = [...]struct {
 	name, help string
-	value      func(*looked) float64
+	value      func(*queueSample) float64
 }{
-	{"rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", func(q *looked) float64 { return float64(q.Ready) }},
-	{"rabbitmq_queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", func(q *looked) float64 { return float64(q.Unacked) }},
+	{"rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", func(q *queueSample) float64 { return float64(q.Ready) }},
+	{"rabbitmq_queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", func(q *queueSample) float64 { return float64(q.Unacked) }},
 	// Dead letters that wait for their arrival elsewhere are in no consumer's reach, and are counted here alone, as in the API.
-	{"rabbitmq_queue_messages", "Sum of ready and unacknowledged messages - total queue depth", func(q *looked) float64 {
+	{"rabbitmq_queue_messages", "Sum of ready and unacknowledged messages - total queue depth", func(q *queueSample) float64 {
 		return float64(q.Ready + q.Discarded + q.Unacked)
 	}},
-	{"rabbitmq_queue_messages_ready_bytes", "Size in bytes of ready messages", func(q *looked) float64 { return float64(q.ReadyBytes) }},
-	{"rabbitmq_queue_consumers", "Consumers on a queue", func(q *looked) float64 { return float64(q.Consumers) }},
+	{"rabbitmq_queue_messages_ready_bytes", "Size in bytes of ready messages", func(q *queueSample) float64 { return float64(q.ReadyBytes) }},
+	{"rabbitmq_queue_consumers", "Consumers on a queue", func(q *queueSample) float64 { return float64(q.Consumers) }},
 }
 
 // queueCounters are what each queue has counted since it is there. The first is there for queues that are not shown, too.
 var queueCounters = [...]struct {
 	name, help string
-	value      func(*looked) uint64
+	value      func(*queueSample) uint64
 }{
-	{"rabbitmq_queue_messages_published_total", "Total number of messages published to queues", func(q *looked) uint64 { return q.FromClients() }},
+	{"rabbitmq_queue_messages_published_total", "Total number of messages published to queues", func(q *queueSample) uint64 { return q.FromClients() }},
 	{
 		"rabbitmq_queue_messages_delivered_ack_total", "Total number of messages delivered from queues to be acknowledged",
-		func(q *looked) uint64 { return q.Delivered },
+		func(q *queueSample) uint64 { return q.Delivered },
 	},
 	{
 		"rabbitmq_queue_messages_delivered_total", "Total number of messages delivered from queues and not to be acknowledged",
-		func(q *looked) uint64 { return q.DeliveredNoAck },
+		func(q *queueSample) uint64 { return q.DeliveredNoAck },
 	},
-	{"rabbitmq_queue_messages_redelivered_total", "Total number of messages delivered from queues again", func(q *looked) uint64 { return q.Redelivered }},
-	{"rabbitmq_queue_messages_acked_total", "Total number of messages of queues that were acknowledged", func(q *looked) uint64 { return q.Acked }},
+	{"rabbitmq_queue_messages_redelivered_total", "Total number of messages delivered from queues again", func(q *queueSample) uint64 { return q.Redelivered }},
+	{"rabbitmq_queue_messages_acked_total", "Total number of messages of queues that were acknowledged", func(q *queueSample) uint64 { return q.Acked }},
 }
 
 // queueExtras are what some queues have.
 var queueExtras = [...]struct {
 	name, help string
 	kind       Kind
-	value      func(*looked) (v float64, ok bool)
+	value      func(*queueSample) (v float64, ok bool)
 }{
-	{"curfew_queue_next_deadline_timestamp_seconds", "When the queue acts on its next deadline", Gauge, func(q *looked) (v float64, ok bool) {
+	{"curfew_queue_next_deadline_timestamp_seconds", "When the queue acts on its next deadline", Gauge, func(q *queueSample) (v float64, ok bool) {
 		return seconds(q.NextDeadline), q.NextDeadline != 0
 	}},
-	{"rabbitmq_queue_head_message_timestamp", "Timestamp of the first message in the queue, if any", Gauge, func(q *looked) (v float64, ok bool) {
+	{"rabbitmq_queue_head_message_timestamp", "Timestamp of the first message in the queue, if any", Gauge, func(q *queueSample) (v float64, ok bool) {
 		return float64(q.head.Timestamp), q.head.Timestamp != 0
 	}},
-	{"curfew_queue_dead_letters_received_total", "Dead letters that came to the queue", Counter, func(q *looked) (v float64, ok bool) {
+	{"curfew_queue_dead_letters_received_total", "Dead letters that came to the queue", Counter, func(q *queueSample) (v float64, ok bool) {
 		return float64(q.DeadLetters), q.DeadLetters > 0
 	}},
 }
@@ -124,7 +124,7 @@ func newQueueFamilies() *queueFamilies {
 }
 
 // show adds the series of a queue.
-func (f *queueFamilies) show(l *Labels, q *looked) {
+func (f *queueFamilies) show(l *Labels, q *queueSample) {
 	for i := range queueGauges {
 		f.gauges[i].add(l, queueGauges[i].value(q))
 	}
@@ -140,7 +140,7 @@ func (f *queueFamilies) show(l *Labels, q *looked) {
 }
 
 // hide adds a queue to those that have no series of their own.
-func (f *queueFamilies) hide(q *looked) {
+func (f *queueFamilies) hide(q *queueSample) {
 	f.resting++
 	for i := range queueGauges {
 		f.rest[i] += queueGauges[i].value(q)
@@ -148,7 +148,7 @@ func (f *queueFamilies) hide(q *looked) {
 }
 
 // survey adds what is known of deadlines and leases of a queue.
-func (f *queueFamilies) survey(now hook.Instant, q *looked) {
+func (f *queueFamilies) survey(now hook.Instant, q *queueSample) {
 	f.due.Merge(&q.census.DueHistogram)
 	f.leases.Add(now, q.LeaseExpires, 1)
 	if q.NextDeadline != 0 && (f.earliest == 0 || q.NextDeadline < f.earliest) {
@@ -168,11 +168,11 @@ func (c *Collector) gatherQueues(b *builder, now hook.Instant) {
 			continue
 		}
 		there++
-		f.survey(now, &w.looked)
+		f.survey(now, &w.queueSample)
 		if l != nil {
-			f.show(l, &w.looked)
+			f.show(l, &w.queueSample)
 		} else {
-			f.hide(&w.looked)
+			f.hide(&w.queueSample)
 		}
 		if many {
 			c.queues.see(s, &w.Stats)
@@ -216,7 +216,7 @@ func (c *Collector) shells() []*queue.Mailbox {
 }
 
 // into hands the families over.
-func (f *queueFamilies) into(b *builder, p *population) {
+func (f *queueFamilies) into(b *builder, p *seriesSelector) {
 	own := p.limit > 0
 	for i, g := range f.gauges {
 		switch {

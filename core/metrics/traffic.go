@@ -43,7 +43,7 @@ func (c *Collector) gatherTraffic(b *builder) {
 	for _, l := range c.AMQP.OpenConns() {
 		now.add(l)
 	}
-	by := map[*vhost.VHost]tallied{}
+	by := map[*vhost.VHost]vhostTotals{}
 	for _, v := range c.Store.VHosts() {
 		sum, open := closed[v.Name()], now.open[v.Name()]
 		sum.Add(&open)
@@ -95,7 +95,7 @@ func (b *builder) blocked(n wire.Blocked) {
 	f.add(label("reason", "client"), float64(n.Client))
 }
 
-func (b *builder) churn(n *session.Churn, t *tallied) {
+func (b *builder) churn(n *session.Churn, t *vhostTotals) {
 	b.counter("rabbitmq_connections_opened_total", "Total number of connections opened", n.ConnectionsOpened.Load())
 	b.counter("rabbitmq_connections_closed_total", "Total number of connections closed or terminated", n.ConnectionsClosed.Load())
 	b.counter("rabbitmq_channels_opened_total", "Total number of channels opened", n.ChannelsOpened.Load())
@@ -116,7 +116,7 @@ var (
 )
 
 // global tells what clients did, those that are gone included.
-func (b *builder) global(c *clients, t *tallied) {
+func (b *builder) global(c *clients, t *vhostTotals) {
 	b.family(Gauge, "rabbitmq_global_publishers", "Current number of publishers").add(protocol, float64(c.publishers))
 	b.family(Gauge, "rabbitmq_global_consumers", "Current number of consumers").add(protocol, float64(c.consumers))
 	for _, f := range [...]struct {
@@ -136,7 +136,7 @@ func (b *builder) global(c *clients, t *tallied) {
 }
 
 // handed tells what came from queues, by their type.
-func (b *builder) handed(t *tallied) {
+func (b *builder) handed(t *vhostTotals) {
 	for _, f := range [...]struct {
 		name, help string
 		sum        []session.DeliveryKind
@@ -162,7 +162,7 @@ func (b *builder) handed(t *tallied) {
 }
 
 // channels tells the same by the names that RabbitMQ has for the sums of what channels count.
-func (b *builder) channels(c *clients, t *tallied) {
+func (b *builder) channels(c *clients, t *vhostTotals) {
 	b.gauge("rabbitmq_channel_consumers", "Consumers on a channel", float64(c.consumers))
 	b.gauge("rabbitmq_channel_messages_unacked", "Delivered but not yet acknowledged messages", float64(c.unacked))
 	b.gauge("rabbitmq_channel_messages_unconfirmed", "Published but not yet confirmed messages", float64(c.unconfirmed))

@@ -44,7 +44,7 @@ func isAnyone(u auth.User) bool {
 const loginTime = 10 * time.Second
 
 // authenticate finds out who asks.
-func (c *call) authenticate() error {
+func (c *request) authenticate() error {
 	name, password, ok := c.r.BasicAuth()
 	if !ok {
 		return errNoLogin
@@ -63,7 +63,7 @@ func (c *call) authenticate() error {
 }
 
 // refuseLogin tells no more than it must: the reason is for the log.
-func (c *call) refuseLogin(r *auth.Refused) error {
+func (c *request) refuseLogin(r *auth.Refused) error {
 	c.tell(r)
 	switch {
 	case r.Elsewhere: // however often
@@ -80,7 +80,7 @@ func (c *call) refuseLogin(r *auth.Refused) error {
 }
 
 // tell has a refused login in the log, unless it is one of too many.
-func (c *call) tell(r *auth.Refused) {
+func (c *request) tell(r *auth.Refused) {
 	worth, left := c.api.users().Tell(r, c.api.Clock())
 	if !worth {
 		return
@@ -103,7 +103,7 @@ var (
 )
 
 // authorise checks that the user may use an endpoint, and finds the vhost that the path names.
-func (c *call) authorise(need access) error {
+func (c *request) authorise(need access) error {
 	if !isAnyone(c.user) {
 		return notAuthorised("Not management user")
 	}
@@ -118,7 +118,7 @@ func (c *call) authorise(need access) error {
 	return c.enterVHost(need)
 }
 
-func (c *call) enterVHost(need access) error {
+func (c *request) enterVHost(need access) error {
 	name, named := c.vars["vhost"]
 	if !named {
 		return nil
@@ -138,7 +138,7 @@ func (c *call) enterVHost(need access) error {
 }
 
 // absentVHost is the answer for a vhost that there is not.
-func (c *call) absentVHost() error {
+func (c *request) absentVHost() error {
 	_, ofUser := c.vars["user"]
 	switch {
 	case c.r.Method != http.MethodPut:
@@ -150,13 +150,13 @@ func (c *call) absentVHost() error {
 }
 
 // mayEnter reports whether the user may see what is in a vhost.
-func (c *call) mayEnter(vhost string) bool {
+func (c *request) mayEnter(vhost string) bool {
 	return isAdministrator(c.user) || c.api.users().OpenVHost(c.user.Name, vhost) == nil
 }
 
 // mayAct checks that the user may do something in the vhost that the path names, for which the tag administrator alone is
 // not enough: as over AMQP, it takes permissions.
-func (c *call) mayAct() error {
+func (c *request) mayAct() error {
 	if c.api.users().OpenVHost(c.user.Name, c.vhost.Name()) != nil {
 		return notAuthorised("User not authorised to access virtual host")
 	}

@@ -22,7 +22,7 @@ type bindingRef struct {
 // kinds are what bindings lead to, by the letters that paths have for them.
 var kinds = map[string]bool{"q": false, "e": true}
 
-func (a *API) bindings(c *call) error {
+func (a *API) bindings(c *request) error {
 	var all []bindingRef
 	for _, v := range c.visible() {
 		all = append(all, refs(v, v.Bindings())...)
@@ -33,7 +33,7 @@ func (a *API) bindings(c *call) error {
 	return listBindings(c, all)
 }
 
-func (a *API) bindingsIn(c *call) error { return a.bindings(c) }
+func (a *API) bindingsIn(c *request) error { return a.bindings(c) }
 
 func refs(v *vhost.VHost, bs []vhost.Binding) []bindingRef {
 	all := make([]bindingRef, len(bs))
@@ -63,9 +63,9 @@ func inOrder(all []bindingRef) []bindingRef {
 	return all
 }
 
-func listBindings(c *call, all []bindingRef) error {
+func listBindings(c *request, all []bindingRef) error {
 	inOrder(all)
-	return list(c, rows[bindingRef]{items: all, object: describeBinding, name: func(r bindingRef) string { return r.Source }})
+	return list(c, listing[bindingRef]{items: all, object: describeBinding, name: func(r bindingRef) string { return r.Source }})
 }
 
 func describeBinding(r bindingRef) object {
@@ -104,7 +104,7 @@ func hashOf(args amqp.Table) string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
 }
 
-func (*API) bindingsFrom(c *call) error {
+func (*API) bindingsFrom(c *request) error {
 	name := c.exchangeName()
 	if name != "" {
 		return listBindings(c, refs(c.vhost, c.vhost.BindingsFrom(name)))
@@ -116,11 +116,11 @@ func (*API) bindingsFrom(c *call) error {
 	return listBindings(c, all)
 }
 
-func (*API) bindingsTo(c *call) error {
+func (*API) bindingsTo(c *request) error {
 	return listBindings(c, refs(c.vhost, c.vhost.BindingsTo(c.exchangeName(), true)))
 }
 
-func (*API) bindingsOf(c *call) error {
+func (*API) bindingsOf(c *request) error {
 	shell, err := c.queueShell()
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (*API) bindingsOf(c *call) error {
 }
 
 // ends are the two ends of bindings that the path names.
-func (c *call) ends() (b vhost.Binding, err error) {
+func (c *request) ends() (b vhost.Binding, err error) {
 	toExchange, ok := kinds[c.vars["kind"]]
 	if !ok {
 		return b, errNotFound
@@ -146,7 +146,7 @@ func (c *call) ends() (b vhost.Binding, err error) {
 }
 
 // between lists the bindings from one end to the other.
-func (c *call) between() ([]bindingRef, error) {
+func (c *request) between() ([]bindingRef, error) {
 	ends, err := c.ends()
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (c *call) between() ([]bindingRef, error) {
 	return slices.DeleteFunc(all, func(r bindingRef) bool { return r.Source != ends.Source }), nil
 }
 
-func (*API) bindingsBetween(c *call) error {
+func (*API) bindingsBetween(c *request) error {
 	all, err := c.between()
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (*API) bindingsBetween(c *call) error {
 }
 
 // one finds the binding that the path names by its key.
-func (c *call) one() (bindingRef, error) {
+func (c *request) one() (bindingRef, error) {
 	all, err := c.between()
 	if err != nil {
 		return bindingRef{}, err
@@ -179,7 +179,7 @@ func (c *call) one() (bindingRef, error) {
 	return all[i], nil
 }
 
-func (*API) binding(c *call) error {
+func (*API) binding(c *request) error {
 	r, err := c.one()
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func (*API) binding(c *call) error {
 	return c.reply(describeBinding(r))
 }
 
-func (*API) bind(c *call) error {
+func (*API) bind(c *request) error {
 	b, err := c.ends()
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func bindMethod(b *vhost.Binding) amqp.Method {
 	return &amqp.QueueBind{Exchange: b.Source, Queue: b.Destination, RoutingKey: b.Key, Arguments: b.Args}
 }
 
-func (*API) unbind(c *call) error {
+func (*API) unbind(c *request) error {
 	r, err := c.one()
 	if err != nil {
 		return err

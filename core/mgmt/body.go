@@ -23,7 +23,7 @@ const maxSmallBody = 1 << 20
 type fields map[string]any
 
 // body reads the object that the request carries. No body is an empty object.
-func (c *call) body() (fields, error) {
+func (c *request) body() (fields, error) {
 	b, err := c.read(min(maxSmallBody, c.api.BodyMax))
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (c *call) body() (fields, error) {
 	return parseObject(b)
 }
 
-func (c *call) read(limit int64) ([]byte, error) {
+func (c *request) read(limit int64) ([]byte, error) {
 	return io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, limit))
 }
 

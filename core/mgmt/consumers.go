@@ -15,7 +15,7 @@ type consumerRef struct {
 	active bool
 }
 
-func (a *API) consumers(c *call) error {
+func (a *API) consumers(c *request) error {
 	var all []consumerRef
 	for _, v := range c.visible() {
 		for _, shell := range v.Mailboxes() {
@@ -26,13 +26,13 @@ func (a *API) consumers(c *call) error {
 		p, q := x.Queue.Config(), y.Queue.Config()
 		return cmp.Or(cmp.Compare(p.VHost, q.VHost), cmp.Compare(p.Name, q.Name), cmp.Compare(x.Tag, y.Tag))
 	})
-	return list(c, rows[consumerRef]{
+	return list(c, listing[consumerRef]{
 		items: all, name: func(r consumerRef) string { return r.Tag },
 		object: func(r consumerRef) object { return a.describeConsumer(r.ConsumerInfo, r.active) },
 	})
 }
 
-func (a *API) consumersIn(c *call) error { return a.consumers(c) }
+func (a *API) consumersIn(c *request) error { return a.consumers(c) }
 
 // consumersOf lists the consumers of a queue in the order they came.
 func consumersOf(shell *queue.Mailbox) (all []consumerRef) {

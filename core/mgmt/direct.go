@@ -11,11 +11,11 @@ import (
 // What clients can do over AMQP is done over a connection of the user's own inside the broker: permissions, limits and error
 // texts are the same.
 
-// dialog is a connection that waits for answers.
-type dialog struct{ *session.Direct }
+// internalClient is a connection that waits for answers.
+type internalClient struct{ *session.Direct }
 
 // direct opens a connection for the user in the vhost that the path names, for as long as fn runs.
-func (c *call) direct(fn func(ctx context.Context, d dialog) error) error {
+func (c *request) direct(fn func(ctx context.Context, d internalClient) error) error {
 	if err := c.mayAct(); err != nil {
 		return err
 	}
@@ -23,19 +23,19 @@ func (c *call) direct(fn func(ctx context.Context, d dialog) error) error {
 	defer cancel()
 	d := c.api.AMQP.Sessions().Direct(c.user, c.vhost, c.api.Clock)
 	defer d.Close()
-	return fn(ctx, dialog{d})
+	return fn(ctx, internalClient{d})
 }
 
 // ask does one thing.
-func (c *call) ask(m amqp.Method) error {
-	return c.direct(func(ctx context.Context, d dialog) error {
+func (c *request) ask(m amqp.Method) error {
+	return c.direct(func(ctx context.Context, d internalClient) error {
 		_, err := d.Call(ctx, m)
 		return err
 	})
 }
 
 // send publishes a message and waits until the broker has taken it. It reports whether it went to any queue.
-func (d dialog) send(ctx context.Context, exchange, key string, props, body []byte) (routed bool, err error) {
+func (d internalClient) send(ctx context.Context, exchange, key string, props, body []byte) (routed bool, err error) {
 	if _, err := d.Call(ctx, &amqp.ConfirmSelect{}); err != nil {
 		return false, err
 	}

@@ -82,11 +82,11 @@ func (a *API) EndStreams() { a.streams.end() }
 var errNoEvents = &failure{http.StatusNotFound, "not_found", "telemetry.events is 0: no events are remembered"}
 
 // events streams what happens, see the package's documentation.
-func (a *API) events(c *call) error {
+func (a *API) events(c *request) error {
 	if a.Events == nil {
 		return errNoEvents
 	}
-	s := &eventStream{call: c, ring: a.Events, after: a.Events.Last()}
+	s := &eventStream{request: c, ring: a.Events, after: a.Events.Last()}
 	if err := s.prepare(); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (a *API) events(c *call) error {
 
 // eventStream is one reader's view of the events. It belongs to the goroutine that serves the request.
 type eventStream struct {
-	*call
+	*request
 	ring   *telemetry.Ring
 	filter eventFilter
 	lines  bool // JSON lines, not server-sent events
@@ -142,7 +142,7 @@ func (s *eventStream) prepare() (err error) {
 	return s.place()
 }
 
-func (c *call) mayFollow(vhost string) error {
+func (c *request) mayFollow(vhost string) error {
 	if _, ok := c.api.Store.VHost(vhost); !ok {
 		return errNotFound
 	}

@@ -12,20 +12,20 @@ type exchangeRef struct {
 	vhost.Exchange
 }
 
-func (a *API) exchanges(c *call) error {
+func (a *API) exchanges(c *request) error {
 	var all []exchangeRef
 	for _, v := range c.visible() {
 		for _, x := range v.Exchanges() {
 			all = append(all, exchangeRef{v, x})
 		}
 	}
-	return list(c, rows[exchangeRef]{
+	return list(c, listing[exchangeRef]{
 		items: all, name: func(r exchangeRef) string { return r.Name }, object: describeExchange,
 		field: func(r exchangeRef, name string) (any, bool) { return placeField(r.vhost.Name(), r.Name, name) },
 	})
 }
 
-func (a *API) exchangesIn(c *call) error { return a.exchanges(c) }
+func (a *API) exchangesIn(c *request) error { return a.exchanges(c) }
 
 // placeField is what is known of everything that has a name in a vhost.
 func placeField(vhost, name, field string) (any, bool) {
@@ -56,7 +56,7 @@ func describeExchange(r exchangeRef) object {
 }
 
 // exchangeName is the exchange that the path names; the default one goes by amq.default there.
-func (c *call) exchangeName() string { return defaultless(c.vars["exchange"]) }
+func (c *request) exchangeName() string { return defaultless(c.vars["exchange"]) }
 
 const defaultExchange = "amq.default"
 
@@ -67,7 +67,7 @@ func defaultless(name string) string {
 	return name
 }
 
-func (*API) exchange(c *call) error {
+func (*API) exchange(c *request) error {
 	x, ok := c.vhost.Exchange(c.exchangeName())
 	if !ok {
 		return errNotFound
@@ -75,7 +75,7 @@ func (*API) exchange(c *call) error {
 	return c.reply(append(describeExchange(exchangeRef{c.vhost, x}), member{"incoming", []any{}}, member{"outgoing", []any{}}))
 }
 
-func (*API) putExchange(c *call) error {
+func (*API) putExchange(c *request) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (f fields) exchange(name string) (x vhost.Exchange, err error) {
 	return x, err
 }
 
-func (*API) deleteExchange(c *call) error {
+func (*API) deleteExchange(c *request) error {
 	name := c.exchangeName()
 	if _, ok := c.vhost.Exchange(name); !ok {
 		return errNotFound

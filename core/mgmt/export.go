@@ -14,8 +14,8 @@ import (
 // Definitions are files as RabbitMQ writes and reads them: everything that is declared, and no messages. What cannot outlive
 // a connection, exclusive queues, is left out, and what every vhost has anyway.
 
-// file is definitions on their way to the client. They are written as they are made: there may be a hundred thousand queues.
-type file struct {
+// definitionsWriter is definitions on their way to the client. They are written as they are made: there may be a hundred thousand queues.
+type definitionsWriter struct {
 	w     http.ResponseWriter
 	out   *http.ResponseController
 	b     json.RawMessage
@@ -23,15 +23,15 @@ type file struct {
 	err   error // the client is gone
 }
 
-func (c *call) newFile() *file {
+func (c *request) newFile() *definitionsWriter {
 	if name := c.query.raw.Get("download"); name != "" {
 		c.w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	}
 	c.w.Header().Set("Content-Type", "application/json")
-	return &file{w: c.w, out: http.NewResponseController(c.w), b: json.RawMessage{'{'}}
+	return &definitionsWriter{w: c.w, out: http.NewResponseController(c.w), b: json.RawMessage{'{'}}
 }
 
-func (f *file) name(name string) {
+func (f *definitionsWriter) name(name string) {
 	if f.begun {
 		f.b = append(f.b, ',')
 	}
@@ -39,13 +39,13 @@ func (f *file) name(name string) {
 	f.b = append(appendString(f.b, name), ':')
 }
 
-func (f *file) member(name string, value any) {
+func (f *definitionsWriter) member(name string, value any) {
 	f.name(name)
 	f.b = appendJSON(f.b, value)
 }
 
 // section writes a list of objects. Those that are nil are left out.
-func section[T any](f *file, name string, items []T, describe func(T) object) {
+func section[T any](f *definitionsWriter, name string, items []T, describe func(T) object) {
 	f.name(name)
 	f.b = append(f.b, '[')
 	first := true
@@ -65,7 +65,7 @@ func section[T any](f *file, name string, items []T, describe func(T) object) {
 }
 
 // flush writes what there is if that is at least so many bytes.
-func (f *file) flush(least int) {
+func (f *definitionsWriter) flush(least int) {
 	if len(f.b) < least || f.err != nil {
 		return
 	}
@@ -74,12 +74,12 @@ func (f *file) flush(least int) {
 	f.b = f.b[:0]
 }
 
-func (f *file) end() {
+func (f *definitionsWriter) end() {
 	f.b = append(f.b, '}')
 	f.flush(0)
 }
 
-func (a *API) exportAll(c *call) error {
+func (a *API) exportAll(c *request) error {
 	f := c.newFile()
 	a.fileHeader(f)
 	section(f, "users", a.users().List(), describeUser)
@@ -92,7 +92,7 @@ func (a *API) exportAll(c *call) error {
 	return nil
 }
 
-func (a *API) exportVHost(c *call) error {
+func (a *API) exportVHost(c *request) error {
 	f := c.newFile()
 	a.fileHeader(f)
 	exportVHosts(f, []*vhost.VHost{c.vhost}, false)
@@ -100,7 +100,7 @@ func (a *API) exportVHost(c *call) error {
 	return nil
 }
 
-func (a *API) fileHeader(f *file) {
+func (a *API) fileHeader(f *definitionsWriter) {
 	f.member("rabbit_version", speaks)
 	f.member("rabbitmq_version", speaks)
 	f.member("product_name", a.Product)
@@ -108,7 +108,7 @@ func (a *API) fileHeader(f *file) {
 }
 
 // exportVHosts writes what is in vhosts. Unless it is for one vhost alone, everything says in which it is.
-func exportVHosts(f *file, vs []*vhost.VHost, named bool) {
+func exportVHosts(f *definitionsWriter, vs []*vhost.VHost, named bool) {
 	var parameters []object
 	var own []policyRef
 	var exchanges []exchangeRef

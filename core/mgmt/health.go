@@ -13,12 +13,12 @@ import (
 )
 
 // failed answers a health check that does not pass.
-func (c *call) failed(reason string, more ...member) error {
+func (c *request) failed(reason string, more ...member) error {
 	writeJSON(c.w, http.StatusServiceUnavailable, appendObject(nil, append(object{{"status", "failed"}, {"reason", reason}}, more...)))
 	return nil
 }
 
-func (a *API) checkAlarms(c *call) error {
+func (a *API) checkAlarms(c *request) error {
 	if node, named := c.vars["node"]; named {
 		if err := a.isNode(node); err != nil {
 			return err
@@ -39,14 +39,14 @@ func (a *API) checkAlarms(c *call) error {
 }
 
 // checkVHosts passes: a vhost, or a definition, that could not be brought back keeps the broker from starting.
-func (*API) checkVHosts(c *call) error { return c.reply(object{{"status", "ok"}}) }
+func (*API) checkVHosts(c *request) error { return c.reply(object{{"status", "ok"}}) }
 
 // checkSingle passes: no other broker depends on this one.
-func (*API) checkSingle(c *call) error {
+func (*API) checkSingle(c *request) error {
 	return c.reply(object{{"status", "ok"}, {"reason", "single node cluster"}})
 }
 
-func (a *API) checkPort(c *call) error {
+func (a *API) checkPort(c *request) error {
 	port, err := strconv.Atoi(c.vars["port"])
 	if err != nil {
 		return badRequest("Invalid port")
@@ -76,7 +76,7 @@ var protocolNames = map[string]string{
 	"amqps": "amqp/ssl", "amqp091/ssl": "amqp/ssl",
 }
 
-func (a *API) checkProtocol(c *call) error {
+func (a *API) checkProtocol(c *request) error {
 	asked := c.vars["protocol"]
 	protocol := asked
 	if name, ok := protocolNames[asked]; ok {
@@ -103,7 +103,7 @@ var units = map[string]func(time.Time, int) time.Time{
 // maxWithin is how many units somebody may look ahead: certificates do not last that long.
 const maxWithin = 10_000
 
-func (a *API) checkCertificates(c *call) error {
+func (a *API) checkCertificates(c *request) error {
 	after, ok := units[c.vars["unit"]]
 	if !ok {
 		return badRequest("Time unit not recognised. Supported units: days, weeks, months, years.")
@@ -128,12 +128,12 @@ func (a *API) checkCertificates(c *call) error {
 }
 
 // aliveness sends a message through a queue of its own and waits for it.
-func (*API) aliveness(c *call) error {
+func (*API) aliveness(c *request) error {
 	if err := c.mayAct(); err != nil {
 		return err
 	}
 	const name = "aliveness-test"
-	return c.direct(func(ctx context.Context, d dialog) error {
+	return c.direct(func(ctx context.Context, d internalClient) error {
 		if _, err := d.Call(ctx, &amqp.QueueDeclare{Queue: name}); err != nil {
 			return err
 		}

@@ -24,11 +24,11 @@ const (
 	importTime = 30 * time.Minute
 )
 
-func (a *API) importAll(c *call) error { return a.load(c, "") }
+func (a *API) importAll(c *request) error { return a.load(c, "") }
 
-func (a *API) importVHost(c *call) error { return a.load(c, c.vhost.Name()) }
+func (a *API) importVHost(c *request) error { return a.load(c, c.vhost.Name()) }
 
-func (a *API) load(c *call, in string) error {
+func (a *API) load(c *request, in string) error {
 	f, err := c.definitions()
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (a *API) load(c *call, in string) error {
 }
 
 // definitions reads the body: JSON, or a form as browsers send them, with the JSON as its file.
-func (c *call) definitions() (fields, error) {
+func (c *request) definitions() (fields, error) {
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(uploadTime)) // a reader without deadlines needs none
 	b, err := c.upload()
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *call) definitions() (fields, error) {
 	return f, err
 }
 
-func (c *call) upload() ([]byte, error) {
+func (c *request) upload() ([]byte, error) {
 	kind, _, _ := mime.ParseMediaType(c.r.Header.Get("Content-Type")) // whatever else it is, it is read as JSON
 	if kind != "multipart/form-data" {
 		return c.read(c.api.BodyMax)
@@ -97,7 +97,7 @@ func formError(err error) error {
 }
 
 // apply puts a plan in force.
-func (a *API) apply(c *call, p *plan) error {
+func (a *API) apply(c *request, p *plan) error {
 	for _, step := range []func() error{
 		func() error { return a.applyVHosts(c, p) },
 		func() error { return a.applyUsers(p) },
@@ -114,7 +114,7 @@ func (a *API) apply(c *call, p *plan) error {
 	return nil
 }
 
-func (a *API) applyVHosts(c *call, p *plan) error {
+func (a *API) applyVHosts(c *request, p *plan) error {
 	for _, v := range p.vhosts {
 		fresh, err := a.Store.AddVHost(v.name, v.Metadata)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // index tells a person who looks what is here.
-func (a *API) index(c *call) error {
+func (a *API) index(c *request) error {
 	var b strings.Builder
 	b.WriteString(a.Product + " " + a.Version + ", management HTTP API\n\nThe paths, shapes and status codes are RabbitMQ's. There are:\n\n")
 	for _, r := range a.routes() {
@@ -19,7 +19,7 @@ func (a *API) index(c *call) error {
 	return nil
 }
 
-func (*API) whoami(c *call) error {
+func (*API) whoami(c *request) error {
 	return c.reply(object{{"name", c.user.Name}, {"tags", tagList(c.user.Tags)}})
 }
 
@@ -32,14 +32,14 @@ func tagList(tags []string) []string {
 }
 
 // auth says that there is no other login than the one that was used.
-func (*API) auth(c *call) error {
+func (*API) auth(c *request) error {
 	return c.reply(object{{"enable_uaa", false}, {"oauth_enabled", false}, {"uaa_client_id", ""}, {"uaa_location", ""}})
 }
 
 // extensions lists none: there is no page that plugins could add to.
-func (a *API) extensions(c *call) error { return a.nothing(c) }
+func (a *API) extensions(c *request) error { return a.nothing(c) }
 
-func (*API) nothing(c *call) error {
+func (*API) nothing(c *request) error {
 	writeJSON(c.w, http.StatusOK, []byte("[]"))
 	return nil
 }
@@ -52,7 +52,7 @@ var features = [...][2]string{
 }
 
 // enableFeature has nothing to do: what there is, is enabled.
-func (*API) enableFeature(c *call) error {
+func (*API) enableFeature(c *request) error {
 	for _, f := range features {
 		if f[0] == c.vars["flag"] {
 			return c.done()
@@ -62,14 +62,14 @@ func (*API) enableFeature(c *call) error {
 }
 
 // featureFlags lists the features.
-func (*API) featureFlags(c *call) error {
+func (*API) featureFlags(c *request) error {
 	var all []object
 	for _, f := range features {
 		all = append(all, object{
 			{"name", f[0]}, {"desc", f[1]}, {"doc_url", ""}, {"state", "enabled"}, {"stability", "stable"}, {"provided_by", "curfew"},
 		})
 	}
-	return list(c, rows[object]{items: all, object: itself, name: memberName})
+	return list(c, listing[object]{items: all, object: itself, name: memberName})
 }
 
 // itself is for rows that are objects.
@@ -84,7 +84,7 @@ func memberName(o object) string {
 
 const paramClusterName = "cluster_name"
 
-func (a *API) clusterName(c *call) error { return c.reply(object{{"name", a.cluster()}}) }
+func (a *API) clusterName(c *request) error { return c.reply(object{{"name", a.cluster()}}) }
 
 // cluster is the name that was given to the broker, or else its node's.
 func (a *API) cluster() string {
@@ -98,7 +98,7 @@ func (a *API) cluster() string {
 	return a.Node
 }
 
-func (a *API) setClusterName(c *call) error {
+func (a *API) setClusterName(c *request) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (a *API) setClusterName(c *call) error {
 }
 
 // attempts counts logins by protocol, those over which there were any.
-func (a *API) attempts(c *call) error {
+func (a *API) attempts(c *request) error {
 	if err := a.isNode(c.vars["node"]); err != nil {
 		return err
 	}
@@ -133,11 +133,11 @@ func (a *API) attempts(c *call) error {
 			})
 		}
 	}
-	return list(c, rows[object]{items: all, object: itself})
+	return list(c, listing[object]{items: all, object: itself})
 }
 
 // attemptSources lists nothing: logins are not counted by address, and failed ones are in the log.
-func (a *API) attemptSources(c *call) error {
+func (a *API) attemptSources(c *request) error {
 	if err := a.isNode(c.vars["node"]); err != nil {
 		return err
 	}

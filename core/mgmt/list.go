@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// rows is a list to be answered with. Its objects are made as they are needed: there may be a hundred thousand of them, and
+// listing is a list to be answered with. Its objects are made as they are needed: there may be a hundred thousand of them, and
 // most requests look at a page.
-type rows[T any] struct {
+type listing[T any] struct {
 	items  []T
 	object func(T) object
 	// name is what the parameter name of a query looks at; nil = nothing passes it.
@@ -22,7 +22,7 @@ type rows[T any] struct {
 }
 
 // list answers with the rows that the query asks for, as far as a page goes.
-func list[T any](c *call, rs rows[T]) error {
+func list[T any](c *request, rs listing[T]) error {
 	total := len(rs.items)
 	rs.filter(c.query.name)
 	rs.sort(&c.query)
@@ -53,7 +53,7 @@ func list[T any](c *call, rs rows[T]) error {
 	return nil
 }
 
-func (rs *rows[T]) filter(passes func(string) bool) {
+func (rs *listing[T]) filter(passes func(string) bool) {
 	if passes == nil {
 		return
 	}
@@ -67,7 +67,7 @@ type keyed[T any] struct {
 }
 
 // sort puts the items in the order that the query asks for. Of the objects, only what they are sorted by is kept.
-func (rs *rows[T]) sort(q *query) {
+func (rs *listing[T]) sort(q *query) {
 	if q.sort != nil {
 		all := make([]keyed[T], len(rs.items))
 		for i, it := range rs.items {
@@ -83,7 +83,7 @@ func (rs *rows[T]) sort(q *query) {
 	}
 }
 
-func (rs *rows[T]) key(it T, path []string) any {
+func (rs *listing[T]) key(it T, path []string) any {
 	if len(path) == 1 && rs.field != nil {
 		if v, ok := rs.field(it, path[0]); ok {
 			return v
@@ -152,7 +152,7 @@ func weight(b bool) int {
 }
 
 // objects makes the objects of some of the items, as far as the query wants them.
-func (rs *rows[T]) objects(q *query, items []T) []object {
+func (rs *listing[T]) objects(q *query, items []T) []object {
 	all := make([]object, len(items))
 	for i, it := range items {
 		all[i] = rs.picked(q, it)
@@ -160,7 +160,7 @@ func (rs *rows[T]) objects(q *query, items []T) []object {
 	return all
 }
 
-func (rs *rows[T]) picked(q *query, it T) object {
+func (rs *listing[T]) picked(q *query, it T) object {
 	o := rs.object(it)
 	if q.columns != nil {
 		return o.pick(q.columns)
@@ -175,7 +175,7 @@ const (
 )
 
 // stream writes the items one after another, so that a long list is never in memory as a whole.
-func (rs *rows[T]) stream(c *call) {
+func (rs *listing[T]) stream(c *request) {
 	c.w.Header().Set("Content-Type", "application/json")
 	out := http.NewResponseController(c.w)
 	b := make(json.RawMessage, 0, 2*chunk)

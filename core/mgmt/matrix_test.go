@@ -68,7 +68,7 @@ func newGates(t *testing.T) *rig {
 	routes := r.api.routes()
 	for i := range routes {
 		for k := range routes[i].endpoints {
-			routes[i].endpoints[k].do = func(c *call) error { return c.done() }
+			routes[i].endpoints[k].do = func(c *request) error { return c.done() }
 		}
 	}
 	r.api.router = newRouter(routes)

@@ -138,7 +138,7 @@ func propertiesObject(raw []byte) (object, error) {
 }
 
 // room refuses to take a message while publishers wait: they would not be publishers' limits if there were another way in.
-func (c *call) room() error {
+func (c *request) room() error {
 	for _, alarm := range c.api.Alarms() {
 		if alarm == "memory" || alarm == "disk" {
 			c.w.Header().Set("Retry-After", "1")
@@ -149,7 +149,7 @@ func (c *call) room() error {
 }
 
 // publish sends a message to an exchange and says whether it went to any queue.
-func (a *API) publish(c *call) error {
+func (a *API) publish(c *request) error {
 	if err := c.room(); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (a *API) publish(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.direct(func(ctx context.Context, d dialog) error {
+	return c.direct(func(ctx context.Context, d internalClient) error {
 		routed, err := d.send(ctx, c.exchangeName(), key, p.Append(nil), body)
 		if err != nil {
 			return publishFailure(err)
@@ -281,7 +281,7 @@ func (f fields) fetching() (q fetching, err error) {
 }
 
 // fetch shows messages of a queue, and puts them back or not.
-func (*API) fetch(c *call) error {
+func (*API) fetch(c *request) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -290,12 +290,12 @@ func (*API) fetch(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.direct(func(ctx context.Context, d dialog) error {
+	return c.direct(func(ctx context.Context, d internalClient) error {
 		all, err := d.fetch(ctx, c.vars["queue"], &q)
 		if err != nil {
 			return fetchFailure(err)
 		}
-		return list(c, rows[object]{items: all, object: itself})
+		return list(c, listing[object]{items: all, object: itself})
 	})
 }
 
@@ -310,7 +310,7 @@ func fetchFailure(err error) error {
 
 // fetch gets messages, as many as there are and as is sensible to have in memory. Those that are to go back do so when all
 // have been fetched: otherwise the first would come again and again.
-func (d dialog) fetch(ctx context.Context, queue string, q *fetching) ([]object, error) {
+func (d internalClient) fetch(ctx context.Context, queue string, q *fetching) ([]object, error) {
 	if err := checkName("queue", queue); err != nil {
 		return nil, err
 	}
@@ -337,7 +337,7 @@ func (d dialog) fetch(ctx context.Context, queue string, q *fetching) ([]object,
 }
 
 // settle says what is to become of messages that were fetched.
-func (d dialog) settle(mode ackMode, tags []uint64) {
+func (d internalClient) settle(mode ackMode, tags []uint64) {
 	switch {
 	case mode == ackAway || len(tags) == 0:
 	case mode == ackRequeue:

@@ -13,7 +13,7 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
 		writeFailure(w, errNotFound)
 		return
 	}
-	c := &call{api: a, w: w, r: r}
+	c := &request{api: a, w: w, r: r}
 	if err := c.admitToMetrics(); err != nil { //nolint:contextcheck // a call has its request
 		c.refuse(err)
 		return
@@ -21,7 +21,7 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
 	a.Metrics.ServeHTTP(w, r)
 }
 
-func (c *call) admitToMetrics() error {
+func (c *request) admitToMetrics() error {
 	if err := checkSite(c.r); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (a *API) Unguarded() http.Handler {
 		path := r.URL.EscapedPath()
 		secure(w.Header(), r)
 		if err := a.misdirected(r); err != nil {
-			(&call{api: a, w: w, r: r}).refuse(err)
+			(&request{api: a, w: w, r: r}).refuse(err)
 			return
 		}
 		switch {

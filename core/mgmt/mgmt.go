@@ -173,7 +173,7 @@ const root = "/api/"
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header(), r)
 	if err := a.misdirected(r); err != nil {
-		(&call{api: a, w: w, r: r}).refuse(err)
+		(&request{api: a, w: w, r: r}).refuse(err)
 		return
 	}
 	path := r.URL.EscapedPath()
@@ -236,7 +236,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, path string) {
 		}
 		return
 	}
-	c := &call{api: a, w: w, r: r, vars: vars}
+	c := &request{api: a, w: w, r: r, vars: vars}
 	err := checkSite(r)
 	if err == nil {
 		err = c.serve(e)

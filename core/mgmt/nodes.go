@@ -17,11 +17,11 @@ func (a *API) isNode(name string) error {
 	return nil
 }
 
-func (a *API) nodes(c *call) error {
-	return list(c, rows[object]{items: []object{a.describeNode()}, object: itself, name: memberName})
+func (a *API) nodes(c *request) error {
+	return list(c, listing[object]{items: []object{a.describeNode()}, object: itself, name: memberName})
 }
 
-func (a *API) node(c *call) error {
+func (a *API) node(c *request) error {
 	if err := a.isNode(c.vars["node"]); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (a *API) applications() []object {
 }
 
 // memory says where the process's memory is, as far as it is known.
-func (a *API) memory(c *call) error {
+func (a *API) memory(c *request) error {
 	if err := a.isNode(c.vars["node"]); err != nil {
 		return err
 	}

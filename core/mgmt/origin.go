@@ -19,7 +19,7 @@ import (
 // origin is where the request comes from. Headers that proxies add are not believed: anybody can add them. They are taken for
 // what they show, that there is a proxy. Those who come through one on this machine share an address with those who are here,
 // and must not use up the attempts to log in that these have.
-func (c *call) origin() auth.Origin {
+func (c *request) origin() auth.Origin {
 	host := peerHost(c.r.RemoteAddr)
 	here := c.elsewhere() == ""
 	if !here && isLoopback(host) {
@@ -30,7 +30,7 @@ func (c *call) origin() auth.Origin {
 
 // elsewhere says why the request is not taken for one from this machine; "" = it is. One that comes over a loopback address may
 // still be somebody else's: a proxy's, or that of a page in a browser here whose site claims to have moved to this machine.
-func (c *call) elsewhere() string {
+func (c *request) elsewhere() string {
 	r := c.r
 	switch {
 	case !isLoopback(peerHost(r.RemoteAddr)):

@@ -12,7 +12,7 @@ import (
 const speaks = "3.13.7"
 
 // visible lists the vhosts that the user may see into.
-func (c *call) visible() []*vhost.VHost {
+func (c *request) visible() []*vhost.VHost {
 	if c.vhost != nil {
 		return []*vhost.VHost{c.vhost}
 	}
@@ -25,7 +25,7 @@ func (c *call) visible() []*vhost.VHost {
 	return all
 }
 
-func (a *API) overview(c *call) error {
+func (a *API) overview(c *request) error {
 	o := object{
 		{"management_version", speaks},
 		{"rabbitmq_version", speaks},
@@ -90,7 +90,7 @@ func (a *API) contexts() []object {
 	return all
 }
 
-func (a *API) objectTotals(c *call) object {
+func (a *API) objectTotals(c *request) object {
 	exchanges, queues, consumers := 0, 0, 0
 	for _, v := range c.visible() {
 		s := v.Stats()
@@ -118,7 +118,7 @@ type (
 )
 
 // messageStats sums up what happened on channels, those that are closed included.
-func (a *API) messageStats(c *call) object {
+func (a *API) messageStats(c *request) object {
 	by := a.tallies()
 	var sum session.Counters
 	for _, v := range c.visible() {
@@ -182,7 +182,7 @@ func (a *API) churn() object {
 }
 
 // queueTotals sums up what lies in queues.
-func (a *API) queueTotals(c *call) object {
+func (a *API) queueTotals(c *request) object {
 	var sum depth
 	for _, v := range c.visible() {
 		sum.addAll(v)

@@ -11,7 +11,7 @@ import (
 
 // parameters lists parameters, of one component or all, of one vhost or all. Operator policies are among them, as in
 // RabbitMQ.
-func (a *API) parameters(c *call) error {
+func (a *API) parameters(c *request) error {
 	component, chosen := c.vars["component"]
 	var all []object
 	for _, v := range c.visible() {
@@ -21,7 +21,7 @@ func (a *API) parameters(c *call) error {
 			}
 		}
 	}
-	return list(c, rows[object]{items: all, object: itself, name: memberName})
+	return list(c, listing[object]{items: all, object: itself, name: memberName})
 }
 
 func parametersOf(v *vhost.VHost) []object {
@@ -40,16 +40,18 @@ func describeParameter(in string, p vhost.Parameter) object {
 }
 
 // ofLimits is for a path that names the component of the vhosts' limits.
-func ofLimits(do func(*call) error) func(*call) error { return naming("component", "vhost-limits", do) }
+func ofLimits(do func(*request) error) func(*request) error {
+	return naming("component", "vhost-limits", do)
+}
 
 // ofClusterName is for a path that names that global parameter.
-func ofClusterName(do func(*call) error) func(*call) error {
+func ofClusterName(do func(*request) error) func(*request) error {
 	return naming("parameter", paramClusterName, do)
 }
 
 // naming does what is done where a path says by a label what this one says itself.
-func naming(label, value string, do func(*call) error) func(*call) error {
-	return func(c *call) error {
+func naming(label, value string, do func(*request) error) func(*request) error {
+	return func(c *request) error {
 		c.vars[label] = value
 		return do(c)
 	}
@@ -61,7 +63,7 @@ var policyComponents = map[string]policies.Kind{
 	policies.Operator.String(): policies.Operator,
 }
 
-func (*API) parameter(c *call) error {
+func (*API) parameter(c *request) error {
 	component, name := c.vars["component"], c.vars["parameter"]
 	if component == policies.Operator.String() {
 		p, ok := c.vhost.Policies().Lookup(policies.Operator, name)
@@ -81,7 +83,7 @@ func (*API) parameter(c *call) error {
 // An import, which is an administrator's, keeps others, too.
 var keptComponents = []string{limitsComponent, "shovel", "federation-upstream", "federation-upstream-set"}
 
-func (a *API) putParameter(c *call) error {
+func (a *API) putParameter(c *request) error {
 	if err := c.notPolicies(); err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (a *API) putParameter(c *call) error {
 }
 
 // notPolicies refuses to change policies as if they were parameters: other rules apply to who may.
-func (c *call) notPolicies() error {
+func (c *request) notPolicies() error {
 	if kind, ok := policyComponents[c.vars["component"]]; ok {
 		return badRequest("parameters of the component %s are changed as policies", kind)
 	}
@@ -108,7 +110,7 @@ func (c *call) notPolicies() error {
 }
 
 // value reads the member "value" of the body, whatever it is.
-func (c *call) value() (json.RawMessage, error) {
+func (c *request) value() (json.RawMessage, error) {
 	f, err := c.body()
 	if err != nil {
 		return nil, err
@@ -119,7 +121,7 @@ func (c *call) value() (json.RawMessage, error) {
 	return marshal(f["value"]), nil
 }
 
-func (*API) deleteParameter(c *call) error {
+func (*API) deleteParameter(c *request) error {
 	if err := c.notPolicies(); err != nil {
 		return err
 	}
@@ -132,8 +134,8 @@ func (*API) deleteParameter(c *call) error {
 
 // Global parameters.
 
-func (a *API) globalParameters(c *call) error {
-	return list(c, rows[store.GlobalParameter]{
+func (a *API) globalParameters(c *request) error {
+	return list(c, listing[store.GlobalParameter]{
 		items: a.Store.GlobalParameters(), object: describeGlobal, name: func(p store.GlobalParameter) string { return p.Name },
 	})
 }
@@ -142,7 +144,7 @@ func describeGlobal(p store.GlobalParameter) object {
 	return object{{"name", p.Name}, {"value", p.Value}}
 }
 
-func (a *API) globalParameter(c *call) error {
+func (a *API) globalParameter(c *request) error {
 	name := c.vars["parameter"]
 	value, ok := a.Store.GlobalParameter(name)
 	if !ok {
@@ -151,7 +153,7 @@ func (a *API) globalParameter(c *call) error {
 	return c.reply(describeGlobal(store.GlobalParameter{Name: name, Value: value}))
 }
 
-func (a *API) putGlobalParameter(c *call) error {
+func (a *API) putGlobalParameter(c *request) error {
 	value, err := c.value()
 	if err != nil {
 		return err
@@ -163,7 +165,7 @@ func (a *API) putGlobalParameter(c *call) error {
 	return c.created(fresh)
 }
 
-func (a *API) deleteGlobalParameter(c *call) error {
+func (a *API) deleteGlobalParameter(c *request) error {
 	existed, err := a.Store.ClearGlobalParameter(c.vars["parameter"])
 	if err != nil {
 		return err

@@ -11,32 +11,32 @@ func fullGrant(user, vhost string) auth.Grant {
 	return auth.Grant{User: user, VHost: vhost, Permissions: auth.Permissions{Configure: ".*", Write: ".*", Read: ".*"}}
 }
 
-func (a *API) permissions(c *call) error {
+func (a *API) permissions(c *request) error {
 	return a.listGrants(c, func(*auth.Grant) bool { return true })
 }
 
-func (a *API) permissionsIn(c *call) error {
+func (a *API) permissionsIn(c *request) error {
 	return a.listGrants(c, func(g *auth.Grant) bool { return g.VHost == c.vhost.Name() })
 }
 
-func (a *API) permissionsOf(c *call) error {
+func (a *API) permissionsOf(c *request) error {
 	if _, err := c.account(); err != nil {
 		return err
 	}
 	return a.listGrants(c, func(g *auth.Grant) bool { return g.User == c.vars["user"] })
 }
 
-func (a *API) listGrants(c *call, wanted func(*auth.Grant) bool) error {
+func (a *API) listGrants(c *request, wanted func(*auth.Grant) bool) error {
 	all := slices.DeleteFunc(a.users().Grants(), func(g auth.Grant) bool { return !wanted(&g) })
 	slices.SortFunc(all, func(x, y auth.Grant) int { return cmp.Or(cmp.Compare(x.VHost, y.VHost), cmp.Compare(x.User, y.User)) })
-	return list(c, rows[auth.Grant]{items: all, object: describeGrant, name: func(g auth.Grant) string { return g.User }})
+	return list(c, listing[auth.Grant]{items: all, object: describeGrant, name: func(g auth.Grant) string { return g.User }})
 }
 
 func describeGrant(g auth.Grant) object {
 	return object{{"user", g.User}, {"vhost", g.VHost}, {"configure", g.Configure}, {"write", g.Write}, {"read", g.Read}}
 }
 
-func (a *API) onePermission(c *call) error {
+func (a *API) onePermission(c *request) error {
 	for _, g := range a.users().Grants() {
 		if g.User == c.vars["user"] && g.VHost == c.vhost.Name() {
 			return c.reply(describeGrant(g))
@@ -45,7 +45,7 @@ func (a *API) onePermission(c *call) error {
 	return errNotFound
 }
 
-func (a *API) putPermission(c *call) error {
+func (a *API) putPermission(c *request) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (f fields) grant(user, vhost string) (g auth.Grant, err error) {
 	return g, g.Check()
 }
 
-func (a *API) deletePermission(c *call) error {
+func (a *API) deletePermission(c *request) error {
 	existed, err := a.users().ClearPermissions(c.vars["user"], c.vhost.Name())
 	if err != nil {
 		return err
@@ -89,45 +89,45 @@ func (a *API) deletePermission(c *call) error {
 
 // Topic permissions.
 
-func (a *API) topicPermissions(c *call) error {
+func (a *API) topicPermissions(c *request) error {
 	return a.listTopics(c, func(*auth.TopicGrant) bool { return true })
 }
 
-func (a *API) topicPermissionsIn(c *call) error {
+func (a *API) topicPermissionsIn(c *request) error {
 	return a.listTopics(c, func(g *auth.TopicGrant) bool { return g.VHost == c.vhost.Name() })
 }
 
-func (a *API) topicPermissionsOf(c *call) error {
+func (a *API) topicPermissionsOf(c *request) error {
 	if _, err := c.account(); err != nil {
 		return err
 	}
 	return a.listTopics(c, func(g *auth.TopicGrant) bool { return g.User == c.vars["user"] })
 }
 
-func (a *API) topicsOfIn(c *call) []auth.TopicGrant {
+func (a *API) topicsOfIn(c *request) []auth.TopicGrant {
 	return slices.DeleteFunc(a.users().TopicGrants(), func(g auth.TopicGrant) bool {
 		return g.User != c.vars["user"] || g.VHost != c.vhost.Name()
 	})
 }
 
-func (a *API) topicPermissionsOfIn(c *call) error {
+func (a *API) topicPermissionsOfIn(c *request) error {
 	all := a.topicsOfIn(c)
 	if len(all) == 0 {
 		return errNotFound
 	}
-	return list(c, rows[auth.TopicGrant]{items: all, object: describeTopic})
+	return list(c, listing[auth.TopicGrant]{items: all, object: describeTopic})
 }
 
-func (a *API) listTopics(c *call, wanted func(*auth.TopicGrant) bool) error {
+func (a *API) listTopics(c *request, wanted func(*auth.TopicGrant) bool) error {
 	all := slices.DeleteFunc(a.users().TopicGrants(), func(g auth.TopicGrant) bool { return !wanted(&g) })
-	return list(c, rows[auth.TopicGrant]{items: all, object: describeTopic, name: func(g auth.TopicGrant) string { return g.User }})
+	return list(c, listing[auth.TopicGrant]{items: all, object: describeTopic, name: func(g auth.TopicGrant) string { return g.User }})
 }
 
 func describeTopic(g auth.TopicGrant) object {
 	return object{{"user", g.User}, {"vhost", g.VHost}, {"exchange", g.Exchange}, {"write", g.Write}, {"read", g.Read}}
 }
 
-func (a *API) putTopicPermission(c *call) error {
+func (a *API) putTopicPermission(c *request) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (f fields) topicGrant(user, vhost string) (g auth.TopicGrant, err error) {
 }
 
 // deleteTopicPermissions takes away those for one exchange, or all if the path names none.
-func (a *API) deleteTopicPermissions(c *call) error {
+func (a *API) deleteTopicPermissions(c *request) error {
 	existed, err := a.users().ClearTopicPermissions(c.vars["user"], c.vhost.Name(), c.vars["exchange"])
 	if err != nil {
 		return err

@@ -14,18 +14,18 @@ type policyRef struct {
 	*policies.Policy
 }
 
-func (a *API) userPolicies(c *call) error { return listPolicies(c, policies.User) }
+func (a *API) userPolicies(c *request) error { return listPolicies(c, policies.User) }
 
-func (a *API) operatorPolicies(c *call) error { return listPolicies(c, policies.Operator) }
+func (a *API) operatorPolicies(c *request) error { return listPolicies(c, policies.Operator) }
 
-func listPolicies(c *call, kind policies.Kind) error {
+func listPolicies(c *request, kind policies.Kind) error {
 	var all []policyRef
 	for _, v := range c.visible() {
 		for _, p := range v.Policies().List(kind) {
 			all = append(all, policyRef{v.Name(), p})
 		}
 	}
-	return list(c, rows[policyRef]{items: all, object: describePolicy, name: func(r policyRef) string { return r.Name }})
+	return list(c, listing[policyRef]{items: all, object: describePolicy, name: func(r policyRef) string { return r.Name }})
 }
 
 func describePolicy(r policyRef) object {
@@ -39,10 +39,10 @@ func describePolicy(r policyRef) object {
 	}
 }
 
-func (a *API) userPolicy(c *call) error     { return onePolicy(c, policies.User) }
-func (a *API) operatorPolicy(c *call) error { return onePolicy(c, policies.Operator) }
+func (a *API) userPolicy(c *request) error     { return onePolicy(c, policies.User) }
+func (a *API) operatorPolicy(c *request) error { return onePolicy(c, policies.Operator) }
 
-func onePolicy(c *call, kind policies.Kind) error {
+func onePolicy(c *request, kind policies.Kind) error {
 	p, ok := c.vhost.Policies().Lookup(kind, c.vars["policy"])
 	if !ok {
 		return errNotFound
@@ -50,9 +50,9 @@ func onePolicy(c *call, kind policies.Kind) error {
 	return c.reply(describePolicy(policyRef{c.vhost.Name(), p}))
 }
 
-func (a *API) putUserPolicy(c *call) error { return a.putPolicy(c, policies.User) }
+func (a *API) putUserPolicy(c *request) error { return a.putPolicy(c, policies.User) }
 
-func (a *API) putPolicy(c *call, kind policies.Kind) error {
+func (a *API) putPolicy(c *request, kind policies.Kind) error {
 	b, err := c.read(maxSmallBody)
 	if err != nil {
 		return err
@@ -76,9 +76,9 @@ func ofPolicy(err error) error {
 	return badRequest("%s", err.Error())
 }
 
-func (a *API) deleteUserPolicy(c *call) error { return deletePolicy(c, policies.User) }
+func (a *API) deleteUserPolicy(c *request) error { return deletePolicy(c, policies.User) }
 
-func deletePolicy(c *call, kind policies.Kind) error {
+func deletePolicy(c *request, kind policies.Kind) error {
 	existed, err := c.vhost.ClearPolicy(kind, c.vars["policy"])
 	if err != nil {
 		return err
@@ -86,14 +86,14 @@ func deletePolicy(c *call, kind policies.Kind) error {
 	return c.removed(existed)
 }
 
-func (a *API) putOperatorPolicy(c *call) error {
+func (a *API) putOperatorPolicy(c *request) error {
 	if a.FixedOperators {
 		return errFixedOperators
 	}
 	return a.putPolicy(c, policies.Operator)
 }
 
-func (a *API) deleteOperatorPolicy(c *call) error {
+func (a *API) deleteOperatorPolicy(c *request) error {
 	if a.FixedOperators {
 		return errFixedOperators
 	}

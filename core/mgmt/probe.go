@@ -70,7 +70,7 @@ func Starting() http.Handler {
 const notServing = "this rabbit node is not currently available to serve" // RabbitMQ's words
 
 // checkService passes while clients may be sent here.
-func (a *API) checkService(c *call) error {
+func (a *API) checkService(c *request) error {
 	if len(readiness.failures(a.Alarms())) > 0 {
 		return c.failed(notServing)
 	}
@@ -88,7 +88,7 @@ func (a *API) connectionCount() (now int, limit any, below bool) {
 
 const connectionLimitReached = "node connection limit is reached"
 
-func (a *API) checkConnectionLimit(c *call) error {
+func (a *API) checkConnectionLimit(c *request) error {
 	now, limit, below := a.connectionCount()
 	if !below {
 		return c.failed(connectionLimitReached, member{"limit", limit}, member{"connections", now})
@@ -97,7 +97,7 @@ func (a *API) checkConnectionLimit(c *call) error {
 }
 
 // checkServing passes while clients may be sent here and would get in.
-func (a *API) checkServing(c *call) error {
+func (a *API) checkServing(c *request) error {
 	if len(readiness.failures(a.Alarms())) > 0 {
 		return c.failed(notServing)
 	}

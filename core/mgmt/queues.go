@@ -36,7 +36,7 @@ type queueRef struct {
 	cfg   *queue.Config
 }
 
-func (a *API) queues(c *call) error {
+func (a *API) queues(c *request) error {
 	var all []queueRef
 	for _, v := range c.visible() {
 		from := len(all)
@@ -45,13 +45,13 @@ func (a *API) queues(c *call) error {
 		}
 		slices.SortFunc(all[from:], func(x, y queueRef) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
 	}
-	return list(c, rows[queueRef]{
+	return list(c, listing[queueRef]{
 		items: all, name: func(r queueRef) string { return r.cfg.Name }, field: queueField,
 		object: func(r queueRef) object { return a.describeQueue(c, r) },
 	})
 }
 
-func (a *API) queuesIn(c *call) error { return a.queues(c) }
+func (a *API) queuesIn(c *request) error { return a.queues(c) }
 
 // queueField is what is known of a queue without showing all of it.
 func queueField(r queueRef, field string) (any, bool) {
@@ -89,7 +89,7 @@ func queueCount(shell *queue.Mailbox, field string) (n any) {
 }
 
 // describeQueue shows a queue, as far as the query wants it looked at. One that is gone shows what it was.
-func (a *API) describeQueue(c *call, r queueRef) object {
+func (a *API) describeQueue(c *request, r queueRef) object {
 	o, q := a.queueFacts(r), &c.query
 	if q.within(o) {
 		return o
@@ -137,7 +137,7 @@ func (a *API) queueFacts(r queueRef) object {
 }
 
 // queueName is the queue that the path names.
-func (c *call) queueShell() (*queue.Mailbox, error) {
+func (c *request) queueShell() (*queue.Mailbox, error) {
 	shell := c.vhost.Mailbox(c.vars["queue"])
 	if shell == nil {
 		return nil, errNotFound
@@ -145,7 +145,7 @@ func (c *call) queueShell() (*queue.Mailbox, error) {
 	return shell, nil
 }
 
-func (a *API) queue(c *call) error {
+func (a *API) queue(c *request) error {
 	shell, err := c.queueShell()
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (a *API) queue(c *call) error {
 	return c.reply(append(o, member{"consumer_details", consumers}, member{"incoming", []any{}}, member{"deliveries", []any{}}))
 }
 
-func (a *API) putQueue(c *call) error {
+func (a *API) putQueue(c *request) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (f fields) queue(name string) (d vhost.QueueDeclare, err error) {
 	return d, err
 }
 
-func (*API) deleteQueue(c *call) error {
+func (*API) deleteQueue(c *request) error {
 	shell, err := c.queueShell()
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (*API) deleteQueue(c *call) error {
 	return c.done()
 }
 
-func (*API) purge(c *call) error {
+func (*API) purge(c *request) error {
 	shell, err := c.queueShell()
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func (*API) purge(c *call) error {
 }
 
 // act takes note of what is asked of mirrored queues, of which there are none.
-func (*API) act(c *call) error {
+func (*API) act(c *request) error {
 	if _, err := c.queueShell(); err != nil {
 		return err
 	}

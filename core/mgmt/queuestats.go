@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// looked is a queue at one moment.
-type looked struct {
+// queueSnapshot is a queue at one moment.
+type queueSnapshot struct {
 	queue.Stats
 	head      queue.Head // zero without messages
 	stopped   bool
@@ -17,7 +17,7 @@ type looked struct {
 	single    string // tag of the single active consumer
 }
 
-func look(shell *queue.Mailbox) (l looked, err error) {
+func look(shell *queue.Mailbox) (l queueSnapshot, err error) {
 	single := shell.Config().SingleActive
 	err = shell.Look(func(q *queue.Queue) {
 		l.Stats = q.Stats()
@@ -37,14 +37,14 @@ func look(shell *queue.Mailbox) (l looked, err error) {
 	return l, err
 }
 
-func (l *looked) state() string {
+func (l *queueSnapshot) state() string {
 	if l.stopped {
 		return "stopped"
 	}
 	return "running"
 }
 
-func (l *looked) depth() depth {
+func (l *queueSnapshot) depth() depth {
 	return depth{ready: int64(l.Ready), unacked: int64(l.Unacked), discarded: int64(l.Discarded)}
 }
 
@@ -52,7 +52,7 @@ func (l *looked) depth() depth {
 type queueKey struct{ shell *queue.Mailbox }
 
 // queueStats adds what changes all the time.
-func (a *API) queueStats(c *call, o object, r queueRef, l looked) object {
+func (a *API) queueStats(c *request, o object, r queueRef, l queueSnapshot) object {
 	d := l.depth()
 	o = append(
 		o,
@@ -76,7 +76,7 @@ func (a *API) queueStats(c *call, o object, r queueRef, l looked) object {
 }
 
 // appendHead tells of the message that is next.
-func (a *API) appendHead(o object, l *looked) object {
+func (a *API) appendHead(o object, l *queueSnapshot) object {
 	var age, timestamp any
 	if l.head.Oldest != 0 {
 		age = max(a.Clock().Sub(l.head.Oldest).Milliseconds(), 0)
@@ -88,7 +88,7 @@ func (a *API) appendHead(o object, l *looked) object {
 }
 
 // appendOwner names the connection that has an exclusive queue.
-func (c *call) appendOwner(o object, r queueRef) object {
+func (c *request) appendOwner(o object, r queueRef) object {
 	if !r.cfg.Exclusive {
 		return o
 	}
@@ -101,7 +101,7 @@ func (c *call) appendOwner(o object, r queueRef) object {
 }
 
 // owners are the open connections by their numbers, as they were when the request first asked.
-func (c *call) owners() map[vhost.Owner]wire.OpenConn {
+func (c *request) owners() map[vhost.Owner]wire.OpenConn {
 	if c.owning == nil {
 		c.owning = map[vhost.Owner]wire.OpenConn{}
 		for _, l := range c.api.AMQP.OpenConns() {

@@ -18,16 +18,16 @@ type route struct {
 type endpoint struct {
 	method string
 	need   access
-	do     func(*call) error
+	do     func(*request) error
 }
 
-func get(need access, do func(*call) error) endpoint { return endpoint{http.MethodGet, need, do} }
-func put(need access, do func(*call) error) endpoint { return endpoint{http.MethodPut, need, do} }
-func post(need access, do func(*call) error) endpoint {
+func get(need access, do func(*request) error) endpoint { return endpoint{http.MethodGet, need, do} }
+func put(need access, do func(*request) error) endpoint { return endpoint{http.MethodPut, need, do} }
+func post(need access, do func(*request) error) endpoint {
 	return endpoint{http.MethodPost, need, do}
 }
 
-func remove(need access, do func(*call) error) endpoint {
+func remove(need access, do func(*request) error) endpoint {
 	return endpoint{http.MethodDelete, need, do}
 }
 

@@ -7,10 +7,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func (a *API) listUsers(c *call) error { return listAccounts(c, a.users().List()) }
+func (a *API) listUsers(c *request) error { return listAccounts(c, a.users().List()) }
 
-func listAccounts(c *call, all []auth.Account) error {
-	return list(c, rows[auth.Account]{items: all, object: describeUser, name: func(u auth.Account) string { return u.Name }})
+func listAccounts(c *request, all []auth.Account) error {
+	return list(c, listing[auth.Account]{items: all, object: describeUser, name: func(u auth.Account) string { return u.Name }})
 }
 
 func describeUser(u auth.Account) object {
@@ -28,7 +28,7 @@ func userLimitsObject(u *auth.Account) object {
 	return limitsObject(limit{limitConnections, u.Limits.Connections}, limit{limitChannels, u.Limits.Channels})
 }
 
-func (a *API) usersWithoutPermissions(c *call) error {
+func (a *API) usersWithoutPermissions(c *request) error {
 	granted := map[string]bool{}
 	for _, g := range a.users().Grants() {
 		granted[g.User] = true
@@ -43,7 +43,7 @@ func (a *API) usersWithoutPermissions(c *call) error {
 }
 
 // account finds the user that the path names.
-func (c *call) account() (auth.Account, error) {
+func (c *request) account() (auth.Account, error) {
 	u, ok := c.api.users().Lookup(c.vars["user"])
 	if !ok {
 		return u, errNotFound
@@ -51,7 +51,7 @@ func (c *call) account() (auth.Account, error) {
 	return u, nil
 }
 
-func (*API) oneUser(c *call) error {
+func (*API) oneUser(c *request) error {
 	u, err := c.account()
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (*API) oneUser(c *call) error {
 	return c.reply(describeUser(u))
 }
 
-func (a *API) putUser(c *call) error {
+func (a *API) putUser(c *request) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (f fields) passwordHash() (auth.Hash, error) {
 	return auth.ParseHash(encoded, algorithm)
 }
 
-func (a *API) deleteUser(c *call) error {
+func (a *API) deleteUser(c *request) error {
 	existed, err := a.users().Delete(c.vars["user"])
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (a *API) deleteUser(c *call) error {
 	return c.removed(existed)
 }
 
-func (a *API) deleteUsers(c *call) error {
+func (a *API) deleteUsers(c *request) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -155,13 +155,13 @@ func noSuchUser(name string) error { return badTerm("no_such_user", name) }
 
 // The limits of users.
 
-func (a *API) userLimits(c *call) error { return listUserLimits(c, a.users().List()) }
+func (a *API) userLimits(c *request) error { return listUserLimits(c, a.users().List()) }
 
-func listUserLimits(c *call, all []auth.Account) error {
+func listUserLimits(c *request, all []auth.Account) error {
 	return listLimits(c, "user", all, func(u auth.Account) (string, object) { return u.Name, userLimitsObject(&u) })
 }
 
-func (*API) limitsOfUser(c *call) error {
+func (*API) limitsOfUser(c *request) error {
 	u, err := c.account()
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (*API) limitsOfUser(c *call) error {
 	return listUserLimits(c, []auth.Account{u})
 }
 
-func (a *API) putUserLimit(c *call) error {
+func (a *API) putUserLimit(c *request) error {
 	u, err := c.account()
 	if err != nil {
 		return noSuchUser(c.vars["user"])
@@ -183,14 +183,14 @@ func (a *API) putUserLimit(c *call) error {
 	return c.limitUser(u)
 }
 
-func (c *call) limitUser(u auth.Account) error {
+func (c *request) limitUser(u auth.Account) error {
 	if err := c.api.users().SetLimits(u.Name, u.Limits); err != nil {
 		return err
 	}
 	return c.done()
 }
 
-func (*API) deleteUserLimit(c *call) error {
+func (*API) deleteUserLimit(c *request) error {
 	u, err := c.account()
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 )
 
 // vhosts lists the vhosts the user has access to or, with the tag monitoring, all.
-func (a *API) vhosts(c *call) error {
+func (a *API) vhosts(c *request) error {
 	all := a.Store.VHosts()
 	if !isMonitor(c.user) {
 		all = c.visible()
@@ -19,14 +19,14 @@ func (a *API) vhosts(c *call) error {
 	if !c.query.noStats {
 		tallies = a.tallies()
 	}
-	return list(c, rows[*vhost.VHost]{
+	return list(c, listing[*vhost.VHost]{
 		items: all, name: (*vhost.VHost).Name,
 		object: func(v *vhost.VHost) object { return a.describeVHost(v, tallies) },
 		field:  func(v *vhost.VHost, name string) (any, bool) { return v.Name(), name == "name" },
 	})
 }
 
-func (a *API) oneVHost(c *call) error {
+func (a *API) oneVHost(c *request) error {
 	v, ok := a.Store.VHost(c.vars["name"])
 	if !ok {
 		return errNotFound
@@ -65,7 +65,7 @@ func (a *API) describeVHost(v *vhost.VHost, tallies map[string]session.Counters)
 	return o
 }
 
-func (a *API) putVHost(c *call) error {
+func (a *API) putVHost(c *request) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (a *API) tracing(name string) bool {
 }
 
 // welcome gives who makes a vhost every permission in it.
-func (a *API) welcome(c *call, fresh bool) error {
+func (a *API) welcome(c *request, fresh bool) error {
 	if !fresh {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (f fields) tags(key string) ([]string, error) {
 	return tags, nil
 }
 
-func (a *API) deleteVHost(c *call) error {
+func (a *API) deleteVHost(c *request) error {
 	name := c.vars["name"]
 	existed, err := a.Store.DeleteVHost(name)
 	if err != nil {
@@ -169,7 +169,7 @@ func (a *API) deleteVHost(c *call) error {
 }
 
 // startVHost has nothing to do: vhosts run.
-func (a *API) startVHost(c *call) error {
+func (a *API) startVHost(c *request) error {
 	if a.isNode(c.vars["node"]) != nil {
 		return badRequest("Request to node %s failed with nodedown", c.vars["node"])
 	}
@@ -178,7 +178,7 @@ func (a *API) startVHost(c *call) error {
 
 // The limits of vhosts.
 
-func (a *API) vhostLimits(c *call) error {
+func (a *API) vhostLimits(c *request) error {
 	all := c.visible()
 	if c.vhost == nil && isMonitor(c.user) {
 		all = a.Store.VHosts()
@@ -189,7 +189,7 @@ func (a *API) vhostLimits(c *call) error {
 	})
 }
 
-func (a *API) limitsOfVHost(c *call) error { return a.vhostLimits(c) }
+func (a *API) limitsOfVHost(c *request) error { return a.vhostLimits(c) }
 
 // The names of limits.
 const (
@@ -215,17 +215,17 @@ func limitsObject(ls ...limit) object {
 }
 
 // listLimits lists the limits of everything that has any.
-func listLimits[T any](c *call, what string, items []T, limits func(T) (name string, o object)) error {
+func listLimits[T any](c *request, what string, items []T, limits func(T) (name string, o object)) error {
 	var all []object
 	for _, it := range items {
 		if name, o := limits(it); len(o) > 0 {
 			all = append(all, object{{what, name}, {"value", o}})
 		}
 	}
-	return list(c, rows[object]{items: all, object: itself})
+	return list(c, listing[object]{items: all, object: itself})
 }
 
-func (a *API) putVHostLimit(c *call) error {
+func (a *API) putVHostLimit(c *request) error {
 	l := c.vhost.Limits()
 	const unknown = "Validation failed\n\nUnrecognised terms [{<<\"%s\">>,%d}] in limits\n"
 	const wrong = "Validation failed\n\n%s should be a number, actually was %s\n"
@@ -242,7 +242,7 @@ func (a *API) putVHostLimit(c *call) error {
 
 // readLimit sets the limit that the path names to what the body says; unknown is what to say of one that there is not, wrong of
 // a value that is none.
-func (c *call) readLimit(unknown, wrong string, limits map[string]*hook.Limit) error {
+func (c *request) readLimit(unknown, wrong string, limits map[string]*hook.Limit) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (c *call) readLimit(unknown, wrong string, limits map[string]*hook.Limit) e
 }
 
 // deleteVHostLimit takes a limit away. One that there is not is not there afterwards, either, as in RabbitMQ.
-func (a *API) deleteVHostLimit(c *call) error {
+func (a *API) deleteVHostLimit(c *request) error {
 	l := c.vhost.Limits()
 	switch c.vars["limit"] {
 	case limitConnections:

@@ -73,8 +73,8 @@ func ofModule(err error) error {
 var errNoWASM = &failure{http.StatusNotFound, "not_found", "the plugin wasm is not in plugins.chain"}
 
 // withModules is an endpoint that is there if the plugin is.
-func (a *API) withModules(do func(*call, Modules) error) func(*call) error {
-	return func(c *call) error {
+func (a *API) withModules(do func(*request, Modules) error) func(*request) error {
+	return func(c *request) error {
 		if a.Modules == nil {
 			return errNoWASM
 		}
@@ -82,12 +82,12 @@ func (a *API) withModules(do func(*call, Modules) error) func(*call) error {
 	}
 }
 
-func listModules(c *call, m Modules) error {
+func listModules(c *request, m Modules) error {
 	all, err := describeModules(m)
 	if err != nil {
 		return err
 	}
-	return list(c, rows[object]{items: all, object: func(o object) object { return o }, name: moduleName})
+	return list(c, listing[object]{items: all, object: func(o object) object { return o }, name: moduleName})
 }
 
 func moduleName(o object) string {
@@ -109,7 +109,7 @@ func describeModules(m Modules) ([]object, error) {
 	return all, nil
 }
 
-func oneModule(c *call, m Modules) error {
+func oneModule(c *request, m Modules) error {
 	all, err := describeModules(m)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func oneModule(c *call, m Modules) error {
 // maxModuleBody is room for the largest module there may be, 8 MiB, in base64, and its settings.
 const maxModuleBody = 12 << 20
 
-func putModule(c *call, m Modules) error {
+func putModule(c *request, m Modules) error {
 	b, err := c.read(min(maxModuleBody, c.api.BodyMax))
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (f fields) base64(key string) ([]byte, error) {
 	return b, nil
 }
 
-func reloadModule(c *call, m Modules) error {
+func reloadModule(c *request, m Modules) error {
 	f, err := c.body()
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func reloadModule(c *call, m Modules) error {
 	return c.done()
 }
 
-func deleteModule(c *call, m Modules) error {
+func deleteModule(c *request, m Modules) error {
 	force := c.query.raw.Get("force") == "true"
 	if err := m.Unload(c.vars["name"], force); err != nil {
 		return ofModule(err)
@@ -251,7 +251,7 @@ func deleteModule(c *call, m Modules) error {
 
 // checkModules fails while a policy does not do its work. Messages get what its settings say for that, and so it is no alarm
 // of the broker's.
-func checkModules(c *call, m Modules) error {
+func checkModules(c *request, m Modules) error {
 	if names := m.Alarms(); len(names) > 0 {
 		return c.failed("Policies that are not asked", member{"policies", names})
 	}

@@ -7,7 +7,7 @@ import (
 
 // setMemoryWatermark sets above how much memory publishers wait, until the broker ends: {"absolute": bytes}, or {"relative": a
 // share of the machine's memory}, from 0 to 1; with 0 they wait at once. RabbitMQ has no such path: its tools speak to the node.
-func (a *API) setMemoryWatermark(c *call) error {
+func (a *API) setMemoryWatermark(c *request) error {
 	bytes, err := a.watermark(c, 1)
 	if err != nil {
 		return err
@@ -19,7 +19,7 @@ func (a *API) setMemoryWatermark(c *call) error {
 
 // setDiskLimit sets below how much free disk space publishers wait, until the broker ends: {"absolute": bytes}, or {"relative":
 // so many times the machine's memory}; 0 = they do not.
-func (a *API) setDiskLimit(c *call) error {
+func (a *API) setDiskLimit(c *request) error {
 	bytes, err := a.watermark(c, maxTimes)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (a *API) setDiskLimit(c *call) error {
 const maxTimes = 100
 
 // watermark reads an amount of bytes, which may be a number of times the machine's memory, that many at most.
-func (a *API) watermark(c *call, most float64) (bytes int64, err error) {
+func (a *API) watermark(c *request, most float64) (bytes int64, err error) {
 	if err := a.isNode(c.vars["node"]); err != nil {
 		return 0, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/core/wire"
 )
 
-// call is one request on its way. It belongs to the goroutine that serves it.
-type call struct {
+// request is one request on its way. It belongs to the goroutine that serves it.
+type request struct {
 	api   *API
 	w     http.ResponseWriter
 	r     *http.Request
@@ -23,7 +23,7 @@ type call struct {
 }
 
 // serve finds out who asks and whether they may, and does what is asked.
-func (c *call) serve(e *endpoint) error {
+func (c *request) serve(e *endpoint) error {
 	if err := c.authenticate(); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (c *call) serve(e *endpoint) error {
 }
 
 // reply answers with an object, of which the query may want only some members.
-func (c *call) reply(o object) error {
+func (c *request) reply(o object) error {
 	if c.query.columns != nil {
 		o = o.pick(c.query.columns)
 	}
@@ -47,7 +47,7 @@ func (c *call) reply(o object) error {
 }
 
 // created answers a PUT: 201 if there was nothing before, else 204.
-func (c *call) created(fresh bool) error {
+func (c *request) created(fresh bool) error {
 	if fresh {
 		c.w.WriteHeader(http.StatusCreated)
 		return nil
@@ -56,13 +56,13 @@ func (c *call) created(fresh bool) error {
 }
 
 // done answers what has nothing to say but that it was done.
-func (c *call) done() error {
+func (c *request) done() error {
 	c.w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
 // removed answers a DELETE.
-func (c *call) removed(existed bool) error {
+func (c *request) removed(existed bool) error {
 	if !existed {
 		return errNotFound
 	}
@@ -70,7 +70,7 @@ func (c *call) removed(existed bool) error {
 }
 
 // refuse answers a request that could not be carried out.
-func (c *call) refuse(err error) {
+func (c *request) refuse(err error) {
 	f := failureOf(err)
 	if f == nil {
 		c.api.Log.Error("management request", "method", c.r.Method, "path", c.r.URL.Path, "user", c.user.Name, "error", err)

@@ -22,17 +22,17 @@ const (
 	counts
 )
 
-// tallied is what was counted in a vhost, or in several.
-type tallied struct {
+// vhostTotals is what was counted in a vhost, or in several.
+type vhostTotals struct {
 	n       [counts]uint64
 	handed  [queue.Types]session.DeliveryCounters
 	left    vhost.DeadLetterCounts
 	arrived uint64 // of what left
 }
 
-func tally(v *vhost.VHost, t *session.Counters) tallied {
+func tally(v *vhost.VHost, t *session.Counters) vhostTotals {
 	churn := v.Churn()
-	var all tallied
+	var all vhostTotals
 	all.left, all.arrived = v.Buried()
 	all.handed = t.Handed
 	all.n = [counts]uint64{
@@ -44,7 +44,7 @@ func tally(v *vhost.VHost, t *session.Counters) tallied {
 }
 
 // of sums up one of the things that are counted by the type of queues.
-func (t *tallied) of(what session.DeliveryKind) (n uint64) {
+func (t *vhostTotals) of(what session.DeliveryKind) (n uint64) {
 	for i := range t.handed {
 		n += t.handed[i][what]
 	}
@@ -52,7 +52,7 @@ func (t *tallied) of(what session.DeliveryKind) (n uint64) {
 }
 
 // raise makes the counts of what clients did at least those of another.
-func (t *tallied) raise(to *tallied) {
+func (t *vhostTotals) raise(to *vhostTotals) {
 	for i := range t.n {
 		t.n[i] = max(t.n[i], to.n[i])
 	}
@@ -63,7 +63,7 @@ func (t *tallied) raise(to *tallied) {
 	}
 }
 
-func (t *tallied) add(o *tallied) {
+func (t *vhostTotals) add(o *vhostTotals) {
 	for i := range t.n {
 		t.n[i] += o.n[i]
 	}
@@ -80,15 +80,15 @@ func (t *tallied) add(o *tallied) {
 	t.arrived += o.arrived
 }
 
-// steady sums up what vhosts count so that no sum goes down: neither when a vhost goes, nor because a channel that is about to
+// monotonicTotals sums up what vhosts count so that no sum goes down: neither when a vhost goes, nor because a channel that is about to
 // be closed is seen neither among those that are open nor among those that were.
-type steady struct {
-	of   map[*vhost.VHost]tallied
-	past tallied // of vhosts that are gone
+type monotonicTotals struct {
+	of   map[*vhost.VHost]vhostTotals
+	past vhostTotals // of vhosts that are gone
 }
 
 // sum takes the present counts in and returns the sums. It keeps now.
-func (s *steady) sum(now map[*vhost.VHost]tallied) tallied {
+func (s *monotonicTotals) sum(now map[*vhost.VHost]vhostTotals) vhostTotals {
 	for v, was := range s.of {
 		is, there := now[v]
 		if !there {

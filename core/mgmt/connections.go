@@ -12,7 +12,7 @@ import (
 )
 
 // links lists the connections that the user may see: one's own or, with the tag monitoring, all.
-func (c *call) links() []wire.OpenConn {
+func (c *request) links() []wire.OpenConn {
 	var all []wire.OpenConn
 	for _, l := range c.api.AMQP.OpenConns() {
 		if (c.vhost == nil || l.VHost == c.vhost.Name()) && (isMonitor(c.user) || l.User == c.user.Name) {
@@ -23,7 +23,7 @@ func (c *call) links() []wire.OpenConn {
 }
 
 // link finds a connection by its name.
-func (c *call) link(name string) (wire.OpenConn, error) {
+func (c *request) link(name string) (wire.OpenConn, error) {
 	for _, l := range c.api.AMQP.OpenConns() {
 		if l.Name() != name {
 			continue
@@ -38,18 +38,18 @@ func (c *call) link(name string) (wire.OpenConn, error) {
 
 var errNotYours = notAuthorised("User not authorised to access object")
 
-func (a *API) connections(c *call) error { return a.listConnections(c, c.links()) }
+func (a *API) connections(c *request) error { return a.listConnections(c, c.links()) }
 
-func (a *API) connectionsIn(c *call) error { return a.connections(c) }
+func (a *API) connectionsIn(c *request) error { return a.connections(c) }
 
-func (a *API) listConnections(c *call, links []wire.OpenConn) error {
-	return list(c, rows[wire.OpenConn]{
+func (a *API) listConnections(c *request, links []wire.OpenConn) error {
+	return list(c, listing[wire.OpenConn]{
 		items: links, name: func(l wire.OpenConn) string { return l.Name() },
 		object: func(l wire.OpenConn) object { return a.describeLink(l, c.query.noStats) },
 	})
 }
 
-func (a *API) oneConnection(c *call) error {
+func (a *API) oneConnection(c *request) error {
 	l, err := c.link(c.vars["connection"])
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func appendTLS(o object, l wire.OpenConn) object {
 }
 
 // closeConnection closes a connection, one's own or, with the tag administrator, any.
-func (*API) closeConnection(c *call) error {
+func (*API) closeConnection(c *request) error {
 	l, err := c.link(c.vars["connection"])
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (*API) closeConnection(c *call) error {
 const maxReason = 200
 
 // closeReason is what the client is told, printable.
-func (c *call) closeReason() string {
+func (c *request) closeReason() string {
 	reason := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return -1
@@ -181,7 +181,7 @@ func (c *call) closeReason() string {
 	return reason
 }
 
-func (a *API) ofUser(c *call) ([]wire.OpenConn, error) {
+func (a *API) ofUser(c *request) ([]wire.OpenConn, error) {
 	name := c.vars["user"]
 	if !isMonitor(c.user) && name != c.user.Name {
 		return nil, errNotYours
@@ -195,12 +195,12 @@ func (a *API) ofUser(c *call) ([]wire.OpenConn, error) {
 	return own, nil
 }
 
-func (a *API) connectionsOfUser(c *call) error {
+func (a *API) connectionsOfUser(c *request) error {
 	own, err := a.ofUser(c)
 	if err != nil {
 		return err
 	}
-	return list(c, rows[wire.OpenConn]{
+	return list(c, listing[wire.OpenConn]{
 		items: own, name: func(l wire.OpenConn) string { return l.Name() },
 		object: func(l wire.OpenConn) object {
 			return object{{"name", l.Name()}, {"vhost", l.VHost}, {"user", l.User}, {"node", a.Node}}
@@ -208,7 +208,7 @@ func (a *API) connectionsOfUser(c *call) error {
 	})
 }
 
-func (a *API) closeConnectionsOfUser(c *call) error {
+func (a *API) closeConnectionsOfUser(c *request) error {
 	own, err := a.ofUser(c)
 	if err != nil {
 		return err
@@ -230,11 +230,11 @@ type channelRef struct {
 
 func (r *channelRef) name() string { return r.link.Name() + " (" + strconv.Itoa(int(r.Number)) + ")" }
 
-func (a *API) channels(c *call) error { return a.listChannels(c, c.links()) }
+func (a *API) channels(c *request) error { return a.listChannels(c, c.links()) }
 
-func (a *API) channelsIn(c *call) error { return a.channels(c) }
+func (a *API) channelsIn(c *request) error { return a.channels(c) }
 
-func (a *API) channelsOf(c *call) error {
+func (a *API) channelsOf(c *request) error {
 	l, err := c.link(c.vars["connection"])
 	if err != nil {
 		return err
@@ -242,20 +242,20 @@ func (a *API) channelsOf(c *call) error {
 	return a.listChannels(c, []wire.OpenConn{l})
 }
 
-func (a *API) listChannels(c *call, links []wire.OpenConn) error {
+func (a *API) listChannels(c *request, links []wire.OpenConn) error {
 	var all []channelRef
 	for _, l := range links {
 		for _, ch := range l.Session().Channels() {
 			all = append(all, channelRef{l, ch})
 		}
 	}
-	return list(c, rows[channelRef]{
+	return list(c, listing[channelRef]{
 		items: all, name: func(r channelRef) string { return r.name() },
 		object: func(r channelRef) object { return a.describeChannel(&r, c.query.noStats) },
 	})
 }
 
-func (a *API) oneChannel(c *call) error {
+func (a *API) oneChannel(c *request) error {
 	connection, number, _ := strings.Cut(strings.TrimSuffix(c.vars["channel"], ")"), " (")
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err != nil {
