@@ -8,13 +8,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// occasion is why a policy is asked about messages. It says which hook is called,
+// callReason is why a policy is asked about messages. It says which hook is called,
 // what the guest is told, and what may follow from its verdicts.
-type occasion uint8
+type callReason uint8
 
 const (
-	atEnqueue occasion = iota // the messages are about to enter
-	atDue                     // their time is up
+	atEnqueue callReason = iota // the messages are about to enter
+	atDue                       // their time is up
 	atHead
 	atRequeue
 	atChange // they are there, and asked about anew
@@ -28,7 +28,7 @@ var (
 // call is a question to a policy: some messages of a queue, and their verdicts.
 type call struct {
 	*binding
-	at  occasion
+	at  callReason
 	now hook.Instant
 	ms  []hook.Message
 	vs  []hook.Verdict
@@ -61,7 +61,7 @@ func (v *version) ask(c *call) {
 }
 
 func (v *version) askBatches(h abi.Hook, c *call) {
-	var r ration
+	var r fuelBudget
 	if len(c.ms) <= v.capacity {
 		v.askBatch(h, c, &r)
 		return
@@ -72,10 +72,10 @@ func (v *version) askBatches(h abi.Hook, c *call) {
 	}
 }
 
-// ration is fuel for several calls that have few messages each: those of a module
+// fuelBudget is fuel for several calls that have few messages each: those of a module
 // that takes few at once may not use as much with every one of them as another
 // may with many.
-type ration struct {
+type fuelBudget struct {
 	fuel     int64
 	messages int // that it is still for
 }
@@ -84,7 +84,7 @@ type ration struct {
 const rationed = 64
 
 // next returns the fuel for a call with n messages.
-func (r *ration) next(v *version, n int) int64 {
+func (r *fuelBudget) next(v *version, n int) int64 {
 	if r.messages < n {
 		r.messages = max(n, rationed)
 		r.fuel = v.budget(r.messages)
@@ -93,7 +93,7 @@ func (r *ration) next(v *version, n int) int64 {
 }
 
 // spend notes what a call left.
-func (r *ration) spend(left int64, n int) {
+func (r *fuelBudget) spend(left int64, n int) {
 	r.fuel = left
 	r.messages -= n
 }
@@ -131,7 +131,7 @@ func (v *version) successor() *version {
 }
 
 // askBatch makes one call of the guest.
-func (v *version) askBatch(h abi.Hook, c *call, r *ration) {
+func (v *version) askBatch(h abi.Hook, c *call, r *fuelBudget) {
 	in := v.borrow(c.now)
 	if in == nil {
 		v.unanswered(h, c)
@@ -186,7 +186,7 @@ func (in *instance) end() { in.batch, in.queue, in.watch = nil, nil, nil }
 
 // batchCall writes the records, has the guest run, and finds out whether it
 // answered.
-func (in *instance) batchCall(h abi.Hook, c *call, r *ration) *failure {
+func (in *instance) batchCall(h abi.Hook, c *call, r *fuelBudget) *failure {
 	n := len(c.ms)
 	b, ok := in.memory.Read(in.buffer, uint32(n*(abi.RecordSize+abi.VerdictSize)))
 	if !ok {
@@ -335,7 +335,7 @@ func (v *version) askEach(c *call) {
 		return
 	}
 	var bad mistakes
-	var r ration
+	var r fuelBudget
 	w := c.watch(v, abi.Deadline)
 	in.begin(c, w)
 	for i := range c.ms {

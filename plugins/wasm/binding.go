@@ -89,14 +89,14 @@ func (b *binding) head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 }
 
 // classifier says on which occasion a message is asked about, if it is.
-type classifier func(now hook.Instant, m *hook.Message, v *hook.Verdict) (occasion, bool)
+type classifier func(now hook.Instant, m *hook.Message, v *hook.Verdict) (callReason, bool)
 
 // entering passes over what a plugin before has decided about.
-func entering(_ hook.Instant, _ *hook.Message, v *hook.Verdict) (occasion, bool) {
+func entering(_ hook.Instant, _ *hook.Message, v *hook.Verdict) (callReason, bool) {
 	return atEnqueue, v.Action == hook.Keep
 }
 
-func dueOrHead(now hook.Instant, m *hook.Message, v *hook.Verdict) (occasion, bool) {
+func dueOrHead(now hook.Instant, m *hook.Message, v *hook.Verdict) (callReason, bool) {
 	if v.Action != hook.Keep {
 		return 0, false
 	}
@@ -104,7 +104,7 @@ func dueOrHead(now hook.Instant, m *hook.Message, v *hook.Verdict) (occasion, bo
 }
 
 // whenThere goes by the message alone.
-func whenThere(now hook.Instant, m *hook.Message, _ *hook.Verdict) (occasion, bool) {
+func whenThere(now hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, bool) {
 	switch {
 	case m.Why == hook.WhyLeaving:
 		return 0, false
@@ -169,7 +169,7 @@ func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
 	in.begin(&c, nil)
 	in.stack[0], in.stack[1] = uint64(millis(now)), uint64(idle.Milliseconds())
 	in.stack[2], in.stack[3], in.stack[4] = uint64(b.queue.Ready()), uint64(b.queue.Unacked()), uint64(b.queue.Consumers())
-	var r ration
+	var r fuelBudget
 	f := in.run(abi.OnIdle, now, &r, 1)
 	in.end()
 	if f != nil {

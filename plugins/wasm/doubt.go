@@ -75,7 +75,7 @@ func (h *Host) recovered(p *policy) {
 // reconsider answers for messages that are in doubt. A call that fails leaves them as they are, and is not held against the
 // version: what made another fail may be among them.
 func (c *call) reconsider(v *version) {
-	inDoubt := func(_ hook.Instant, m *hook.Message, _ *hook.Verdict) (occasion, bool) {
+	inDoubt := func(_ hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, bool) {
 		return atChange, c.binding.doubt.covers(m)
 	}
 	c.runs(inDoubt, func(run call) {

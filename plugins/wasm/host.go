@@ -18,7 +18,7 @@ type Host struct {
 	config    Config
 	env       Env // does not change after Open
 	slots     int // instances of a version
-	allowance allowance
+	allowance memoryBudget
 	onChange  atomic.Pointer[func(strategy string, recompute bool)]
 	table     atomic.Pointer[table]
 

@@ -246,7 +246,7 @@ func (in *instance) chooseHooks() error {
 }
 
 // run calls a hook for n messages with the parameters that are on the stack.
-func (in *instance) run(h abi.Hook, now hook.Instant, r *ration, n int) *failure {
+func (in *instance) run(h abi.Hook, now hook.Instant, r *fuelBudget, n int) *failure {
 	in.now, in.slept = now, 0
 	fuel := r.next(in.version, n)
 	in.fuel.Set(uint64(fuel))

@@ -6,13 +6,13 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// allowance is memory that instances share. Any goroutine may use it.
-type allowance struct {
+// memoryBudget is memory that instances share. Any goroutine may use it.
+type memoryBudget struct {
 	left atomic.Int64 // bytes
 }
 
 // take reports whether so much is left, and takes it if so.
-func (a *allowance) take(bytes int64) bool {
+func (a *memoryBudget) take(bytes int64) bool {
 	if a.left.Add(-bytes) >= 0 {
 		return true
 	}
@@ -24,7 +24,7 @@ func (a *allowance) take(bytes int64) bool {
 // since an instance has no more than one. It belongs to the instance.
 type guestMemory struct {
 	region
-	allowance *allowance
+	allowance *memoryBudget
 	total     *atomic.Int64 // bytes, of all instances of a version
 	size      int64         // bytes
 	refused   bool          // growth was, for want of an allowance
