@@ -22,7 +22,9 @@ type endpoint struct {
 }
 
 func get(need access, do func(*request) error) endpoint { return endpoint{http.MethodGet, need, do} }
+
 func put(need access, do func(*request) error) endpoint { return endpoint{http.MethodPut, need, do} }
+
 func post(need access, do func(*request) error) endpoint {
 	return endpoint{http.MethodPost, need, do}
 }

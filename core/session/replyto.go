@@ -97,10 +97,14 @@ type noopHost struct{}
 var _ queue.Host = noopHost{}
 
 func (noopHost) DeadLetter(*queue.Config, hook.Instant, []queue.DeadLetter, *queue.DeferredRemoval) {}
-func (noopHost) Removed(*queue.Config, hook.Instant, []telemetry.Removal)                           {}
-func (noopHost) Refused(*queue.Config, int)                                                         {}
-func (noopHost) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision)            {}
-func (noopHost) Deleted(*queue.Mailbox, queue.Deletion)                                             {}
+
+func (noopHost) Removed(*queue.Config, hook.Instant, []telemetry.Removal) {}
+
+func (noopHost) Refused(*queue.Config, int) {}
+
+func (noopHost) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
+
+func (noopHost) Deleted(*queue.Mailbox, queue.Deletion) {}
 
 // consumeReplies makes the channel one that gets replies.
 func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {
