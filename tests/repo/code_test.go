@@ -77,17 +77,17 @@ func emptyString(e ast.Expr) bool {
 	return ok && (lit.Value == `""` || lit.Value == "``")
 }
 
-// shells are the only places that start goroutines: everything else is plain methods on plain structs.
-var shells = []string{"cmd", "core/journal", "core/queue", "core/store", "core/wire", "core/wlog", "tests"}
+// runners are the only folders that start goroutines: everything else is plain methods on plain structs.
+var runners = []string{"cmd", "core/journal", "core/queue", "core/store", "core/wire", "core/wlog", "tests"}
 
-func TestGoroutinesOnlyInShells(t *testing.T) {
+func TestGoroutinesOnlyInRunners(t *testing.T) {
 	for _, s := range sources(t) {
-		if s.isTest() || slices.ContainsFunc(shells, func(dir string) bool { return under(s.dir(), dir) }) {
+		if s.isTest() || slices.ContainsFunc(runners, func(dir string) bool { return under(s.dir(), dir) }) {
 			continue
 		}
 		ast.Inspect(s.ast, func(n ast.Node) bool {
 			if g, ok := n.(*ast.GoStmt); ok {
-				t.Errorf("%s: only %v start goroutines", s.at(g.Pos()), shells)
+				t.Errorf("%s: only %v start goroutines", s.at(g.Pos()), runners)
 			}
 			return true
 		})
