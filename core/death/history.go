@@ -2,6 +2,7 @@ package death
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -97,12 +98,9 @@ func (h *History) Warning(queue string) string {
 	var b strings.Builder
 	b.WriteString("Message dropped because the following list of queues (ordered by death recency) " +
 		"contains a dead letter cycle without reason 'rejected'. This list will not be logged again: [")
-	b.WriteString(term(queue))
-	b.WriteByte(',')
-	b.WriteString(term(h.queue))
+	fmt.Fprintf(&b, "<<%q>>,<<%q>>", queue, h.queue)
 	for _, e := range h.earlier {
-		b.WriteByte(',')
-		b.WriteString(term(string(e.queue)))
+		fmt.Fprintf(&b, ",<<%q>>", e.queue)
 	}
 	b.WriteByte(']')
 	return b.String()

@@ -1,7 +1,6 @@
 package death
 
 import (
-	"fmt"
 	"hash/maphash"
 	"sync"
 )
@@ -51,6 +50,3 @@ func (h *History) sum(seed maphash.Seed, queue string) uint64 {
 	}
 	return m.Sum64()
 }
-
-// term quotes a name the way Erlang prints it.
-func term(name string) string { return fmt.Sprintf("<<%q>>", name) }

@@ -2,6 +2,7 @@ package mgmt
 
 import (
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/policies"
 )
@@ -84,7 +85,7 @@ func (*API) putExchange(c *request) error {
 	if err != nil {
 		return err
 	}
-	_, exists := c.vhost.Exchange(vhost.Sanitise(x.Name))
+	_, exists := c.vhost.Exchange(rabbit.Sanitise(x.Name))
 	err = c.ask(&amqp.ExchangeDeclare{
 		Exchange: x.Name, Type: x.Type, Durable: x.Durable, AutoDelete: x.AutoDelete, Internal: x.Internal, Arguments: x.Args,
 	})

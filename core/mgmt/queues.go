@@ -6,6 +6,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
@@ -173,7 +174,7 @@ func (a *API) putQueue(c *request) error {
 	if d.Name == "" {
 		return badRequest("the name of a queue is empty")
 	}
-	exists := c.vhost.Mailbox(vhost.Sanitise(d.Name)) != nil
+	exists := c.vhost.Mailbox(rabbit.Sanitise(d.Name)) != nil
 	err = c.ask(&amqp.QueueDeclare{Queue: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: d.Args})
 	if err != nil {
 		return err

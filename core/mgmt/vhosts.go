@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -253,7 +254,7 @@ func (c *request) readLimit(unknown, wrong string, limits map[string]*hook.Limit
 	name := c.vars["limit"]
 	n, err := f.whole("value")
 	if err != nil {
-		return badRequest(wrong, name, vhost.Printed(marshal(f["value"])))
+		return badRequest(wrong, name, rabbit.JSON(marshal(f["value"])))
 	}
 	l, ok := limits[name]
 	if !ok {

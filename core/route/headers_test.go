@@ -169,6 +169,7 @@ func TestValidate(t *testing.T) {
 		{Headers, arg(int32(5)), `PRECONDITION_FAILED - Invalid x-match field type signedint (value 5); expected longstr`},
 		{Headers, arg(true), `PRECONDITION_FAILED - Invalid x-match field type bool (value true); expected longstr`},
 		{Headers, arg([]byte("all")), `PRECONDITION_FAILED - Invalid x-match field type binary (value <<"all">>); expected longstr`},
+		{Headers, arg(1.0), `PRECONDITION_FAILED - Invalid x-match field type double (value 1.0); expected longstr`},
 		{Headers, arg(nil), `PRECONDITION_FAILED - Invalid x-match field type void (value undefined); expected longstr`},
 	} {
 		err := Validate(c.kind, c.args)

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -223,7 +223,7 @@ func (ch *channel) remove(s *consumer) {
 // queueName resolves the empty name to the queue the channel declared last.
 func (ch *channel) queueName(name string) (string, error) {
 	if name != "" {
-		return vhost.Sanitise(name), nil
+		return rabbit.Sanitise(name), nil
 	}
 	if ch.declared == "" {
 		return "", amqp.Errorf(amqp.ReplyNotFound, "no previously declared queue")

@@ -3,6 +3,7 @@ package session
 import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
@@ -15,7 +16,7 @@ func (ch *channel) declareExchange(m *amqp.ExchangeDeclare) error {
 
 func (ch *channel) ensureExchange(m *amqp.ExchangeDeclare) error {
 	c := ch.conn
-	name := vhost.Sanitise(m.Exchange)
+	name := rabbit.Sanitise(m.Exchange)
 	if m.Passive {
 		if err := mayAny(c.mayExchange, name); err != nil && name != "" {
 			return err
@@ -36,7 +37,7 @@ func (ch *channel) ensureExchange(m *amqp.ExchangeDeclare) error {
 }
 
 func (ch *channel) deleteExchange(m *amqp.ExchangeDelete) error {
-	name := vhost.Sanitise(m.Exchange)
+	name := rabbit.Sanitise(m.Exchange)
 	if err := ch.conn.mayExchange(auth.Configure, name); err != nil {
 		return err
 	}
@@ -75,10 +76,10 @@ func (ch *channel) mayBind(b vhost.Binding) error {
 	if b.ToExchange {
 		check = c.mayExchange
 	}
-	if err := check(auth.Write, vhost.Sanitise(b.Destination)); err != nil {
+	if err := check(auth.Write, rabbit.Sanitise(b.Destination)); err != nil {
 		return err
 	}
-	source := vhost.Sanitise(b.Source)
+	source := rabbit.Sanitise(b.Source)
 	if err := c.mayExchange(auth.Read, source); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
@@ -29,12 +30,12 @@ func (ch *channel) declareOK(noWait bool, name string, messages, consumers int) 
 func (ch *channel) ensureQueue(m *amqp.QueueDeclare) (vhost.Declared, error) {
 	c := ch.conn
 	if m.Passive {
-		if err := mayAny(c.mayQueue, vhost.Sanitise(m.Queue)); err != nil {
+		if err := mayAny(c.mayQueue, rabbit.Sanitise(m.Queue)); err != nil {
 			return vhost.Declared{}, err
 		}
 		return c.vhost.CheckQueue(m.Queue, c.id, m.NoWait)
 	}
-	name := vhost.Sanitise(m.Queue)
+	name := rabbit.Sanitise(m.Queue)
 	subject := name // of the permissions
 	if subject == "" {
 		subject = likeServerNamed(m.Arguments)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -210,7 +211,7 @@ func checkNamePrefix(v any, _ hook.Args) error {
 	switch s, _ := v.(string); {
 	case len(s) == 0 || len(s) > maxNamePrefix:
 		return invalid(`"expected 1 to ` + strconv.Itoa(maxNamePrefix) + ` bytes, got ` + strconv.Itoa(len(s)) + `"`)
-	case strings.HasPrefix(s, reservedPrefix):
+	case strings.HasPrefix(s, rabbit.ReservedPrefix):
 		return invalid(`"the prefix 'amq.' is reserved"`)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/route"
 )
 
@@ -166,7 +167,7 @@ func (v *VHost) takeOut(x *exchange, b *Binding, to destination, doomed []*excha
 
 // check sanitises the names and refuses the default exchange at either end.
 func (b *Binding) check() error {
-	b.Source, b.Destination = Sanitise(b.Source), Sanitise(b.Destination)
+	b.Source, b.Destination = rabbit.Sanitise(b.Source), rabbit.Sanitise(b.Destination)
 	if b.Source == "" || b.ToExchange && b.Destination == "" {
 		return errDefaultExchange
 	}

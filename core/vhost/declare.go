@@ -6,6 +6,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -68,7 +69,7 @@ func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (Declared, err
 	}
 	found, err := v.stat(shell, !noWait)
 	if errors.Is(err, queue.ErrGone) {
-		return Declared{}, v.NoQueue(Sanitise(name))
+		return Declared{}, v.NoQueue(rabbit.Sanitise(name))
 	}
 	return found, err
 }
@@ -98,7 +99,7 @@ func (v *VHost) stat(shell *queue.Mailbox, use bool) (d Declared, err error) {
 
 // nameQueue checks the name or makes one up.
 func nameQueue(d *QueueDeclare) error {
-	d.Name = Sanitise(d.Name)
+	d.Name = rabbit.Sanitise(d.Name)
 	if d.Name != "" {
 		return d.checkName()
 	}

@@ -2,11 +2,11 @@ package vhost
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -94,40 +94,11 @@ func encode(v any) []byte {
 // maxTerm bounds what an error text shows of a value: a reply text has room for 255 bytes in all.
 const maxTerm = 200
 
-// term is a value as RabbitMQ prints it: bare text, or an Erlang term.
+// term prints a value as RabbitMQ does, cut short if it is long.
 func term(v any) string {
-	s, ok := v.(string)
-	if !ok {
-		s = erlang(v)
-	}
+	s := rabbit.Text(v)
 	if len(s) > maxTerm {
 		return strings.ToValidUTF8(s[:maxTerm], "") + "..."
 	}
 	return s
-}
-
-func erlang(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "undefined"
-	case float32:
-		return erlangFloat(float64(v))
-	case float64:
-		return erlangFloat(v)
-	case amqp.Decimal:
-		return fmt.Sprintf("{%d,%d}", v.Scale, v.Value)
-	case []byte:
-		return string(v)
-	case amqp.Array, amqp.Table:
-		return "[...]"
-	}
-	return fmt.Sprint(v)
-}
-
-func erlangFloat(f float64) string {
-	s := strconv.FormatFloat(f, 'g', -1, 64)
-	if strings.ContainsAny(s, ".eIN") {
-		return s
-	}
-	return s + ".0"
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/route"
 	"github.com/curfewmq/curfew/policies"
 )
@@ -33,7 +34,9 @@ var predeclared = []Exchange{
 	{Name: "amq.rabbitmq.trace", Type: "topic", Durable: true, Internal: true},
 }
 
-func isPredeclared(name string) bool { return name == "" || strings.HasPrefix(name, reservedPrefix) }
+func isPredeclared(name string) bool {
+	return name == "" || strings.HasPrefix(name, rabbit.ReservedPrefix)
+}
 
 // exchange is an exchange in the topology; the vhost's mutex guards it. What Exchange says never changes.
 type exchange struct {
@@ -74,7 +77,7 @@ func (v *VHost) Exchange(name string) (Exchange, bool) {
 
 // CheckExchange is the passive declaration.
 func (v *VHost) CheckExchange(name string) error {
-	name = Sanitise(name)
+	name = rabbit.Sanitise(name)
 	if name == "" {
 		return errDefaultExchange
 	}
@@ -87,7 +90,7 @@ func (v *VHost) CheckExchange(name string) error {
 // DeclareExchange creates an exchange, or finds that there is one that is the same. allow, if not nil, is asked before an
 // exchange with an alternate is created; its error is returned as it is.
 func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) error {
-	d.Name = Sanitise(d.Name)
+	d.Name = rabbit.Sanitise(d.Name)
 	if _, ok := route.ParseKind(d.Type); !ok {
 		return refuse(Precondition, "unknown exchange type '%s'", d.Type)
 	}
@@ -172,11 +175,11 @@ func (v *VHost) equivalentExchange(current, received Exchange) error {
 // DeleteExchange deletes an exchange with its bindings, those from it and those to it. One that does not exist is as good
 // as deleted.
 func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
-	name = Sanitise(name)
+	name = rabbit.Sanitise(name)
 	if name == "" {
 		return errDefaultExchange
 	}
-	if strings.HasPrefix(name, reservedPrefix) {
+	if strings.HasPrefix(name, rabbit.ReservedPrefix) {
 		return refuse(AccessRefused, "deletion of system %s not allowed", v.exchangeName(name))
 	}
 	return v.change(v.lasting(name, alone), func() (func() error, error) { return v.dropExchange(name, ifUnused) })

@@ -1,12 +1,12 @@
 package vhost
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -66,7 +66,7 @@ func parseLimits(value []byte) (Limits, error) {
 	var l Limits
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(value, &m); err != nil {
-		return l, invalidParameter("limits should be an object, actually were " + Printed(value))
+		return l, invalidParameter("limits should be an object, actually were " + rabbit.JSON(value))
 	}
 	var unknown []string
 	var wrong error
@@ -77,7 +77,7 @@ func parseLimits(value []byte) (Limits, error) {
 		case limitQueues:
 			l.Queues, wrong = limitOf(key, raw, wrong)
 		default:
-			unknown = append(unknown, `{<<"`+key+`">>,`+Printed(raw)+"}")
+			unknown = append(unknown, `{<<"`+key+`">>,`+rabbit.JSON(raw)+"}")
 		}
 	}
 	if len(unknown) > 0 {
@@ -94,21 +94,12 @@ func limitOf(key string, raw []byte, wrong error) (hook.Limit, error) {
 	}
 	var n *int64 // null is none
 	if err := json.Unmarshal(raw, &n); err != nil || n == nil {
-		return 0, invalidParameter(key + " should be a number, actually was " + Printed(raw))
+		return 0, invalidParameter(key + " should be a number, actually was " + rabbit.JSON(raw))
 	}
 	if *n > maxLimit {
 		return 0, refuse(Precondition, "%s of %d: at most %d is allowed", key, *n, maxLimit)
 	}
 	return hook.LimitOf(*n), nil
-}
-
-// Printed is a JSON value about as RabbitMQ prints it.
-func Printed(raw []byte) string {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) > 0 && raw[0] == '"' {
-		return "<<" + string(raw) + ">>"
-	}
-	return string(raw)
 }
 
 // reached reports whether there may be no more.

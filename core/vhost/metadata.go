@@ -7,6 +7,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/rabbit"
 )
 
 // Metadata are what is said of a vhost as a whole. Nobody changes the tags of one that was handed over.
@@ -27,8 +28,8 @@ func CheckName(name string) error {
 	switch {
 	case name == "":
 		return refuse(Precondition, "vhost name is empty")
-	case len(name) > maxName:
-		return refuse(Precondition, "vhost name of %d bytes: at most %d are allowed", len(name), maxName)
+	case len(name) > rabbit.MaxName:
+		return refuse(Precondition, "vhost name of %d bytes: at most %d are allowed", len(name), rabbit.MaxName)
 	case !utf8.ValidString(name):
 		return refuse(Precondition, "vhost name %q is not UTF-8", name)
 	case strings.Contains(name, "\x00"): // nobody could be given permissions for it
@@ -48,8 +49,8 @@ func (m *Metadata) Check() error {
 		return refuse(Precondition, "%d tags: at most %d are allowed", len(m.Tags), maxTags)
 	}
 	for _, tag := range m.Tags {
-		if tag == "" || len(tag) > maxName || !utf8.ValidString(tag) {
-			return refuse(Precondition, "tag %q: is not UTF-8 of 1 to %d bytes", tag, maxName)
+		if tag == "" || len(tag) > rabbit.MaxName || !utf8.ValidString(tag) {
+			return refuse(Precondition, "tag %q: is not UTF-8 of 1 to %d bytes", tag, rabbit.MaxName)
 		}
 	}
 	switch m.DefaultQueueType {

@@ -6,35 +6,20 @@ import (
 	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/rabbit"
 )
-
-// maxName is what a short string holds [AMQP 4.2.5.3].
-const maxName = 255
-
-// reservedPrefix begins the names that clients may use but not create [AMQP: exchange.declare, rule reserved].
-const reservedPrefix = "amq."
-
-var crlf = strings.NewReplacer("\r", "", "\n", "")
-
-// Sanitise takes the line breaks out of a name, as RabbitMQ does: names end up in logs.
-func Sanitise(name string) string {
-	if strings.ContainsAny(name, "\r\n") {
-		return crlf.Replace(name)
-	}
-	return name
-}
 
 // checkNew refuses a name that nothing new may have; what says "queue" or "exchange".
 func checkNew(what, name string) error {
-	if strings.HasPrefix(name, reservedPrefix) {
+	if strings.HasPrefix(name, rabbit.ReservedPrefix) {
 		return refuse(AccessRefused, "%s name '%s' contains reserved prefix 'amq.*'", what, name)
 	}
 	return checkLength(what, name)
 }
 
 func checkLength(what, name string) error {
-	if len(name) > maxName {
-		return refuse(Precondition, "%s name of %d bytes: at most %d are allowed", what, len(name), maxName)
+	if len(name) > rabbit.MaxName {
+		return refuse(Precondition, "%s name of %d bytes: at most %d are allowed", what, len(name), rabbit.MaxName)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/rabbit"
 )
 
 // Parameter is a value that is kept for somebody else: its component. Only the vhost's limits mean something here.
@@ -56,8 +57,8 @@ func (p *Parameter) checkNames() error {
 		return refuse(Precondition, "component '%s': the only parameter is '%s'", p.Component, limitsName)
 	}
 	for _, name := range []string{p.Component, p.Name} {
-		if name == "" || len(name) > maxName || !utf8.ValidString(name) {
-			return refuse(Precondition, "parameter '%s' of component '%s': a name is UTF-8 of 1 to %d bytes", p.Name, p.Component, maxName)
+		if name == "" || len(name) > rabbit.MaxName || !utf8.ValidString(name) {
+			return refuse(Precondition, "parameter '%s' of component '%s': a name is UTF-8 of 1 to %d bytes", p.Name, p.Component, rabbit.MaxName)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -55,7 +56,7 @@ func (v *VHost) accessible(name string, e queueEntry, owner Owner) error {
 // Queue returns a queue that owner may use. A shell that turns out to be gone when it is used means that the queue does not
 // exist any more: see [VHost.NoQueue].
 func (v *VHost) Queue(name string, owner Owner) (*queue.Mailbox, error) {
-	name = Sanitise(name)
+	name = rabbit.Sanitise(name)
 	e, ok := v.lookup(name)
 	if !ok {
 		return nil, v.NoQueue(name)
@@ -81,7 +82,7 @@ func (v *VHost) do(name string, owner Owner, fn func(q *queue.Queue, now hook.In
 	switch {
 	case gone != nil:
 		v.forget(shell)
-		return v.NoQueue(Sanitise(name))
+		return v.NoQueue(rabbit.Sanitise(name))
 	case halt != nil:
 		return stopped(halt)
 	}
@@ -97,7 +98,7 @@ func (v *VHost) PurgeQueue(name string, owner Owner) (messages int, err error) {
 // DeleteQueue deletes a queue and returns how many ready messages went with it. One that does not exist is as good as
 // deleted.
 func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (messages int, err error) {
-	name = Sanitise(name)
+	name = rabbit.Sanitise(name)
 	e, ok := v.lookup(name)
 	if !ok {
 		return 0, nil
