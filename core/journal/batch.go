@@ -184,7 +184,7 @@ func (b *commitGroup) again(entry []byte, p wlog.Purpose) ([]byte, wlog.Purpose)
 }
 
 // complete tells those who wait.
-func (b *commitGroup) complete(at wlog.Index, err error) {
+func (b *commitGroup) complete(err error) {
 	for _, c := range b.commits {
 		switch {
 		case c.completer == nil:
@@ -193,7 +193,7 @@ func (b *commitGroup) complete(at wlog.Index, err error) {
 		case c.refusal != nil:
 			c.completer.Failed(c.refusal)
 		default:
-			c.completer.Durable(at, c.off)
+			c.completer.Durable()
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 // signal is a completer that wakes whoever waits for it.
 type signal chan error
 
-func (c signal) Durable(wlog.Index, int) { c <- nil }
-func (c signal) Failed(err error)        { c <- err }
+func (c signal) Durable()         { c <- nil }
+func (c signal) Failed(err error) { c <- err }
 
 // cycle is what a queue does in its turns: a record becomes live, and an earlier
 // one dies.

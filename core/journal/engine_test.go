@@ -36,7 +36,7 @@ func (l *ledger) commit(ops string) Completer {
 	return ledgerEntry{l, len(l.commits)}
 }
 
-func (e ledgerEntry) Durable(wlog.Index, int) {
+func (e ledgerEntry) Durable() {
 	if e.l.failed || e.n != e.l.durable+1 {
 		e.l.t.Errorf("commit %d became durable after %d (failed: %v)", e.n, e.l.durable, e.l.failed)
 	}
@@ -180,7 +180,7 @@ func TestAnotherOwnerEndsTheShard(t *testing.T) {
 		if len(second.ids) != 1 {
 			t.Errorf("the second owner found %d records, want 1", len(second.ids))
 		}
-		<-first.s.Lost()
+		<-first.s.log.Lost()
 		h := &history{}
 		post(first.s, h, "+7,;")
 		synctest.Wait()

@@ -81,19 +81,7 @@ func (l *memLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose)
 	return l.last, nil
 }
 
-func (l *memLog) ReadAt(_ context.Context, at wlog.Index, off int, p []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i, ok := slices.BinarySearchFunc(l.entries, at, func(st stored, at wlog.Index) int { return int(st.at) - int(at) })
-	if !ok {
-		return wlog.ErrNoEntry
-	}
-	if off+len(p) > len(l.entries[i].entry) {
-		return wlog.ErrRange
-	}
-	copy(p, l.entries[i].entry[off:])
-	return nil
-}
+func (l *memLog) ReadAt(context.Context, wlog.Index, int, []byte) error { panic("not needed") }
 
 func (l *memLog) Trim(before wlog.Index) error {
 	l.mu.Lock()
@@ -160,8 +148,6 @@ func open(tb testing.TB, l *memLog, o Options) *Writer {
 // outcome of a commit.
 type outcome struct {
 	name string
-	at   wlog.Index
-	off  int
 	err  error
 }
 
@@ -200,7 +186,7 @@ type entrant struct {
 	name string
 }
 
-func (e *entrant) Durable(at wlog.Index, off int) { e.h.add(outcome{name: e.name, at: at, off: off}) }
-func (e *entrant) Failed(err error)               { e.h.add(outcome{name: e.name, err: err}) }
+func (e *entrant) Durable()         { e.h.add(outcome{name: e.name}) }
+func (e *entrant) Failed(err error) { e.h.add(outcome{name: e.name, err: err}) }
 
 func (e memEngine) Close() error { return nil }

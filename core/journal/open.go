@@ -31,7 +31,6 @@ func newWriter(o Options) *Writer {
 	s := &Writer{
 		most:    wlog.MaxEntry,
 		o:       o,
-		failed:  make(chan struct{}),
 		closing: make(chan struct{}),
 		gather:  commitQueue{most: o.Entry},
 		extents: newExtents(o.Extent),

@@ -22,11 +22,10 @@ type overtaking struct {
 	commits []overtaker
 }
 
-// overtaker is a commit of a batch, and where it lies in the entry.
+// overtaker is the i-th commit of a group.
 type overtaker struct {
-	batch *commitGroup
+	group *commitGroup
 	i     int
-	off   int
 }
 
 // relieve writes what overtakes the batch at hand, or part of it, and reports
@@ -80,7 +79,7 @@ func (s *Writer) overtaking(first *commitGroup, least wlog.Purpose, size int) (o
 			if enough = len(o.entry) > 0 && len(o.entry)+len(ops) > size; enough {
 				continue
 			}
-			o.commits = append(o.commits, overtaker{b, i, len(o.entry)})
+			o.commits = append(o.commits, overtaker{b, i})
 			o.add(c, ops)
 		}
 	}
@@ -95,23 +94,27 @@ func (o *overtaking) add(c *commit, ops []byte) {
 
 // overtook accounts for what was written ahead of its turn, at an index.
 func (s *Writer) overtook(first *commitGroup, o overtaking, at wlog.Index) {
-	told := commitGroup{commits: make([]commit, 0, len(o.commits))}
+	var overtaken []Completer
 	s.mu.Lock()
 	s.appended(at, len(o.entry))
 	for _, t := range o.commits {
-		c := &t.batch.commits[t.i]
-		deltas := t.batch.deltas(t.i)
+		c := &t.group.commits[t.i]
+		deltas := t.group.deltas(t.i)
 		s.extents.freeAll(deltas)
 		for i := range deltas {
 			deltas[i].Bytes = 0
 		}
-		told.commits = append(told.commits, commit{completer: c.completer, off: t.off})
+		if c.completer != nil {
+			overtaken = append(overtaken, c.completer)
+		}
 		c.completer, c.ahead = nil, true
 	}
 	s.prune(s.gather.from(first))
 	d := s.due()
 	s.mu.Unlock()
-	told.complete(at, nil)
+	for _, c := range overtaken {
+		c.Durable()
+	}
 	s.carryOut(d)
 }
 
@@ -152,7 +155,7 @@ type move struct {
 var _ Completer = (*move)(nil)
 
 // Durable implements [Completer].
-func (m *move) Durable(wlog.Index, int) { m.shard.moved() }
+func (m *move) Durable() { m.shard.moved() }
 
 // Failed implements [Completer].
 func (m *move) Failed(error) { m.shard.moved() }

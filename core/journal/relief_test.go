@@ -347,7 +347,7 @@ type fate struct {
 	ids []int
 }
 
-func (e fate) Durable(wlog.Index, int) {
+func (e fate) Durable() {
 	for _, id := range e.ids {
 		e.f.durable[id] = true
 	}

@@ -21,7 +21,7 @@ func (s *Writer) run() {
 			s.entries.add(b, time.Since(began).Seconds())
 		}
 		due := s.finish(b, at, size, err)
-		b.complete(at, err)
+		b.complete(err)
 		s.carryOut(due)
 		runtime.Gosched() // to those who were told: the next append keeps the processor while it waits for the disk
 	}
@@ -236,7 +236,6 @@ func (s *Writer) fail(err error) {
 	s.round.end()
 	s.pace()
 	s.mu.Unlock()
-	close(s.failed)
 	if s.o.OnFailed != nil && !errors.Is(err, wlog.ErrFull) { // which it is only when it is closed
 		s.o.OnFailed(err)
 	}

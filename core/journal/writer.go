@@ -26,10 +26,9 @@ var ErrClosed = errors.New("journal: closed")
 // the commits, but for those that overtake others. They must not block, and may call Commit but neither Sync nor
 // Close.
 type Completer interface {
-	// Durable says that the operations survive. They begin off bytes into the
-	// entry at index at, which says nothing when there were none.
-	Durable(at wlog.Index, off int)
-	// Failed says that the shard failed or was closed before that was certain.
+	// Durable reports that the operations survive a crash.
+	Durable()
+	// Failed reports that the log failed or was closed before that was certain.
 	// The operations may survive nevertheless.
 	Failed(err error)
 }
@@ -49,7 +48,6 @@ type Writer struct {
 	ctx     context.Context // of appends; ends when Close waits no longer
 	cancel  context.CancelFunc
 	work    func()        // run, bound once: starting it must not allocate
-	failed  chan struct{} // closed when the log has failed
 	closing chan struct{} // closed by Close
 	entries measures
 
@@ -150,13 +148,6 @@ func (s *Writer) start() {
 // process.
 func (s *Writer) Extent() uint32 { return s.extent.Load() }
 
-// ReadAt fills p with what lies off bytes into the entry at index at. The entry
-// must be durable and hold something live. It may be called at any time, from
-// any goroutine.
-func (s *Writer) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
-	return s.log.ReadAt(ctx, at, off, p)
-}
-
 // CaughtUp returns nil, or, while the log does not keep up, a channel that is
 // closed when it does. Whoever brings new messages waits for it before the next
 // ones; whoever settles does not, as that is what makes room.
@@ -167,11 +158,6 @@ func (s *Writer) CaughtUp() <-chan struct{} {
 	return nil
 }
 
-// Lost returns a channel that is closed when the log has come to its end by
-// itself: another owner took it over, say. A shard that is at rest finds out
-// when the next commit comes; Sync is enough of one.
-func (s *Writer) Lost() <-chan struct{} { return s.log.Lost() }
-
 // Sync waits until everything committed so far is durable.
 func (s *Writer) Sync() error {
 	b := make(barrier, 1)
@@ -181,11 +167,8 @@ func (s *Writer) Sync() error {
 
 type barrier chan error
 
-func (b barrier) Durable(wlog.Index, int) { b <- nil }
-func (b barrier) Failed(err error)        { b <- err }
-
-// Failed returns a channel that is closed when the log has failed.
-func (s *Writer) Failed() <-chan struct{} { return s.failed }
+func (b barrier) Durable()         { b <- nil }
+func (b barrier) Failed(err error) { b <- err }
 
 // Err returns why commits are refused, nil while they are taken. It is cheap while
 // they are.

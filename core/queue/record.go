@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/journal"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -250,7 +249,7 @@ func (q *Queue) finish(b *Batch) {
 var _ Completer = (*Batch)(nil)
 
 // Durable is part of [Completer]: the batch is where it was to go.
-func (b *Batch) Durable(wlog.Index, int) { b.land(nil) }
+func (b *Batch) Durable() { b.land(nil) }
 
 // Failed is part of [Completer].
 func (b *Batch) Failed(err error) { b.land(err) }
@@ -331,7 +330,7 @@ func (r *DeferredRemoval) landed(err error) {
 func (r *DeferredRemoval) commit() { r.journal.Commit(r.ops, r.deltas, r) }
 
 // Durable is part of [Completer].
-func (r *DeferredRemoval) Durable(wlog.Index, int) { r.departures.end(nil) }
+func (r *DeferredRemoval) Durable() { r.departures.end(nil) }
 
 // Failed is part of [Completer].
 func (r *DeferredRemoval) Failed(err error) { r.departures.end(err) }

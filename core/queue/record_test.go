@@ -32,7 +32,7 @@ func (j *memoryJournal) Commit(ops []byte, live []Delta, c Completer) {
 	}
 	j.account(live)
 	if c != nil {
-		c.Durable(0, 0)
+		c.Durable()
 	}
 }
 

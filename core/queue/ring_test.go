@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/telemetry"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -18,7 +17,7 @@ var _ Journal = slowJournal{}
 
 func (slowJournal) Commit(_ []byte, _ []Delta, c Completer) {
 	if c != nil {
-		time.AfterFunc(50*time.Millisecond, func() { c.Durable(wlog.Index(1), 0) })
+		time.AfterFunc(50*time.Millisecond, func() { c.Durable() })
 	}
 }
 func (slowJournal) Move([]byte, []Delta) {}

@@ -240,7 +240,7 @@ func (t *transaction) commit(j Journal) *sharedCommit {
 }
 
 // Durable is part of [Completer].
-func (t *transaction) Durable(wlog.Index, int) { t.durable.Done() }
+func (t *transaction) Durable() { t.durable.Done() }
 
 // Failed is part of [Completer].
 func (t *transaction) Failed(err error) {

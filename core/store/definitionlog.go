@@ -9,7 +9,6 @@ import (
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
-	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // definitionLog writes the definitions of one vhost, of the users or of the global parameters to the shard of definitions. It is a [journal.Completer] for all it commits.
@@ -153,7 +152,7 @@ func (k *definitionLog) WaitDurable() error {
 }
 
 // Durable implements [journal.Completer]: commits become durable in order.
-func (k *definitionLog) Durable(wlog.Index, int) {
+func (k *definitionLog) Durable() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.durable++
