@@ -34,7 +34,7 @@ func tally(v *vhost.VHost, t *session.Counters) vhostTotals {
 	churn := v.Churn()
 	var all vhostTotals
 	all.left, all.arrived = v.Buried()
-	all.handed = t.Handed
+	all.handed = t.Deliveries
 	all.n = [counts]uint64{
 		published: t.Published, routed: t.Routed, returned: t.Returned, dropped: t.Dropped,
 		confirmable: t.Confirmable, confirmed: t.Confirmed,

@@ -38,7 +38,7 @@ func (c *clients) add(l wire.OpenConn) {
 
 // gatherTraffic tells of clients and of what they did.
 func (c *Collector) gatherTraffic(b *builder) {
-	closed := c.AMQP.Sessions().Retired() // before the open ones: what is in neither is seen later, what is in both would be too much
+	closed := c.AMQP.Sessions().ClosedCounters() // before the open ones: what is in neither is seen later, what is in both would be too much
 	now := clients{open: map[string]session.Counters{}}
 	for _, l := range c.AMQP.OpenConns() {
 		now.add(l)

@@ -130,12 +130,12 @@ func (a *API) messageStats(c *request) object {
 
 // tallies sums up what channels have counted by vhost.
 func (a *API) tallies() map[string]session.Counters {
-	by := a.AMQP.Sessions().Retired()
+	by := a.AMQP.Sessions().ClosedCounters()
 	if by == nil {
 		by = map[string]session.Counters{}
 	}
 	for _, l := range a.AMQP.OpenConns() {
-		sum, own := by[l.VHost], l.Session().Tally()
+		sum, own := by[l.VHost], l.Session().Counters()
 		sum.Add(&own)
 		by[l.VHost] = sum
 	}
@@ -144,7 +144,7 @@ func (a *API) tallies() map[string]session.Counters {
 
 // channelCounts are RabbitMQ's names for what is counted on channels.
 func channelCounts(t *session.Counters) []tallied {
-	h := t.FromAll()
+	h := t.AllDeliveries()
 	return []tallied{
 		{"ack", int64(h[session.Acked])},
 		{"confirm", int64(t.Confirmed)},

@@ -156,7 +156,7 @@ func TestDeletedVHostIsForgotten(t *testing.T) {
 	r.do(204, "DELETE", "/api/vhosts/v", "")
 	r.do(201, "PUT", "/api/vhosts/v", "")
 	published("0")
-	if got := len(r.api.AMQP.Sessions().Retired()); got > 1 {
+	if got := len(r.api.AMQP.Sessions().ClosedCounters()); got > 1 {
 		t.Errorf("%d vhosts are remembered", got)
 	}
 }

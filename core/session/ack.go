@@ -52,7 +52,7 @@ func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) erro
 		ch.tx.settle(kind, tagged{tag, s})
 		return nil
 	}
-	ch.conn.settling.addOne(kind, s)
+	ch.conn.acks.addOne(kind, s)
 	return nil
 }
 
@@ -63,25 +63,25 @@ func (ch *channel) takeOne(kind queue.SettleKind, tag uint64) (s queue.PendingAc
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s, ok = ch.unacked.take(tag); ok {
-		ch.tookOne(kind, s)
+		ch.countSettled(kind, s)
 	}
 	return s, ok
 }
 
 func (ch *channel) settleUpTo(kind queue.SettleKind, tag uint64) error {
 	c := ch.conn
-	ts, ok := ch.takeUpTo(kind, tag, c.taken[:0])
+	ts, ok := ch.takeUpTo(kind, tag, c.tagBuf[:0])
 	if !ok {
 		return unknownTag(tag)
 	}
 	if ch.mode == transactional {
 		ch.tx.settle(kind, ts...)
 	} else {
-		c.settling.add(kind, ts)
+		c.acks.add(kind, ts)
 	}
 	clear(ts)
-	if cap(ts) <= keepSettled {
-		c.taken = ts[:0]
+	if cap(ts) <= maxRetainedAcks {
+		c.tagBuf = ts[:0]
 	}
 	return nil
 }
@@ -96,62 +96,62 @@ func (ch *channel) takeUpTo(kind queue.SettleKind, tag uint64, dst []tagged) (ts
 		ts, ok = ch.unacked.takeUpTo(tag, dst)
 	}
 	for i := range ts {
-		ch.tookOne(kind, ts[i].PendingAck)
+		ch.countSettled(kind, ts[i].PendingAck)
 	}
 	return ts, ok
 }
 
-// tookOne counts a delivery that the client has settled. In a transaction that makes no room before it is committed. The
+// countSettled counts a delivery that the client has settled. In a transaction that makes no room before it is committed. The
 // caller holds out's lock.
-func (ch *channel) tookOne(kind queue.SettleKind, s queue.PendingAck) {
+func (ch *channel) countSettled(kind queue.SettleKind, s queue.PendingAck) {
 	if ch.mode != transactional {
-		ch.discharge(s)
+		ch.returnCredit(s)
 	}
-	ch.tally.settled(kind, s)
+	ch.counters.countSettled(kind, s)
 }
 
-// discharge makes room below the channel's limit. The caller holds out's lock.
-func (ch *channel) discharge(s queue.PendingAck) {
+// returnCredit makes room below the channel's limit. The caller holds out's lock.
+func (ch *channel) returnCredit(s queue.PendingAck) {
 	if !counts(s.Consumer) {
 		return
 	}
-	ch.charged--
-	if len(ch.blocked) > 0 {
-		ch.unblock()
+	ch.inFlight--
+	if len(ch.atLimit) > 0 {
+		ch.limitRaised()
 	}
 }
 
-// unblock lets the consumers that the channel's limit stalled be woken, as far as there is room. The caller holds out's
+// limitRaised lets the consumers that the channel's limit stalled be woken, as far as there is room. The caller holds out's
 // lock.
-func (ch *channel) unblock() {
-	if !ch.freed {
-		ch.freed = true
-		ch.conn.freed = append(ch.conn.freed, ch)
+func (ch *channel) limitRaised() {
+	if !ch.listedBelowLimit {
+		ch.listedBelowLimit = true
+		ch.conn.belowLimit = append(ch.conn.belowLimit, ch)
 	}
 }
 
-// wakeBlocked wakes consumers that the limits of channels had stalled, one after another until there is no room again: so
+// wakeBelowLimit wakes consumers that the limits of channels had stalled, one after another until there is no room again: so
 // each gets its share, whichever queue it is at.
-func (c *Conn) wakeBlocked() {
-	for i, ch := range c.freed {
-		for s := ch.unblocked(); s != nil; s = ch.unblocked() {
+func (c *Conn) wakeBelowLimit() {
+	for i, ch := range c.belowLimit {
+		for s := ch.takeAtLimit(); s != nil; s = ch.takeAtLimit() {
 			s.Wake()
 		}
-		ch.freed = false
-		c.freed[i] = nil
+		ch.listedBelowLimit = false
+		c.belowLimit[i] = nil
 	}
-	c.freed = c.freed[:0]
+	c.belowLimit = c.belowLimit[:0]
 }
 
-// unblocked takes the consumer out of the line that was served the longest time ago, if there is room for its delivery.
-func (ch *channel) unblocked() *consumer {
+// takeAtLimit takes the consumer out of the line that was served the longest time ago, if there is room for its delivery.
+func (ch *channel) takeAtLimit() *consumer {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(ch.blocked) == 0 || !ch.hasRoom() {
+	if len(ch.atLimit) == 0 || !ch.hasCredit() {
 		return nil
 	}
-	s := ch.blocked[0]
-	ch.blocked = slices.Delete(ch.blocked, 0, 1)
+	s := ch.atLimit[0]
+	ch.atLimit = slices.Delete(ch.atLimit, 0, 1)
 	return s
 }

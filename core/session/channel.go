@@ -14,42 +14,42 @@ type channel struct {
 	conn *Conn
 	id   uint16
 
-	closing bool                 // channel.close was sent and close-ok is awaited: everything else is passed over
-	mode    mode                 // written under the lock of the connection's out
-	content content              // the message that is being received
-	facts   parsedProps          // of the last properties that were received
-	route   *cachedRoute         // of the last message
-	headers func() amqp.RawTable // readHeaders, made once
-	asked   bool                 // the last routing looked at the headers
-	dirty   bool                 // it is among the connection's dirty channels
-	freed   bool                 // it is among the connection's freed channels
+	closing          bool                 // channel.close was sent and close-ok is awaited: everything else is passed over
+	mode             mode                 // written under the lock of the connection's out
+	content          content              // the message that is being received
+	props            parsedProps          // of the last properties that were received
+	route            *cachedRoute         // of the last message
+	headers          func() amqp.RawTable // readHeaders, made once
+	usedHeaders      bool                 // the last routing looked at the headers
+	dirty            bool                 // it is among the connection's dirty channels
+	listedBelowLimit bool                 // it is among the connection's freed channels
 
-	seq    uint64   // of the last message to be confirmed
-	counts []uint32 // messages the confirms of which are not tracked yet: the number of queues of each
-	tx     transaction
-	gap    int // messages without a context that are not to be traced before the next that is
+	seq        uint64   // of the last message to be confirmed
+	untracked  []uint32 // messages the confirms of which are not tracked yet: the number of queues of each
+	tx         transaction
+	skipTraces int // messages without a context that are not to be traced before the next that is
 
-	sent     publishCounts   // so far
-	shown    publishCounters // sent, for others, as of the last flush
-	declared string          // the name of the queue declared last
-	prefetch uint32          // of the consumers to come; written under the lock of the connection's out
-	getter   *consumer
-	reply    *replyQueue // where replies to this channel's requests arrive
-	shells   []*queue.Mailbox
+	counts       publishCounts   // so far
+	sharedCounts publishCounters // sent, for others, as of the last flush
+	declared     string          // the name of the queue declared last
+	prefetch     uint32          // of the consumers to come; written under the lock of the connection's out
+	getter       *consumer
+	reply        *replyQueue // where replies to this channel's requests arrive
+	routeBuf     []*queue.Mailbox
 
 	// What follows is guarded by the lock of the connection's out.
-	closed       bool        // no delivery and no confirm may be sent any more; only the reader sets it
-	pendingError *amqp.Error // why it is to be closed: nil unless it uses what is stopped
-	consumers    map[string]*consumer
-	unacked      unacked
-	confirms     confirmWindow
-	limit        uint32      // unacknowledged deliveries the channel may have; 0 = any number
-	charged      uint32      // how many it has
-	blocked      []*consumer // stalled by limit, in the order they were served last
-	marks        []tagTime   // when deliveries were made, roughly
-	holding      bool        // basic.cancel waits in cancels
-	cancels      []string    // consumer tags
-	tally        Counters
+	closed         bool        // no delivery and no confirm may be sent any more; only the reader sets it
+	pendingError   *amqp.Error // why it is to be closed: nil unless it uses what is stopped
+	consumers      map[string]*consumer
+	unacked        unacked
+	confirms       confirmWindow
+	globalPrefetch uint32      // unacknowledged deliveries the channel may have; 0 = any number
+	inFlight       uint32      // how many it has
+	atLimit        []*consumer // stalled by limit, in the order they were served last
+	tagTimes       []tagTime   // when deliveries were made, roughly
+	holdingCancels bool        // basic.cancel waits in cancels
+	heldCancels    []string    // consumer tags
+	counters       Counters
 }
 
 // mode is what becomes of the messages a channel publishes.
@@ -65,7 +65,7 @@ func newChannel(c *Conn, id uint16) *channel {
 	ch := &channel{conn: c, id: id, consumers: map[string]*consumer{}}
 	ch.headers = ch.readHeaders
 	if s := c.srv.spans; s != nil {
-		ch.gap = s.SkipCount()
+		ch.skipTraces = s.SkipCount()
 	}
 	return ch
 }
@@ -235,11 +235,11 @@ func (ch *channel) close() { ch.conn.closeChannels(ch) }
 // A queue parts with consumers and gets back what they hold at once: whoever it serves then gets the messages in order.
 func (c *Conn) closeChannels(channels ...*channel) {
 	var shells keyIndex[*queue.Mailbox]
-	var parts []leaving
-	part := func(s *queue.Mailbox) *leaving {
+	var parts []endOfConsumers
+	part := func(s *queue.Mailbox) *endOfConsumers {
 		i, added := shells.find(s)
 		if added {
-			parts = append(parts, leaving{shell: s})
+			parts = append(parts, endOfConsumers{shell: s})
 		}
 		return &parts[i]
 	}
@@ -247,7 +247,7 @@ func (c *Conn) closeChannels(channels ...*channel) {
 		if ch == nil || ch.closed {
 			continue
 		}
-		consumers, held := ch.shut()
+		consumers, held := ch.stopDeliveries()
 		ch.dropContent()
 		ch.dropReplies()
 		for _, s := range consumers {
@@ -265,15 +265,15 @@ func (c *Conn) closeChannels(channels ...*channel) {
 	}
 }
 
-// leaving is what channels that end have of a queue.
-type leaving struct {
+// endOfConsumers is what channels that end have of a queue.
+type endOfConsumers struct {
 	shell     *queue.Mailbox
 	consumers []*queue.Consumer
 	held      []queue.PendingAck
 }
 
 // leave gives it back: when it returns, there are no deliveries any more.
-func (l *leaving) leave() {
+func (l *endOfConsumers) leave() {
 	if len(l.consumers) == 0 {
 		l.shell.Settle(queue.Return, l.held)
 		return
@@ -282,14 +282,14 @@ func (l *leaving) leave() {
 	_ = l.shell.Do(func(q *queue.Queue, now hook.Instant) { q.Leave(now, l.consumers, l.held) })
 }
 
-// shut lets neither deliveries nor confirms through any more, and returns what the channel has.
-func (ch *channel) shut() (consumers map[string]*consumer, held []tagged) {
+// stopDeliveries lets neither deliveries nor confirms through any more, and returns what the channel has.
+func (ch *channel) stopDeliveries() (consumers map[string]*consumer, held []tagged) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	consumers, held = ch.consumers, ch.unacked.takeAll(nil)
-	ch.conn.srv.retire(ch)
-	ch.closed, ch.consumers, ch.blocked, ch.marks = true, nil, nil, nil
+	ch.conn.srv.channelClosed(ch)
+	ch.closed, ch.consumers, ch.atLimit, ch.tagTimes = true, nil, nil, nil
 	ch.unacked, ch.confirms = unacked{}, confirmWindow{}
 	return consumers, held
 }

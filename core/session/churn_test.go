@@ -67,7 +67,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 				}
 				most = max(most, len(p.conn.routes))
 			}
-			const some = 4 * newRoutes
+			const some = 4 * pruneAfter
 			if most > some {
 				t.Errorf("the connection had %d routes, want %d at most", most, some)
 			}
@@ -76,7 +76,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 			}
 			p.holds(1, "stays", 1+churned/atOnce)
 			for range 3 { // idle
-				p.now = p.now.Add(restRoute)
+				p.now = p.now.Add(pruneInterval)
 				p.conn.Tick(p.now)
 			}
 			if n := reachable(gone); n > 0 {
@@ -91,7 +91,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 // Routes that are in use are not forgotten, whatever changes.
 func TestRoutesInUseAreKept(t *testing.T) {
 	p := newProbe(t).open().channel(1)
-	const used = 3 * newRoutes
+	const used = 3 * pruneAfter
 	kept := map[routeKey]*cachedRoute{}
 	for round := range 20 {
 		for i := range used {
@@ -106,11 +106,11 @@ func TestRoutesInUseAreKept(t *testing.T) {
 				t.Fatalf("round %d: the route to %s was forgotten", round, name)
 			}
 		}
-		for i := range newRoutes {
+		for i := range pruneAfter {
 			p.publish(1, published{key: fmt.Sprint("nowhere", round, i)})
 		}
 		p.queue(1, fmt.Sprint("another", round))
-		p.now = p.now.Add(restRoute)
+		p.now = p.now.Add(pruneInterval)
 		p.conn.Tick(p.now)
 	}
 }

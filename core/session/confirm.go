@@ -21,20 +21,20 @@ func (ch *channel) confirmSelect(m *amqp.ConfirmSelect) error {
 // track begins to wait for what becomes of the messages published since the last time. It must be called before their
 // queues get them.
 func (ch *channel) track() {
-	if len(ch.counts) == 0 {
+	if len(ch.untracked) == 0 {
 		return
 	}
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !ch.closed {
-		routed := ch.confirms.add(ch.counts)
+		routed := ch.confirms.add(ch.untracked)
 		if !routed {
-			o.pending = ch.confirms.settleAdded(o.pending, ch.id, len(ch.counts))
+			o.pending = ch.confirms.settleAdded(o.pending, ch.id, len(ch.untracked))
 			o.kick()
 		}
 	}
-	ch.counts = ch.counts[:0]
+	ch.untracked = ch.untracked[:0]
 }
 
 // Confirmed implements [queue.Source].
@@ -79,21 +79,21 @@ func errNotStored(err error) *amqp.Error {
 
 // confirmWindow is the messages of a channel that are not confirmed, and those behind the first of them.
 type confirmWindow struct {
-	states []state // by sequence number, from states[head] on
+	states []confirmState // by sequence number, from states[head] on
 	head   int
 	base   uint64 // sequence number of states[head], less 1
 }
 
-// state is how many queues have not answered for a message, and what is known by then.
-type state uint32
+// confirmState is how many queues have not answered for a message, and what is known by then.
+type confirmState uint32
 
 const (
-	refusedByQueue state = 1 << 31 // a queue did not take it: basic.nack
-	told           state = 1 << 30 // the publisher knows
-	outstanding          = told - 1
+	refused     confirmState = 1 << 31 // a queue did not take it: basic.nack
+	answered    confirmState = 1 << 30 // the publisher knows
+	outstanding              = answered - 1
 )
 
-func (s state) done() bool { return s&outstanding == 0 }
+func (s confirmState) done() bool { return s&outstanding == 0 }
 
 // add appends messages by the number of their queues. It returns false if some have none.
 func (w *confirmWindow) add(counts []uint32) (routed bool) {
@@ -104,7 +104,7 @@ func (w *confirmWindow) add(counts []uint32) (routed bool) {
 	routed = true
 	for _, n := range counts {
 		routed = routed && n > 0
-		w.states = append(w.states, state(n))
+		w.states = append(w.states, confirmState(n))
 	}
 	return routed
 }
@@ -116,7 +116,7 @@ func (w *confirmWindow) settle(dst []byte, channel uint16, ms []queue.Message) [
 		s := w.at(ms[i].Seq)
 		*s--
 		if ms[i].Flags&queue.Refused != 0 {
-			*s |= refusedByQueue
+			*s |= refused
 		}
 		beyond = beyond || s.done()
 	}
@@ -126,7 +126,7 @@ func (w *confirmWindow) settle(dst []byte, channel uint16, ms []queue.Message) [
 	}
 	for i := range ms {
 		if ms[i].Seq > w.base {
-			dst = w.tell(dst, channel, ms[i].Seq)
+			dst = w.answer(dst, channel, ms[i].Seq)
 		}
 	}
 	return dst
@@ -137,21 +137,21 @@ func (w *confirmWindow) settleAdded(dst []byte, channel uint16, n int) []byte {
 	dst = w.advance(dst, channel)
 	last := w.base + uint64(len(w.states)-w.head)
 	for seq := max(last-uint64(n), w.base) + 1; seq <= last; seq++ {
-		dst = w.tell(dst, channel, seq)
+		dst = w.answer(dst, channel, seq)
 	}
 	return dst
 }
 
-func (w *confirmWindow) at(seq uint64) *state { return &w.states[w.head+int(seq-w.base-1)] }
+func (w *confirmWindow) at(seq uint64) *confirmState { return &w.states[w.head+int(seq-w.base-1)] }
 
-// tell confirms a message that others before it still wait for.
-func (w *confirmWindow) tell(dst []byte, channel uint16, seq uint64) []byte {
+// answer confirms a message that others before it still wait for.
+func (w *confirmWindow) answer(dst []byte, channel uint16, seq uint64) []byte {
 	s := w.at(seq)
-	if !s.done() || *s&told != 0 {
+	if !s.done() || *s&answered != 0 {
 		return dst
 	}
-	*s |= told
-	if *s&refusedByQueue != 0 {
+	*s |= answered
+	if *s&refused != 0 {
 		return amqp.AppendNack(dst, channel, seq, false, false)
 	}
 	return amqp.AppendAck(dst, channel, seq, false)
@@ -166,13 +166,13 @@ func (w *confirmWindow) advance(dst []byte, channel uint16) []byte {
 		w.head++
 		w.base++
 		switch {
-		case s&refusedByQueue != 0:
+		case s&refused != 0:
 			dst = appendRun(dst, channel, run, last)
 			run = 0
-			if s&told == 0 {
+			if s&answered == 0 {
 				dst = amqp.AppendNack(dst, channel, w.base, false, false)
 			}
-		case s&told == 0:
+		case s&answered == 0:
 			run, last = run+1, w.base
 		}
 	}

@@ -29,9 +29,9 @@ type Conn struct {
 	out   writeBuffer
 
 	phase      phase
-	entered    bool // counted among the open connections
+	counted    bool // counted among the open connections
 	user       auth.User
-	seat       *auth.TrackedConn // nil before connection.open
+	tracked    *auth.TrackedConn // nil before connection.open
 	vhost      *vhost.VHost
 	caps       capabilities
 	name       string // what the client calls itself, if it does
@@ -39,40 +39,40 @@ type Conn struct {
 	frameMax   int    // negotiated; before that, the most a handshake frame may have
 	heartbeat  uint16 // negotiated, seconds
 
-	login   func(context.Context)   // see Login
-	verdict atomic.Pointer[verdict] // what came of it; nil = nothing so far, or Tick has seen it
+	login       func(context.Context)       // see Login
+	loginResult atomic.Pointer[loginResult] // what came of it; nil = nothing so far, or Tick has seen it
 
 	mechanism  string
 	properties amqp.Table               // what the client tells of itself
-	facts      atomic.Pointer[ConnInfo] // nil before connection.open; set once
+	info       atomic.Pointer[ConnInfo] // nil before connection.open; set once
 	blocked    bool                     // Block was called last, not Unblock; written under out's lock
 
-	gone    atomic.Bool            // it is not one of the broker's open connections any more
+	ended   atomic.Bool            // it is not one of the broker's open connections any more
 	evicted atomic.Pointer[string] // why the connection must end; nil = it need not
 
-	channels []*channel // by number; nil where none is open. Grown as they are opened; written under out's lock
-	open     int        // how many of them are not nil
-	last     *channel   // the one the last frame was for
-	part     part       // a body frame that comes in pieces
+	channels     []*channel   // by number; nil where none is open. Grown as they are opened; written under out's lock
+	openChannels int          // how many of them are not nil
+	lastChannel  *channel     // the one the last frame was for
+	partial      partialFrame // a body frame that comes in pieces
 
-	now       hook.Instant    // of the current Feed
-	block     *queue.Block    // the bytes of the current Feed lie in it
-	published bool            // a message was published since Published was asked
-	watched   bool            // somebody looks at messages: spans, or the firehose
-	ahead     <-chan struct{} // see Ahead
-	behind    <-chan struct{} // see Behind
+	now               hook.Instant    // of the current Feed
+	block             *queue.Block    // the bytes of the current Feed lie in it
+	published         bool            // a message was published since Published was asked
+	observed          bool            // somebody looks at messages: spans, or the firehose
+	consumersCaughtUp <-chan struct{} // see Ahead
+	logCaughtUp       <-chan struct{} // see Behind
 
 	// What the current Feed collects: flush lets it happen.
-	dirty    []*channel // that published something since
-	outbox   outbox
-	settling ackBatches
-	freed    []*channel // that have room again for consumers that wait for it
+	dirty      []*channel // that published something since
+	outbox     outbox
+	acks       ackBatches
+	belowLimit []*channel // that have room again for consumers that wait for it
 
-	routes     map[routeKey]*cachedRoute // that were used
-	manyRoutes int                       // as soon as there are so many, some are forgotten
-	oldRoutes  uint64                    // the vhost's generation when that was done last
-	forgetAt   hook.Instant              // when it is to be done again
-	taken      []tagged                  // room to work in
+	routes           map[routeKey]*cachedRoute // that were used
+	pruneAbove       int                       // as soon as there are so many, some are forgotten
+	prunedGeneration uint64                    // the vhost's generation when that was done last
+	pruneAt          hook.Instant              // when it is to be done again
+	tagBuf           []tagged                  // room to work in
 }
 
 // Peer is the far end of a connection.
@@ -129,8 +129,8 @@ func (c *Conn) State() State {
 // they ask for is done, and the answers pending, when it returns; messages may lie in block, and hold it. Feed stops
 // early when [Conn.Congested] becomes true.
 func (c *Conn) Feed(now hook.Instant, block *queue.Block, data []byte) (consumed int) {
-	c.now, c.block, c.ahead, c.behind = now, block, nil, nil
-	c.watched = c.srv.spans != nil || c.tracing()
+	c.now, c.block, c.consumersCaughtUp, c.logCaughtUp = now, block, nil, nil
+	c.observed = c.srv.spans != nil || c.tracing()
 	for !c.out.congested.Load() {
 		n := c.step(data[consumed:])
 		if n == 0 {
@@ -153,8 +153,8 @@ func (c *Conn) step(data []byte) int {
 	case denied, closed:
 		return len(data)
 	}
-	if c.part.channel != nil {
-		return c.goOn(data)
+	if c.partial.channel != nil {
+		return c.continuePartial(data)
 	}
 	f, n, err := amqp.NextFrame(data, c.frameMax)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *Conn) step(data []byte) int {
 		return 0
 	}
 	if n == 0 {
-		return c.beginPart(data)
+		return c.beginPartial(data)
 	}
 	c.frame(f)
 	return n
@@ -184,13 +184,13 @@ func (c *Conn) frame(f amqp.Frame) {
 		}
 		return
 	}
-	ch := c.last
+	ch := c.lastChannel
 	if ch == nil || ch.id != f.Channel {
 		if ch = c.channel(f.Channel); ch == nil {
 			c.unopened(f)
 			return
 		}
-		c.last = ch
+		c.lastChannel = ch
 	}
 	if err := ch.frame(f); err != nil {
 		c.failIn(ch, err)
@@ -218,9 +218,9 @@ func (c *Conn) failIn(ch *channel, err error) {
 
 // forget takes a channel that is closed on both sides out of the table.
 func (c *Conn) forget(ch *channel) {
-	c.seat.CloseChannel()
-	c.last = nil
-	c.open--
+	c.tracked.CloseChannel()
+	c.lastChannel = nil
+	c.openChannels--
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	c.channels[ch.id] = nil
@@ -250,11 +250,11 @@ func (c *Conn) log() *slog.Logger {
 // acknowledge, and on messages that could not be stored. And it forgets routes that lead nowhere any more.
 func (c *Conn) Tick(now hook.Instant) {
 	c.now = now
-	if v := c.verdict.Swap(nil); v != nil && c.phase == awaitLogin {
+	if v := c.loginResult.Swap(nil); v != nil && c.phase == awaitLogin {
 		c.loggedIn(v)
 	}
 	if reason := c.evicted.Load(); reason != nil {
-		c.leaveForced(*reason)
+		c.closeForced(*reason)
 	}
 	for _, ch := range c.channels {
 		if ch == nil {
@@ -264,9 +264,9 @@ func (c *Conn) Tick(now hook.Instant) {
 			c.failIn(ch, err)
 		}
 	}
-	if c.vhost != nil && now >= c.forgetAt {
-		c.forgetRoutes()
-		c.forgetAt = now.Add(restRoute)
+	if c.vhost != nil && now >= c.pruneAt {
+		c.pruneRoutes()
+		c.pruneAt = now.Add(pruneInterval)
 	}
 	c.flush()
 }
@@ -280,10 +280,10 @@ func (c *Conn) Published() bool {
 
 // ConsumersCaughtUp returns nil, or, if the last Feed published to a queue whose consumers have plenty to do, what is closed when they
 // have less. Until then, within reason, the connection had better not be read from.
-func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.ahead }
+func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.consumersCaughtUp }
 
-// Receiving is how many bytes have come in of messages that are not complete.
-func (c *Conn) Receiving() (bytes int) {
+// IncompleteBytes is how many bytes have come in of messages that are not complete.
+func (c *Conn) IncompleteBytes() (bytes int) {
 	for _, ch := range c.dirty { // as it is after a Feed
 		bytes += ch.content.received
 	}
@@ -292,7 +292,7 @@ func (c *Conn) Receiving() (bytes int) {
 
 // LogCaughtUp returns nil, or, if the last Feed published to a durable queue while the disk did not keep up, what is closed when
 // it does. Until then the connection must not be read from: all that it publishes is memory.
-func (c *Conn) LogCaughtUp() <-chan struct{} { return c.behind }
+func (c *Conn) LogCaughtUp() <-chan struct{} { return c.logCaughtUp }
 
 // Congested reports that the peer does not read what it asked for. It should not be read from until Resumed says so.
 func (c *Conn) Congested() bool { return c.out.congested.Load() }
@@ -304,7 +304,7 @@ func (c *Conn) Resumed() <-chan struct{} { return c.out.resumed }
 func (c *Conn) SendHeartbeat() {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	c.out.beat()
+	c.out.heartbeat()
 }
 
 // Heartbeat is the negotiated interval in seconds; 0 = none.

@@ -98,7 +98,7 @@ func (c *Conn) openChannel(f amqp.Frame) error {
 	if err := c.checkChannelMax(f.Channel); err != nil {
 		return err
 	}
-	if err := c.seat.OpenChannel(); err != nil {
+	if err := c.tracked.OpenChannel(); err != nil {
 		return in(err, class, method)
 	}
 	c.addChannel(newChannel(c, f.Channel))
@@ -108,7 +108,7 @@ func (c *Conn) openChannel(f amqp.Frame) error {
 
 func (c *Conn) addChannel(ch *channel) {
 	c.srv.churn.ChannelsOpened.Add(1)
-	c.open++
+	c.openChannels++
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	if grow := int(ch.id) + 1 - len(c.channels); grow > 0 {
@@ -123,9 +123,9 @@ func (c *Conn) checkChannelMax(id uint16) error {
 	if int(id) <= c.channelMax {
 		return nil
 	}
-	if c.open >= c.channelMax {
+	if c.openChannels >= c.channelMax {
 		return amqp.Errorf(amqp.ReplyNotAllowed,
-			"number of channels opened (%d) has reached the negotiated channel_max (%d)", c.open, c.channelMax)
+			"number of channels opened (%d) has reached the negotiated channel_max (%d)", c.openChannels, c.channelMax)
 	}
 	return amqp.Errorf(amqp.ReplyNotAllowed, "channel %d is higher than the negotiated channel_max (%d)", id, c.channelMax)
 }
@@ -223,7 +223,7 @@ func (c *Conn) Evict(reason string) {
 	}
 }
 
-func (c *Conn) leaveForced(reason string) {
+func (c *Conn) closeForced(reason string) {
 	if c.phase == running {
 		c.log().Warn("connection closed", "user", c.user.Name, "vhost", c.vhost.Name(), "reason", reason)
 		c.close(amqp.Errorf(amqp.ReplyConnectionForced, "%s", reason))
@@ -263,14 +263,14 @@ func (c *Conn) Release(now hook.Instant) {
 // leave gives back what the connection holds in the broker: unacknowledged messages, consumers, exclusive queues. The peer
 // is not told.
 func (c *Conn) leave() {
-	c.gone.Store(true)
+	c.ended.Store(true)
 	c.closeChannels(c.channels...)
-	c.last, c.open = nil, 0
+	c.lastChannel, c.openChannels = nil, 0
 	c.dropChannels()
-	if c.entered {
-		c.entered = false
+	if c.counted {
+		c.counted = false
 		c.vhost.RemoveConnection(c.id)
-		c.seat.Leave()
+		c.tracked.Leave()
 		c.srv.leave()
 	}
 }

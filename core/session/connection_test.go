@@ -103,12 +103,12 @@ func TestClosedConnectionHoldsNothing(t *testing.T) {
 	s := testServer(t)
 	p, other := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
 	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "mine", Exclusive: true})
-	if !p.conn.Listed() {
+	if !p.conn.IsOpen() {
 		t.Error("an open connection is not listed")
 	}
 	p.send(0, &amqp.ConnectionOpen{})
 	expect[*amqp.ConnectionClose](p, 0)
-	if p.conn.Listed() {
+	if p.conn.IsOpen() {
 		t.Error("a closed connection is listed")
 	}
 	do[*amqp.QueueDeclareOK](other, 1, &amqp.QueueDeclare{Queue: "mine", Exclusive: true})

@@ -94,12 +94,12 @@ func (ch *channel) limited() bool {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return ch.limit > 0
+	return ch.globalPrefetch > 0
 }
 
 func (ch *channel) newConsumer(m *amqp.BasicConsume, shell *queue.Mailbox) *consumer {
 	s := &consumer{
-		channel: ch, timeout: -1, announced: m.NoWait, arguments: m.Arguments,
+		channel: ch, timeout: -1, consumeOKDone: m.NoWait, arguments: m.Arguments,
 		Consumer: queue.Consumer{
 			Tag: m.ConsumerTag, Queue: shell, NoAck: m.NoAck, Exclusive: m.Exclusive, Prefetch: ch.prefetch,
 			Type: queue.TypeOf(shell.Config().Kind),
@@ -175,7 +175,7 @@ func (s *consumer) join() error {
 		if refused = q.AddConsumer(now, &s.Consumer); refused == nil {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			s.announce()
+			s.sendConsumeOK()
 		}
 	})
 	if gone == nil && refused == nil {
@@ -213,7 +213,7 @@ func (ch *channel) remove(s *consumer) {
 	o.mu.Lock()
 	ch.drop(s)
 	o.mu.Unlock()
-	if ch.reply != nil && ch.reply.shell == s.Queue {
+	if ch.reply != nil && ch.reply.mailbox == s.Queue {
 		ch.dropReplies()
 		return
 	}

@@ -79,7 +79,7 @@ func (ch *channel) header(payload []byte) error {
 	}
 	props, err := ch.examine(h.Props)
 	if err != nil {
-		return ch.firstOf(err)
+		return ch.routeErrorOr(err)
 	}
 	ch.content.props, ch.content.size, ch.content.stage = props, int(h.BodySize), awaitBody
 	if h.BodySize == 0 {
@@ -88,8 +88,8 @@ func (ch *channel) header(payload []byte) error {
 	return nil
 }
 
-// firstOf returns what RabbitMQ complains about first, if err is about the properties: an exchange that cannot be used.
-func (ch *channel) firstOf(err error) error {
+// routeErrorOr returns what RabbitMQ complains about first, if err is about the properties: an exchange that cannot be used.
+func (ch *channel) routeErrorOr(err error) error {
 	o := ch.content.route.origin
 	if _, unusable := ch.conn.vhost.Route(o.Exchange, o.Key, nil, nil, nil); unusable != nil {
 		return unusable
@@ -148,6 +148,6 @@ func ahead(need int) int {
 
 // trackBuffered counts memory that a client makes the broker hold for what is not finished, or uncounts it.
 func (c *Conn) trackBuffered(n int) {
-	c.srv.pending.Add(int64(n))
+	c.srv.pendingBytes.Add(int64(n))
 	c.published = c.published || n > 0
 }

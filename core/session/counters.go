@@ -17,7 +17,7 @@ type Counters struct {
 	Confirmable uint64 // of them: to be answered
 	Confirmed   uint64 // of these: answered, with basic.ack or basic.nack
 
-	Handed [queue.Types]DeliveryCounters // out, by the type of the queue
+	Deliveries [queue.Types]DeliveryCounters // out, by the type of the queue
 }
 
 // DeliveryCounters counts what clients were handed out.
@@ -46,8 +46,8 @@ func (t *Counters) Add(o *Counters) {
 	t.Dropped += o.Dropped
 	t.Confirmable += o.Confirmable
 	t.Confirmed += o.Confirmed
-	for i := range t.Handed {
-		t.Handed[i].Add(&o.Handed[i])
+	for i := range t.Deliveries {
+		t.Deliveries[i].Add(&o.Deliveries[i])
 	}
 }
 
@@ -58,17 +58,17 @@ func (h *DeliveryCounters) Add(o *DeliveryCounters) {
 	}
 }
 
-// FromAll sums up what was handed out of queues of all types.
-func (t *Counters) FromAll() (sum DeliveryCounters) {
-	for i := range t.Handed {
-		sum.Add(&t.Handed[i])
+// AllDeliveries sums up what was handed out of queues of all types.
+func (t *Counters) AllDeliveries() (sum DeliveryCounters) {
+	for i := range t.Deliveries {
+		sum.Add(&t.Deliveries[i])
 	}
 	return sum
 }
 
-// handed counts a delivery.
-func (t *Counters) handed(s *consumer, again bool) {
-	h := &t.Handed[s.Type]
+// countDelivery counts a delivery.
+func (t *Counters) countDelivery(s *consumer, again bool) {
+	h := &t.Deliveries[s.Type]
 	if again {
 		h[Redelivered]++
 	}
@@ -84,9 +84,9 @@ func (t *Counters) handed(s *consumer, again bool) {
 	}
 }
 
-func (t *Counters) settled(kind queue.SettleKind, s queue.PendingAck) {
+func (t *Counters) countSettled(kind queue.SettleKind, s queue.PendingAck) {
 	if kind == queue.Ack {
-		t.Handed[s.Consumer.Type][Acked]++
+		t.Deliveries[s.Consumer.Type][Acked]++
 	}
 }
 
@@ -117,19 +117,19 @@ func (s *publishCounts) show(to *publishCounters) {
 
 // counted is everything the channel has counted. The caller holds out's lock.
 func (ch *channel) counted() Counters {
-	t := ch.tally
-	t.Published, t.Returned, t.Dropped = ch.shown.published.Load(), ch.shown.returned.Load(), ch.shown.dropped.Load()
-	t.Routed = ch.shown.routed.Load()
-	done, waiting := ch.confirms.answered()
+	t := ch.counters
+	t.Published, t.Returned, t.Dropped = ch.sharedCounts.published.Load(), ch.sharedCounts.returned.Load(), ch.sharedCounts.dropped.Load()
+	t.Routed = ch.sharedCounts.routed.Load()
+	done, waiting := ch.confirms.answeredCount()
 	t.Confirmed, t.Confirmable = done, done+uint64(waiting)
 	return t
 }
 
-// answered counts the messages that were confirmed, and those that are still to be.
-func (w *confirmWindow) answered() (done uint64, waiting int) {
+// answeredCount counts the messages that were confirmed, and those that are still to be.
+func (w *confirmWindow) answeredCount() (done uint64, waiting int) {
 	done = w.base
 	for _, s := range w.states[w.head:] {
-		if s&told != 0 {
+		if s&answered != 0 {
 			done++
 			continue
 		}
@@ -147,13 +147,13 @@ type Churn struct {
 // Churn returns the server's counts, which go on counting.
 func (s *Server) Churn() *Churn { return &s.churn }
 
-// tallies sums up channels by vhost.
-type tallies struct {
+// closedCounters sums up channels by vhost.
+type closedCounters struct {
 	mu     sync.Mutex // guards vhosts
 	vhosts map[string]Counters
 }
 
-func (t *tallies) add(vhost string, o *Counters) {
+func (t *closedCounters) add(vhost string, o *Counters) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.vhosts == nil {
@@ -164,17 +164,17 @@ func (t *tallies) add(vhost string, o *Counters) {
 	t.vhosts[vhost] = sum
 }
 
-// retire adds what a channel has counted, which is about to be closed, to what the closed ones have. The caller holds out's
+// channelClosed adds what a channel has counted, which is about to be closed, to what the closed ones have. The caller holds out's
 // lock.
-func (s *Server) retire(ch *channel) {
+func (s *Server) channelClosed(ch *channel) {
 	s.churn.ChannelsClosed.Add(1)
-	ch.sent.show(&ch.shown)
+	ch.counts.show(&ch.sharedCounts)
 	t := ch.counted()
 	s.closed.add(ch.conn.vhost.Name(), &t)
 }
 
-// Retired returns what all channels have counted that are closed, by vhost.
-func (s *Server) Retired() map[string]Counters {
+// ClosedCounters returns what all channels have counted that are closed, by vhost.
+func (s *Server) ClosedCounters() map[string]Counters {
 	s.closed.mu.Lock()
 	defer s.closed.mu.Unlock()
 	return maps.Clone(s.closed.vhosts)

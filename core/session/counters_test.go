@@ -28,11 +28,11 @@ func TestTallyByQueueType(t *testing.T) {
 		queue.ClassicType: {Delivered: 2, Got: 1, Acked: 1},
 		queue.QuorumType:  {Got: 2, GetEmpty: 1, Acked: 1},
 	}
-	got := p.conn.Tally()
-	if got.Handed != want {
-		t.Errorf("got %+v, want %+v", got.Handed, want)
+	got := p.conn.Counters()
+	if got.Deliveries != want {
+		t.Errorf("got %+v, want %+v", got.Deliveries, want)
 	}
-	if all := got.FromAll(); all != (DeliveryCounters{Delivered: 2, Got: 3, GetEmpty: 1, Acked: 2}) {
+	if all := got.AllDeliveries(); all != (DeliveryCounters{Delivered: 2, Got: 3, GetEmpty: 1, Acked: 2}) {
 		t.Errorf("got %+v altogether", all)
 	}
 }

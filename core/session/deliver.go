@@ -13,12 +13,12 @@ import (
 // consumer is a consumer of a channel, or what stands for one in basic.get. Its exported fields are the queue's.
 type consumer struct {
 	queue.Consumer
-	channel   *channel
-	timeout   time.Duration // to acknowledge a delivery; 0 = any time, negative = the broker's default
-	arguments amqp.Table    // as basic.consume gave them
-	exempt    bool          // the channel's limit is none for it
-	announced bool          // consume-ok was sent, or is not wanted; guarded by the lock of the connection's out
-	served    uint64        // when it was, in deliveries of the connection; guarded by that lock, too
+	channel       *channel
+	timeout       time.Duration // to acknowledge a delivery; 0 = any time, negative = the broker's default
+	arguments     amqp.Table    // as basic.consume gave them
+	exempt        bool          // the channel's limit is none for it
+	consumeOKDone bool          // consume-ok was sent, or is not wanted; guarded by the lock of the connection's out
+	served        uint64        // when it was, in deliveries of the connection; guarded by that lock, too
 }
 
 var _ queue.Sink = (*consumer)(nil)
@@ -44,8 +44,8 @@ func (s *consumer) take(ds []queue.Delivery) (n int, fits bool) {
 	if ch.closed {
 		return 0, true
 	}
-	s.announce()
-	for n < len(ds) && !o.full() && ch.mayHold(s) {
+	s.sendConsumeOK()
+	for n < len(ds) && !o.full() && ch.mayDeliver(s) {
 		if fits = ch.fit(&ds[n]); !fits {
 			o.kick()
 			return n, false // it is not woken again: its channel is about to end
@@ -88,50 +88,50 @@ func (s *consumer) Room(*queue.Consumer) (messages, bytes int) {
 	if ch.closed {
 		return 0, 0
 	}
-	if o.full() || !ch.mayHold(s) {
+	if o.full() || !ch.mayDeliver(s) {
 		ch.stall(s)
 		return 0, 0
 	}
-	return ch.mayHoldMore(s), maxDeliveryBuffer - o.bytes()
+	return ch.creditFor(s), maxDeliveryBuffer - o.size()
 }
 
-// announce sends consume-ok, if that was not done: nothing is delivered before it. The caller holds out's lock.
-func (s *consumer) announce() {
-	if s.announced {
+// sendConsumeOK sends consume-ok, if that was not done: nothing is delivered before it. The caller holds out's lock.
+func (s *consumer) sendConsumeOK() {
+	if s.consumeOKDone {
 		return
 	}
-	s.announced = true
+	s.consumeOKDone = true
 	o := &s.channel.conn.out
 	o.pending = amqp.AppendMethod(o.pending, s.channel.id, &amqp.BasicConsumeOK{ConsumerTag: s.Tag})
 	o.kick()
 }
 
-// mayHold reports whether a consumer may have another delivery, as far as the channel's limit goes. One that acknowledges
+// mayDeliver reports whether a consumer may have another delivery, as far as the channel's limit goes. One that acknowledges
 // nothing does not use room up, and yet gets nothing while there is none, as in RabbitMQ.
-func (ch *channel) mayHold(s *consumer) bool { return ch.hasRoom() || s.exempt }
+func (ch *channel) mayDeliver(s *consumer) bool { return ch.hasCredit() || s.exempt }
 
 // counts reports whether what a consumer holds counts against the channel's limit: what was fetched does not, nor what
 // comes from a quorum queue, which has no such limits.
 func counts(c *queue.Consumer) bool { return c.Sink != nil && c.Type != queue.QuorumType }
 
-// mayHoldMore is how many deliveries mayHold would let a consumer have.
-func (ch *channel) mayHoldMore(s *consumer) int {
-	if ch.limit == 0 || s.NoAck || s.exempt {
+// creditFor is how many deliveries mayHold would let a consumer have.
+func (ch *channel) creditFor(s *consumer) int {
+	if ch.globalPrefetch == 0 || s.NoAck || s.exempt {
 		return math.MaxInt32
 	}
-	return int(ch.limit - ch.charged)
+	return int(ch.globalPrefetch - ch.inFlight)
 }
 
-// hasRoom reports whether the channel is below its limit.
-func (ch *channel) hasRoom() bool { return ch.limit == 0 || ch.charged < ch.limit }
+// hasCredit reports whether the channel is below its limit.
+func (ch *channel) hasCredit() bool { return ch.globalPrefetch == 0 || ch.inFlight < ch.globalPrefetch }
 
 // stall remembers a consumer that did not take everything, to wake it when it can. The caller holds out's lock.
 func (ch *channel) stall(s *consumer) {
-	if ch.mayHold(s) {
-		ch.conn.out.waiting = lineUp(ch.conn.out.waiting, s)
+	if ch.mayDeliver(s) {
+		ch.conn.out.stalled = lineUp(ch.conn.out.stalled, s)
 		return
 	}
-	ch.blocked = lineUp(ch.blocked, s)
+	ch.atLimit = lineUp(ch.atLimit, s)
 }
 
 // lineUp adds a consumer to others that wait for the same room: who was served the longest time ago is the first to have
@@ -158,20 +158,20 @@ func (ch *channel) deliver(s *consumer, d *queue.Delivery) {
 	o.served++
 	s.served = o.served
 	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, ch.tag(s, d), d.Redelivered, d.Exchange, d.Key)
-	o.content(ch.id, d, ch.conn.frameMax)
+	o.appendContent(ch.id, d, ch.conn.frameMax)
 	if d.Traced {
-		ch.tellDelivered(s, d)
+		ch.traceDelivered(s, d)
 	}
 }
 
 // tag gives a delivery its tag and remembers what has to be acknowledged. The caller holds out's lock.
 func (ch *channel) tag(s *consumer, d *queue.Delivery) uint64 {
-	ch.tally.handed(s, d.Redelivered)
+	ch.counters.countDelivery(s, d.Redelivered)
 	if s.NoAck {
 		return ch.unacked.skip()
 	}
 	if counts(&s.Consumer) {
-		ch.charged++
+		ch.inFlight++
 	}
 	return ch.unacked.push(queue.PendingAck{Ref: d.Ref, Consumer: &s.Consumer})
 }
@@ -185,8 +185,8 @@ func (s *consumer) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
 func (ch *channel) drop(s *consumer) {
 	delete(ch.consumers, s.Tag)
 	is := func(o *consumer) bool { return o == s }
-	ch.blocked = slices.DeleteFunc(ch.blocked, is)
-	ch.conn.out.waiting = slices.DeleteFunc(ch.conn.out.waiting, is)
+	ch.atLimit = slices.DeleteFunc(ch.atLimit, is)
+	ch.conn.out.stalled = slices.DeleteFunc(ch.conn.out.stalled, is)
 }
 
 // Cancelled implements [queue.Sink].
@@ -202,9 +202,9 @@ func (s *consumer) Cancelled(*queue.Consumer) {
 	if !ch.conn.caps.cancelNotify {
 		return
 	}
-	s.announce()
-	if ch.holding {
-		ch.cancels = append(ch.cancels, s.Tag)
+	s.sendConsumeOK()
+	if ch.holdingCancels {
+		ch.heldCancels = append(ch.heldCancels, s.Tag)
 		return
 	}
 	ch.sendCancel(s.Tag)
@@ -222,14 +222,14 @@ func (ch *channel) sendCancel(tag string) {
 func (ch *channel) holdCancels() {
 	ch.conn.out.mu.Lock()
 	defer ch.conn.out.mu.Unlock()
-	ch.holding = true
+	ch.holdingCancels = true
 }
 
 func (ch *channel) releaseCancels() {
 	ch.conn.out.mu.Lock()
 	defer ch.conn.out.mu.Unlock()
-	for _, tag := range ch.cancels {
+	for _, tag := range ch.heldCancels {
 		ch.sendCancel(tag)
 	}
-	ch.holding, ch.cancels = false, nil
+	ch.holdingCancels, ch.heldCancels = false, nil
 }

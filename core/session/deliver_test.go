@@ -363,7 +363,7 @@ func TestSlowConsumer(t *testing.T) {
 	for range 100 {
 		r.feed(frames)
 	}
-	waits := func() int { return r.conn.out.bytes() }
+	waits := func() int { return r.conn.out.size() }
 	if got := waits(); got < maxDeliveryBuffer || got > maxDeliveryBuffer+20_000 {
 		t.Errorf("%d bytes wait to be written", got)
 	}
@@ -485,7 +485,7 @@ func TestWhoHasLeftDoesNotWait(t *testing.T) {
 		p.consume(1, "another", "c")
 		do[*amqp.QueueDeleteOK](p, 1, &amqp.QueueDelete{Queue: "another"})
 	}
-	if n := len(p.conn.channel(1).blocked); n != 1 {
+	if n := len(p.conn.channel(1).atLimit); n != 1 {
 		t.Errorf("%d consumers wait", n)
 	}
 	p.send(1, &amqp.BasicAck{DeliveryTag: 1})

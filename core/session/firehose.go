@@ -22,9 +22,9 @@ func (ch *channel) copyPublished(m *queue.Message, shells []*queue.Mailbox) {
 	c, o := ch.conn, m.Routing
 	fc := firehoseCopy{
 		channel: ch, exchange: o.Exchange, keys: slices.Concat([]string{o.Key}, o.CC, o.BCC), props: m.Props,
-		told: amqp.Table{{Key: "routed_queues", Value: routedQueues(o, shells)}},
+		extra: amqp.Table{{Key: "routed_queues", Value: routedQueues(o, shells)}},
 	}
-	shells, props := fc.address("publish." + o.Exchange)
+	shells, props := fc.route("publish." + o.Exchange)
 	if len(shells) == 0 {
 		return
 	}
@@ -66,12 +66,12 @@ func (s *consumer) copyDelivered(ds ...queue.Delivery) {
 			channel: s.channel, exchange: string(d.Exchange), keys: deliveredKeys(d), props: d.Props,
 			redelivered: amqp.Table{{Key: "redelivered", Value: number(d.Redelivered)}},
 		}
-		if shells, props := fc.address(key); len(shells) > 0 {
+		if shells, props := fc.route(key); len(shells) > 0 {
 			outs.addTo(shells, nil, fc.message(key, props, bytes.Clone(d.Body)), &blockRefs{})
 		}
 	}
 	for i, b := range outs.batches {
-		outs.places.keys[i].shell.PublishAsync(b)
+		outs.index.keys[i].queue.PublishAsync(b)
 	}
 }
 
@@ -99,17 +99,17 @@ type firehoseCopy struct {
 	keys        []string
 	props       []byte     // of the message
 	redelivered amqp.Table // if it was delivered
-	told        amqp.Table // what else is told of it
+	extra       amqp.Table // what else is told of it
 }
 
-// address returns the queues that the copy goes to, and its properties: nothing but headers.
-func (fc *firehoseCopy) address(key string) (shells []*queue.Mailbox, props []byte) {
+// route returns the queues that the copy goes to, and its properties: nothing but headers.
+func (fc *firehoseCopy) route(key string) (shells []*queue.Mailbox, props []byte) {
 	headers := func() amqp.RawTable {
 		props = fc.properties()
 		x, _ := amqp.ScanProps(props) // they are our own
 		return x.Headers(props)
 	}
-	shells = fc.channel.conn.vhost.RouteCopy(shortened(key), headers, nil)
+	shells = fc.channel.conn.vhost.RouteCopy(truncatedKey(key), headers, nil)
 	if len(shells) > 0 && props == nil {
 		props = fc.properties()
 	}
@@ -119,12 +119,12 @@ func (fc *firehoseCopy) address(key string) (shells []*queue.Mailbox, props []by
 // message is the copy.
 func (fc *firehoseCopy) message(key string, props, body []byte) *queue.Message {
 	return &queue.Message{
-		Routing: &queue.RoutingInfo{Exchange: vhost.TraceExchange, Key: shortened(key)}, Props: props, Body: body, Flags: queue.HasHeaders,
+		Routing: &queue.RoutingInfo{Exchange: vhost.TraceExchange, Key: truncatedKey(key)}, Props: props, Body: body, Flags: queue.HasHeaders,
 	}
 }
 
-// shortened is a key no longer than a key may be.
-func shortened(key string) string { return key[:min(len(key), 255)] }
+// truncatedKey is a key no longer than a key may be.
+func truncatedKey(key string) string { return key[:min(len(key), 255)] }
 
 // properties are the copy's. What there is no room for in a frame is left out: headers, then further keys and the names of queues, of
 // which there may be any number. So are headers that nest as deep as they may: in the copy they lie deeper.
@@ -138,14 +138,14 @@ func (fc *firehoseCopy) properties() []byte {
 	if b = fc.encode(&p); fc.fits(b) {
 		return b
 	}
-	fc.keys, fc.told = fc.keys[:1], nil
+	fc.keys, fc.extra = fc.keys[:1], nil
 	return fc.encode(&p)
 }
 
 // fits reports whether properties can be sent to anybody.
 func (fc *firehoseCopy) fits(props []byte) bool {
 	_, wrong := amqp.ScanProps(props)
-	return wrong == nil && len(props) <= fc.channel.conn.srv.FrameMax-amqp.FrameOverhead-contentHead
+	return wrong == nil && len(props) <= fc.channel.conn.srv.FrameMax-amqp.FrameOverhead-contentHeadSize
 }
 
 func (fc *firehoseCopy) encode(p *amqp.Properties) []byte {
@@ -163,7 +163,7 @@ func (fc *firehoseCopy) encode(p *amqp.Properties) []byte {
 		amqp.Field{Key: "channel", Value: int32(fc.channel.id)},
 		amqp.Field{Key: "user", Value: c.user.Name},
 	)
-	about = append(about, fc.told...)
+	about = append(about, fc.extra...)
 	headers := amqp.Properties{Headers: about}
 	headers.Set(amqp.PropHeaders)
 	return headers.Append(nil)

@@ -62,7 +62,7 @@ func (ch *channel) sendEmpty(s *consumer) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ch.tally.Handed[s.Type][GetEmpty]++
+	ch.counters.Deliveries[s.Type][GetEmpty]++
 	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicGetEmpty{})
 	o.kick()
 }
@@ -85,9 +85,9 @@ func (ch *channel) fetched(s *consumer, d *queue.Delivery, remaining int) {
 		DeliveryTag: ch.tag(s, d), Redelivered: d.Redelivered,
 		Exchange: string(d.Exchange), RoutingKey: string(d.Key), MessageCount: count32(remaining),
 	})
-	o.content(ch.id, d, ch.conn.frameMax)
+	o.appendContent(ch.id, d, ch.conn.frameMax)
 	if d.Traced {
-		ch.tellDelivered(s, d)
+		ch.traceDelivered(s, d)
 	}
 	o.kick()
 }

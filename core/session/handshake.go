@@ -71,14 +71,14 @@ func (c *Conn) startOK(m *amqp.ConnectionStartOK) {
 	mechanism, response, from := m.Mechanism, m.Response, c.origin()
 	c.login = func(ctx context.Context) {
 		u, err := c.srv.Users.Login(ctx, mechanism, response, from)
-		c.verdict.Store(&verdict{u, err})
+		c.loginResult.Store(&loginResult{u, err})
 		c.wake()
 	}
 	c.phase = awaitLogin
 }
 
-// verdict is what came of a login.
-type verdict struct {
+// loginResult is what came of a login.
+type loginResult struct {
 	user auth.User
 	err  error
 }
@@ -96,7 +96,7 @@ func (c *Conn) Login() func(ctx context.Context) {
 func (c *Conn) LoggingIn() bool { return c.phase == awaitLogin }
 
 // loggedIn goes on with a client whose credentials were checked.
-func (c *Conn) loggedIn(v *verdict) {
+func (c *Conn) loggedIn(v *loginResult) {
 	if v.err != nil {
 		c.fail(c.refuseLogin(v.err))
 		return
@@ -184,7 +184,7 @@ func (c *Conn) enter(v *vhost.VHost) error {
 		seat.Leave()
 		return amqp.Errorf(amqp.ReplyNotAllowed, "connection refused: node connection limit (%d) is reached", c.srv.Connections)
 	}
-	c.vhost, c.seat, c.entered, c.phase = v, seat, true, running
+	c.vhost, c.tracked, c.counted, c.phase = v, seat, true, running
 	return nil
 }
 
@@ -204,9 +204,9 @@ func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
 		class, method := m.ID()
 		return in(err, class, method)
 	}
-	c.publishFacts()
+	c.publishInfo()
 	c.log().Info("connection open", "user", c.user.Name, "vhost", m.VirtualHost, "tls", c.peer.TLS)
-	c.out.expectBeat()
+	c.out.heartbeatDue()
 	c.send(0, &amqp.ConnectionOpenOK{})
 	return nil
 }

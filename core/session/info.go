@@ -30,19 +30,19 @@ func (f *ConnInfo) Name() string { return f.Peer.name() }
 
 func (p *Peer) name() string { return p.Address + " -> " + p.Local }
 
-func (c *Conn) publishFacts() {
-	c.facts.Store(&ConnInfo{
+func (c *Conn) publishInfo() {
+	c.info.Store(&ConnInfo{
 		ID: c.id, Peer: c.peer, User: c.user.Name, VHost: c.vhost.Name(), Mechanism: c.mechanism, Properties: c.properties,
 		ClientName: c.name, ChannelMax: c.channelMax, FrameMax: c.frameMax, Heartbeat: c.heartbeat, Opened: c.now,
 	})
 	c.properties = nil
 }
 
-// Facts returns what never changes of the connection; nil as long as it is not open. Any goroutine may ask.
-func (c *Conn) Facts() *ConnInfo { return c.facts.Load() }
+// Info returns what never changes of the connection; nil as long as it is not open. Any goroutine may ask.
+func (c *Conn) Info() *ConnInfo { return c.info.Load() }
 
-// Listed says whether the connection is open: not in the handshake, and not closed by either side. Any goroutine may ask.
-func (c *Conn) Listed() bool { return c.Facts() != nil && !c.gone.Load() }
+// IsOpen says whether the connection is open: not in the handshake, and not closed by either side. Any goroutine may ask.
+func (c *Conn) IsOpen() bool { return c.Info() != nil && !c.ended.Load() }
 
 // Status is what changes of an open connection.
 type Status struct {
@@ -56,7 +56,7 @@ type Status struct {
 func (c *Conn) Status() Status {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	s := Status{Blocked: c.blocked, Closing: c.out.sealed || c.out.closed, Pending: c.out.bytes()}
+	s := Status{Blocked: c.blocked, Closing: c.out.sealed || c.out.closed, Pending: c.out.size()}
 	for _, ch := range c.channels {
 		if ch != nil {
 			s.Channels++
@@ -93,10 +93,10 @@ func (c *Conn) Channels() []ChannelInfo {
 
 // info describes the channel. The caller holds out's lock.
 func (ch *channel) info() ChannelInfo {
-	_, unconfirmed := ch.confirms.answered()
+	_, unconfirmed := ch.confirms.answeredCount()
 	return ChannelInfo{
 		Number: ch.id, Confirms: ch.mode == confirming, Transactional: ch.mode == transactional,
-		Prefetch: ch.prefetch, GlobalPrefetch: ch.limit,
+		Prefetch: ch.prefetch, GlobalPrefetch: ch.globalPrefetch,
 		Unacked: ch.unacked.count(), Unconfirmed: unconfirmed, Consumers: len(ch.consumers), Counters: ch.counted(),
 	}
 }
@@ -107,8 +107,8 @@ func (ch *channel) setMode(m mode) {
 	ch.mode = m
 }
 
-// Tally sums up what the open channels have counted.
-func (c *Conn) Tally() (t Counters) {
+// Counters sums up what the open channels have counted.
+func (c *Conn) Counters() (t Counters) {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	for _, ch := range c.channels {
@@ -138,7 +138,7 @@ func ConsumerOf(c *queue.Consumer) (info ConsumerInfo, ok bool) {
 }
 
 func (s *consumer) info() ConsumerInfo {
-	return ConsumerInfo{Consumer: &s.Consumer, Channel: s.channel.id, Conn: s.channel.conn.Facts(), Arguments: s.arguments}
+	return ConsumerInfo{Consumer: &s.Consumer, Channel: s.channel.id, Conn: s.channel.conn.Info(), Arguments: s.arguments}
 }
 
 // Consumers lists the consumers of a channel by tag. Any goroutine may ask.

@@ -7,8 +7,8 @@ type keyIndex[K comparable] struct {
 	last  int       // the place that was asked for last, while there is one
 }
 
-// few is how many keys are searched one by one.
-const few = 16
+// linearKeys is how many keys are searched one by one.
+const linearKeys = 16
 
 // find returns the place of a key; added says that it is new.
 func (p *keyIndex[K]) find(k K) (place int, added bool) {
@@ -28,8 +28,8 @@ func (p *keyIndex[K]) find(k K) (place int, added bool) {
 }
 
 func (p *keyIndex[K]) search(k K) (int, bool) {
-	if p.index == nil && len(p.keys) >= few {
-		p.index = make(map[K]int, 2*few)
+	if p.index == nil && len(p.keys) >= linearKeys {
+		p.index = make(map[K]int, 2*linearKeys)
 		for i := range p.keys {
 			p.index[p.keys[i]] = i
 		}

@@ -5,14 +5,14 @@ import "github.com/curfewmq/curfew/core/queue"
 // outbox collects messages by the queue they go to, so that each queue gets them at once. Messages of one channel to one
 // queue stay in order.
 type outbox struct {
-	places  keyIndex[batchKey]
+	index   keyIndex[batchKey]
 	batches []*queue.Batch // by place
-	round   uint64         // counts how often it was emptied
+	flushes uint64         // counts how often it was emptied
 }
 
 // batchKey is where one batch goes.
 type batchKey struct {
-	shell  *queue.Mailbox
+	queue  *queue.Mailbox
 	source *channel // that waits for confirms; nil if nobody does
 }
 
@@ -21,7 +21,7 @@ type blockRefs [3]*queue.Block
 
 // addCached adds a message for the queues of a route, which remembers their places.
 func (o *outbox) addCached(r *cachedRoute, source *channel, m *queue.Message, mem *blockRefs) {
-	if !r.located || r.round != o.round || r.source != source {
+	if !r.located || r.round != o.flushes || r.source != source {
 		o.locate(r, source)
 	}
 	for _, i := range r.places {
@@ -34,7 +34,7 @@ func (o *outbox) locate(r *cachedRoute, source *channel) {
 	for _, shell := range r.shells {
 		r.places = append(r.places, o.place(batchKey{shell, source}))
 	}
-	r.located, r.round, r.source = true, o.round, source
+	r.located, r.round, r.source = true, o.flushes, source
 }
 
 // addTo adds a message for queues.
@@ -55,7 +55,7 @@ func add(b *queue.Batch, m *queue.Message, mem *blockRefs) {
 
 // place returns the place of a batch, which is begun if there is none.
 func (o *outbox) place(d batchKey) int {
-	i, added := o.places.find(d)
+	i, added := o.index.find(d)
 	if added {
 		b := queue.NewBatch()
 		if d.source != nil {
@@ -76,7 +76,7 @@ func (o *outbox) flush() (caughtUp, written <-chan struct{}) {
 		return nil, nil
 	}
 	for i, b := range o.batches {
-		shell := o.places.keys[i].shell
+		shell := o.index.keys[i].queue
 		if c := shell.Publish(b); c != nil {
 			caughtUp = c
 		}
@@ -86,8 +86,8 @@ func (o *outbox) flush() (caughtUp, written <-chan struct{}) {
 		o.batches[i] = nil
 	}
 	o.batches = o.batches[:0]
-	o.places.reset()
-	o.round++
+	o.index.reset()
+	o.flushes++
 	return caughtUp, written
 }
 

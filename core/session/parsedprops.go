@@ -18,26 +18,26 @@ type parsedProps struct {
 	raw   []byte         // the properties as they were received, if known
 	index amqp.PropIndex // of the properties as they are stored
 
-	stored     []byte // the properties as they are stored, if not as received; never written to again
-	cc, bcc    []string
-	expiration hook.Limit
-	priority   uint8
-	flags      queue.Flags
-	standing   telemetry.ParentSampling // set while traces are on
+	stored         []byte // the properties as they are stored, if not as received; never written to again
+	cc, bcc        []string
+	expiration     hook.Limit
+	priority       uint8
+	flags          queue.Flags
+	parentSampling telemetry.ParentSampling // set while traces are on
 }
 
-// maxKeptProps bounds what is remembered of a channel's properties.
-const maxKeptProps = 4 << 10
+// maxCachedProps bounds what is remembered of a channel's properties.
+const maxCachedProps = 4 << 10
 
 // examine checks properties and returns them as they are to be stored: as they are, or a changed copy.
 func (ch *channel) examine(props []byte) ([]byte, error) {
-	f := &ch.facts
+	f := &ch.props
 	if !f.known || !bytes.Equal(f.raw, props) {
 		f.known = false
 		if err := ch.learn(props); err != nil {
 			return nil, err
 		}
-		if f.known = len(props) <= maxKeptProps; f.known {
+		if f.known = len(props) <= maxCachedProps; f.known {
 			f.raw = append(f.raw[:0], props...)
 		}
 	}
@@ -62,7 +62,7 @@ func (ch *channel) learn(props []byte) error {
 	if err := ch.checkUserID(x.UserID(props)); err != nil {
 		return err
 	}
-	f := &ch.facts
+	f := &ch.props
 	if f.expiration, err = parseExpiration(x.Expiration(props)); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (ch *channel) learn(props []byte) error {
 	}
 	f.index = x
 	if s := ch.conn.srv.spans; s != nil {
-		f.standing = s.ParentSamplingOf(x.Headers(props))
+		f.parentSampling = s.ParentSamplingOf(x.Headers(props))
 	}
 	return ch.rewrite(props)
 }
@@ -100,7 +100,7 @@ func (ch *channel) checkUserID(id []byte, given bool) error {
 // rewrite changes the properties that are not stored as the publisher sent them: the header BCC is for nobody's eyes, and
 // who wants replies directly is given an address.
 func (ch *channel) rewrite(props []byte) error {
-	f := &ch.facts
+	f := &ch.props
 	to, _ := f.index.ReplyTo(props)
 	wantsReply := string(to) == replyTo
 	if f.bcc != nil {

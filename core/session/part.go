@@ -2,20 +2,20 @@ package session
 
 import "github.com/curfewmq/curfew/core/amqp"
 
-// part is a body frame that comes in pieces, of a body that comes in several frames. Its payload is put where it belongs as it
+// partialFrame is a body frame that comes in pieces, of a body that comes in several frames. Its payload is put where it belongs as it
 // comes: who reads the connection does that on the spot, see [Conn.Intake].
-type part struct {
+type partialFrame struct {
 	channel *channel // nil = there is none
 	size    int      // of the payload
 	left    int      // what of it is to come; 0 = only the frame's end
 	begins  int      // where it does in the body
 }
 
-// worthPlacing is how many bytes are worth a read of their own.
-const worthPlacing = 16 << 10
+// minPartialRead is how many bytes are worth a read of their own.
+const minPartialRead = 16 << 10
 
-// beginPart looks whether the frame that data starts with, and that is incomplete, is worth it, and takes what is there of it.
-func (c *Conn) beginPart(data []byte) (consumed int) {
+// beginPartial looks whether the frame that data starts with, and that is incomplete, is worth it, and takes what is there of it.
+func (c *Conn) beginPartial(data []byte) (consumed int) {
 	id, size, payload, ok := amqp.BeginBody(data)
 	if !ok || c.phase != running {
 		return 0
@@ -25,41 +25,41 @@ func (c *Conn) beginPart(data []byte) (consumed int) {
 		return 0
 	}
 	t := &ch.content
-	if t.received+len(payload) < worthPlacing || size < worthPlacing {
+	if t.received+len(payload) < minPartialRead || size < minPartialRead {
 		return 0
 	}
 	if size > t.size-t.received || size == t.size { // too much, or all: one frame's body is left where it is read
 		return 0
 	}
-	c.part = part{channel: ch, size: size, left: size - len(payload), begins: t.received}
+	c.partial = partialFrame{channel: ch, size: size, left: size - len(payload), begins: t.received}
 	ch.append(payload)
 	return len(data)
 }
 
-// goOn takes what data has of a frame that began to come.
-func (c *Conn) goOn(data []byte) (consumed int) {
-	p := &c.part
+// continuePartial takes what data has of a frame that began to come.
+func (c *Conn) continuePartial(data []byte) (consumed int) {
+	p := &c.partial
 	if p.left == 0 && len(data) > 0 {
-		c.endPart(data[0])
+		c.endPartial(data[0])
 		return 1
 	}
 	n := min(p.left, len(data))
 	p.left -= n
-	if c.placing() {
+	if c.wantsPartial() {
 		p.channel.append(data[:n])
 	}
 	return n
 }
 
-// placing reports whether anybody wants the frame that comes.
-func (c *Conn) placing() bool {
-	return c.phase == running && !c.part.channel.closing && c.part.channel.content.stage == awaitBody
+// wantsPartial reports whether anybody wants the frame that comes.
+func (c *Conn) wantsPartial() bool {
+	return c.phase == running && !c.partial.channel.closing && c.partial.channel.content.stage == awaitBody
 }
 
-// endPart ends the frame if that is what comes behind it.
-func (c *Conn) endPart(end byte) {
-	placing, p := c.placing(), c.part
-	c.part = part{}
+// endPartial ends the frame if that is what comes behind it.
+func (c *Conn) endPartial(end byte) {
+	placing, p := c.wantsPartial(), c.partial
+	c.partial = partialFrame{}
 	switch {
 	case end != amqp.FrameEnd:
 		f := amqp.Frame{Type: amqp.FrameBody, Channel: p.channel.id}
@@ -75,27 +75,27 @@ func (c *Conn) endPart(end byte) {
 	}
 }
 
-// Intake returns where the next bytes that the peer sends belong if nothing waits to be fed; nil if they are to be fed. After
+// BodySpace returns where the next bytes that the peer sends belong if nothing waits to be fed; nil if they are to be fed. After
 // Took, which says how many were put there, Feed is called all the same.
-func (c *Conn) Intake() []byte {
-	p := &c.part
-	if p.left < worthPlacing || !c.placing() {
+func (c *Conn) BodySpace() []byte {
+	p := &c.partial
+	if p.left < minPartialRead || !c.wantsPartial() {
 		return nil
 	}
 	t := &p.channel.content
 	room := t.parts.Buf[t.received:]
-	if len(room) < worthPlacing {
+	if len(room) < minPartialRead {
 		return nil
 	}
 	return room[:min(len(room), p.left)]
 }
 
-// Took notes that n bytes were put into what Intake returned.
-func (c *Conn) Took(n int) {
-	c.part.left -= n
-	c.part.channel.content.received += n
+// BodyRead notes that n bytes were put into what Intake returned.
+func (c *Conn) BodyRead(n int) {
+	c.partial.left -= n
+	c.partial.channel.content.received += n
 }
 
-// Halfway reports that a body frame has come in part, and that no more should be read than belongs to it, and a little: what
+// InsideBody reports that a body frame has come in part, and that no more should be read than belongs to it, and a little: what
 // follows may belong elsewhere than where it would be read to.
-func (c *Conn) Halfway() bool { return c.part.channel != nil }
+func (c *Conn) InsideBody() bool { return c.partial.channel != nil }

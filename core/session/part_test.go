@@ -15,9 +15,9 @@ func (p *probe) pour(b []byte, piece func() int) (placed int) {
 	p.t.Helper()
 	for len(b) > 0 {
 		n := min(piece(), len(b))
-		if to := p.conn.Intake(); to != nil && len(p.in) == 0 {
+		if to := p.conn.BodySpace(); to != nil && len(p.in) == 0 {
 			n = copy(to, b[:n])
-			p.conn.Took(n)
+			p.conn.BodyRead(n)
 			placed += n
 			p.feed(nil)
 		} else {
@@ -125,11 +125,11 @@ func TestChannelEndsWhileAFrameIsRead(t *testing.T) {
 		p := newProbe(t).open().channel(1)
 		p.queue(1, "q")
 		p.pour(b[:len(b)-50_000], func() int { return 30_000 })
-		if p.conn.Intake() == nil {
+		if p.conn.BodySpace() == nil {
 			t.Fatal("no frame is being read")
 		}
 		end(p)
-		if p.conn.Intake() != nil {
+		if p.conn.BodySpace() != nil {
 			t.Errorf("%s: there is a place for what nobody wants", name)
 		}
 		if n := p.conn.srv.PendingBytes(); n > 1000 {

@@ -35,28 +35,28 @@ func (ch *channel) complete(body []byte, block *queue.Block) error {
 		return err
 	}
 	c.published = true
-	ch.sent.published++
+	ch.counts.published++
 	m := queue.Message{
 		Routing: origin, Props: ch.content.props, Body: body,
-		Expiration: ch.facts.expiration, Priority: ch.facts.priority, Flags: ch.facts.flags,
+		Expiration: ch.props.expiration, Priority: ch.props.priority, Flags: ch.props.flags,
 	}
-	if c.watched {
-		ch.watch(&m, shells)
+	if c.observed {
+		ch.observe(&m, shells)
 	}
 	if ch.mode == transactional {
 		return ch.txPublish(&m, shells)
 	}
 	if m.Flags&queue.Traced != 0 {
-		ch.tellPublished(&m, len(shells), ch.adopted())
+		ch.tracePublished(&m, len(shells), ch.contextInjected())
 	}
-	ch.sent.routed += uint64(len(shells))
+	ch.counts.routed += uint64(len(shells))
 	if len(shells) == 0 {
 		ch.unroutable(&m, ch.content.mandatory)
 	}
 	if ch.mode == confirming {
 		ch.seq++
 		m.Seq = ch.seq
-		ch.counts = append(ch.counts, uint32(len(shells)))
+		ch.untracked = append(ch.untracked, uint32(len(shells)))
 	}
 	m.Block = block
 	blocks := blockRefs{ch.content.held, ch.content.parts, c.block}
@@ -78,7 +78,7 @@ func (ch *channel) source() *channel {
 
 // unroutable tells the publisher of a mandatory message that it leads nowhere [AMQP 1.8.3.10].
 func (ch *channel) unroutable(m *queue.Message, mandatory bool) {
-	ch.sent.unroutable(mandatory)
+	ch.counts.unroutable(mandatory)
 	if !mandatory {
 		return
 	}
@@ -102,7 +102,7 @@ func (c *Conn) flush() {
 	unfinished := c.dirty[:0]
 	for _, ch := range c.dirty {
 		ch.track()
-		ch.sent.show(&ch.shown)
+		ch.counts.show(&ch.sharedCounts)
 		ch.keepContent()
 		if ch.dirty = ch.content.stage != awaitMethod; ch.dirty {
 			unfinished = append(unfinished, ch)
@@ -112,11 +112,11 @@ func (c *Conn) flush() {
 	c.dirty = unfinished
 	caughtUp, written := c.outbox.flush()
 	if caughtUp != nil {
-		c.ahead = caughtUp
+		c.consumersCaughtUp = caughtUp
 	}
 	if written != nil {
-		c.behind = written
+		c.logCaughtUp = written
 	}
-	c.settling.flush()
-	c.wakeBlocked()
+	c.acks.flush()
+	c.wakeBelowLimit()
 }

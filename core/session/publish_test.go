@@ -302,7 +302,7 @@ func TestRouteByHeaders(t *testing.T) {
 
 func TestManyRoutesAndQueues(t *testing.T) {
 	p := newProbe(t).open().channel(1)
-	const queues = 3 * few
+	const queues = 3 * linearKeys
 	var ms []published
 	for round := range 3 {
 		for i := range queues {
@@ -390,11 +390,11 @@ func TestPropertiesOfTheLastMessage(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	large := amqp.Properties{Headers: table("k", strings.Repeat("x", maxKeptProps))}
+	large := amqp.Properties{Headers: table("k", strings.Repeat("x", maxCachedProps))}
 	large.Set(amqp.PropHeaders)
 	p.publish(1, published{key: "q", body: "a", props: large}, published{key: "q", body: "b", props: large})
 	p.holds(1, "q", 2)
-	if got := cap(p.conn.channels[1].facts.raw); got > maxKeptProps {
+	if got := cap(p.conn.channels[1].props.raw); got > maxCachedProps {
 		t.Errorf("%d bytes of properties kept", got)
 	}
 }

@@ -11,14 +11,14 @@ func (ch *channel) qos(m *amqp.BasicQos) error {
 	if m.PrefetchSize != 0 {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
 	}
-	ch.bound(m.Global, uint32(m.PrefetchCount))
+	ch.setPrefetch(m.Global, uint32(m.PrefetchCount))
 	ch.send(&amqp.BasicQosOK{})
-	ch.conn.wakeBlocked()
+	ch.conn.wakeBelowLimit()
 	return nil
 }
 
-// bound sets the limit of the whole channel, or of each consumer to come.
-func (ch *channel) bound(global bool, n uint32) {
+// setPrefetch sets the limit of the whole channel, or of each consumer to come.
+func (ch *channel) setPrefetch(global bool, n uint32) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -26,8 +26,8 @@ func (ch *channel) bound(global bool, n uint32) {
 		ch.prefetch = n
 		return
 	}
-	ch.limit = n
-	ch.unblock()
+	ch.globalPrefetch = n
+	ch.limitRaised()
 }
 
 // recover sends every unacknowledged message of the channel back to its queue [AMQP 1.8.3.16].
@@ -44,24 +44,24 @@ func (ch *channel) requeueAll(requeue bool, answer amqp.Method) error {
 	if !requeue {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "requeue=false")
 	}
-	ts := ch.takeBack()
+	ts := ch.takeUnacked()
 	if answer != nil {
 		ch.send(answer)
 	}
-	ch.conn.settling.add(queue.Requeue, ts)
+	ch.conn.acks.add(queue.Requeue, ts)
 	ch.conn.flush()
 	return nil
 }
 
-// takeBack takes all deliveries that are unsettled, whether there is a transaction or not: it is not about them.
-func (ch *channel) takeBack() (ts []tagged) {
+// takeUnacked takes all deliveries that are unsettled, whether there is a transaction or not: it is not about them.
+func (ch *channel) takeUnacked() (ts []tagged) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ts = ch.unacked.takeAll(nil)
 	for i := range ts {
-		ch.discharge(ts[i].PendingAck)
-		ch.tally.settled(queue.Requeue, ts[i].PendingAck)
+		ch.returnCredit(ts[i].PendingAck)
+		ch.counters.countSettled(queue.Requeue, ts[i].PendingAck)
 	}
 	return ts
 }

@@ -21,8 +21,8 @@ const replyTo = "amq.rabbitmq.reply-to"
 // replyQueue is where the replies to one channel arrive: a queue that is in no vhost's table, under a name that only who
 // was sent a request knows. It ends with its consumer.
 type replyQueue struct {
-	name  string
-	shell *queue.Mailbox
+	name    string
+	mailbox *queue.Mailbox
 }
 
 // replies are the reply queues of all channels, by name. Any goroutine may use it.
@@ -53,7 +53,7 @@ func (r *replies) add(vhost, name string) *replyQueue {
 	cfg := &queue.Config{Name: name, Profile: &queue.Profile{
 		VHost: vhost, Kind: queue.Classic, DeliveryLimit: -1, Settings: func(string) (any, bool) { return nil, false },
 	}}
-	q := &replyQueue{name: name, shell: queue.NewMailbox(cfg, r.chain, noopHost{}, r.clock)}
+	q := &replyQueue{name: name, mailbox: queue.NewMailbox(cfg, r.chain, noopHost{}, r.clock)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queues[name] = q
@@ -65,14 +65,14 @@ func (r *replies) remove(q *replyQueue) {
 	delete(r.queues, q.name)
 	r.mu.Unlock()
 	// There is nothing that could refuse it.
-	_ = q.shell.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+	_ = q.mailbox.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
 }
 
 // find returns a reply queue, nil if there is none by that name in the vhost.
 func (r *replies) find(vhost, name string) *replyQueue {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if q := r.queues[name]; q != nil && q.shell.Config().VHost == vhost {
+	if q := r.queues[name]; q != nil && q.mailbox.Config().VHost == vhost {
 		return q
 	}
 	return nil
@@ -81,7 +81,7 @@ func (r *replies) find(vhost, name string) *replyQueue {
 // route appends where a reply goes.
 func (r *replies) route(vhost, name string, dst []*queue.Mailbox) []*queue.Mailbox {
 	if q := r.find(vhost, name); q != nil {
-		return append(dst, q.shell)
+		return append(dst, q.mailbox)
 	}
 	return dst
 }
@@ -118,8 +118,8 @@ func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {
 		return precondition("reply consumer cannot acknowledge")
 	}
 	ch.reply = ch.conn.srv.replies.add(ch.conn.vhost.Name(), replyName(ch.conn.id, ch.id))
-	ch.facts.known = false
-	s := ch.newConsumer(m, ch.reply.shell)
+	ch.props.known = false
+	s := ch.newConsumer(m, ch.reply.mailbox)
 	s.exempt = true
 	return s.join()
 }
@@ -131,7 +131,7 @@ func (ch *channel) dropReplies() {
 	}
 	ch.conn.srv.replies.remove(ch.reply)
 	ch.reply = nil
-	ch.facts.known = false
+	ch.props.known = false
 }
 
 // declareReplies answers who asks whether direct replies are possible, or whether somebody still waits for one.

@@ -31,9 +31,9 @@ type routeKey struct{ exchange, key string }
 // A connection keeps at most maxRoutes routes. While they become more, and while time goes by, those are forgotten that nobody
 // took since the topology changed: what they lead to may be gone, and would stay in memory for as long as the connection.
 const (
-	maxRoutes = 2048
-	newRoutes = 64               // or a quarter more, after which they are looked through
-	restRoute = 15 * time.Second // or after which
+	maxRoutes     = 2048
+	pruneAfter    = 64               // or a quarter more, after which they are looked through
+	pruneInterval = 15 * time.Second // or after which
 )
 
 // find returns the route of a message, which the user may take.
@@ -62,8 +62,8 @@ func (ch *channel) discover(exchange, key string) (*cachedRoute, error) {
 		return nil, err
 	}
 	r := &cachedRoute{origin: &queue.RoutingInfo{Exchange: exchange, Key: key}, permissions: version}
-	if len(c.routes) >= c.manyRoutes {
-		c.forgetRoutes()
+	if len(c.routes) >= c.pruneAbove {
+		c.pruneRoutes()
 	}
 	if c.routes == nil || len(c.routes) >= maxRoutes {
 		c.routes = map[routeKey]*cachedRoute{}
@@ -73,11 +73,11 @@ func (ch *channel) discover(exchange, key string) (*cachedRoute, error) {
 	return r, nil
 }
 
-// forgetRoutes forgets the routes that were not taken since it was called before, if the topology had changed by then. Those
+// pruneRoutes forgets the routes that were not taken since it was called before, if the topology had changed by then. Those
 // that are in use stay, whatever changes.
-func (c *Conn) forgetRoutes() {
+func (c *Conn) pruneRoutes() {
 	before := len(c.routes)
-	maps.DeleteFunc(c.routes, func(_ routeKey, r *cachedRoute) bool { return r.generation < c.oldRoutes })
+	maps.DeleteFunc(c.routes, func(_ routeKey, r *cachedRoute) bool { return r.generation < c.prunedGeneration })
 	if len(c.routes) < before/4 {
 		c.routes = maps.Clone(c.routes) // a map never gives memory back
 	}
@@ -85,21 +85,21 @@ func (c *Conn) forgetRoutes() {
 		if ch == nil {
 			continue
 		}
-		if ch.route != nil && ch.route.generation < c.oldRoutes {
+		if ch.route != nil && ch.route.generation < c.prunedGeneration {
 			ch.route = nil
 		}
-		clear(ch.shells[:cap(ch.shells)])
+		clear(ch.routeBuf[:cap(ch.routeBuf)])
 		ch.getter = nil
 	}
-	c.oldRoutes = c.vhost.Generation()
-	c.manyRoutes = min(len(c.routes)+max(newRoutes, len(c.routes)/4), maxRoutes)
+	c.prunedGeneration = c.vhost.Generation()
+	c.pruneAbove = min(len(c.routes)+max(pruneAfter, len(c.routes)/4), maxRoutes)
 }
 
 // resolve finds the queues for the message at hand. They are the route's own, or for this message alone.
 func (ch *channel) resolve(r *cachedRoute) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
 	v := ch.conn.vhost
 	generation := v.Generation()
-	copies := ch.facts.cc != nil || ch.facts.bcc != nil
+	copies := ch.props.cc != nil || ch.props.bcc != nil
 	if r.resolved && r.generation == generation && !copies {
 		return r.origin, r.shells, true, nil
 	}
@@ -107,7 +107,7 @@ func (ch *channel) resolve(r *cachedRoute) (origin *queue.RoutingInfo, shells []
 		return ch.resolveAlone(r)
 	}
 	r.located, r.resolved = false, false
-	ch.asked = false
+	ch.usedHeaders = false
 	shells, err = v.Route(r.origin.Exchange, r.origin.Key, ch.headers, nil, r.shells[:0])
 	if err == nil {
 		err = ch.conn.mayTopics(r.origin)
@@ -115,20 +115,20 @@ func (ch *channel) resolve(r *cachedRoute) (origin *queue.RoutingInfo, shells []
 	if err != nil {
 		return nil, nil, false, err
 	}
-	r.shells, r.generation, r.resolved = shells, generation, !ch.asked
+	r.shells, r.generation, r.resolved = shells, generation, !ch.usedHeaders
 	return r.origin, shells, r.resolved, nil
 }
 
 // resolveAlone routes a message that is a direct reply, or has further keys in its headers [RabbitMQ: sender-selected.html].
 func (ch *channel) resolveAlone(r *cachedRoute) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
-	c, f := ch.conn, &ch.facts
+	c, f := ch.conn, &ch.props
 	if origin = r.origin; !r.resolved {
 		r.generation = c.vhost.Generation() // it is in use
 	}
 	if f.cc != nil || f.bcc != nil {
 		origin = &queue.RoutingInfo{Exchange: r.origin.Exchange, Key: r.origin.Key, CC: f.cc, BCC: f.bcc}
 	}
-	shells, err = c.vhost.Route(origin.Exchange, origin.Key, ch.headers, slices.Concat(f.cc, f.bcc), ch.shells[:0])
+	shells, err = c.vhost.Route(origin.Exchange, origin.Key, ch.headers, slices.Concat(f.cc, f.bcc), ch.routeBuf[:0])
 	if err == nil {
 		err = c.mayTopics(origin)
 	}
@@ -138,12 +138,12 @@ func (ch *channel) resolveAlone(r *cachedRoute) (origin *queue.RoutingInfo, shel
 	if isReply(origin) {
 		shells = c.srv.replies.route(c.vhost.Name(), origin.Key, shells)
 	}
-	ch.shells = shells
+	ch.routeBuf = shells
 	return origin, shells, false, nil
 }
 
 // readHeaders returns the headers of the message at hand, for routing.
 func (ch *channel) readHeaders() amqp.RawTable {
-	ch.asked = true
-	return ch.facts.index.Headers(ch.content.props)
+	ch.usedHeaders = true
+	return ch.props.index.Headers(ch.content.props)
 }

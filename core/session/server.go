@@ -41,11 +41,11 @@ type Server struct {
 	replies *replies
 	spans   *telemetry.Spans // nil: traces are off
 
-	ids     atomic.Uint64
-	open    atomic.Int64 // connections past connection.open
-	churn   Churn
-	closed  tallies      // of channels that are closed
-	pending atomic.Int64 // bytes waiting to be written to clients, or for clients to finish what they began
+	ids          atomic.Uint64
+	openConns    atomic.Int64 // connections past connection.open
+	churn        Churn
+	closed       closedCounters // of channels that are closed
+	pendingBytes atomic.Int64   // bytes waiting to be written to clients, or for clients to finish what they began
 }
 
 // NewServer returns a server without connections.
@@ -85,7 +85,7 @@ func (s *Server) properties() amqp.Table {
 // Accept begins a connection: the client is expected to speak. The connection calls wake, from any goroutine, when Tick has
 // to be called soon.
 func (s *Server) Accept(p Peer, wake func()) *Conn {
-	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newOut(&s.pending, !p.TLS), frameMax: handshakeFrameMax}
+	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newWriteBuffer(&s.pendingBytes, !p.TLS), frameMax: handshakeFrameMax}
 	if s.spans != nil {
 		c.title = p.name()
 	}
@@ -93,16 +93,16 @@ func (s *Server) Accept(p Peer, wake func()) *Conn {
 }
 
 // PendingBytes is about how much waits to be written to clients, or for them to finish what they began to send.
-func (s *Server) PendingBytes() int64 { return s.pending.Load() }
+func (s *Server) PendingBytes() int64 { return s.pendingBytes.Load() }
 
 // OpenConnections is how many connections are past the handshake.
-func (s *Server) OpenConnections() int { return int(s.open.Load()) }
+func (s *Server) OpenConnections() int { return int(s.openConns.Load()) }
 
 // enter counts a connection in, unless there are too many.
 func (s *Server) enter() bool {
-	n := s.open.Add(1)
+	n := s.openConns.Add(1)
 	if s.Connections > 0 && n > int64(s.Connections) {
-		s.open.Add(-1)
+		s.openConns.Add(-1)
 		return false
 	}
 	s.churn.ConnectionsOpened.Add(1)
@@ -110,6 +110,6 @@ func (s *Server) enter() bool {
 }
 
 func (s *Server) leave() {
-	s.open.Add(-1)
+	s.openConns.Add(-1)
 	s.churn.ConnectionsClosed.Add(1)
 }

@@ -14,8 +14,8 @@ type tagTime struct {
 	at  hook.Instant
 }
 
-// maxMarks bounds how many marks a channel keeps.
-const maxMarks = 128
+// maxTagTimes bounds how many marks a channel keeps.
+const maxTagTimes = 128
 
 // checkTimeouts acts on deliveries that are not acknowledged for too long
 // [RabbitMQ: consumers.html#acknowledgement-timeout].
@@ -29,7 +29,7 @@ func (ch *channel) checkTimeouts(now hook.Instant) error {
 			return precondition("delivery acknowledgement on channel %d timed out. Timeout value used: %d ms. "+
 				"This timeout value can be configured, see consumers doc guide to learn more", ch.id, timeout.Milliseconds())
 		}
-		ch.giveUp(late)
+		ch.cancelLate(late)
 	}
 }
 
@@ -40,12 +40,12 @@ func (ch *channel) overdue(now hook.Instant) (late *queue.Consumer, timeout time
 	defer o.mu.Unlock()
 	shortest := ch.shortestTimeout()
 	if shortest == 0 {
-		ch.marks = nil
+		ch.tagTimes = nil
 		return nil, 0
 	}
 	ch.mark(now)
 	from := uint64(0)
-	for _, m := range ch.marks {
+	for _, m := range ch.tagTimes {
 		if now.Sub(m.at) < shortest {
 			return nil, 0
 		}
@@ -82,35 +82,35 @@ func (ch *channel) shortestTimeout() time.Duration {
 func (ch *channel) mark(now hook.Instant) {
 	lowest := ch.unacked.lowest()
 	if lowest == 0 {
-		ch.marks = nil
+		ch.tagTimes = nil
 		return
 	}
-	kept := ch.marks[:0]
-	for i, m := range ch.marks {
-		thin := len(ch.marks) == maxMarks && i%2 == 0 // the next one will do
+	kept := ch.tagTimes[:0]
+	for i, m := range ch.tagTimes {
+		thin := len(ch.tagTimes) == maxTagTimes && i%2 == 0 // the next one will do
 		if m.tag > lowest && !thin {
 			kept = append(kept, m)
 		}
 	}
-	ch.marks = kept
+	ch.tagTimes = kept
 	next := ch.unacked.next + 1
 	if n := len(kept); n == 0 || kept[n-1].tag < next {
-		ch.marks = append(kept, tagTime{next, now})
+		ch.tagTimes = append(kept, tagTime{next, now})
 	}
 }
 
-// giveUp cancels a consumer and returns what it holds.
-func (ch *channel) giveUp(late *queue.Consumer) {
+// cancelLate cancels a consumer and returns what it holds.
+func (ch *channel) cancelLate(late *queue.Consumer) {
 	if s, ok := ch.lookUp(late.Tag); ok && &s.Consumer == late {
 		ch.remove(s)
 		ch.send(&amqp.BasicCancel{ConsumerTag: s.Tag, NoWait: true})
 	}
-	ch.conn.settling.add(queue.Requeue, ch.takeOf(late))
+	ch.conn.acks.add(queue.Requeue, ch.takeUnackedOf(late))
 	ch.conn.flush()
 }
 
-// takeOf settles everything a consumer holds.
-func (ch *channel) takeOf(c *queue.Consumer) (ts []tagged) {
+// takeUnackedOf settles everything a consumer holds.
+func (ch *channel) takeUnackedOf(c *queue.Consumer) (ts []tagged) {
 	o := &ch.conn.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -121,7 +121,7 @@ func (ch *channel) takeOf(c *queue.Consumer) (ts []tagged) {
 	}
 	for _, t := range ts {
 		ch.unacked.take(t.tag)
-		ch.discharge(t.PendingAck)
+		ch.returnCredit(t.PendingAck)
 	}
 	return ts
 }

@@ -54,7 +54,7 @@ func TestConsumerTimeoutCountsFromTheDelivery(t *testing.T) {
 		}
 	}
 	p.silent()
-	if got := len(p.conn.channels[1].marks); got > 10 {
+	if got := len(p.conn.channels[1].tagTimes); got > 10 {
 		t.Errorf("%d marks", got)
 	}
 }
@@ -148,12 +148,12 @@ func TestConsumerTimeoutMarks(t *testing.T) {
 		p.delivered(1, "x")
 		p.tick(time.Second)
 	}
-	if got := len(p.conn.channels[1].marks); got > maxMarks {
+	if got := len(p.conn.channels[1].tagTimes); got > maxTagTimes {
 		t.Errorf("%d marks", got)
 	}
 	p.send(1, &amqp.BasicAck{Multiple: true})
 	p.tick(time.Second)
-	if got := len(p.conn.channels[1].marks); got != 0 {
+	if got := len(p.conn.channels[1].tagTimes); got != 0 {
 		t.Errorf("%d marks for nothing", got)
 	}
 }

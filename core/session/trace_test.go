@@ -121,7 +121,7 @@ func TestNoRoomForAContext(t *testing.T) {
 		spare int // bytes that are left in the frame
 		grows bool
 	}{{spare: 72, grows: true}, {spare: 71}, {spare: 0}} {
-		props := withHeaders("k", strings.Repeat("v", amqp.FrameMinSize-amqp.FrameOverhead-contentHead-none-tc.spare))
+		props := withHeaders("k", strings.Repeat("v", amqp.FrameMinSize-amqp.FrameOverhead-contentHeadSize-none-tc.spare))
 		p.publish(1, published{key: "q", body: "m", props: props})
 		if _, got, _ := p.got(1, "q"); (len(got.Headers) == 2) != tc.grows {
 			t.Errorf("%d bytes are left: got %d headers", tc.spare, len(got.Headers))

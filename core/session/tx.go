@@ -11,18 +11,18 @@ import (
 
 // transaction is what a channel published and settled since the last commit [AMQP 1.9].
 type transaction struct {
-	messages   []pendingPublish
+	messages   []pendingMessage
 	settles    []pendingSettle
 	size       int    // of the messages, bytes
 	generation uint64 // of the vhost when the transaction began
 }
 
-// pendingPublish is a message that was routed, if only nowhere. Its bytes are its own.
-type pendingPublish struct {
+// pendingMessage is a message that was routed, if only nowhere. Its bytes are its own.
+type pendingMessage struct {
 	queue.Message
-	shells    []*queue.Mailbox
-	mandatory bool
-	adopted   bool // it was given its context
+	queues          []*queue.Mailbox
+	mandatory       bool
+	contextInjected bool // it was given its context
 }
 
 type pendingSettle struct {
@@ -63,7 +63,7 @@ func (ch *channel) txPublish(m *queue.Message, shells []*queue.Mailbox) error {
 	}
 	t.size += size
 	ch.conn.trackBuffered(size)
-	p := pendingPublish{Message: *m, shells: slices.Clone(shells), mandatory: ch.content.mandatory, adopted: ch.adopted()}
+	p := pendingMessage{Message: *m, queues: slices.Clone(shells), mandatory: ch.content.mandatory, contextInjected: ch.contextInjected()}
 	p.Props, p.Body = bytes.Clone(m.Props), bytes.Clone(m.Body)
 	t.messages = append(t.messages, p)
 	return nil
@@ -76,14 +76,14 @@ func (ch *channel) address(t *transaction) {
 	for i := range t.messages {
 		p := &t.messages[i]
 		if changed {
-			p.shells = ch.successors(p.Routing, p.shells)
+			p.queues = ch.successors(p.Routing, p.queues)
 		}
-		ch.sent.routed += uint64(len(p.shells))
-		if len(p.shells) == 0 {
+		ch.counts.routed += uint64(len(p.queues))
+		if len(p.queues) == 0 {
 			ch.unroutable(&p.Message, p.mandatory)
 		}
 	}
-	ch.sent.show(&ch.shown)
+	ch.counts.show(&ch.sharedCounts)
 }
 
 // successors returns the queues that have the names now that a message was routed to. To the default exchange every key is one.
@@ -123,7 +123,7 @@ func (ch *channel) txCommit() error {
 		ch.tx.settles = t.settles // to be given back
 		return errNotCommitted(err)
 	}
-	ch.tellCommitted(t.messages)
+	ch.traceCommitted(t.messages)
 	if _, err := queue.Transact(second); err != nil {
 		ch.tx.settles = t.settles // those that were settled are passed over
 		return errNotCommitted(err)
@@ -142,7 +142,7 @@ func (ch *channel) committed(ss []pendingSettle) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range ss {
-		ch.discharge(ss[i].PendingAck)
+		ch.returnCredit(ss[i].PendingAck)
 	}
 }
 
@@ -165,7 +165,7 @@ func (t *transaction) rounds() (first, second []queue.Part) {
 		return &parts[i]
 	}
 	for i := range t.messages {
-		for _, s := range t.messages[i].shells {
+		for _, s := range t.messages[i].queues {
 			p := part(s)
 			if p.Batch == nil {
 				p.Batch = queue.NewBatch()

@@ -10,12 +10,12 @@ import (
 // unacked is what a channel was handed and has not settled, by delivery tag. Tags count up from 1, so that a ring holds
 // the recent ones; what stays behind for long is kept apart, and does not make the ring grow.
 type unacked struct {
-	ring []queue.PendingAck // a power of two of them; without a consumer: settled, or none was due
-	base uint64             // the lowest tag in the ring
-	next uint64             // the next tag, less 1
-	live int                // unsettled ones in the ring
-	old  []tagged           // unsettled ones below base, in order, and gaps
-	gaps int                // in old
+	ring        []queue.PendingAck // a power of two of them; without a consumer: settled, or none was due
+	base        uint64             // the lowest tag in the ring
+	next        uint64             // the next tag, less 1
+	ringUnacked int                // unsettled ones in the ring
+	old         []tagged           // unsettled ones below base, in order, and gaps
+	gaps        int                // in old
 }
 
 // tagged is a delivery with its tag. A gap has no consumer.
@@ -29,7 +29,7 @@ const minRing = 16
 
 // skip uses up a tag for a delivery that needs no acknowledgement.
 func (u *unacked) skip() (tag uint64) {
-	if u.live > 0 {
+	if u.ringUnacked > 0 {
 		return u.push(queue.PendingAck{})
 	}
 	u.next++
@@ -39,7 +39,7 @@ func (u *unacked) skip() (tag uint64) {
 // push gives a delivery its tag.
 func (u *unacked) push(s queue.PendingAck) (tag uint64) {
 	u.next++
-	if u.live == 0 {
+	if u.ringUnacked == 0 {
 		u.base = u.next
 	}
 	if u.next-u.base >= uint64(len(u.ring)) {
@@ -47,7 +47,7 @@ func (u *unacked) push(s queue.PendingAck) (tag uint64) {
 	}
 	*u.at(u.next) = s
 	if s.Consumer != nil {
-		u.live++
+		u.ringUnacked++
 	}
 	return u.next
 }
@@ -56,7 +56,7 @@ func (u *unacked) at(tag uint64) *queue.PendingAck { return &u.ring[tag&uint64(l
 
 // makeRoom is called when the ring is full of tags: it grows, unless few of them are unsettled.
 func (u *unacked) makeRoom() {
-	if u.live < len(u.ring)/4 {
+	if u.ringUnacked < len(u.ring)/4 {
 		u.retire(u.next - u.base)
 		return
 	}
@@ -74,7 +74,7 @@ func (u *unacked) retire(n uint64) {
 		if s := u.at(u.base); s.Consumer != nil {
 			u.old = append(u.old, tagged{u.base, *s})
 			*s = queue.PendingAck{}
-			u.live--
+			u.ringUnacked--
 		}
 		u.base++
 	}
@@ -93,7 +93,7 @@ func (u *unacked) compact() {
 func (u *unacked) find(tag uint64) *queue.PendingAck {
 	var s *queue.PendingAck
 	switch {
-	case u.live > 0 && tag >= u.base:
+	case u.ringUnacked > 0 && tag >= u.base:
 		if tag > u.next {
 			return nil
 		}
@@ -132,7 +132,7 @@ func (u *unacked) take(tag uint64) (s queue.PendingAck, ok bool) {
 	}
 	s = *p
 	*p = queue.PendingAck{}
-	if u.live > 0 && tag >= u.base {
+	if u.ringUnacked > 0 && tag >= u.base {
 		u.taken()
 		return s, true
 	}
@@ -143,8 +143,8 @@ func (u *unacked) take(tag uint64) (s queue.PendingAck, ok bool) {
 
 // taken counts a delivery out of the ring and lets the ring begin at one that is not settled.
 func (u *unacked) taken() {
-	u.live--
-	if u.live == 0 {
+	u.ringUnacked--
+	if u.ringUnacked == 0 {
 		u.shrink()
 		return
 	}
@@ -153,12 +153,12 @@ func (u *unacked) taken() {
 	}
 }
 
-// keepRing is the largest ring that is kept when nothing is in it.
-const keepRing = 4096
+// maxRetainedRing is the largest ring that is kept when nothing is in it.
+const maxRetainedRing = 4096
 
 func (u *unacked) shrink() {
 	u.base = u.next + 1
-	if len(u.ring) > keepRing {
+	if len(u.ring) > maxRetainedRing {
 		u.ring = nil
 	}
 }
@@ -180,7 +180,7 @@ func (u *unacked) takeUpTo(tag uint64, dst []tagged) (_ []tagged, ok bool) {
 		}
 	}
 	u.old = slices.Delete(u.old, 0, n)
-	for u.live > 0 && u.base <= tag {
+	for u.ringUnacked > 0 && u.base <= tag {
 		if s := u.at(u.base); s.Consumer != nil {
 			dst = append(dst, tagged{u.base, *s})
 			*s = queue.PendingAck{}
@@ -200,7 +200,7 @@ func (u *unacked) takeAll(dst []tagged) []tagged {
 
 // highest is the highest tag of an unsettled delivery, 0 if there is none.
 func (u *unacked) highest() uint64 {
-	for tag := u.next; u.live > 0; tag-- {
+	for tag := u.next; u.ringUnacked > 0; tag-- {
 		if u.at(tag).Consumer != nil {
 			return tag
 		}
@@ -214,7 +214,7 @@ func (u *unacked) highest() uint64 {
 }
 
 // count is how many deliveries are unsettled.
-func (u *unacked) count() int { return u.live + len(u.old) - u.gaps }
+func (u *unacked) count() int { return u.ringUnacked + len(u.old) - u.gaps }
 
 // lowest is the lowest tag of an unsettled delivery, 0 if there is none.
 func (u *unacked) lowest() uint64 {
@@ -223,7 +223,7 @@ func (u *unacked) lowest() uint64 {
 			return u.old[i].tag
 		}
 	}
-	if u.live > 0 {
+	if u.ringUnacked > 0 {
 		return u.base
 	}
 	return 0
@@ -232,9 +232,9 @@ func (u *unacked) lowest() uint64 {
 // restore makes deliveries unsettled again.
 func (u *unacked) restore(ts []tagged) {
 	for _, t := range ts {
-		if u.live > 0 && t.tag >= u.base {
+		if u.ringUnacked > 0 && t.tag >= u.base {
 			*u.at(t.tag) = t.PendingAck
-			u.live++
+			u.ringUnacked++
 			continue
 		}
 		i, found := u.search(t.tag)
@@ -256,7 +256,7 @@ func (u *unacked) between(from, end uint64) iter.Seq[tagged] {
 				return
 			}
 		}
-		for tag := max(u.base, from); u.live > 0 && tag < end; tag++ {
+		for tag := max(u.base, from); u.ringUnacked > 0 && tag < end; tag++ {
 			if s := u.at(tag); s.Consumer != nil && !yield(tagged{tag, *s}) {
 				return
 			}

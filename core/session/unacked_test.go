@@ -109,7 +109,7 @@ func TestUnacked(t *testing.T) {
 		if got := u.takeAll(nil); !slices.Equal(got, b.all) {
 			t.Fatalf("takeAll: got %v, want %v", got, b.all)
 		}
-		if u.live != 0 || u.lowest() != 0 {
+		if u.ringUnacked != 0 || u.lowest() != 0 {
 			t.Fatalf("left: %+v", u)
 		}
 	}
@@ -128,7 +128,7 @@ func TestUnackedStragglers(t *testing.T) {
 		}
 		u.skip()
 	}
-	if len(u.ring) > keepRing || len(u.old) > 250 {
+	if len(u.ring) > maxRetainedRing || len(u.old) > 250 {
 		t.Errorf("ring of %d, %d old for 200 unacknowledged", len(u.ring), len(u.old))
 	}
 	if got := len(u.takeAll(nil)); got != 200 {

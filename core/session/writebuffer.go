@@ -15,31 +15,31 @@ import (
 //
 // To write: take mu, reserve, append whole frames to pending, kick, let go.
 type writeBuffer struct {
-	mu      sync.Mutex
-	pending []byte        // encoded frames
-	earlier []chunk       // what is to be written before pending: frames of large messages, and bodies where they lie
-	waiting []*consumer   // stalled by a full buffer, in the order they were served last; woken when it drains
-	served  uint64        // counts deliveries
-	wake    chan struct{} // capacity 1; tells the writer that there is something to do
-	asleep  bool          // the writer waits on wake
-	closed  bool          // the peer is gone: bytes are thrown away
-	sealed  bool          // the last frame is pending or written, but for answers to connection.close
-	ended   bool          // the writer has nothing to wait for when all is written
-	last    int           // what of pending lies before the seal
+	mu       sync.Mutex
+	pending  []byte        // encoded frames
+	chunks   []chunk       // what is to be written before pending: frames of large messages, and bodies where they lie
+	stalled  []*consumer   // stalled by a full buffer, in the order they were served last; woken when it drains
+	served   uint64        // counts deliveries
+	wake     chan struct{} // capacity 1; tells the writer that there is something to do
+	asleep   bool          // the writer waits on wake
+	closed   bool          // the peer is gone: bytes are thrown away
+	sealed   bool          // the last frame is pending or written, but for answers to connection.close
+	ended    bool          // the writer has nothing to wait for when all is written
+	sealedAt int           // what of pending lies before the seal
 
-	before  int            // the weights of earlier
-	held    *queue.Block   // pending lies in it, unless it was outgrown
-	writing []*queue.Block // what the writer took last lies in them
-	parts   [][]byte       // that
-	size    int            // of the frames in it: as much is expected again
-	refers  bool           // bodies may be written from where they lie
-	latest  *queue.Block   // that a body in earlier lies in, of those the last
-	taken   uint64         // how often the writer took something
-	beaten  uint64         // that, as it was or will be when the last heartbeat is written, or was not needed
+	chunksWeight   int            // the weights of earlier
+	block          *queue.Block   // pending lies in it, unless it was outgrown
+	takenBlocks    []*queue.Block // what the writer took last lies in them
+	taken          [][]byte       // that
+	expected       int            // of the frames in it: as much is expected again
+	refers         bool           // bodies may be written from where they lie
+	lastBody       *queue.Block   // that a body in earlier lies in, of those the last
+	takes          uint64         // how often the writer took something
+	heartbeatTakes uint64         // that, as it was or will be when the last heartbeat is written, or was not needed
 
 	congested atomic.Bool   // the reader should pause: the peer does not read its answers
 	resumed   chan struct{} // capacity 1; tells the reader that congested is over
-	counted   int           // what of the waiting bytes is in total
+	accounted int           // what of the waiting bytes is in total
 	total     *atomic.Int64 // bytes pending in all connections, more or less
 }
 
@@ -54,8 +54,8 @@ const (
 	accountingStep = 64 << 10
 )
 
-// newOut returns one that holds on to large bodies, if it refers to them, instead of copying them.
-func newOut(total *atomic.Int64, refers bool) writeBuffer {
+// newWriteBuffer returns one that holds on to large bodies, if it refers to them, instead of copying them.
+func newWriteBuffer(total *atomic.Int64, refers bool) writeBuffer {
 	return writeBuffer{wake: make(chan struct{}, 1), resumed: make(chan struct{}, 1), total: total, refers: refers}
 }
 
@@ -67,11 +67,11 @@ type chunk struct {
 	weight int          // what it counts for: its size, and some of what else there is in a block that is held for it
 }
 
-// bytes is about the memory of what waits to be written. The caller holds mu.
-func (o *writeBuffer) bytes() int { return o.before + len(o.pending) }
+// size is about the memory of what waits to be written. The caller holds mu.
+func (o *writeBuffer) size() int { return o.chunksWeight + len(o.pending) }
 
 // full reports whether deliveries should wait. The caller holds mu.
-func (o *writeBuffer) full() bool { return o.bytes() >= maxDeliveryBuffer || o.sealed || o.closed }
+func (o *writeBuffer) full() bool { return o.size() >= maxDeliveryBuffer || o.sealed || o.closed }
 
 // reserve makes room in pending for n more bytes. Appending without is not wrong, only slower. The caller holds mu.
 func (o *writeBuffer) reserve(n int) {
@@ -79,13 +79,13 @@ func (o *writeBuffer) reserve(n int) {
 		return
 	}
 	if len(o.pending)+n > largestChunk && len(o.pending) > 0 && !o.sealed {
-		o.shift(chunk{bytes: o.pending, block: o.held, weight: len(o.pending)})
-		o.pending, o.held = nil, nil
+		o.pushChunk(chunk{bytes: o.pending, block: o.block, weight: len(o.pending)})
+		o.pending, o.block = nil, nil
 	}
-	k := queue.NewBlock(bufferSize(max(len(o.pending)+n, o.size)))
+	k := queue.NewBlock(bufferSize(max(len(o.pending)+n, o.expected)))
 	o.pending = k.Buf[:copy(k.Buf, o.pending)]
-	release(o.held)
-	o.held = k
+	release(o.block)
+	o.block = k
 }
 
 // bufferSize is the size of a buffer for n bytes. There are few sizes: every step up copies what is pending.
@@ -101,10 +101,10 @@ func bufferSize(n int) int {
 // kick wakes the writer if it sleeps, and notices when too much is pending. The caller holds mu and has added bytes.
 func (o *writeBuffer) kick() {
 	if o.sealed || o.closed {
-		o.pending = o.pending[:min(o.last, len(o.pending))]
+		o.pending = o.pending[:min(o.sealedAt, len(o.pending))]
 	}
-	if n := o.bytes(); n >= o.counted+accountingStep {
-		o.count(n)
+	if n := o.size(); n >= o.accounted+accountingStep {
+		o.account(n)
 		o.congested.Store(n >= maxReplyBuffer)
 	}
 	if o.asleep {
@@ -113,28 +113,28 @@ func (o *writeBuffer) kick() {
 	}
 }
 
-// beat appends a heartbeat, unless something else was written since the last one or waits to be. The caller holds mu.
-func (o *writeBuffer) beat() {
-	if o.taken != o.beaten || o.bytes() > 0 {
-		o.beaten = o.taken
+// heartbeat appends a heartbeat, unless something else was written since the last one or waits to be. The caller holds mu.
+func (o *writeBuffer) heartbeat() {
+	if o.takes != o.heartbeatTakes || o.size() > 0 {
+		o.heartbeatTakes = o.takes
 		return
 	}
 	o.pending = amqp.AppendHeartbeat(o.pending)
-	o.beaten = o.taken + 1
+	o.heartbeatTakes = o.takes + 1
 	o.kick()
 }
 
-// expectBeat makes what is written next no reason to leave the first heartbeat out.
-func (o *writeBuffer) expectBeat() {
+// heartbeatDue makes what is written next no reason to leave the first heartbeat out.
+func (o *writeBuffer) heartbeatDue() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.beaten = o.taken + 1
+	o.heartbeatTakes = o.takes + 1
 }
 
-// shift adds to earlier, behind which pending goes on.
-func (o *writeBuffer) shift(c chunk) {
-	o.earlier = append(o.earlier, c)
-	o.before += c.weight
+// pushChunk adds to earlier, behind which pending goes on.
+func (o *writeBuffer) pushChunk(c chunk) {
+	o.chunks = append(o.chunks, c)
+	o.chunksWeight += c.weight
 }
 
 // refersTo reports whether the body of a message is written from where it lies.
@@ -142,14 +142,14 @@ func (o *writeBuffer) refersTo(d *queue.Delivery) bool {
 	return d.Block != nil && len(d.Body) >= queue.WorthHolding && o.refers && !o.sealed && !o.closed
 }
 
-// content appends the header and the body of a message. The caller holds mu.
-func (o *writeBuffer) content(channel uint16, d *queue.Delivery, frameMax int) {
+// appendContent appends the header and the body of a message. The caller holds mu.
+func (o *writeBuffer) appendContent(channel uint16, d *queue.Delivery, frameMax int) {
 	o.reserve(contentOverhead + len(d.Props))
 	o.pending = amqp.AppendContentHeader(o.pending, channel, uint64(len(d.Body)), d.Props)
 	held := 0
 	refers := o.refersTo(d)
 	if refers {
-		held = o.hold(d)
+		held = o.heldWeight(d)
 	}
 	for body := d.Body; len(body) > 0; {
 		part := body[:min(len(body), amqp.MaxBodyPart(frameMax))]
@@ -161,49 +161,49 @@ func (o *writeBuffer) content(channel uint16, d *queue.Delivery, frameMax int) {
 		}
 		o.reserve(amqp.FrameOverhead)
 		o.pending = amqp.AppendBodyHead(o.pending, channel, len(part))
-		o.refer(part, d.Block, len(part)+held)
+		o.appendBodyRef(part, d.Block, len(part)+held)
 		o.pending = append(o.pending, amqp.FrameEnd)
 		held = 0
 	}
 }
 
-// hold returns how much counts that is held for the sake of a body besides it: who reads slowly must not hold much more than
+// heldWeight returns how much counts that is held for the sake of a body besides it: who reads slowly must not hold much more than
 // what counts for them. What lies in one block with the body before counted with that.
-func (o *writeBuffer) hold(d *queue.Delivery) int {
-	if d.Block == o.latest {
+func (o *writeBuffer) heldWeight(d *queue.Delivery) int {
+	if d.Block == o.lastBody {
 		return 0
 	}
-	o.latest = d.Block
+	o.lastBody = d.Block
 	return min(len(d.Block.Buf)-len(d.Body), 3*len(d.Body))
 }
 
-// refer has a part of a body written where pending ends, which goes on behind it.
-func (o *writeBuffer) refer(part []byte, block *queue.Block, weight int) {
-	if o.held != nil {
-		o.held.Retain()
+// appendBodyRef has a part of a body written where pending ends, which goes on behind it.
+func (o *writeBuffer) appendBodyRef(part []byte, block *queue.Block, weight int) {
+	if o.block != nil {
+		o.block.Retain()
 	}
-	o.shift(chunk{bytes: o.pending, block: o.held, weight: len(o.pending)})
+	o.pushChunk(chunk{bytes: o.pending, block: o.block, weight: len(o.pending)})
 	o.pending = o.pending[len(o.pending):]
 	block.Retain()
-	o.shift(chunk{bytes: part, block: block, body: true, weight: weight})
+	o.pushChunk(chunk{bytes: part, block: block, body: true, weight: weight})
 }
 
 // contentOverhead is the size of a content header without its properties.
 const contentOverhead = amqp.FrameOverhead + 12
 
-// count makes n the share of what waits in the total.
-func (o *writeBuffer) count(n int) {
-	o.total.Add(int64(n - o.counted))
-	o.counted = n
+// account makes n the share of what waits in the total.
+func (o *writeBuffer) account(n int) {
+	o.total.Add(int64(n - o.accounted))
+	o.accounted = n
 }
 
 // seal appends a frame that is the last to be written but for another sealing one. The caller holds mu.
 func (o *writeBuffer) seal(frame []byte) {
 	if o.sealed {
-		o.pending = o.pending[:min(o.last, len(o.pending))]
+		o.pending = o.pending[:min(o.sealedAt, len(o.pending))]
 	}
 	o.pending = append(o.pending, frame...)
-	o.sealed, o.last = true, len(o.pending)
+	o.sealed, o.sealedAt = true, len(o.pending)
 	o.kick()
 }
 
@@ -221,46 +221,46 @@ func (o *writeBuffer) end() {
 func (o *writeBuffer) next() (bs [][]byte, woken []*queue.Consumer, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.let()
+	o.releaseTaken()
 	o.take()
-	if len(o.parts) == 0 {
+	if len(o.taken) == 0 {
 		o.asleep = !o.closed && !o.ended
 		return nil, nil, o.asleep
 	}
-	o.taken++
-	if o.bytes() < maxReplyBuffer && o.congested.Swap(false) {
+	o.takes++
+	if o.size() < maxReplyBuffer && o.congested.Swap(false) {
 		signal(o.resumed)
 	}
-	if o.bytes() < maxDeliveryBuffer {
-		woken = o.awake()
+	if o.size() < maxDeliveryBuffer {
+		woken = o.takeStalled()
 	}
-	return o.parts, woken, true
+	return o.taken, woken, true
 }
 
 // written is next for who writes no more.
 func (o *writeBuffer) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.let()
+	o.releaseTaken()
 }
 
-// let lets go of what the writer took last.
-func (o *writeBuffer) let() {
-	for _, k := range o.writing {
+// releaseTaken lets go of what the writer took last.
+func (o *writeBuffer) releaseTaken() {
+	for _, k := range o.takenBlocks {
 		k.Release()
 	}
-	clear(o.writing)
-	clear(o.parts)
-	o.writing, o.parts = o.writing[:0], o.parts[:0]
+	clear(o.takenBlocks)
+	clear(o.taken)
+	o.takenBlocks, o.taken = o.takenBlocks[:0], o.taken[:0]
 }
 
-// awake returns the consumers that may be woken now, which are in line no more. The caller holds mu.
-func (o *writeBuffer) awake() (woken []*queue.Consumer) {
-	for _, s := range o.waiting {
+// takeStalled returns the consumers that may be woken now, which are in line no more. The caller holds mu.
+func (o *writeBuffer) takeStalled() (woken []*queue.Consumer) {
+	for _, s := range o.stalled {
 		woken = append(woken, &s.Consumer)
 	}
-	clear(o.waiting)
-	o.waiting = o.waiting[:0]
+	clear(o.stalled)
+	o.stalled = o.stalled[:0]
 	return woken
 }
 
@@ -268,9 +268,9 @@ func (o *writeBuffer) awake() (woken []*queue.Consumer) {
 func (o *writeBuffer) take() {
 	n, frames := 0, 0
 	add := func(c *chunk) {
-		o.parts = append(o.parts, c.bytes)
+		o.taken = append(o.taken, c.bytes)
 		if c.block != nil {
-			o.writing = append(o.writing, c.block)
+			o.takenBlocks = append(o.takenBlocks, c.block)
 		}
 		n += len(c.bytes)
 		if !c.body {
@@ -279,37 +279,37 @@ func (o *writeBuffer) take() {
 	}
 	fits := func(b []byte) bool { return n == 0 || n+len(b) <= largestChunk }
 	i := 0
-	for i < len(o.earlier) && fits(o.earlier[i].bytes) {
-		add(&o.earlier[i])
-		o.before -= o.earlier[i].weight
+	for i < len(o.chunks) && fits(o.chunks[i].bytes) {
+		add(&o.chunks[i])
+		o.chunksWeight -= o.chunks[i].weight
 		i++
 	}
-	o.earlier = slices.Delete(o.earlier, 0, i)
-	if len(o.earlier) == 0 && len(o.pending) > 0 && fits(o.pending) {
-		add(&chunk{bytes: o.pending, block: o.held})
-		o.held, o.pending, o.latest, o.last = nil, nil, nil, 0
+	o.chunks = slices.Delete(o.chunks, 0, i)
+	if len(o.chunks) == 0 && len(o.pending) > 0 && fits(o.pending) {
+		add(&chunk{bytes: o.pending, block: o.block})
+		o.block, o.pending, o.lastBody, o.sealedAt = nil, nil, nil, 0
 	}
 	if n == 0 {
-		release(o.held) // of frames that were thrown away
-		o.held, o.pending = nil, nil
+		release(o.block) // of frames that were thrown away
+		o.block, o.pending = nil, nil
 	}
 	if n > 0 {
-		o.size = min(frames, maxDeliveryBuffer)
+		o.expected = min(frames, maxDeliveryBuffer)
 	}
-	o.count(o.bytes())
+	o.account(o.size())
 }
 
 // close throws away what is pending and whatever comes: the peer is gone.
 func (o *writeBuffer) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed, o.last, o.waiting = true, 0, nil
-	release(o.held)
-	for _, c := range o.earlier {
+	o.closed, o.sealedAt, o.stalled = true, 0, nil
+	release(o.block)
+	for _, c := range o.chunks {
 		release(c.block)
 	}
-	o.held, o.pending, o.earlier, o.latest, o.before = nil, nil, nil, nil, 0
-	o.count(0)
+	o.block, o.pending, o.chunks, o.lastBody, o.chunksWeight = nil, nil, nil, nil, 0
+	o.account(0)
 	o.congested.Store(false)
 	signal(o.resumed)
 	signal(o.wake)

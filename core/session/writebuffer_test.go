@@ -41,7 +41,7 @@ func signalled(c <-chan struct{}) bool {
 }
 
 func TestOutWakesASleepingWriterOnce(t *testing.T) {
-	o := newOut(new(atomic.Int64), true)
+	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, "a")
 	if signalled(o.wake) {
 		t.Error("a writer that was not asleep was woken")
@@ -63,7 +63,7 @@ func TestOutWakesASleepingWriterOnce(t *testing.T) {
 }
 
 func TestOutSealed(t *testing.T) {
-	o := newOut(new(atomic.Int64), true)
+	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, "a")
 	o.seal([]byte("Z"))
 	write(&o, "b")
@@ -90,7 +90,7 @@ func TestOutSealed(t *testing.T) {
 
 func TestOutClosed(t *testing.T) {
 	var total atomic.Int64
-	o := newOut(&total, true)
+	o := newWriteBuffer(&total, true)
 	write(&o, string(make([]byte, maxReplyBuffer)))
 	if !o.congested.Load() || total.Load() == 0 {
 		t.Fatal("not congested")
@@ -107,7 +107,7 @@ func TestOutClosed(t *testing.T) {
 
 func TestOutCongestion(t *testing.T) {
 	var total atomic.Int64
-	o := newOut(&total, true)
+	o := newWriteBuffer(&total, true)
 	part := string(make([]byte, accountingStep))
 	for range maxReplyBuffer/accountingStep - 1 {
 		write(&o, part)
@@ -127,7 +127,7 @@ func TestOutCongestion(t *testing.T) {
 
 // What was handed to the writer does not change while it is written.
 func TestOutBuffersDoNotMix(t *testing.T) {
-	o := newOut(new(atomic.Int64), true)
+	o := newWriteBuffer(new(atomic.Int64), true)
 	for i := range 100 {
 		want := bytes.Repeat([]byte{byte(i)}, 1+i*397)
 		write(&o, string(want))
@@ -141,11 +141,11 @@ func TestOutBuffersDoNotMix(t *testing.T) {
 }
 
 func TestOutIdleHoldsNothing(t *testing.T) {
-	o := newOut(new(atomic.Int64), true)
+	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, string(make([]byte, maxDeliveryBuffer)))
 	taken(&o)
 	taken(&o)
-	if o.pending != nil || o.held != nil || len(o.writing) > 0 || len(o.parts) > 0 {
+	if o.pending != nil || o.block != nil || len(o.takenBlocks) > 0 || len(o.taken) > 0 {
 		t.Error("an idle connection holds on to a buffer")
 	}
 }
@@ -158,13 +158,13 @@ func TestOutChunks(t *testing.T) {
 	want = append(amqp.AppendBody(want, 7, body, frameMax), "behind"...)
 
 	var total atomic.Int64
-	o := newOut(&total, true)
+	o := newWriteBuffer(&total, true)
 	o.mu.Lock()
 	o.pending = append(o.pending, "before"...)
-	o.content(7, &queue.Delivery{Props: []byte{0, 0}, Body: body}, frameMax)
+	o.appendContent(7, &queue.Delivery{Props: []byte{0, 0}, Body: body}, frameMax)
 	o.pending = append(o.pending, "behind"...)
 	o.kick()
-	if got := o.bytes(); got != len(want) || !o.full() {
+	if got := o.size(); got != len(want) || !o.full() {
 		t.Errorf("%d bytes wait, full %t; want %d", got, o.full(), len(want))
 	}
 	o.mu.Unlock()
@@ -191,7 +191,7 @@ func TestOutChunks(t *testing.T) {
 
 // What comes after the last frame is thrown away, and what came before it is not, however many chunks it takes.
 func TestOutSealedChunks(t *testing.T) {
-	o := newOut(new(atomic.Int64), true)
+	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, string(make([]byte, largestChunk)))
 	write(&o, "a")
 	o.mu.Lock()
@@ -264,10 +264,10 @@ func TestOutRefersToBodies(t *testing.T) {
 		want := amqp.AppendContentHeader([]byte("before"), 7, uint64(size), d.Props)
 		want = append(amqp.AppendBody(want, 7, d.Body, frameMax), "behind"...)
 
-		o := newOut(&total, true)
+		o := newWriteBuffer(&total, true)
 		o.mu.Lock()
 		o.pending = append(o.pending, "before"...)
-		o.content(7, d, frameMax)
+		o.appendContent(7, d, frameMax)
 		o.pending = append(o.pending, "behind"...)
 		o.kick()
 		o.mu.Unlock()
@@ -309,12 +309,12 @@ func TestOutCopiesBodies(t *testing.T) {
 		"not to be written any more": {size: 100_000, refers: true, sealed: true},
 	} {
 		k := queue.NewBlock(tt.size + 1000)
-		o := newOut(new(atomic.Int64), tt.refers)
+		o := newWriteBuffer(new(atomic.Int64), tt.refers)
 		o.mu.Lock()
 		if tt.sealed {
 			o.seal([]byte("Z"))
 		}
-		o.content(1, bodyIn(k, tt.size), 128<<10)
+		o.appendContent(1, bodyIn(k, tt.size), 128<<10)
 		o.kick()
 		o.mu.Unlock()
 		if k.Shared() {
@@ -330,14 +330,14 @@ func TestOutCopiesBodies(t *testing.T) {
 func TestOutCountsWhatItHolds(t *testing.T) {
 	const size = queue.WorthHolding
 	var total atomic.Int64
-	o := newOut(&total, true)
+	o := newWriteBuffer(&total, true)
 	var blocks []*queue.Block
 	for !o.full() {
 		k := queue.NewBlock(256 << 10)
 		blocks = append(blocks, k)
 		o.mu.Lock()
-		o.content(1, bodyIn(k, size), 128<<10)
-		o.content(1, bodyIn(k, size), 128<<10) // is held anyway
+		o.appendContent(1, bodyIn(k, size), 128<<10)
+		o.appendContent(1, bodyIn(k, size), 128<<10) // is held anyway
 		o.kick()
 		o.mu.Unlock()
 	}
@@ -358,9 +358,9 @@ func TestOutCountsWhatItHolds(t *testing.T) {
 // Who stops writing in the middle lets go of what was being written.
 func TestOutEndOfWriting(t *testing.T) {
 	k := queue.NewBlock(1 << 20)
-	o := newOut(new(atomic.Int64), true)
+	o := newWriteBuffer(new(atomic.Int64), true)
 	o.mu.Lock()
-	o.content(1, bodyIn(k, 100_000), 128<<10)
+	o.appendContent(1, bodyIn(k, 100_000), 128<<10)
 	o.mu.Unlock()
 	o.next()
 	o.close()

@@ -18,7 +18,7 @@ type Blocked struct {
 
 // Blocked counts the connections that wait.
 func (s *Server) Blocked() Blocked {
-	n := func(r reason) int { return int(s.waiting[r].Load()) }
+	n := func(r reason) int { return int(s.blocked[r].Load()) }
 	return Blocked{
 		Alarm: n(forAlarm), Log: n(forLog), Queue: int(queue.WaitingPublishers()), Consumers: n(forConsumers), Client: n(forClient),
 	}
@@ -42,7 +42,7 @@ type blockedCounts [reasons]atomic.Int64
 func (c *conn) reasons() (why [reasons]bool) {
 	open := c.state == session.Open
 	why[forAlarm] = open && c.alarm != nil
-	why[forLog] = open && c.late != nil
+	why[forLog] = open && c.logCaughtUp != nil
 	why[forClient] = c.session.Congested()
 	return why
 }

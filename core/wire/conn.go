@@ -16,32 +16,32 @@ import (
 // conn is one socket. It belongs to its reader, the goroutine of run, but for what is atomic or a channel; the writer, the
 // goroutine of write, uses the socket, unwritten and written.
 type conn struct {
-	srv     *Server
-	socket  net.Conn
-	link    *link        // under socket; nil if that is not TCP
-	source  netip.Prefix // where the socket comes from
-	session *session.Conn
-	in      input
-	hot     moderation
-	ticks   *metronome // while hot.polling
-	more    bool       // the last read was so fat that the next one does not wait for a tick
+	srv        *Server
+	socket     net.Conn
+	tcp        *tcpConn     // under socket; nil if that is not TCP
+	source     netip.Prefix // where the socket comes from
+	session    *session.Conn
+	in         input
+	moderation moderation
+	ticks      *metronome // while hot.polling
+	readOn     bool       // the last read was so fat that the next one does not wait for a tick
 
 	state         session.State   // as it was last seen
-	due           hook.Instant    // when something is to be done if nothing is read
+	deadline      hook.Instant    // when something is to be done if nothing is read
 	rearm         bool            // the socket's read deadline is not what due says
 	fedSincePause int             // bytes fed that it was not held back for yet, while it is ahead or a message of it is not complete
-	behind        bool            // in holds frames that were left because of congestion, or because the client is being logged in
+	unfed         bool            // in holds frames that were left because of congestion, or because the client is being logged in
 	alarm         <-chan struct{} // closed when the alarm it waits for is over, while it is blocked
-	late          <-chan struct{} // closed when the disk has caught up with it; nil while it need not wait for that
-	problem       error           // why reading ended, if not by agreement
-	giveUp        func()          // ends the login; nil = there was none
+	logCaughtUp   <-chan struct{} // closed when the disk has caught up with it; nil while it need not wait for that
+	failure       error           // why reading ended, if not by agreement
+	cancelLogin   func()          // ends the login; nil = there was none
 
-	beatAt hook.Instant // when it is looked next whether anything was written
-	beats  uint         // how often that was
-	silent int          // how often in a row it was looked whether anything was read, and nothing was
+	heartbeatAt     hook.Instant // when it is looked next whether anything was written
+	heartbeats      uint         // how often that was
+	silentIntervals int          // how often in a row it was looked whether anything was read, and nothing was
 
-	asks      atomic.Uint32 // what others ask of the reader
-	poked     chan struct{} // capacity 1; wakes a reader that does not read
+	requests  atomic.Uint32 // what others ask of the reader
+	wakeup    chan struct{} // capacity 1; wakes a reader that does not read
 	unwritten net.Buffers   // what the writer is about to write
 	written   chan struct{} // closed when the writer has ended
 	traffic   traffic
@@ -49,37 +49,37 @@ type conn struct {
 
 // What can be asked of a reader.
 const (
-	askShutdown uint32 = 1 << iota // close the connection in good order
-	askStop                        // the socket is closed: end
-	askTick                        // the session has something to do
+	requestShutdown uint32 = 1 << iota // close the connection in good order
+	requestStop                        // the socket is closed: end
+	requestTick                        // the session has something to do
 )
 
 const (
-	silence   = 3 * time.Second  // how long a failed handshake is left without an answer
-	patience  = 5 * time.Second  // how long a peer has to take note of an end
-	idleBeat  = 30 * time.Second // how often an idle connection is looked at
-	quickBeat = 50 * time.Millisecond
+	deniedDelay  = 3 * time.Second  // how long a failed handshake is left without an answer
+	closeTimeout = 5 * time.Second  // how long a peer has to take note of an end
+	idleInterval = 30 * time.Second // how often an idle connection is looked at
+	minInterval  = 50 * time.Millisecond
 )
 
 func newConn(s *Server, socket net.Conn) *conn {
-	c := &conn{srv: s, socket: socket, source: sourceOf(socket), in: newInput(), poked: make(chan struct{}, 1), written: make(chan struct{})}
-	if c.link = linkOf(socket); readsNow && c.link != nil && c.link.ahead == nil {
-		c.link.idle = c.in.park
+	c := &conn{srv: s, socket: socket, source: sourceOf(socket), in: newInput(), wakeup: make(chan struct{}, 1), written: make(chan struct{})}
+	if c.tcp = tcpConnOf(socket); readsNow && c.tcp != nil && c.tcp.ahead == nil {
+		c.tcp.idle = c.in.park
 	}
-	c.session = s.sessions.Accept(peerOf(socket), func() { c.ask(askTick) })
+	c.session = s.sessions.Accept(peerOf(socket), func() { c.request(requestTick) })
 	return c
 }
 
-// ask wakes the reader to do something.
-func (c *conn) ask(what uint32) {
-	c.asks.Or(what)
+// request wakes the reader to do something.
+func (c *conn) request(what uint32) {
+	c.requests.Or(what)
 	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // fails when the socket is closed, which wakes the reader too
-	c.poke()
+	c.wake()
 }
 
-func (c *conn) poke() {
+func (c *conn) wake() {
 	select {
-	case c.poked <- struct{}{}:
+	case c.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -94,11 +94,11 @@ func (c *conn) run() {
 }
 
 func (c *conn) read() {
-	for c.state <= session.Closing && c.problem == nil {
+	for c.state <= session.Closing && c.failure == nil {
 		switch {
-		case c.held():
+		case c.mayNotRead():
 			c.wait()
-		case c.behind:
+		case c.unfed:
 			c.feed(c.srv.options.Clock(), 0)
 		default:
 			c.fill()
@@ -108,24 +108,24 @@ func (c *conn) read() {
 
 // fill reads once.
 func (c *conn) fill() {
-	space, placed := c.space()
+	space, placed := c.readSpace()
 	n, err := c.receive(space, placed)
 	now := c.srv.options.Clock()
-	if c.hot.note(now, n) {
+	if c.moderation.note(now, n) {
 		c.poll()
 	}
 	if n > 0 {
-		c.silent = 0
+		c.silentIntervals = 0
 		c.traffic.read(n)
 		if placed {
-			c.session.Took(n)
+			c.session.BodyRead(n)
 		} else {
-			c.in.got(n)
+			c.in.added(n)
 		}
 		c.feed(now, n)
 	}
 	switch {
-	case errors.Is(err, errNothing):
+	case errors.Is(err, errWouldBlock):
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.rearm = true
 	case err != nil && c.state == session.Closing:
@@ -133,7 +133,7 @@ func (c *conn) fill() {
 		c.plan(now)
 		return
 	case err != nil && c.state < session.Closing:
-		c.problem = err
+		c.failure = err
 		return
 	}
 	c.handleRequests(now)
@@ -141,13 +141,13 @@ func (c *conn) fill() {
 
 // feed hands the session what was read, of which n bytes are new.
 func (c *conn) feed(now hook.Instant, n int) {
-	c.in.consumed(c.session.Feed(now, c.in.block, c.in.waiting()))
-	c.behind = c.session.Congested()
+	c.in.consumed(c.session.Feed(now, c.in.block, c.in.unread()))
+	c.unfed = c.session.Congested()
 	if c.state == session.Handshake {
 		c.login()
 	}
 	c.pace(n)
-	c.late = c.session.LogCaughtUp()
+	c.logCaughtUp = c.session.LogCaughtUp()
 	if c.session.Published() {
 		c.block(c.srv.alarm())
 	}
@@ -159,17 +159,17 @@ func (c *conn) feed(now hook.Instant, n int) {
 func (c *conn) login() {
 	if login := c.session.Login(); login != nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		c.giveUp = cancel
+		c.cancelLogin = cancel
 		c.srv.running.Go(func() { login(ctx) })
 	}
-	c.behind = c.behind || c.session.LoggingIn() && len(c.in.waiting()) > 0
+	c.unfed = c.unfed || c.session.LoggingIn() && len(c.in.unread()) > 0
 }
 
 // loggedIn forgets the login, and ends it if it goes on.
 func (c *conn) loggedIn() {
-	if c.giveUp != nil {
-		c.giveUp()
-		c.giveUp = nil
+	if c.cancelLogin != nil {
+		c.cancelLogin()
+		c.cancelLogin = nil
 	}
 }
 
@@ -186,7 +186,7 @@ func (c *conn) pace(n int) {
 	c.fedSincePause += n
 	caughtUp := c.session.ConsumersCaughtUp()
 	if caughtUp == nil {
-		c.fedSincePause = min(c.fedSincePause, c.session.Receiving())
+		c.fedSincePause = min(c.fedSincePause, c.session.IncompleteBytes())
 		return
 	}
 	if c.fedSincePause < pauseEvery {
@@ -194,80 +194,80 @@ func (c *conn) pace(n int) {
 	}
 	breaths := c.fedSincePause / pauseEvery
 	c.fedSincePause %= pauseEvery
-	c.breathe(caughtUp, time.Duration(breaths)*pauseFor)
+	c.pause(caughtUp, time.Duration(breaths)*pauseFor)
 }
 
-// breathe waits until the consumers have caught up, the time is over, or the reader is asked for something.
-func (c *conn) breathe(caughtUp <-chan struct{}, most time.Duration) {
+// pause waits until the consumers have caught up, the time is over, or the reader is asked for something.
+func (c *conn) pause(caughtUp <-chan struct{}, most time.Duration) {
 	if c.asked() {
 		return
 	}
-	c.srv.waiting[forConsumers].Add(1)
-	defer c.srv.waiting[forConsumers].Add(-1)
+	c.srv.blocked[forConsumers].Add(1)
+	defer c.srv.blocked[forConsumers].Add(-1)
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case <-caughtUp:
 	case <-timer.C:
-	case <-c.poked:
-		c.poke() // it is attended to later, by who may wait for that
+	case <-c.wakeup:
+		c.wake() // it is attended to later, by who may wait for that
 	}
 }
 
 // asked reports whether the reader is asked for something. If not, poked has no value of an earlier time.
 func (c *conn) asked() bool {
 	select {
-	case <-c.poked:
+	case <-c.wakeup:
 	default:
 	}
-	if c.asks.Load() == 0 {
+	if c.requests.Load() == 0 {
 		return false
 	}
-	c.poke()
+	c.wake()
 	return true
 }
 
 // plan sets due when the connection has got further.
 func (c *conn) plan(now hook.Instant) {
 	state := c.session.State()
-	if state == c.state && c.due != 0 {
+	if state == c.state && c.deadline != 0 {
 		return
 	}
 	c.state, c.rearm = state, true
 	switch state {
 	case session.Handshake:
-		c.due = now.Add(c.srv.options.HandshakeTimeout)
+		c.deadline = now.Add(c.srv.options.HandshakeTimeout)
 	case session.Open:
 		c.loggedIn()
 		c.srv.opened(c)
-		c.beatAt = together(now, c.halfBeat())
-		c.due = c.nextLook(now)
+		c.heartbeatAt = aligned(now, c.halfBeat())
+		c.deadline = c.nextCheck(now)
 	default:
-		c.due = now.Add(patience)
+		c.deadline = now.Add(closeTimeout)
 	}
 }
 
 // handleRequests does what was asked for and what is due, and sets the socket's deadline to what is due next.
 func (c *conn) handleRequests(now hook.Instant) {
-	for c.problem == nil && (c.rearm || now >= c.due || c.asks.Load() != 0) {
-		asks := c.asks.Swap(0)
-		if asks&askStop != 0 {
-			c.problem = net.ErrClosed
+	for c.failure == nil && (c.rearm || now >= c.deadline || c.requests.Load() != 0) {
+		asks := c.requests.Swap(0)
+		if asks&requestStop != 0 {
+			c.failure = net.ErrClosed
 		}
-		if asks&askShutdown != 0 {
+		if asks&requestShutdown != 0 {
 			c.session.Shutdown(now, "shutdown")
 			c.plan(now)
 		}
-		if asks&askTick != 0 {
+		if asks&requestTick != 0 {
 			c.session.Tick(now)
 			c.plan(now)
 		}
-		if now >= c.due {
+		if now >= c.deadline {
 			c.overdue(now)
 		}
 		// Whoever asks sets a deadline of its own after the ask: the loop sees the one or the read the other.
 		c.rearm = false
-		_ = c.socket.SetReadDeadline(time.Now().Add(c.due.Sub(now))) // fails when the socket is closed: so does the read
+		_ = c.socket.SetReadDeadline(time.Now().Add(c.deadline.Sub(now))) // fails when the socket is closed: so does the read
 	}
 }
 
@@ -275,11 +275,11 @@ func (c *conn) handleRequests(now hook.Instant) {
 func (c *conn) overdue(now hook.Instant) {
 	switch c.state {
 	case session.Handshake:
-		c.problem = errHandshake
+		c.failure = errHandshake
 	case session.Open:
-		c.look(now)
+		c.check(now)
 	default:
-		c.problem = errLeftOpen
+		c.failure = errLeftOpen
 	}
 }
 
@@ -294,22 +294,22 @@ func (c *conn) halfBeat() time.Duration {
 	return time.Duration(c.session.Heartbeat()) * time.Second / 2
 }
 
-// nextLook is when an open connection is looked at next.
-func (c *conn) nextLook(now hook.Instant) hook.Instant {
-	interval := idleBeat
+// nextCheck is when an open connection is looked at next.
+func (c *conn) nextCheck(now hook.Instant) hook.Instant {
+	interval := idleInterval
 	if t := c.srv.options.Session.ConsumerTimeout; t > 0 {
-		interval = min(interval, max(t/4, quickBeat))
+		interval = min(interval, max(t/4, minInterval))
 	}
-	next := together(now, interval)
+	next := aligned(now, interval)
 	if c.halfBeat() > 0 {
-		next = min(next, c.beatAt)
+		next = min(next, c.heartbeatAt)
 	}
 	return next
 }
 
-// together is about an interval from now, rather less, and the same for connections that are looked at in the same intervals: one
+// aligned is about an interval from now, rather less, and the same for connections that are looked at in the same intervals: one
 // at a time each of them would wake a processor, which costs more than the look does.
-func together(now hook.Instant, interval time.Duration) hook.Instant {
+func aligned(now hook.Instant, interval time.Duration) hook.Instant {
 	at, grain := now.Add(interval), hook.Instant(interval/256)
 	if grain == 0 {
 		return at
@@ -317,37 +317,37 @@ func together(now hook.Instant, interval time.Duration) hook.Instant {
 	return at - at%grain
 }
 
-// look looks at an open connection.
-func (c *conn) look(now hook.Instant) {
-	if half := c.halfBeat(); half > 0 && now >= c.beatAt {
-		c.beatAt = together(now, half)
-		if !c.beat() {
-			c.problem = errSilent
+// check looks at an open connection.
+func (c *conn) check(now hook.Instant) {
+	if half := c.halfBeat(); half > 0 && now >= c.heartbeatAt {
+		c.heartbeatAt = aligned(now, half)
+		if !c.heartbeat() {
+			c.failure = errSilent
 			return
 		}
 	}
-	c.due = c.nextLook(now)
-	c.in.beat()
-	if c.link != nil {
-		c.link.relax()
+	c.deadline = c.nextCheck(now)
+	c.in.shrinkIdle()
+	if c.tcp != nil {
+		c.tcp.relax()
 	}
 	c.session.Tick(now)
 	c.plan(now)
 }
 
-// lostAfter is how many intervals in a row must have passed without a word until a peer is given up. What it said last may have
+// maxSilentIntervals is how many intervals in a row must have passed without a word until a peer is given up. What it said last may have
 // been said at the end of the interval before: it is cut off between two and three intervals after that, as by RabbitMQ.
-const lostAfter = 3
+const maxSilentIntervals = 3
 
-// beat sends a heartbeat if nothing was written for half an interval. After every whole interval it looks whether the peer said
+// heartbeat sends a heartbeat if nothing was written for half an interval. After every whole interval it looks whether the peer said
 // anything, and returns false when it is to be given up [AMQP 4.2.7].
-func (c *conn) beat() (alive bool) {
+func (c *conn) heartbeat() (alive bool) {
 	c.session.SendHeartbeat()
-	if c.beats++; c.beats%2 != 0 {
+	if c.heartbeats++; c.heartbeats%2 != 0 {
 		return true
 	}
-	c.silent++
-	return c.silent < lostAfter || c.held()
+	c.silentIntervals++
+	return c.silentIntervals < maxSilentIntervals || c.mayNotRead()
 }
 
 // block stops a publisher until an alarm is over; nil is none.
@@ -366,18 +366,18 @@ func (c *conn) unblock() {
 	}
 }
 
-// held reports that the connection may not be read from now.
-func (c *conn) held() bool {
-	return c.session.Congested() || (c.alarm != nil || c.late != nil) && c.state == session.Open || c.behind && c.session.LoggingIn()
+// mayNotRead reports that the connection may not be read from now.
+func (c *conn) mayNotRead() bool {
+	return c.session.Congested() || (c.alarm != nil || c.logCaughtUp != nil) && c.state == session.Open || c.unfed && c.session.LoggingIn()
 }
 
 // wait waits for a reason to look again. If that takes long it ends polling: ticks that nobody waits for cost the system time.
 func (c *conn) wait() {
 	why := c.reasons()
-	c.srv.waiting.enter(&why)
-	defer c.srv.waiting.leave(&why)
-	most := c.due.Sub(c.srv.options.Clock())
-	if c.hot.polling {
+	c.srv.blocked.enter(&why)
+	defer c.srv.blocked.leave(&why)
+	most := c.deadline.Sub(c.srv.options.Clock())
+	if c.moderation.polling {
 		most = min(most, pollHeld)
 	}
 	timer := time.NewTimer(most)
@@ -386,13 +386,13 @@ func (c *conn) wait() {
 	case <-c.session.Resumed():
 	case <-c.alarm:
 		c.unblock()
-	case <-c.late:
-		c.late = nil
-	case <-c.poked:
+	case <-c.logCaughtUp:
+		c.logCaughtUp = nil
+	case <-c.wakeup:
 	case <-timer.C:
-		c.hot.stop()
+		c.moderation.stop()
 		c.poll()
 	}
-	c.silent = 0 // it could not be heard
+	c.silentIntervals = 0 // it could not be heard
 	c.handleRequests(c.srv.options.Clock())
 }

@@ -161,7 +161,7 @@ func TestDenied(t *testing.T) {
 func TestErrorWithoutCloseOK(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, newServer(t)).open(0)
-		wantElapsed(t, patience, func() {
+		wantElapsed(t, closeTimeout, func() {
 			c.send(0, &amqp.ConnectionOpen{})
 			if m := expectMethod[*amqp.ConnectionClose](c); m.ReplyCode != amqp.ReplyChannelError {
 				t.Errorf("got %d %s", m.ReplyCode, m.ReplyText)
@@ -210,7 +210,7 @@ func TestSecondClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		c := dial(t, s).open(0)
-		wantElapsed(t, patience, func() {
+		wantElapsed(t, closeTimeout, func() {
 			for range 3 {
 				c.send(0, &amqp.ConnectionClose{ReplyCode: amqp.ReplySuccess})
 				expectMethod[*amqp.ConnectionCloseOK](c)
@@ -230,7 +230,7 @@ func TestFloodAfterError(t *testing.T) {
 		c := dial(t, newServer(t)).open(0)
 		var flood sync.WaitGroup
 		defer flood.Wait()
-		wantElapsed(t, patience, func() {
+		wantElapsed(t, closeTimeout, func() {
 			c.send(0, &amqp.ConnectionOpen{})
 			expectMethod[*amqp.ConnectionClose](c)
 			flood.Go(func() {
@@ -403,7 +403,7 @@ func TestShutdownOfAClientThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		c := dial(t, s).open(0)
-		wantElapsed(t, patience, func() {
+		wantElapsed(t, closeTimeout, func() {
 			if err := s.Shutdown(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -435,7 +435,7 @@ func TestShutdownOfAClientThatDoesNotRead(t *testing.T) {
 		c := dial(t, s).open(0)
 		c.stall()
 		defer c.resume()
-		wantElapsed(t, patience, func() {
+		wantElapsed(t, closeTimeout, func() {
 			if err := s.Shutdown(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -472,7 +472,7 @@ func TestConsumerTimeout(t *testing.T) {
 				t.Errorf("got %d %s", m.ReplyCode, m.ReplyText)
 			}
 		})
-		if late < time.Hour || late > time.Hour+2*idleBeat {
+		if late < time.Hour || late > time.Hour+2*idleInterval {
 			t.Errorf("closed after %v, want an hour or a little more", late)
 		}
 		c.send(1, &amqp.ChannelCloseOK{})
@@ -507,13 +507,13 @@ func TestConnectionsAreLookedAtTogether(t *testing.T) {
 	at := map[hook.Instant]bool{}
 	for i := range 20_000 {
 		now := hook.Instant(1e18).Add(time.Duration(i) * 1_500_001)
-		next := together(now, interval)
+		next := aligned(now, interval)
 		if d := next.Sub(now); d > interval || d < interval-interval/100 {
 			t.Fatalf("looked at after %v", d)
 		}
 		at[next] = true
 		late := next.Add(3 * time.Millisecond)
-		if again := together(late, interval); again != next.Add(interval) {
+		if again := aligned(late, interval); again != next.Add(interval) {
 			t.Fatalf("looked at %v after a look that was %v late", again.Sub(late), late.Sub(next))
 		}
 	}

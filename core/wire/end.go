@@ -24,7 +24,7 @@ func (c *conn) write() {
 		case len(bs) > 0:
 			if err := c.send(bs); err != nil {
 				c.socket.Close() // wakes the reader
-				c.ask(askStop)
+				c.request(requestStop)
 				return
 			}
 		case ok:
@@ -57,10 +57,10 @@ func (c *conn) end() {
 	c.unpoll()
 	c.loggedIn()
 	switch {
-	case c.problem != nil && failedTLS(c.socket, c.problem):
-		c.srv.log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", c.problem)
-	case c.problem != nil:
-		c.session.Lost(c.problem)
+	case c.failure != nil && failedTLS(c.socket, c.failure):
+		c.srv.log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", c.failure)
+	case c.failure != nil:
+		c.session.Lost(c.failure)
 	case c.state == session.Denied:
 		c.keepSilent()
 	default:
@@ -75,15 +75,15 @@ func (c *conn) end() {
 
 // keepSilent leaves a peer without an answer, unless another one needs the place.
 func (c *conn) keepSilent() {
-	timer := time.NewTimer(silence)
+	timer := time.NewTimer(deniedDelay)
 	defer timer.Stop()
-	for c.asks.Load()&askStop == 0 {
+	for c.requests.Load()&requestStop == 0 {
 		select {
 		case <-timer.C:
 			return
 		case <-c.srv.quit:
 			return
-		case <-c.poked:
+		case <-c.wakeup:
 		}
 	}
 }
@@ -102,7 +102,7 @@ func failedTLS(socket net.Conn, why error) bool {
 // linger waits, not for long, until everything is written and the peer has closed its side: closing a socket with unread
 // input makes the system throw away what the peer has not read yet.
 func (c *conn) linger() {
-	_ = c.socket.SetDeadline(time.Now().Add(patience)) // fails when it is closed already: nothing to wait for
+	_ = c.socket.SetDeadline(time.Now().Add(closeTimeout)) // fails when it is closed already: nothing to wait for
 	<-c.written
 	half, ok := c.socket.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {

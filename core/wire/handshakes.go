@@ -13,16 +13,16 @@ import (
 // there may be, the next one takes the place of the oldest of the source that has most of them, so that nobody who only
 // connects keeps others out. The server's mu guards it.
 type handshakes struct {
-	most int // 0 = any number
-	open []*conn
-	of   map[netip.Prefix]int
+	most     int // 0 = any number
+	open     []*conn
+	bySource map[netip.Prefix]int
 
 	crowdedOut int          // since it was said last
-	said       hook.Instant // when that was
+	loggedAt   hook.Instant // when that was
 }
 
-// sayAgain is how often at most it is said that handshakes are crowded out.
-const sayAgain = 10 * time.Second
+// logInterval is how often at most it is said that handshakes are crowded out.
+const logInterval = 10 * time.Second
 
 // enter takes a connection in, and returns one whose place it takes, nil if there is room.
 func (h *handshakes) enter(c *conn) (crowdedOut *conn) {
@@ -30,25 +30,25 @@ func (h *handshakes) enter(c *conn) (crowdedOut *conn) {
 		return nil
 	}
 	if len(h.open) >= h.most {
-		crowdedOut = h.worst()
+		crowdedOut = h.oldestOfBusiest()
 		h.leave(crowdedOut)
 	}
-	if h.of == nil {
-		h.of = map[netip.Prefix]int{}
+	if h.bySource == nil {
+		h.bySource = map[netip.Prefix]int{}
 	}
 	h.open = append(h.open, c)
-	h.of[c.source]++
+	h.bySource[c.source]++
 	return crowdedOut
 }
 
-// worst returns the oldest of the source that has most of them.
-func (h *handshakes) worst() *conn {
+// oldestOfBusiest returns the oldest of the source that has most of them.
+func (h *handshakes) oldestOfBusiest() *conn {
 	most := 0
-	for _, n := range h.of {
+	for _, n := range h.bySource {
 		most = max(most, n)
 	}
 	for _, c := range h.open {
-		if h.of[c.source] == most {
+		if h.bySource[c.source] == most {
 			return c
 		}
 	}
@@ -62,18 +62,18 @@ func (h *handshakes) leave(c *conn) {
 		return
 	}
 	h.open = slices.Delete(h.open, i, i+1)
-	if h.of[c.source]--; h.of[c.source] == 0 {
-		delete(h.of, c.source)
+	if h.bySource[c.source]--; h.bySource[c.source] == 0 {
+		delete(h.bySource, c.source)
 	}
 }
 
 // count counts one that was crowded out, and returns how many those were if it is time to say so.
 func (h *handshakes) count(now hook.Instant) (crowdedOut int) {
 	h.crowdedOut++
-	if h.said != 0 && now.Sub(h.said) < sayAgain {
+	if h.loggedAt != 0 && now.Sub(h.loggedAt) < logInterval {
 		return 0
 	}
-	crowdedOut, h.crowdedOut, h.said = h.crowdedOut, 0, now
+	crowdedOut, h.crowdedOut, h.loggedAt = h.crowdedOut, 0, now
 	return crowdedOut
 }
 

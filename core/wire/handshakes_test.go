@@ -49,8 +49,8 @@ func TestTooManyHandshakes(t *testing.T) {
 		if n := s.Connections(); n != 0 {
 			t.Errorf("%d connections are left", n)
 		}
-		if h := &s.halfway; len(h.open)+len(h.of) != 0 {
-			t.Errorf("%d handshakes of %d sources are left", len(h.open), len(h.of))
+		if h := &s.handshakes; len(h.open)+len(h.bySource) != 0 {
+			t.Errorf("%d handshakes of %d sources are left", len(h.open), len(h.bySource))
 		}
 	})
 }
@@ -89,10 +89,10 @@ func TestHandshakesAreFair(t *testing.T) {
 	}
 	h.leave(honest)
 	h.leave(honest)
-	if len(h.open) != 3 || len(h.of) != 1 {
-		t.Errorf("left are %d of %d sources", len(h.open), len(h.of))
+	if len(h.open) != 3 || len(h.bySource) != 1 {
+		t.Errorf("left are %d of %d sources", len(h.open), len(h.bySource))
 	}
-	if n := h.count(hook.Instant(time.Hour)) + h.count(hook.Instant(time.Hour)) + h.count(hook.Instant(time.Hour+sayAgain)); n != 1+0+2 {
+	if n := h.count(hook.Instant(time.Hour)) + h.count(hook.Instant(time.Hour)) + h.count(hook.Instant(time.Hour+logInterval)); n != 1+0+2 {
 		t.Errorf("said %d", n)
 	}
 }

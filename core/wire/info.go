@@ -36,7 +36,7 @@ func (t *Traffic) add(of *traffic) {
 func (s *Server) Traffic() Traffic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sum := s.past
+	sum := s.closedTraffic
 	for c := range s.conns {
 		sum.add(&c.traffic)
 	}
@@ -57,8 +57,8 @@ func (s *Server) OpenConns() []OpenConn {
 	s.mu.Unlock()
 	links := make([]OpenConn, 0, len(conns))
 	for _, c := range conns {
-		if c.session.Listed() {
-			links = append(links, OpenConn{c.session.Facts(), c})
+		if c.session.IsOpen() {
+			links = append(links, OpenConn{c.session.Info(), c})
 		}
 	}
 	slices.SortFunc(links, func(a, b OpenConn) int { return cmp.Compare(a.ID, b.ID) })

@@ -27,8 +27,8 @@ func (in *input) space() []byte {
 	return in.block.Buf[in.end:]
 }
 
-// waiting is what was read and not consumed.
-func (in *input) waiting() []byte {
+// unread is what was read and not consumed.
+func (in *input) unread() []byte {
 	if in.block == nil {
 		return nil
 	}
@@ -42,8 +42,8 @@ func (in *input) park() {
 	}
 }
 
-// got notes that n bytes were read into space, and chooses the size of the next block by how full this one is.
-func (in *input) got(n int) {
+// added notes that n bytes were read into space, and chooses the size of the next block by how full this one is.
+func (in *input) added(n int) {
 	in.end += n
 	in.read += n
 	switch {
@@ -74,7 +74,7 @@ func (in *input) consumed(n int) {
 	case fits && free >= have/2:
 		// nobody looks behind end: read on there
 	case fits && rest < have && !in.block.Shared():
-		in.start, in.end = 0, copy(in.block.Buf, in.waiting())
+		in.start, in.end = 0, copy(in.block.Buf, in.unread())
 	case rest >= in.size:
 		in.replace(2 * rest)
 	default:
@@ -85,16 +85,16 @@ func (in *input) consumed(n int) {
 // replace moves what waits into a new block.
 func (in *input) replace(size int) {
 	k := queue.NewBlock(size)
-	rest := copy(k.Buf, in.waiting())
+	rest := copy(k.Buf, in.unread())
 	in.block.Release()
 	in.block, in.start, in.end = k, 0, rest
 }
 
-// beat is called now and then. It gives a large block back when little more than heartbeats was read since.
-func (in *input) beat() {
+// shrinkIdle is called now and then. It gives a large block back when little more than heartbeats was read since.
+func (in *input) shrinkIdle() {
 	idle := in.read < smallest/4
 	in.read = 0
-	if !idle || in.block == nil || len(in.block.Buf) == smallest || len(in.waiting()) >= smallest {
+	if !idle || in.block == nil || len(in.block.Buf) == smallest || len(in.unread()) >= smallest {
 		return
 	}
 	in.size, in.thin = smallest, 0

@@ -11,7 +11,7 @@ import (
 // fillFrom puts b where the reader would, as far as there is space, and returns the rest.
 func (in *input) fillFrom(b []byte) []byte {
 	n := copy(in.space(), b)
-	in.got(n)
+	in.added(n)
 	return b[n:]
 }
 
@@ -21,14 +21,14 @@ func TestInputGrowsWhileItIsFilled(t *testing.T) {
 	stream := make([]byte, 4<<20)
 	for range 20 {
 		stream = in.fillFrom(stream)
-		in.consumed(len(in.waiting()))
+		in.consumed(len(in.unread()))
 	}
 	if got := len(in.block.Buf); got != largest {
 		t.Errorf("got a buffer of %d, want %d", got, largest)
 	}
 	for range 1000 {
 		in.fillFrom([]byte("little"))
-		in.consumed(len(in.waiting()))
+		in.consumed(len(in.unread()))
 	}
 	if got := len(in.block.Buf); got != smallest {
 		t.Errorf("got a buffer of %d after little traffic, want %d", got, smallest)
@@ -40,17 +40,17 @@ func TestInputShrinksWhenIdle(t *testing.T) {
 	defer func() { in.release() }()
 	for range 20 {
 		in.fillFrom(make([]byte, largest))
-		in.consumed(len(in.waiting()))
+		in.consumed(len(in.unread()))
 	}
-	in.beat()
+	in.shrinkIdle()
 	if got := len(in.block.Buf); got != largest {
 		t.Errorf("got a buffer of %d in the middle of traffic, want %d", got, largest)
 	}
 	in.fillFrom([]byte("a heartbeat, or so"))
 	in.consumed(0)
-	in.beat()
-	if len(in.block.Buf) != smallest || string(in.waiting()) != "a heartbeat, or so" {
-		t.Errorf("got a buffer of %d holding %q", len(in.block.Buf), in.waiting())
+	in.shrinkIdle()
+	if len(in.block.Buf) != smallest || string(in.unread()) != "a heartbeat, or so" {
+		t.Errorf("got a buffer of %d holding %q", len(in.block.Buf), in.unread())
 	}
 }
 
@@ -64,7 +64,7 @@ func TestInputFrameLargerThanBuffer(t *testing.T) {
 			in.consumed(0)
 		}
 	}
-	if !bytes.Equal(in.waiting(), frame) {
+	if !bytes.Equal(in.unread(), frame) {
 		t.Error("the frame is garbled")
 	}
 	in.consumed(len(frame))
@@ -92,8 +92,8 @@ func TestInputKeepsBytes(t *testing.T) {
 			in.space()[i] = next
 			next++
 		}
-		in.got(n)
-		w := in.waiting()
+		in.added(n)
+		w := in.unread()
 		used := r.IntN(len(w) + 1)
 		for _, b := range w[:used] {
 			if b != expected {
@@ -127,23 +127,23 @@ func TestInputKeepsBytes(t *testing.T) {
 func TestInputParks(t *testing.T) {
 	in := newInput()
 	defer func() { in.release() }()
-	if in.waiting() != nil || in.block != nil {
+	if in.unread() != nil || in.block != nil {
 		t.Error("there is a buffer before anything is read")
 	}
 	in.consumed(0)
 	in.fillFrom([]byte("frame, part"))
 	in.consumed(len("frame, "))
-	if in.park(); string(in.waiting()) != "part" {
-		t.Errorf("%q is left", in.waiting())
+	if in.park(); string(in.unread()) != "part" {
+		t.Errorf("%q is left", in.unread())
 	}
 	in.consumed(len("part"))
 	if in.park(); in.block != nil {
 		t.Error("the buffer is kept")
 	}
-	in.beat()
+	in.shrinkIdle()
 	for range 5 {
 		in.fillFrom(make([]byte, largest))
-		in.consumed(len(in.waiting()))
+		in.consumed(len(in.unread()))
 	}
 	if in.park(); in.block == nil {
 		t.Error("a busy connection has lost its buffer")

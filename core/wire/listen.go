@@ -24,17 +24,17 @@ func (s *Server) listen(ctx context.Context, key, address string, secure *tls.Co
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	s.listeners = append(s.listeners, linkListener{l, secure})
+	s.listeners = append(s.listeners, listener{l, secure})
 	return nil
 }
 
-// linkListener accepts links, with TLS on them if secure is not nil.
-type linkListener struct {
+// listener accepts links, with TLS on them if secure is not nil.
+type listener struct {
 	net.Listener
 	secure *tls.Config
 }
 
-func (l linkListener) Accept() (net.Conn, error) {
+func (l listener) Accept() (net.Conn, error) {
 	socket, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (l linkListener) Accept() (net.Conn, error) {
 	if !ok {
 		return l.over(socket), nil
 	}
-	k, err := newLink(tcp, l.secure != nil)
+	k, err := newTCPConn(tcp, l.secure != nil)
 	if err != nil { // it is closed already
 		socket.Close()
 		return nil, err
@@ -51,7 +51,7 @@ func (l linkListener) Accept() (net.Conn, error) {
 	return l.over(k), nil
 }
 
-func (l linkListener) over(socket net.Conn) net.Conn {
+func (l listener) over(socket net.Conn) net.Conn {
 	if l.secure == nil {
 		return socket
 	}

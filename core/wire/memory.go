@@ -22,8 +22,8 @@ type memoryMonitor struct {
 // memoryAlarm is the name of the alarm.
 const memoryAlarm = "memory"
 
-// lookAgain is how often a raised alarm is looked at.
-const lookAgain = 50 * time.Millisecond
+// memoryInterval is how often a raised alarm is looked at.
+const memoryInterval = 50 * time.Millisecond
 
 // enough is where the alarm ends: a little below the limit, so that it does not go on and off with every message.
 func (m *memoryMonitor) enough(used int64) bool {
@@ -61,23 +61,23 @@ func (m *memoryMonitor) raise(used int64) <-chan struct{} {
 	}
 	m.cleared.Store(&c)
 	m.server.log.Warn("memory alarm: publishers wait", "used_bytes", used, "limit_bytes", m.limit.Load())
-	m.tell(telemetry.AlarmRaised)
+	m.report(telemetry.AlarmRaised)
 	return c
 }
 
-// tell tells of the alarm.
-func (m *memoryMonitor) tell(kind telemetry.Kind) {
+// report tells of the alarm.
+func (m *memoryMonitor) report(kind telemetry.Kind) {
 	m.server.options.Session.Telemetry.Notice(telemetry.Notice{Kind: kind, Name: memoryAlarm})
 }
 
 // watch waits until there is memory again, or the server ends.
 func (m *memoryMonitor) watch() {
 	for waiting := true; waiting; {
-		waiting = m.server.sleep(lookAgain) && !m.enough(m.used())
+		waiting = m.server.sleep(memoryInterval) && !m.enough(m.used())
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.server.log.Info("memory alarm is over", "used_bytes", m.used())
-	m.tell(telemetry.AlarmCleared)
+	m.report(telemetry.AlarmCleared)
 	close(*m.cleared.Swap(nil))
 }

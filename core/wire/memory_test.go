@@ -29,12 +29,12 @@ func TestMemoryAlarm(t *testing.T) {
 			t.Fatalf("no alarm above the limit: %v", s.Alarms())
 		}
 		used.Store(1501)
-		time.Sleep(time.Minute + lookAgain/2)
+		time.Sleep(time.Minute + memoryInterval/2)
 		if !s.memory.raised() {
 			t.Error("the alarm ended too early: it would come and go")
 		}
 		used.Store(1500)
-		wantElapsed(t, lookAgain/2, func() { <-cleared })
+		wantElapsed(t, memoryInterval/2, func() { <-cleared })
 		if s.memory.check() != nil || s.Alarms() != nil {
 			t.Error("the alarm did not end")
 		}

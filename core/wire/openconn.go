@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// link is the TCP connection under a socket. It can be read without waiting. Under TLS it reads ahead, because TLS asks for
+// tcpConn is the TCP connection under a socket. It can be read without waiting. Under TLS it reads ahead, because TLS asks for
 // one record at a time, and a client that sends its messages one by one puts each into a record of its own.
 //
 // Reading, and what says how, belong to the reader; everything else is as [net.TCPConn] has it.
-type link struct {
+type tcpConn struct {
 	*net.TCPConn
 	raw syscall.RawConn
 
@@ -32,14 +32,14 @@ type link struct {
 	err          error
 }
 
-// nothing is the error of a Read that would have to wait: a timeout, after which TLS goes on where it was.
-type nothing struct{}
+// wouldBlock is the error of a Read that would have to wait: a timeout, after which TLS goes on where it was.
+type wouldBlock struct{}
 
-func (nothing) Error() string   { return "nothing to read" }
-func (nothing) Timeout() bool   { return true }
-func (nothing) Temporary() bool { return true }
+func (wouldBlock) Error() string   { return "nothing to read" }
+func (wouldBlock) Timeout() bool   { return true }
+func (wouldBlock) Temporary() bool { return true }
 
-var errNothing net.Error = nothing{}
+var errWouldBlock net.Error = wouldBlock{}
 
 // What is read ahead at once: an idle connection holds the least.
 const (
@@ -47,13 +47,13 @@ const (
 	mostAhead  = 64 << 10
 )
 
-// newLink returns the link of a connection. With ahead it is one to run TLS on.
-func newLink(tcp *net.TCPConn, ahead bool) (*link, error) {
+// newTCPConn returns the link of a connection. With ahead it is one to run TLS on.
+func newTCPConn(tcp *net.TCPConn, ahead bool) (*tcpConn, error) {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	l := &link{TCPConn: tcp, raw: raw}
+	l := &tcpConn{TCPConn: tcp, raw: raw}
 	l.try, l.tryOnce = l.tryRead, l.tryReadOrIdle
 	if ahead {
 		l.ahead = make([]byte, leastAhead)
@@ -62,13 +62,13 @@ func newLink(tcp *net.TCPConn, ahead bool) (*link, error) {
 }
 
 // Read implements [net.Conn].
-func (l *link) Read(p []byte) (int, error) {
+func (l *tcpConn) Read(p []byte) (int, error) {
 	if l.ahead == nil {
 		return l.receive(p)
 	}
 	if l.start == l.end {
 		if l.taking {
-			return 0, errNothing
+			return 0, errWouldBlock
 		}
 		if err := l.readAhead(); err != nil {
 			return 0, err
@@ -79,7 +79,7 @@ func (l *link) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (l *link) readAhead() error {
+func (l *tcpConn) readAhead() error {
 	if l.end == len(l.ahead) && l.end < mostAhead { // the last time there was more
 		l.ahead = make([]byte, 2*len(l.ahead))
 	}
@@ -89,14 +89,14 @@ func (l *link) readAhead() error {
 }
 
 // relax gives back room that a connection which is idle now does not need.
-func (l *link) relax() {
+func (l *tcpConn) relax() {
 	if len(l.ahead) > leastAhead && l.start == l.end {
 		l.ahead, l.start, l.end = make([]byte, leastAhead), 0, 0
 	}
 }
 
 // receive reads what is there, and waits for something unless the link is hasty.
-func (l *link) receive(p []byte) (int, error) {
+func (l *tcpConn) receive(p []byte) (int, error) {
 	if !l.hasty {
 		return l.TCPConn.Read(p)
 	}
@@ -109,14 +109,14 @@ func (l *link) receive(p []byte) (int, error) {
 	return l.n, l.err
 }
 
-func (l *link) tryRead(fd uintptr) (done bool) {
+func (l *tcpConn) tryRead(fd uintptr) (done bool) {
 	for {
 		l.n, l.err = readNow(fd, l.space)
 		switch {
 		case errors.Is(l.err, syscall.EINTR):
 			continue
 		case errors.Is(l.err, syscall.EAGAIN):
-			l.n, l.err = 0, errNothing
+			l.n, l.err = 0, errWouldBlock
 		case l.err != nil:
 			l.n, l.err = 0, os.NewSyscallError("read", l.err)
 		case l.n == 0:
@@ -128,7 +128,7 @@ func (l *link) tryRead(fd uintptr) (done bool) {
 
 // readOrIdle reads what is there. If there is nothing, it calls idle, which may take p back, and returns 0 as soon as there is
 // something.
-func (l *link) readOrIdle(p []byte) (int, error) {
+func (l *tcpConn) readOrIdle(p []byte) (int, error) {
 	l.space, l.idling = p, false
 	err := l.raw.Read(l.tryOnce)
 	l.space = nil
@@ -143,12 +143,12 @@ func (l *link) readOrIdle(p []byte) (int, error) {
 	return l.n, l.err
 }
 
-func (l *link) tryReadOrIdle(fd uintptr) (done bool) {
+func (l *tcpConn) tryReadOrIdle(fd uintptr) (done bool) {
 	if l.idling {
 		return true
 	}
 	l.tryRead(fd)
-	if l.err != errNothing { //nolint:errorlint // as above
+	if l.err != errWouldBlock { //nolint:errorlint // as above
 		return true
 	}
 	l.space, l.idling = nil, true
@@ -158,4 +158,4 @@ func (l *link) tryReadOrIdle(fd uintptr) (done bool) {
 
 // batch makes the system report bytes only when there are n of them: until then they wake nobody. With 1 they are reported
 // as they come.
-func (l *link) batch(n int) { _ = l.raw.Control(func(fd uintptr) { setLowWater(int(fd), n) }) }
+func (l *tcpConn) batch(n int) { _ = l.raw.Control(func(fd uintptr) { setLowWater(int(fd), n) }) }

@@ -16,7 +16,7 @@ import (
 )
 
 // linked returns a link and the far end of its connection.
-func linked(t *testing.T, ahead bool) (l *link, far net.Conn) {
+func linked(t *testing.T, ahead bool) (l *tcpConn, far net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +30,7 @@ func linked(t *testing.T, ahead bool) (l *link, far net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l, err = newLink(near.(*net.TCPConn), ahead); err != nil {
+	if l, err = newTCPConn(near.(*net.TCPConn), ahead); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { far.Close(); near.Close() })
@@ -42,7 +42,7 @@ func TestLinkInHaste(t *testing.T) {
 	l.hasty = true
 	l.batch(lowWater)
 	p := make([]byte, 100)
-	if n, err := l.Read(p); n != 0 || !errors.Is(err, errNothing) {
+	if n, err := l.Read(p); n != 0 || !errors.Is(err, errWouldBlock) {
 		t.Fatalf("%d, %v; want nothing", n, err)
 	}
 	if _, err := far.Write([]byte("abc")); err != nil {
@@ -52,7 +52,7 @@ func TestLinkInHaste(t *testing.T) {
 		t.Errorf("read %q", got)
 	}
 	_ = l.SetReadDeadline(time.Unix(1, 0))
-	if _, err := l.Read(p); err == nil || errors.Is(err, errNothing) {
+	if _, err := l.Read(p); err == nil || errors.Is(err, errWouldBlock) {
 		t.Errorf("%v after the deadline", err)
 	}
 	_ = l.SetReadDeadline(time.Time{})
@@ -70,7 +70,7 @@ func TestLinkInHaste(t *testing.T) {
 	far.Close()
 	for {
 		_, err := l.Read(p)
-		if errors.Is(err, errNothing) {
+		if errors.Is(err, errWouldBlock) {
 			continue
 		}
 		if !errors.Is(err, io.EOF) {
@@ -88,7 +88,7 @@ func eventually(t *testing.T, r io.Reader, p []byte) string {
 		switch {
 		case n > 0:
 			return string(p[:n])
-		case !errors.Is(err, errNothing):
+		case !errors.Is(err, errWouldBlock):
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +98,7 @@ func eventually(t *testing.T, r io.Reader, p []byte) string {
 func TestReadsWithoutATimer(t *testing.T) {
 	l, far := linked(t, false)
 	c := newConn(newServer(t), l)
-	c.hot.polling, c.hot.interval = true, shortestInterval
+	c.moderation.polling, c.moderation.interval = true, shortestInterval
 	c.poll()
 	if c.ticks == nil {
 		t.Skip("nothing is polled on this system")
@@ -107,14 +107,14 @@ func TestReadsWithoutATimer(t *testing.T) {
 	if _, err := far.Write([]byte("abc")); err != nil {
 		t.Fatal(err)
 	}
-	space, placed := c.space()
+	space, placed := c.readSpace()
 	n, err := c.receive(space, placed)
 	if n == 0 && err == nil { // it came so late
-		space, placed = c.space()
+		space, placed = c.readSpace()
 		n, err = c.receive(space, placed)
 	}
-	if string(space[:n]) != "abc" || err != nil || c.hot.polling || c.ticks != nil {
-		t.Errorf("read %q, %v; polled %t", space[:n], err, c.hot.polling)
+	if string(space[:n]) != "abc" || err != nil || c.moderation.polling || c.ticks != nil {
+		t.Errorf("read %q, %v; polled %t", space[:n], err, c.moderation.polling)
 	}
 	c.in.release()
 }
@@ -132,7 +132,7 @@ func TestRecordsAreReadAhead(t *testing.T) {
 	config := a.client("")
 	config.ServerName = "127.0.0.1"
 	client := tls.Client(records, config)
-	c := &conn{socket: tls.Server(l, certificates.Config()), link: l, in: newInput()}
+	c := &conn{socket: tls.Server(l, certificates.Config()), tcp: l, in: newInput()}
 	done := make(chan error, 1)
 	go func() { done <- client.Handshake() }()
 	if err := c.socket.(*tls.Conn).Handshake(); err != nil {
@@ -169,7 +169,7 @@ func TestRecordsAreReadAhead(t *testing.T) {
 		read()
 	}
 	l.hasty = true
-	if n, err := c.socket.Read(c.in.space()); n != 0 || !errors.Is(err, errNothing) {
+	if n, err := c.socket.Read(c.in.space()); n != 0 || !errors.Is(err, errWouldBlock) {
 		t.Errorf("%d, %v of half a record", n, err)
 	}
 	l.hasty = false
@@ -247,21 +247,21 @@ func TestWhoIsHeldIsNotPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := linked(t, false)
 		c := newConn(newServer(t), l)
-		c.due = c.srv.options.Clock().Add(time.Hour)
-		c.hot.polling, c.hot.interval = true, shortestInterval
+		c.deadline = c.srv.options.Clock().Add(time.Hour)
+		c.moderation.polling, c.moderation.interval = true, shortestInterval
 		c.poll()
 		if c.ticks == nil {
 			t.Skip("nothing is polled on this system")
 		}
 		over := make(chan struct{})
-		c.late = over
+		c.logCaughtUp = over
 		time.AfterFunc(time.Minute, func() { close(over) })
 		wantElapsed(t, pollHeld, c.wait)
-		if c.ticks != nil || c.hot.polling || len(c.srv.ticks.free) != 1 {
+		if c.ticks != nil || c.moderation.polling || len(c.srv.ticks.free) != 1 {
 			t.Error("its metronome ticks while it is held")
 		}
 		wantElapsed(t, time.Minute-pollHeld, c.wait)
-		if c.late != nil {
+		if c.logCaughtUp != nil {
 			t.Error("it is held still")
 		}
 	})

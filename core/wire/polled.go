@@ -5,49 +5,49 @@ import (
 	"net"
 )
 
-// linkOf returns the TCP connection under a socket, nil if it is none.
-func linkOf(socket net.Conn) *link {
+// tcpConnOf returns the TCP connection under a socket, nil if it is none.
+func tcpConnOf(socket net.Conn) *tcpConn {
 	if t, ok := socket.(*tls.Conn); ok {
 		socket = t.NetConn()
 	}
-	l, _ := socket.(*link)
+	l, _ := socket.(*tcpConn)
 	return l
 }
 
 // receive reads what is there to a space, as space returned it. It waits for the next interval if the connection is polled, else
 // for something to be there.
 func (c *conn) receive(space []byte, placed bool) (n int, err error) {
-	if c.hot.polling && !c.more {
+	if c.moderation.polling && !c.readOn {
 		if c.ticks.wait() != nil { // the connection is none the worse for that
-			c.hot.stop()
+			c.moderation.stop()
 			c.poll()
 		}
 	}
-	if c.link != nil && c.link.idle != nil && !placed && !c.hot.polling {
-		n, err = c.link.readOrIdle(space)
+	if c.tcp != nil && c.tcp.idle != nil && !placed && !c.moderation.polling {
+		n, err = c.tcp.readOrIdle(space)
 		if n > 0 || err != nil {
-			c.more = n >= fatRead || n == len(space)
+			c.readOn = n >= fatRead || n == len(space)
 			return n, err
 		}
-		space, _ = c.space() // it may have been given back
+		space, _ = c.readSpace() // it may have been given back
 	}
 	if n, err = c.socket.Read(space); n > 0 {
 		n, err = c.takeAhead(space, n), nil
 	}
-	c.more = n >= fatRead || n == len(space)
+	c.readOn = n >= fatRead || n == len(space)
 	return n, err
 }
 
-// space is where to read to. It is placed if that is where the bytes belong, so that the session has them.
-func (c *conn) space() (space []byte, placed bool) {
+// readSpace is where to read to. It is placed if that is where the bytes belong, so that the session has them.
+func (c *conn) readSpace() (space []byte, placed bool) {
 	const little = 4 << 10
-	if len(c.in.waiting()) == 0 {
-		if b := c.session.Intake(); b != nil {
+	if len(c.in.unread()) == 0 {
+		if b := c.session.BodySpace(); b != nil {
 			return b, true
 		}
 	}
 	space = c.in.space()
-	if c.session.Halfway() {
+	if c.session.InsideBody() {
 		space = space[:min(len(space), little)]
 	}
 	return space, false
@@ -56,11 +56,11 @@ func (c *conn) space() (space []byte, placed bool) {
 // takeAhead reads the records that TLS has got already. What is wrong behind them, or that this is the end, the next Read says
 // again: what came before it has its time.
 func (c *conn) takeAhead(space []byte, n int) int {
-	if c.link == nil || c.link.ahead == nil {
+	if c.tcp == nil || c.tcp.ahead == nil {
 		return n
 	}
-	c.link.taking = true
-	defer func() { c.link.taking = false }()
+	c.tcp.taking = true
+	defer func() { c.tcp.taking = false }()
 	for n < len(space) {
 		k, err := c.socket.Read(space[n:])
 		n += k
@@ -76,24 +76,24 @@ const lowWater = fatRead
 
 // poll begins or ends to poll, or changes the interval, as hot says.
 func (c *conn) poll() {
-	if !c.hot.polling {
+	if !c.moderation.polling {
 		c.unpoll()
 		return
 	}
 	err := errNoMetronome
 	switch {
 	case c.ticks != nil:
-		err = c.ticks.tick(c.hot.interval)
-	case c.link != nil:
-		c.ticks, err = c.srv.ticks.take(c.hot.interval)
+		err = c.ticks.tick(c.moderation.interval)
+	case c.tcp != nil:
+		c.ticks, err = c.srv.ticks.take(c.moderation.interval)
 	}
 	if err != nil {
-		c.hot.stop()
+		c.moderation.stop()
 		c.unpoll()
 		return
 	}
-	c.link.hasty = true
-	c.link.batch(lowWater)
+	c.tcp.hasty = true
+	c.tcp.batch(lowWater)
 }
 
 func (c *conn) unpoll() {
@@ -102,6 +102,6 @@ func (c *conn) unpoll() {
 	}
 	c.srv.ticks.give(c.ticks)
 	c.ticks = nil
-	c.link.hasty = false
-	c.link.batch(1)
+	c.tcp.hasty = false
+	c.tcp.batch(1)
 }

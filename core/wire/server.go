@@ -40,7 +40,7 @@ type Server struct {
 	log      *slog.Logger
 	sessions *session.Server
 	memory   memoryMonitor
-	waiting  blockedCounts
+	blocked  blockedCounts
 	tls      *Certificates
 	ticks    metronomes
 
@@ -48,22 +48,22 @@ type Server struct {
 	running   sync.WaitGroup // every goroutine of the server
 	quit      chan struct{}  // closed when the server ends
 
-	mu       sync.Mutex // guards what follows
-	conns    map[*conn]struct{}
-	halfway  handshakes
-	past     Traffic // of connections that are gone
-	draining bool    // new connections are turned away
+	mu            sync.Mutex // guards what follows
+	conns         map[*conn]struct{}
+	handshakes    handshakes
+	closedTraffic Traffic // of connections that are gone
+	draining      bool    // new connections are turned away
 }
 
 // New returns a server that does not listen yet. Its error is about the TLS files.
 func New(o Options) (*Server, error) {
 	s := &Server{
-		options:  o,
-		log:      o.Session.Log,
-		sessions: session.NewServer(o.Session),
-		conns:    map[*conn]struct{}{},
-		halfway:  handshakes{most: o.Handshakes},
-		quit:     make(chan struct{}),
+		options:    o,
+		log:        o.Session.Log,
+		sessions:   session.NewServer(o.Session),
+		conns:      map[*conn]struct{}{},
+		handshakes: handshakes{most: o.Handshakes},
+		quit:       make(chan struct{}),
 	}
 	s.memory.used, s.memory.server = s.usedBytes, s
 	s.memory.limit.Store(o.MemoryLimit)
@@ -175,7 +175,7 @@ func (s *Server) CertificateExpires() time.Time {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.closeListeners()
 	for _, c := range s.drain() {
-		c.ask(askShutdown)
+		c.request(requestShutdown)
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -226,7 +226,7 @@ func (s *Server) cutOff() int {
 	defer s.mu.Unlock()
 	for c := range s.conns {
 		c.socket.Close()
-		c.ask(askStop)
+		c.request(requestStop)
 	}
 	return len(s.conns)
 }
@@ -253,33 +253,33 @@ func (s *Server) enter(c *conn) (crowdedOut *conn, ok bool) {
 		return nil, false
 	}
 	s.conns[c] = struct{}{}
-	return s.halfway.enter(c), true
+	return s.handshakes.enter(c), true
 }
 
 // crowdOut ends a connection in the handshake for the sake of another.
 func (s *Server) crowdOut(c *conn) {
 	s.mu.Lock()
-	n := s.halfway.count(s.options.Clock())
+	n := s.handshakes.count(s.options.Clock())
 	s.mu.Unlock()
 	if n > 0 {
 		s.log.Warn("too many connections in the handshake: the oldest ones of the source with the most are closed",
 			"closed", n, "source", c.source.String(), "limits_handshakes", s.options.Handshakes)
 	}
 	c.socket.Close()
-	c.ask(askStop)
+	c.request(requestStop)
 }
 
 // opened is told that a connection is out of the handshake.
 func (s *Server) opened(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.halfway.leave(c)
+	s.handshakes.leave(c)
 }
 
 func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	s.halfway.leave(c)
-	s.past.add(&c.traffic)
+	s.handshakes.leave(c)
+	s.closedTraffic.add(&c.traffic)
 }
