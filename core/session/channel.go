@@ -239,7 +239,7 @@ func (c *Conn) closeChannels(channels ...*channel) {
 	part := func(s *queue.Mailbox) *endOfConsumers {
 		i, added := shells.find(s)
 		if added {
-			parts = append(parts, endOfConsumers{shell: s})
+			parts = append(parts, endOfConsumers{queue: s})
 		}
 		return &parts[i]
 	}
@@ -256,7 +256,7 @@ func (c *Conn) closeChannels(channels ...*channel) {
 		}
 		for _, t := range append(held, ch.abandon()...) {
 			p := part(t.Consumer.Queue)
-			p.held = append(p.held, t.PendingAck)
+			p.unacked = append(p.unacked, t.PendingAck)
 		}
 	}
 	c.flush() // what was settled before
@@ -267,19 +267,19 @@ func (c *Conn) closeChannels(channels ...*channel) {
 
 // endOfConsumers is what channels that end have of a queue.
 type endOfConsumers struct {
-	shell     *queue.Mailbox
+	queue     *queue.Mailbox
 	consumers []*queue.Consumer
-	held      []queue.PendingAck
+	unacked   []queue.PendingAck
 }
 
 // leave gives it back: when it returns, there are no deliveries any more.
 func (l *endOfConsumers) leave() {
 	if len(l.consumers) == 0 {
-		l.shell.Settle(queue.Return, l.held)
+		l.queue.Settle(queue.Return, l.unacked)
 		return
 	}
 	// An error means that the queue is gone, and all of it with it.
-	_ = l.shell.Do(func(q *queue.Queue, now hook.Instant) { q.Leave(now, l.consumers, l.held) })
+	_ = l.queue.Do(func(q *queue.Queue, now hook.Instant) { q.Leave(now, l.consumers, l.unacked) })
 }
 
 // stopDeliveries lets neither deliveries nor confirms through any more, and returns what the channel has.

@@ -5,10 +5,10 @@ import "github.com/curfewmq/curfew/core/amqp"
 // partialFrame is a body frame that comes in pieces, of a body that comes in several frames. Its payload is put where it belongs as it
 // comes: who reads the connection does that on the spot, see [Conn.Intake].
 type partialFrame struct {
-	channel *channel // nil = there is none
-	size    int      // of the payload
-	left    int      // what of it is to come; 0 = only the frame's end
-	begins  int      // where it does in the body
+	channel   *channel // nil = there is none
+	size      int      // of the payload
+	remaining int      // what of it is to come; 0 = only the frame's end
+	offset    int      // where it does in the body
 }
 
 // minPartialRead is how many bytes are worth a read of their own.
@@ -31,7 +31,7 @@ func (c *Conn) beginPartial(data []byte) (consumed int) {
 	if size > t.size-t.received || size == t.size { // too much, or all: one frame's body is left where it is read
 		return 0
 	}
-	c.partial = partialFrame{channel: ch, size: size, left: size - len(payload), begins: t.received}
+	c.partial = partialFrame{channel: ch, size: size, remaining: size - len(payload), offset: t.received}
 	ch.append(payload)
 	return len(data)
 }
@@ -39,12 +39,12 @@ func (c *Conn) beginPartial(data []byte) (consumed int) {
 // continuePartial takes what data has of a frame that began to come.
 func (c *Conn) continuePartial(data []byte) (consumed int) {
 	p := &c.partial
-	if p.left == 0 && len(data) > 0 {
+	if p.remaining == 0 && len(data) > 0 {
 		c.endPartial(data[0])
 		return 1
 	}
-	n := min(p.left, len(data))
-	p.left -= n
+	n := min(p.remaining, len(data))
+	p.remaining -= n
 	if c.wantsPartial() {
 		p.channel.append(data[:n])
 	}
@@ -64,7 +64,7 @@ func (c *Conn) endPartial(end byte) {
 	case end != amqp.FrameEnd:
 		f := amqp.Frame{Type: amqp.FrameBody, Channel: p.channel.id}
 		if placing {
-			f.Payload = p.channel.content.parts.Buf[p.begins:][:p.size]
+			f.Payload = p.channel.content.parts.Buf[p.offset:][:p.size]
 		}
 		c.fail(f.WrongEnd(end))
 		c.lose()
@@ -79,7 +79,7 @@ func (c *Conn) endPartial(end byte) {
 // Took, which says how many were put there, Feed is called all the same.
 func (c *Conn) BodySpace() []byte {
 	p := &c.partial
-	if p.left < minPartialRead || !c.wantsPartial() {
+	if p.remaining < minPartialRead || !c.wantsPartial() {
 		return nil
 	}
 	t := &p.channel.content
@@ -87,12 +87,12 @@ func (c *Conn) BodySpace() []byte {
 	if len(room) < minPartialRead {
 		return nil
 	}
-	return room[:min(len(room), p.left)]
+	return room[:min(len(room), p.remaining)]
 }
 
 // BodyRead notes that n bytes were put into what Intake returned.
 func (c *Conn) BodyRead(n int) {
-	c.partial.left -= n
+	c.partial.remaining -= n
 	c.partial.channel.content.received += n
 }
 

@@ -63,8 +63,8 @@ const (
 
 func newConn(s *Server, socket net.Conn) *conn {
 	c := &conn{srv: s, socket: socket, source: sourceOf(socket), in: newInput(), wakeup: make(chan struct{}, 1), written: make(chan struct{})}
-	if c.tcp = tcpConnOf(socket); readsNow && c.tcp != nil && c.tcp.ahead == nil {
-		c.tcp.idle = c.in.park
+	if c.tcp = tcpConnOf(socket); readsNow && c.tcp != nil && c.tcp.buf == nil {
+		c.tcp.onIdle = c.in.park
 	}
 	c.session = s.sessions.Accept(peerOf(socket), func() { c.request(requestTick) })
 	return c
@@ -329,7 +329,7 @@ func (c *conn) check(now hook.Instant) {
 	c.deadline = c.nextCheck(now)
 	c.in.shrinkIdle()
 	if c.tcp != nil {
-		c.tcp.relax()
+		c.tcp.shrink()
 	}
 	c.session.Tick(now)
 	c.plan(now)

@@ -23,7 +23,7 @@ func (c *conn) receive(space []byte, placed bool) (n int, err error) {
 			c.poll()
 		}
 	}
-	if c.tcp != nil && c.tcp.idle != nil && !placed && !c.moderation.polling {
+	if c.tcp != nil && c.tcp.onIdle != nil && !placed && !c.moderation.polling {
 		n, err = c.tcp.readOrIdle(space)
 		if n > 0 || err != nil {
 			c.readOn = n >= fatRead || n == len(space)
@@ -56,11 +56,11 @@ func (c *conn) readSpace() (space []byte, placed bool) {
 // takeAhead reads the records that TLS has got already. What is wrong behind them, or that this is the end, the next Read says
 // again: what came before it has its time.
 func (c *conn) takeAhead(space []byte, n int) int {
-	if c.tcp == nil || c.tcp.ahead == nil {
+	if c.tcp == nil || c.tcp.buf == nil {
 		return n
 	}
-	c.tcp.taking = true
-	defer func() { c.tcp.taking = false }()
+	c.tcp.bufferedOnly = true
+	defer func() { c.tcp.bufferedOnly = false }()
 	for n < len(space) {
 		k, err := c.socket.Read(space[n:])
 		n += k
@@ -92,8 +92,8 @@ func (c *conn) poll() {
 		c.unpoll()
 		return
 	}
-	c.tcp.hasty = true
-	c.tcp.batch(lowWater)
+	c.tcp.noWait = true
+	c.tcp.setLowWater(lowWater)
 }
 
 func (c *conn) unpoll() {
@@ -102,6 +102,6 @@ func (c *conn) unpoll() {
 	}
 	c.srv.ticks.give(c.ticks)
 	c.ticks = nil
-	c.tcp.hasty = false
-	c.tcp.batch(1)
+	c.tcp.noWait = false
+	c.tcp.setLowWater(1)
 }

@@ -16,14 +16,14 @@ type tcpConn struct {
 	*net.TCPConn
 	raw syscall.RawConn
 
-	hasty bool // Read returns errNothing instead of waiting
+	noWait bool // Read returns errNothing instead of waiting
 
-	ahead      []byte // what was read ahead is in it; nil = nothing is read ahead
-	start, end int    // of what was not taken yet
-	taking     bool   // Read only takes what was read ahead
+	buf          []byte // what was read ahead is in it; nil = nothing is read ahead
+	start, end   int    // of what was not taken yet
+	bufferedOnly bool   // Read only takes what was read ahead
 
-	idle   func() // called by readOrIdle; nil = that is not to be used
-	idling bool   // it was
+	onIdle   func() // called by readOrIdle; nil = that is not to be used
+	wentIdle bool   // it was
 
 	// Arguments and results of try and tryOnce. They are fields so that they are not allocated for every read.
 	try, tryOnce func(fd uintptr) (done bool)
@@ -56,48 +56,48 @@ func newTCPConn(tcp *net.TCPConn, ahead bool) (*tcpConn, error) {
 	l := &tcpConn{TCPConn: tcp, raw: raw}
 	l.try, l.tryOnce = l.tryRead, l.tryReadOrIdle
 	if ahead {
-		l.ahead = make([]byte, leastAhead)
+		l.buf = make([]byte, leastAhead)
 	}
 	return l, nil
 }
 
 // Read implements [net.Conn].
 func (l *tcpConn) Read(p []byte) (int, error) {
-	if l.ahead == nil {
+	if l.buf == nil {
 		return l.receive(p)
 	}
 	if l.start == l.end {
-		if l.taking {
+		if l.bufferedOnly {
 			return 0, errWouldBlock
 		}
 		if err := l.readAhead(); err != nil {
 			return 0, err
 		}
 	}
-	n := copy(p, l.ahead[l.start:l.end])
+	n := copy(p, l.buf[l.start:l.end])
 	l.start += n
 	return n, nil
 }
 
 func (l *tcpConn) readAhead() error {
-	if l.end == len(l.ahead) && l.end < mostAhead { // the last time there was more
-		l.ahead = make([]byte, 2*len(l.ahead))
+	if l.end == len(l.buf) && l.end < mostAhead { // the last time there was more
+		l.buf = make([]byte, 2*len(l.buf))
 	}
-	n, err := l.receive(l.ahead)
+	n, err := l.receive(l.buf)
 	l.start, l.end = 0, n
 	return err
 }
 
-// relax gives back room that a connection which is idle now does not need.
-func (l *tcpConn) relax() {
-	if len(l.ahead) > leastAhead && l.start == l.end {
-		l.ahead, l.start, l.end = make([]byte, leastAhead), 0, 0
+// shrink gives back room that a connection which is idle now does not need.
+func (l *tcpConn) shrink() {
+	if len(l.buf) > leastAhead && l.start == l.end {
+		l.buf, l.start, l.end = make([]byte, leastAhead), 0, 0
 	}
 }
 
 // receive reads what is there, and waits for something unless the link is hasty.
 func (l *tcpConn) receive(p []byte) (int, error) {
-	if !l.hasty {
+	if !l.noWait {
 		return l.TCPConn.Read(p)
 	}
 	l.space = p
@@ -129,13 +129,13 @@ func (l *tcpConn) tryRead(fd uintptr) (done bool) {
 // readOrIdle reads what is there. If there is nothing, it calls idle, which may take p back, and returns 0 as soon as there is
 // something.
 func (l *tcpConn) readOrIdle(p []byte) (int, error) {
-	l.space, l.idling = p, false
+	l.space, l.wentIdle = p, false
 	err := l.raw.Read(l.tryOnce)
 	l.space = nil
 	switch {
 	case err != nil:
 		return 0, err
-	case l.idling:
+	case l.wentIdle:
 		return 0, nil
 	case l.err != nil && l.err != io.EOF: //nolint:errorlint // it is what try has set
 		return 0, &net.OpError{Op: "read", Net: "tcp", Source: l.LocalAddr(), Addr: l.RemoteAddr(), Err: l.err}
@@ -144,18 +144,18 @@ func (l *tcpConn) readOrIdle(p []byte) (int, error) {
 }
 
 func (l *tcpConn) tryReadOrIdle(fd uintptr) (done bool) {
-	if l.idling {
+	if l.wentIdle {
 		return true
 	}
 	l.tryRead(fd)
 	if l.err != errWouldBlock { //nolint:errorlint // as above
 		return true
 	}
-	l.space, l.idling = nil, true
-	l.idle()
+	l.space, l.wentIdle = nil, true
+	l.onIdle()
 	return false
 }
 
-// batch makes the system report bytes only when there are n of them: until then they wake nobody. With 1 they are reported
+// setLowWater makes the system report bytes only when there are n of them: until then they wake nobody. With 1 they are reported
 // as they come.
-func (l *tcpConn) batch(n int) { _ = l.raw.Control(func(fd uintptr) { setLowWater(int(fd), n) }) }
+func (l *tcpConn) setLowWater(n int) { _ = l.raw.Control(func(fd uintptr) { setLowWater(int(fd), n) }) }

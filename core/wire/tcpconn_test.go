@@ -39,8 +39,8 @@ func linked(t *testing.T, ahead bool) (l *tcpConn, far net.Conn) {
 
 func TestLinkInHaste(t *testing.T) {
 	l, far := linked(t, false)
-	l.hasty = true
-	l.batch(lowWater)
+	l.noWait = true
+	l.setLowWater(lowWater)
 	p := make([]byte, 100)
 	if n, err := l.Read(p); n != 0 || !errors.Is(err, errWouldBlock) {
 		t.Fatalf("%d, %v; want nothing", n, err)
@@ -61,12 +61,12 @@ func TestLinkInHaste(t *testing.T) {
 	if _, err := far.Write([]byte("d")); err != nil {
 		t.Fatal(err)
 	}
-	l.hasty = false
-	l.batch(1)
+	l.noWait = false
+	l.setLowWater(1)
 	if n, err := l.Read(p); err != nil || string(p[:n]) != "d" {
 		t.Errorf("%q, %v", p[:n], err)
 	}
-	l.hasty = true
+	l.noWait = true
 	far.Close()
 	for {
 		_, err := l.Read(p)
@@ -168,11 +168,11 @@ func TestRecordsAreReadAhead(t *testing.T) {
 	for len(got) < len(want)-len("message 19;") {
 		read()
 	}
-	l.hasty = true
+	l.noWait = true
 	if n, err := c.socket.Read(c.in.space()); n != 0 || !errors.Is(err, errWouldBlock) {
 		t.Errorf("%d, %v of half a record", n, err)
 	}
-	l.hasty = false
+	l.noWait = false
 	_, _ = far.Write(records.held[half:])
 	read()
 	if !bytes.Equal(got, want) {
@@ -304,7 +304,7 @@ func TestMessagesOneAtATime(t *testing.T) {
 func TestLinkIdles(t *testing.T) {
 	l, far := linked(t, false)
 	p, idled := make([]byte, 100), make(chan bool, 1)
-	l.idle = func() { idled <- l.space == nil }
+	l.onIdle = func() { idled <- l.space == nil }
 	if _, err := far.Write([]byte("abc")); err != nil {
 		t.Fatal(err)
 	}
