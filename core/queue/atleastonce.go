@@ -78,16 +78,16 @@ func (d *discards) underway(now hook.Instant, r Ref) time.Duration {
 // restoreDiscard makes a taken message a discard that is to be sent at once.
 func (q *Queue) restoreDiscard(r Ref, why hook.Reason) {
 	q.addDiscard(0, r, why)
-	d := q.discarded
+	d := q.discards
 	d.again = append(d.again, discard{r, why, atOnce})
 }
 
 // addDiscard makes a taken message a discard, for the first time or again.
 func (q *Queue) addDiscard(now hook.Instant, r Ref, why hook.Reason) {
-	if q.discarded == nil {
-		q.discarded = &discards{reasons: map[Ref]hook.Reason{}, since: map[Ref]hook.Instant{}}
+	if q.discards == nil {
+		q.discards = &discards{reasons: map[Ref]hook.Reason{}, since: map[Ref]hook.Instant{}}
 	}
-	d := q.discarded
+	d := q.discards
 	d.count++
 	d.reasons[r] = why
 	if _, again := d.since[r]; !again {
@@ -99,8 +99,8 @@ func (q *Queue) addDiscard(now hook.Instant, r Ref, why hook.Reason) {
 // removeDiscard makes a discard a taken message. It may become a discard again,
 // unless it is forgotten.
 func (q *Queue) removeDiscard(r Ref) {
-	q.discarded.count--
-	delete(q.discarded.reasons, r)
+	q.discards.count--
+	delete(q.discards.reasons, r)
 	q.unacked++
 }
 
@@ -113,11 +113,11 @@ func (d *discards) forget(r Ref) {
 
 // deadLetterConfirms follows messages to their queues. It is their batches' source.
 type deadLetterConfirms struct {
-	shell *Mailbox
-	picks []pick
-	vs    []hook.Verdict
-	left  []atomic.Int32 // queues that have not answered, for each
-	lost  []atomic.Bool  // one of them refused
+	mailbox *Mailbox
+	picks   []pick
+	vs      []hook.Verdict
+	left    []atomic.Int32 // queues that have not answered, for each
+	lost    []atomic.Bool  // one of them refused
 }
 
 var _ Publisher = (*deadLetterConfirms)(nil)
@@ -141,15 +141,15 @@ func (f *deadLetterConfirms) answer(b *Batch, failed bool) {
 		}
 	}
 	if len(done) > 0 {
-		f.shell.postAsync(task{kind: taskForwarded, forwarded: f, which: done})
+		f.mailbox.postAsync(task{kind: taskConfirmed, confirms: f, confirmed: done})
 	}
 }
 
-// forward sends discarded messages on; the picks are taken already. Dead[i].Seq
+// sendDiscards sends discarded messages on; the picks are taken already. Dead[i].Seq
 // is i+1.
-func (q *Queue) forward(now hook.Instant, picks []pick, vs []hook.Verdict) {
+func (q *Queue) sendDiscards(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	f := &deadLetterConfirms{
-		shell: q.shell, picks: append([]pick(nil), picks...), vs: append([]hook.Verdict(nil), vs...),
+		mailbox: q.mailbox, picks: append([]pick(nil), picks...), vs: append([]hook.Verdict(nil), vs...),
 		left: make([]atomic.Int32, len(picks)), lost: make([]atomic.Bool, len(picks)),
 	}
 	ds := make([]DeadLetter, len(picks))
@@ -163,23 +163,23 @@ func (q *Queue) forward(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	var done []int
 	for i := range ds {
 		if ds[i].Sent == 0 {
-			q.sendAgain(now, picks[i], vs[i])
+			q.retryLater(now, picks[i], vs[i])
 			continue
 		}
 		if f.left[i].Add(int32(ds[i].Sent)) == 0 {
 			done = append(done, i)
 		}
 	}
-	q.forwarded(now, f, done)
+	q.discardsAnswered(now, f, done)
 }
 
-// forwarded is called when every queue has answered for messages.
-func (q *Queue) forwarded(now hook.Instant, f *deadLetterConfirms, which []int) {
+// discardsAnswered is called when every queue has answered for messages.
+func (q *Queue) discardsAnswered(now hook.Instant, f *deadLetterConfirms, which []int) {
 	left := q.buf.left[:0]
 	for _, i := range which {
 		p, v := f.picks[i], &f.vs[i]
 		if f.lost[i].Load() {
-			q.sendAgain(now, p, *v)
+			q.retryLater(now, p, *v)
 			continue
 		}
 		r := q.store.read(*q.levels[p.level].slot(p.seq))
@@ -189,40 +189,40 @@ func (q *Queue) forwarded(now hook.Instant, f *deadLetterConfirms, which []int) 
 	q.reportRemovals(now, left)
 	for _, i := range which {
 		if !f.lost[i].Load() {
-			q.arrived(f.picks[i], f.vs[i].Reason)
+			q.finishDiscard(f.picks[i], f.vs[i].Reason)
 		}
 	}
 }
 
-// arrived forgets a message that is in every queue it was to go to.
-func (q *Queue) arrived(p pick, why hook.Reason) {
+// finishDiscard forgets a message that is in every queue it was to go to.
+func (q *Queue) finishDiscard(p pick, why hook.Reason) {
 	q.removeDiscard(p.ref())
 	l := &q.levels[p.level]
 	q.count.DeadLettered[why]++
 	q.drop(int(p.level), l, p.seq, l.slot(p.seq))
-	q.discarded.forget(p.ref())
+	q.discards.forget(p.ref())
 }
 
 // waiting returns how many messages wait to leave, or for their arrival elsewhere.
 func (q *Queue) waiting() int {
 	n := q.departing.count()
-	if q.discarded != nil {
-		n += q.discarded.count
+	if q.discards != nil {
+		n += q.discards.count
 	}
 	return n
 }
 
 // retryAt returns when messages are sent again, 0 for never.
 func (q *Queue) retryAt() hook.Instant {
-	if q.discarded == nil || len(q.discarded.again) == 0 {
+	if q.discards == nil || len(q.discards.again) == 0 {
 		return 0
 	}
-	return q.discarded.again[0].at
+	return q.discards.again[0].at
 }
 
 // purgeDiscards drops those that wait to be sent again.
 func (q *Queue) purgeDiscards() (n int) {
-	d := q.discarded
+	d := q.discards
 	if d == nil {
 		return 0
 	}
@@ -237,8 +237,8 @@ func (q *Queue) purgeDiscards() (n int) {
 	return n
 }
 
-func (q *Queue) sendAgain(now hook.Instant, p pick, v hook.Verdict) {
-	d := q.discarded
+func (q *Queue) retryLater(now hook.Instant, p pick, v hook.Verdict) {
+	d := q.discards
 	d.again = append(d.again, discard{p.ref(), v.Reason, now.AddMillis(retryMillis)})
 }
 
@@ -248,17 +248,17 @@ func (q *Queue) startDiscards(now hook.Instant, picks []pick, vs []hook.Verdict)
 		return
 	}
 	for i, p := range picks {
-		if !q.discarded.known(p.ref()) {
+		if !q.discards.known(p.ref()) {
 			q.journalDiscarded(p.ref(), q.levels[p.level].slot(p.seq), vs[i].Reason)
 		}
 		q.addDiscard(now, p.ref(), vs[i].Reason)
 	}
 	n := 0
-	if !q.discarded.due(now) && underway.admits(q.shell) {
+	if !q.discards.due(now) && underway.admit(q.mailbox) {
 		for bytes := 0; n < len(picks) && bytes <= departBytes; n++ {
 			bytes += int(q.levels[picks[n].level].slot(picks[n].seq).length)
 		}
-		underway.during(func() { q.forward(now, picks[:n], vs[:n]) })
+		underway.during(func() { q.sendDiscards(now, picks[:n], vs[:n]) })
 	}
 	q.sendSoon(now, picks[n:], vs[n:])
 }
@@ -269,7 +269,7 @@ func (q *Queue) sendSoon(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	if len(picks) == 0 {
 		return
 	}
-	d := q.discarded
+	d := q.discards
 	at, _ := slices.BinarySearchFunc(d.again, now+1, func(a discard, t hook.Instant) int { return cmp.Compare(a.at, t) })
 	if d.retrying {
 		if len(d.again) > 0 {
@@ -289,11 +289,11 @@ func (q *Queue) sendSoon(now hook.Instant, picks []pick, vs []hook.Verdict) {
 // whether there are more. The hooks say anew where to: the queue's settings may be
 // other ones.
 func (q *Queue) retry(now hook.Instant) (more bool) {
-	d := q.discarded
+	d := q.discards
 	if d == nil || len(d.again) == 0 || now < d.again[0].at {
 		return false
 	}
-	if !underway.room(q.shell) {
+	if !underway.hasCapacity(q.mailbox) {
 		return true
 	}
 	n, bytes := 0, 0

@@ -20,7 +20,7 @@ func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, receipt *
 	r.receipt, r.sent = receipt, nil
 	for range r.targets {
 		b := NewBatch()
-		b.Source = receipt.Source()
+		b.Publisher = receipt.Source()
 		for i := range ds {
 			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
 			ds[i].Sent++
@@ -40,7 +40,7 @@ func atLeastOnce(t *testing.T, targets int) (*Mailbox, *relay) {
 	s.clock = func() hook.Instant { return now }
 	s.queue.host = r
 	s.queue.buf = new(turnBuffers)
-	s.queue.Enqueue(second, batchOf(expiring(1, 0)))
+	s.queue.enqueue(second, batchOf(expiring(1, 0)))
 	return s, r
 }
 
@@ -58,7 +58,7 @@ func settle(b *Batch, refuse bool) {
 	if refuse {
 		b.Messages[0].Flags |= Refused
 	}
-	b.Source.Confirmed(b)
+	b.Publisher.Confirmed(b)
 	synctest.Wait()
 }
 
@@ -90,7 +90,7 @@ func turnedAwayStays(t *testing.T) {
 	s.clock = func() hook.Instant { return second }
 	q := &s.queue
 	q.host, q.buf = r, new(turnBuffers)
-	q.Enqueue(second, batchOf(message(1, 0), message(2, 0), message(3, 0)))
+	q.enqueue(second, batchOf(message(1, 0), message(2, 0), message(3, 0)))
 	q.buf = nil
 	if st := stats(t, s); st.Ready != 2 || st.Unacked != 0 || st.Discarded != 1 {
 		t.Fatalf("%d ready, %d unacked, %d on their way; want 2, 0, 1", st.Ready, st.Unacked, st.Discarded)
@@ -118,12 +118,12 @@ func sentAgain(t *testing.T) {
 			t.Fatalf("%s: %d discarded, %d dead-lettered; want 1 and 0", tc.name, n, dead)
 		}
 		want := second.AddMillis(retryMillis)
-		if q.Next() != want {
-			t.Fatalf("%s: next at %v, want %v", tc.name, q.Next(), want)
+		if q.next() != want {
+			t.Fatalf("%s: next at %v, want %v", tc.name, q.next(), want)
 		}
 		r.targets, r.sent = 1, nil
 		q.buf = new(turnBuffers)
-		q.Tick(want)
+		q.tick(want)
 		q.buf = nil
 		settle(r.sent[0], false)
 		if n, dead := discarded(t, s); n != 0 || dead != 1 {
@@ -143,15 +143,15 @@ func TestForwardedMessagesDoNotOvertakeThoseThatWait(t *testing.T) {
 		_ = s.Do(func(q *Queue, now hook.Instant) {
 			var held []PendingAck
 			for id := range uint64(2 * maxBatch) {
-				q.Enqueue(now, batchOf(message(id, 4096)))
+				q.enqueue(now, batchOf(message(id, 4096)))
 				q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 			}
-			q.Settle(now, Reject, held[:3])
+			q.settleAll(now, Reject, held[:3])
 			underway.bytes.Add(-departBytes) // too little for those who wait to be told
-			q.Settle(now, Reject, held[3:])
+			q.settleAll(now, Reject, held[3:])
 			underway.bytes.Add(departBytes)
 		})
-		underway.landed(trafficLimit)
+		underway.remove(trafficLimit)
 		for range 20 {
 			g.land()
 		}

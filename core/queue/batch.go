@@ -56,11 +56,11 @@ type Publisher interface {
 // Batch is a run of messages from one publisher to one queue. Whoever holds it
 // owns it; Publish hands it to the queue, which gives it back to the pool.
 type Batch struct {
-	Messages []Message
-	Source   Publisher        // nil when nobody waits for confirms
-	Receipt  *DeferredRemoval // of the queue that these messages left, nil for none
-	blocks   []*Block
-	underway int64 // bytes that are counted as under way: see traffic
+	Messages  []Message
+	Publisher Publisher        // nil when nobody waits for confirms
+	Removal   *DeferredRemoval // of the queue that these messages left, nil for none
+	blocks    []*Block
+	underway  int64 // bytes that are counted as under way: see traffic
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
@@ -89,7 +89,7 @@ func (b *Batch) Release() {
 	if cap(b.Messages) > large {
 		b.Messages = nil
 	}
-	b.Messages, b.blocks, b.Source, b.Receipt, b.underway = b.Messages[:0], b.blocks[:0], nil, nil, 0
+	b.Messages, b.blocks, b.Publisher, b.Removal, b.underway = b.Messages[:0], b.blocks[:0], nil, nil, 0
 	batches.Put(b)
 }
 

@@ -13,7 +13,7 @@ import (
 type nowhere struct{ n int }
 
 func (s *nowhere) Deliver(_ *Consumer, ds []Delivery) int { s.n += len(ds); return len(ds) }
-func (s *nowhere) Room(*Consumer) (int, int)              { return maxBatch, 1 << 20 }
+func (s *nowhere) Capacity(*Consumer) (int, int)          { return maxBatch, 1 << 20 }
 func (s *nowhere) Cancelled(*Consumer)                    {}
 func (s *nowhere) Stopped(*Consumer, *StoppedError)       {}
 
@@ -64,7 +64,7 @@ func BenchmarkHandOver(b *testing.B) {
 			items := make([]PendingAck, 256)
 			next := uint64(0)
 			for b.Loop() {
-				q.Enqueue(second, batchOf(ms...))
+				q.enqueue(second, batchOf(ms...))
 				if noAck {
 					continue
 				}
@@ -72,7 +72,7 @@ func BenchmarkHandOver(b *testing.B) {
 					items[i] = PendingAck{Ref: Ref(next), Consumer: c}
 					next++
 				}
-				q.Settle(second, Ack, items)
+				q.settleAll(second, Ack, items)
 			}
 			report(b, 256)
 		})
@@ -98,10 +98,10 @@ func BenchmarkExpire(b *testing.B) {
 			for b.Loop() {
 				for range backlog {
 					now += hook.Instant(time.Millisecond)
-					q.Enqueue(now, batchOf(ms...))
+					q.enqueue(now, batchOf(ms...))
 				}
 				for now += 20 * second; q.ready > 0; {
-					q.Tick(now)
+					q.tick(now)
 				}
 			}
 			report(b, 256*backlog)
@@ -114,7 +114,7 @@ func BenchmarkBacklog(b *testing.B) {
 	ms := benchMessages(256, 100, forever)
 	for b.Loop() {
 		for range 1000 {
-			q.Enqueue(second, batchOf(ms...))
+			q.enqueue(second, batchOf(ms...))
 		}
 		b.ReportMetric(float64(q.store.residentBytes)/256000, "store-B/msg")
 		c := &Consumer{NoAck: true, Sink: &nowhere{}}

@@ -29,10 +29,10 @@ type Sink interface {
 	// returns how many. When it takes fewer than all, it calls c.Wake once
 	// when there is room again.
 	Deliver(c *Consumer, ds []Delivery) int
-	// Room returns how much Deliver would take now: so many messages or, if they
+	// Capacity returns how much Deliver would take now: so many messages or, if they
 	// are large, as many as it takes for their bytes. With none it is as if
 	// Deliver had taken none.
-	Room(c *Consumer) (messages, bytes int)
+	Capacity(c *Consumer) (messages, bytes int)
 	// Cancelled tells the channel that the queue is gone and with it the
 	// consumer; messages it holds unacknowledged are gone too.
 	Cancelled(c *Consumer)

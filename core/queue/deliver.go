@@ -41,7 +41,7 @@ func (q *Queue) Leave(now hook.Instant, cs []*Consumer, held []PendingAck) {
 		q.Touch(now)
 	}
 	if q.stopped == nil && (removed || len(held) > 0) {
-		q.Settle(now, Return, held)
+		q.settleAll(now, Return, held)
 	}
 }
 
@@ -107,7 +107,7 @@ const (
 
 // nextMessage returns the message that is next, of which there must be one.
 func (q *Queue) nextMessage(now hook.Instant) (p pick, s *slot, is headState) {
-	l := q.top()
+	l := q.topLevel()
 	f := &q.levels[l]
 	seq := f.peek()
 	s = f.slot(seq)
@@ -115,7 +115,7 @@ func (q *Queue) nextMessage(now hook.Instant) (p pick, s *slot, is headState) {
 	p = pick{seq: seq, level: int32(l), back: seq < f.head}
 	at := f.deadline(seq)
 	switch {
-	case at != 0 && now >= at && !(q.fresh && seq >= f.fresh):
+	case at != 0 && now >= at && !(q.zeroTTL && seq >= f.firstOfTurn):
 		return p, s, headOverdue
 	case s.flags&askHead != 0:
 		p.next = true
@@ -168,7 +168,7 @@ func (q *Queue) askOverdue(now hook.Instant) {
 // askHeads puts messages that are next before their hooks, which want to be asked
 // then: no more of them than the consumer will take in this turn.
 func (q *Queue) askHeads(now hook.Instant, g *priorityGroup, c *Consumer) {
-	most, bytes := c.Sink.Room(c)
+	most, bytes := c.Sink.Capacity(c)
 	if most == 0 {
 		c.stalled = true
 		q.consumers.refresh(c)

@@ -35,8 +35,8 @@ func TestWhatCameBackStaysInOrder(t *testing.T) {
 		items = append(items, PendingAck{Ref: d.Ref, Consumer: a})
 	}
 	q.RemoveConsumer(second, a)
-	q.Settle(second, Ack, items[4:])
-	q.Settle(second, Return, items[:4])
+	q.settleAll(second, Ack, items[4:])
+	q.settleAll(second, Return, items[:4])
 	b, sb := consume(t, q, Consumer{Tag: "b"}, 1)
 	sb.room = 100
 	q.wake(second, b)
@@ -54,7 +54,7 @@ func TestWhatComesBackLeavesOneNote(t *testing.T) {
 		if idOf(last.Body) == 2 { // the first is kept
 			last = s.got[0]
 		}
-		q.Settle(second, Requeue, []PendingAck{{Ref: last.Ref, Consumer: c}})
+		q.settleAll(second, Requeue, []PendingAck{{Ref: last.Ref, Consumer: c}})
 	}
 	if n := len(q.levels[0].requeued); n > 1 {
 		t.Errorf("%d notes of one message", n)
@@ -74,12 +74,12 @@ func TestWhatCameBackSurvivesAPurge(t *testing.T) {
 	publish(q, second, 1, 2, 3)
 	one := get()
 	get()
-	q.Settle(second, Requeue, []PendingAck{{Ref: one.Ref}})
+	q.settleAll(second, Requeue, []PendingAck{{Ref: one.Ref}})
 	one = get()
 	q.Purge(second)
 	publish(q, second, 4, 5)
 	get()
-	q.Settle(second, Requeue, []PendingAck{{Ref: one.Ref}})
+	q.settleAll(second, Requeue, []PendingAck{{Ref: one.Ref}})
 	for _, want := range []uint64{1, 5} {
 		if d := get(); d.Body == nil || idOf(d.Body) != want {
 			t.Fatalf("got %v, want message %d", d.Body, want)
@@ -139,16 +139,16 @@ func prioritised(ids []uint64, which func(id uint64) bool) (ms []Message) {
 func TestAMessageIsAskedAboutWhenItIsNext(t *testing.T) {
 	var asked []hook.Instant
 	q, _ := passive(t, Config{}, nosy(&asked, hook.Verdict{}))
-	q.Enqueue(second, batchOf(prioritised([]uint64{1, 2, 3}, func(uint64) bool { return true })...))
+	q.enqueue(second, batchOf(prioritised([]uint64{1, 2, 3}, func(uint64) bool { return true })...))
 	c, s := consume(t, q, Consumer{Prefetch: 1}, 100)
 	if len(asked) != 1 || asked[0] != second {
 		t.Errorf("with credit for one: asked at %v", asked)
 	}
-	q.Settle(100*second, Ack, []PendingAck{{Ref: s.got[0].Ref, Consumer: c}})
+	q.settleAll(100*second, Ack, []PendingAck{{Ref: s.got[0].Ref, Consumer: c}})
 	if len(asked) != 2 || asked[1] != 100*second {
 		t.Errorf("100 s later: asked at %v", asked)
 	}
-	q.Settle(200*second, Requeue, []PendingAck{{Ref: s.got[1].Ref, Consumer: c}})
+	q.settleAll(200*second, Requeue, []PendingAck{{Ref: s.got[1].Ref, Consumer: c}})
 	if len(asked) != 3 || asked[2] != 200*second {
 		t.Errorf("when it came back: asked at %v", asked)
 	}
@@ -160,7 +160,7 @@ func TestAMessageIsAskedAboutAgainWhenThereWasNoRoom(t *testing.T) {
 	var asked []hook.Instant
 	q, _ := passive(t, Config{}, nosy(&asked, hook.Verdict{}))
 	c, s := consume(t, q, Consumer{}, 0)
-	q.Enqueue(second, batchOf(prioritised([]uint64{1, 2}, func(uint64) bool { return true })...))
+	q.enqueue(second, batchOf(prioritised([]uint64{1, 2}, func(uint64) bool { return true })...))
 	if len(asked) != 0 {
 		t.Errorf("asked at %v, and nobody takes it", asked)
 	}
@@ -179,7 +179,7 @@ func TestMessagesThatAreKeptStayInOrder(t *testing.T) {
 		q, _ := passive(t, Config{}, nosy(&asked, hook.Verdict{}))
 		ids := []uint64{1, 2, 3, 4, 5, 6}
 		ms := prioritised(ids, func(id uint64) bool { return id%2 == 1 })
-		q.Enqueue(second, batchOf(ms...))
+		q.enqueue(second, batchOf(ms...))
 		_, s := consume(t, q, Consumer{NoAck: noAck}, 100)
 		wantIDs(t, "in order", s.take(), ids...)
 		if len(asked) != 3 {
@@ -197,13 +197,13 @@ func TestAConsumerThatWaitsBypassesNoHook(t *testing.T) {
 		drop := hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired}
 		q, _ := passive(t, Config{}, nosy(&asked, drop))
 		_, s := consume(t, q, Consumer{NoAck: noAck}, 100)
-		q.Enqueue(second, batchOf(prioritised([]uint64{1, 2, 3}, func(id uint64) bool { return id == 2 })...))
+		q.enqueue(second, batchOf(prioritised([]uint64{1, 2, 3}, func(id uint64) bool { return id == 2 })...))
 		wantIDs(t, "those that are not dropped", s.take(), 1, 3)
 		checkSums(t, q)
 
 		q, _ = passive(t, Config{}, ttlHooks(hook.ScanLazy, nil))
 		_, s = consume(t, q, Consumer{NoAck: noAck}, 100)
-		q.Enqueue(second, batchOf(expiring(1, 0), message(2, 0)))
+		q.enqueue(second, batchOf(expiring(1, 0), message(2, 0)))
 		wantIDs(t, "those whose time is not up", s.take(), 2)
 		checkSums(t, q)
 	}
@@ -227,7 +227,7 @@ func TestADueMessageIsNotAtTheHead(t *testing.T) {
 		},
 	})
 	publish(q, second, 1, 2)
-	q.Tick(3 * second)
+	q.tick(3 * second)
 	_, s := consume(t, q, Consumer{}, 100)
 	wantIDs(t, "both", s.take(), 1, 2)
 	if len(whys) != 3 || whys[0] != hook.WhyDue || whys[1] != hook.WhyHead || whys[2] != hook.WhyHead {
@@ -265,14 +265,14 @@ func TestHooksAskForTheHeadLater(t *testing.T) {
 		})
 		due := expiring(1, 1e9)
 		due.Flags = Persistent
-		q.Enqueue(second, batchOf(due, persist(2), persist(3)))
-		q.Tick(3 * second)
+		q.enqueue(second, batchOf(due, persist(2), persist(3)))
+		q.tick(3 * second)
 		var held []PendingAck
 		for range 2 {
 			q.Get(3*second, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 		}
 		wantIDs(t, "when it was due", asked, 1)
-		q.Settle(4*second, Requeue, held[1:])
+		q.settleAll(4*second, Requeue, held[1:])
 		q.commit(nil)
 		if asked = nil; restart {
 			q = j.reborn(t, q)
@@ -296,7 +296,7 @@ func TestATurnThatBreaksOffLeavesNothingToOthers(t *testing.T) {
 	q.buf.asked = append(q.buf.asked, pick{seq: 0}, pick{seq: 1})
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Get(second, nil2(), func(Delivery, int) {})
-	q.Settle(second, Requeue, []PendingAck{{Ref: 0}, {Ref: 1}})
+	q.settleAll(second, Requeue, []PendingAck{{Ref: 0}, {Ref: 1}})
 	consume(t, q, Consumer{}, 100)
 	if len(asked) > 0 {
 		t.Errorf("asked %d times about messages that nobody is curious about", len(asked))

@@ -56,7 +56,7 @@ func (t *taker) Deliver(_ *Consumer, ds []Delivery) int {
 	return len(ds)
 }
 
-func (t *taker) Room(*Consumer) (messages, bytes int) {
+func (t *taker) Capacity(*Consumer) (messages, bytes int) {
 	t.game.m.dropOverdue(t.game.now)
 	t.refused = t.left() == 0
 	return t.left(), 1 << 20
@@ -252,8 +252,8 @@ func (g *game) handedOut(t *taker, d *Delivery) {
 // step ends a step: time passes what is due, and nobody goes without who could have something.
 func (g *game) step() {
 	g.t.Helper()
-	for next := g.q.Next(); next != 0 && next <= g.now; next = g.q.Next() {
-		g.q.Tick(g.now)
+	for next := g.q.next(); next != 0 && next <= g.now; next = g.q.next() {
+		g.q.tick(g.now)
 	}
 	for i := range g.m.list {
 		g.m.list[i].fresh = false
@@ -308,7 +308,7 @@ func (g *game) publish() {
 			g.m.find(g.maker).fresh = true
 		}
 	}
-	g.q.Enqueue(g.now, batchOf(ms...))
+	g.q.enqueue(g.now, batchOf(ms...))
 }
 
 func (g *game) join(prefetch uint32, room int) *taker {
@@ -355,7 +355,7 @@ func (g *game) give(which func(d *delivered) bool, back bool) (items []PendingAc
 
 func (g *game) settle(kind SettleKind) {
 	some := g.rng.IntN(4)
-	g.q.Settle(g.now, kind, g.give(func(*delivered) bool { return g.rng.IntN(4) <= some }, kind != Ack))
+	g.q.settleAll(g.now, kind, g.give(func(*delivered) bool { return g.rng.IntN(4) <= some }, kind != Ack))
 	g.wake()
 }
 
@@ -488,12 +488,12 @@ func (g *game) round() {
 		t.NoAck = false
 	}
 	back, gone := g.rng.Uint64N(4), g.rng.Uint64N(4)
-	g.q.Settle(g.now, Requeue, g.give(func(d *delivered) bool { return d.id%4 == back }, true))
-	g.q.Settle(g.now, Ack, g.give(func(d *delivered) bool { return d.id%4 == gone }, false))
+	g.q.settleAll(g.now, Requeue, g.give(func(d *delivered) bool { return d.id%4 == back }, true))
+	g.q.settleAll(g.now, Ack, g.give(func(d *delivered) bool { return d.id%4 == gone }, false))
 	g.now = g.now.AddMillis(g.rng.Int64N(1200))
 	g.step()
 	if t := g.takers[0]; len(g.takers) > 1 && g.rng.IntN(3) == 0 {
-		g.q.Settle(g.now, Requeue, g.give(func(d *delivered) bool { return d.to != t }, true))
+		g.q.settleAll(g.now, Requeue, g.give(func(d *delivered) bool { return d.to != t }, true))
 		g.leave(t, true)
 	}
 }

@@ -5,11 +5,11 @@ import "github.com/curfewmq/curfew/sdk/hook"
 // departing is messages that have been given up, and wait until there is room for
 // them to leave: see traffic. Until then they are in the queue, out of reach.
 type departing struct {
-	list []parting // in the order they were given up
+	list []departure // in the order they were given up
 }
 
-// parting is a message that is to go to a target.
-type parting struct {
+// departure is a message that is to go to a target.
+type departure struct {
 	ref    Ref
 	why    hook.Reason
 	target *hook.Target
@@ -26,14 +26,14 @@ func (d *departing) count() int {
 	return len(d.list)
 }
 
-// queueUp has messages wait that are to be routed and for which there is no room,
+// deferDepartures has messages wait that are to be routed and for which there is no room,
 // and returns the others. All of them are taken. admitted says that some are to be
 // sent now.
-func (q *Queue) queueUp(picks []pick, vs []hook.Verdict) (_ []pick, _ []hook.Verdict, admitted bool) {
+func (q *Queue) deferDepartures(picks []pick, vs []hook.Verdict) (_ []pick, _ []hook.Verdict, admitted bool) {
 	kept, bytes := 0, 0
 	for i, p := range picks {
 		if vs[i].Action == hook.Route {
-			admitted = admitted || q.departing.count() == 0 && underway.admits(q.shell)
+			admitted = admitted || q.departing.count() == 0 && underway.admit(q.mailbox)
 			if !admitted || bytes > departBytes {
 				q.waitToDepart(p, &vs[i])
 				continue
@@ -53,13 +53,13 @@ func (q *Queue) waitToDepart(p pick, v *hook.Verdict) {
 	if q.departing == nil {
 		q.departing = &departing{}
 	}
-	q.departing.list = append(q.departing.list, parting{p.ref(), v.Reason, v.Target})
+	q.departing.list = append(q.departing.list, departure{p.ref(), v.Reason, v.Target})
 	q.unacked--
 }
 
 // depart sends on those that wait, for as long as there is room.
 func (q *Queue) depart(now hook.Instant) {
-	for q.departing.count() > 0 && underway.admits(q.shell) {
+	for q.departing.count() > 0 && underway.admit(q.mailbox) {
 		underway.during(func() { q.departSome(now) })
 	}
 }
@@ -109,9 +109,9 @@ type ending struct {
 	dropped uint64 // likewise, of those that nobody wanted dead-lettered
 }
 
-// wind gives up what a queue holds that is about to end, a part of it, and ends the
+// advanceEnding gives up what a queue holds that is about to end, a part of it, and ends the
 // queue when all has left. It is safe to call at any time.
-func (q *Queue) wind(now hook.Instant) {
+func (q *Queue) advanceEnding(now hook.Instant) {
 	e := q.ending
 	if e == nil {
 		return

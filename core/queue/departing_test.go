@@ -38,12 +38,12 @@ func TestAQueueEndsInManyTurns(t *testing.T) {
 	turns := 0
 	for ; len(h.gone) == 0; turns++ {
 		before := len(h.dead)
-		q.Tick(2 * second)
+		q.tick(2 * second)
 		if did := len(h.dead) - before; did > maxBatch {
 			t.Fatalf("%d messages in one turn", did)
 		}
-		if len(h.gone) == 0 && q.Next() != atOnce {
-			t.Fatalf("after %d turns the next is at %v", turns, q.Next())
+		if len(h.gone) == 0 && q.next() != atOnce {
+			t.Fatalf("after %d turns the next is at %v", turns, q.next())
 		}
 	}
 	d := h.gone[0]
@@ -62,10 +62,10 @@ func TestAQueueThatIsUsedDoesNotEnd(t *testing.T) {
 	} {
 		q, h := passive(t, Config{}, farewell(&hook.Target{}))
 		publish(q, second, make([]uint64, 1000)...)
-		q.Tick(2 * second)
+		q.tick(2 * second)
 		use(q)
 		left := q.ready
-		q.Tick(2 * second)
+		q.tick(2 * second)
 		if len(h.gone) > 0 || left < 1000-maxBatch-1 || q.ready != left {
 			t.Errorf("%s: gone %v, %d left, later %d", name, h.gone, left, q.ready)
 		}
@@ -83,7 +83,7 @@ func TestWhatIsDroppedWhileAQueueEndsIsTold(t *testing.T) {
 	q, h := passive(t, Config{}, hooks)
 	publish(q, second, make([]uint64, 1000)...)
 	for now := 2 * second; now < 3*second && len(h.gone) == 0; now += hook.Instant(time.Millisecond) {
-		q.Tick(now)
+		q.tick(now)
 	}
 	if len(h.gone) != 1 || h.gone[0].Messages != 1000 || h.gone[0].DeadLettered != 0 {
 		t.Errorf("told %+v", h.gone)
@@ -142,12 +142,12 @@ func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *De
 	}
 	switch {
 	case r != nil && r.Source() != nil:
-		b.Source = r.Source()
+		b.Publisher = r.Source()
 	case r != nil:
 		r.Split(1)
-		b.Receipt = r
+		b.Removal = r
 	}
-	underway.depart(b)
+	underway.add(b)
 	g.flying = append(g.flying, b)
 	g.dead += len(ds)
 }
@@ -158,7 +158,7 @@ func (g *graveyard) land() {
 	g.flying = nil
 	g.mu.Unlock()
 	for _, b := range all {
-		b.land(nil)
+		b.complete(nil)
 	}
 	time.Sleep(time.Second)
 	synctest.Wait()
@@ -250,8 +250,8 @@ func TestNobodyWaitsWhileNothingIsUnderWay(t *testing.T) {
 		line.bytes.Store(trafficLimit)
 		s := &Mailbox{running: true} // its work only waits
 		var both sync.WaitGroup
-		both.Go(func() { line.landed(trafficLimit) })
-		admitted := line.admits(s)
+		both.Go(func() { line.remove(trafficLimit) })
+		admitted := line.admit(s)
 		both.Wait()
 		if !admitted && len(line.line) > 0 {
 			t.Fatal("a queue is in the line, and nothing is under way")
@@ -278,10 +278,10 @@ func TestWhatWaitsToDepartDoesNotGoWithItsQueue(t *testing.T) {
 					_ = q.AddConsumer(now, c)
 					var held []PendingAck
 					for id := range uint64(n) {
-						q.Enqueue(now, batchOf(message(id, size)))
+						q.enqueue(now, batchOf(message(id, size)))
 						q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 					}
-					q.Settle(now, Reject, held)
+					q.settleAll(now, Reject, held)
 					if q.departing.count() == 0 {
 						t.Error("none waits")
 					}

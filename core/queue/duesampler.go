@@ -65,7 +65,7 @@ func (v *DueSampler) Of(q *Queue) DueSnapshot {
 	default:
 		begun := c // c must not be on the heap
 		known.next = &begun
-		v.enter(q.shell)
+		v.enter(q.mailbox)
 	}
 	return known.last
 }

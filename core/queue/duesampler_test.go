@@ -310,7 +310,7 @@ func BenchmarkCensus(b *testing.B) {
 					}
 					return hook.LimitOf(tc.ttl(i*maxBatch + j).Milliseconds())
 				})
-				q.Enqueue(second, batchOf(ms...))
+				q.enqueue(second, batchOf(ms...))
 			}
 			var slowest time.Duration
 			pieces := 0

@@ -7,11 +7,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Enqueue takes a batch in, hands out what its consumers want, drops what is
+// enqueue takes a batch in, hands out what its consumers want, drops what is
 // too much or too late, and tells the publisher. The order is RabbitMQ's: a
 // message that a consumer waits for is handed over before any limit or deadline
 // is looked at.
-func (q *Queue) Enqueue(now hook.Instant, b *Batch) {
+func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	q.takeIn(now, b.Messages)
 	q.afterChange(now)
 	q.finish(b)
@@ -35,7 +35,7 @@ func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 // limits, reap what is due.
 func (q *Queue) afterChange(now hook.Instant) {
 	q.deliver(now)
-	q.fresh = false
+	q.zeroTTL = false
 	q.enforceLimits(now)
 	q.expireDue(now)
 	q.endTurn(now)
@@ -143,7 +143,7 @@ func (q *Queue) publishDeadLetters(now hook.Instant, dead []DeadLetter, left []t
 
 // admit takes messages in, in order; vs is nil when no hook had a say.
 func (q *Queue) admit(now hook.Instant, ms []Message, vs []hook.Verdict) {
-	n := q.direct(now, ms, vs)
+	n := q.deliverDirect(now, ms, vs)
 	if n == len(ms) {
 		return
 	}
@@ -160,9 +160,9 @@ func (q *Queue) admit(now hook.Instant, ms []Message, vs []hook.Verdict) {
 func (q *Queue) storeMessage(now hook.Instant, m *Message, v *hook.Verdict) (level int) {
 	l := q.level(m.Priority)
 	f := &q.levels[l]
-	s := q.store.add(now, m, markOf(v), slotFlagsOf(m, v))
-	if v.Deadline != 0 && v.Deadline <= now && !q.fresh {
-		q.refresh()
+	s := q.store.add(now, m, strategyDataOf(v), slotFlagsOf(m, v))
+	if v.Deadline != 0 && v.Deadline <= now && !q.zeroTTL {
+		q.startZeroTTL()
 	}
 	seq := f.push(s, v.Deadline)
 	q.journalEnqueued(now, l, f, seq, s, v.Deadline)
@@ -174,15 +174,15 @@ func (q *Queue) storeMessage(now hook.Instant, m *Message, v *hook.Verdict) (lev
 	return l
 }
 
-// refresh begins a run of messages that may be handed out in this turn although
+// startZeroTTL begins a run of messages that may be handed out in this turn although
 // their time is up: a TTL of zero means "now or not at all".
-func (q *Queue) refresh() {
+func (q *Queue) startZeroTTL() {
 	if q.hooks.Scan == hook.ScanLazy {
 		return
 	}
-	q.fresh = true
+	q.zeroTTL = true
 	for l := range q.levels {
-		q.levels[l].fresh = q.levels[l].next
+		q.levels[l].firstOfTurn = q.levels[l].next
 	}
 }
 
@@ -200,7 +200,7 @@ func slotFlagsOf(m *Message, v *hook.Verdict) slotFlags {
 	if m.Flags&Traced != 0 {
 		f |= traced
 	}
-	f |= markOf(v).flags()
+	f |= strategyDataOf(v).flags()
 	if v.AskHead {
 		f |= askHead
 	}
@@ -217,7 +217,7 @@ func (q *Queue) indexDeadline(l int, f *fifo, seq uint64, s *slot, at hook.Insta
 	if q.hooks.Scan != hook.ScanAnywhere {
 		return
 	}
-	if len(q.levels) == 1 && at >= f.runLast && seq == f.next-1 && q.revision == nil {
+	if len(q.levels) == 1 && at >= f.runLast && seq == f.next-1 && q.restamping == nil {
 		f.runLast = at
 		s.flags |= inRun
 		return
@@ -226,10 +226,10 @@ func (q *Queue) indexDeadline(l int, f *fifo, seq uint64, s *slot, at hook.Insta
 	q.heap.Push(deadline.Item{At: int64(at), Slot: uint64(ref(l, seq))})
 }
 
-// direct hands messages straight to the one consumer that waits for them and
+// deliverDirect hands messages straight to the one consumer that waits for them and
 // acknowledges nothing: they are never stored. It returns how many it took. vs is
 // nil when no hook had a say.
-func (q *Queue) direct(now hook.Instant, ms []Message, vs []hook.Verdict) int {
+func (q *Queue) deliverDirect(now hook.Instant, ms []Message, vs []hook.Verdict) int {
 	if q.ready > 0 || len(q.levels) > 1 {
 		return 0
 	}

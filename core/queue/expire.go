@@ -16,14 +16,14 @@ const (
 	askAgainMost   = 64 * askAgainMillis
 )
 
-// vain is how long hooks have let messages be that were due.
-type vain struct {
+// askBackoff is how long hooks have let messages be that were due.
+type askBackoff struct {
 	millis int64        // until a message is asked about again; 0 = there was no such message
 	until  hook.Instant // from then on it is longer
 }
 
 // askAgain is when a message is due again that its hooks have let be.
-func (w *vain) askAgain(now hook.Instant) hook.Instant {
+func (w *askBackoff) askAgain(now hook.Instant) hook.Instant {
 	if w.millis == 0 || now >= w.until {
 		w.millis = min(max(2*w.millis, askAgainMillis), askAgainMost)
 		w.until = now.AddMillis(w.millis)
@@ -87,7 +87,7 @@ func (q *Queue) earliest() (p pick, at hook.Instant, ok bool) {
 	case hook.ScanHeads:
 		return q.earliestHead(0)
 	case hook.ScanTop:
-		return q.earliestHead(q.top())
+		return q.earliestHead(q.topLevel())
 	}
 	return pick{}, 0, false
 }
@@ -110,10 +110,10 @@ func (q *Queue) earliestHead(lowest int) (p pick, at hook.Instant, ok bool) {
 }
 
 func (q *Queue) earliestAnywhere() (p pick, at hook.Instant, ok bool) {
-	if len(q.levels) == 1 && (q.revision == nil || !q.revision.rescan) {
+	if len(q.levels) == 1 && (q.restamping == nil || !q.restamping.rescan) {
 		p.seq, at, ok = q.levels[0].runTop()
 	}
-	q.sweep()
+	q.sweepHeap()
 	for q.heap.Len() > 0 {
 		top := q.heap.Top()
 		if !q.current(top) {
@@ -150,8 +150,8 @@ func (q *Queue) unmark(it deadline.Item) {
 	}
 }
 
-// sweep rebuilds the heap when most of it is stale.
-func (q *Queue) sweep() {
+// sweepHeap rebuilds the heap when most of it is stale.
+func (q *Queue) sweepHeap() {
 	const few = 64
 	if q.stale < few || q.stale < q.heap.Len()/2 {
 		return
@@ -193,8 +193,8 @@ func (q *Queue) leaveSome(now hook.Instant, picks []pick, from hook.Verdict) {
 	if q.hooks.WantsHead {
 		q.hooks.Head(now, views, vs)
 	}
-	if from.Action == hook.Keep && q.vain.millis > 0 && slices.ContainsFunc(vs, leaves) {
-		q.vain = vain{}
+	if from.Action == hook.Keep && q.askBackoff.millis > 0 && slices.ContainsFunc(vs, leaves) {
+		q.askBackoff = askBackoff{}
 	}
 	q.applyVerdicts(now, picks, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
@@ -224,8 +224,8 @@ func (q *Queue) message(p pick, s *slot, r *record) hook.Message {
 
 // applyVerdicts does to taken messages what their verdicts say.
 func (q *Queue) applyVerdicts(now hook.Instant, picks []pick, vs []hook.Verdict) {
-	picks, vs = q.setAside(now, picks, vs)
-	picks, vs, admitted := q.queueUp(picks, vs)
+	picks, vs = q.splitAtLeastOnce(now, picks, vs)
+	picks, vs, admitted := q.deferDepartures(picks, vs)
 	if !admitted {
 		q.letGo(now, picks, vs)
 		return
@@ -257,7 +257,7 @@ func (q *Queue) letGo(now hook.Instant, picks []pick, vs []hook.Verdict) {
 			continue
 		case hook.Route:
 			q.count.DeadLettered[vs[i].Reason]++
-			q.forget(f, p.seq, s)
+			q.free(f, p.seq, s)
 			continue
 		case hook.Drop:
 			q.count.Dropped[vs[i].Reason]++
@@ -266,9 +266,9 @@ func (q *Queue) letGo(now hook.Instant, picks []pick, vs []hook.Verdict) {
 	}
 }
 
-// setAside makes discards of the messages that are to be forwarded at least
+// splitAtLeastOnce makes discards of the messages that are to be forwarded at least
 // once, and returns the others.
-func (q *Queue) setAside(now hook.Instant, picks []pick, vs []hook.Verdict) ([]pick, []hook.Verdict) {
+func (q *Queue) splitAtLeastOnce(now hook.Instant, picks []pick, vs []hook.Verdict) ([]pick, []hook.Verdict) {
 	atLeastOnce := func(v hook.Verdict) bool { return v.Action == hook.Route && v.Target.AtLeastOnce }
 	if !slices.ContainsFunc(vs, atLeastOnce) {
 		return picks, vs
@@ -309,14 +309,14 @@ func (q *Queue) putBack(now hook.Instant, p pick, f *fifo, s *slot, v *hook.Verd
 	}
 	at := f.deadline(p.seq)
 	if q.hooks.WantsHead {
-		in, marked := at, q.setMark(f, p.seq, s, markOf(v))
+		in, marked := at, q.setStrategyData(f, p.seq, s, strategyDataOf(v))
 		if at = v.Deadline; !v.Again {
 			in = at
 		}
 		q.journalDeadlineSet(ref(int(p.level), p.seq), f, p.seq, s, in, marked)
 	}
 	if at != 0 && at <= now {
-		at = q.vain.askAgain(now)
+		at = q.askBackoff.askAgain(now)
 	}
 	q.untake(f, p.seq, s, body)
 	q.setDeadline(int(p.level), f, p.seq, s, at)
@@ -367,13 +367,13 @@ const maxShed = 16 * maxBatch
 func (q *Queue) enforceLimits(now hook.Instant) {
 	if !q.overLimit() {
 		if q.contents != nil {
-			q.excess = false
+			q.overflowing = false
 		}
 		return
 	}
 	before := q.ready
 	q.dropFromHead(now, hook.ReasonMaxLen, func() bool { return q.overLimit() && before-q.ready < maxShed })
-	q.excess = before-q.ready >= maxShed && q.overLimit()
+	q.overflowing = before-q.ready >= maxShed && q.overLimit()
 }
 
 func (q *Queue) overLimit() bool {
@@ -387,7 +387,7 @@ func (q *Queue) dropFromHead(now hook.Instant, reason hook.Reason, tooMany func(
 	for q.ready > 0 && tooMany() {
 		picks, bytes := q.buf.due[:0], 0
 		for len(picks) < maxBatch && bytes < maxReaped && q.ready > 0 && tooMany() {
-			l := q.top()
+			l := q.topLevel()
 			f := &q.levels[l]
 			seq := f.peek()
 			s := f.slot(seq)

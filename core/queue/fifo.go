@@ -118,7 +118,7 @@ type fifo struct {
 	busy        bool    // it filled a chunk since it was last idle: begin the next at full size
 	requeued    seqHeap // sequence numbers of messages that came back, all of them below head
 
-	fresh uint64 // first message that came in this turn, while Queue.fresh
+	firstOfTurn uint64 // first message that came in this turn, while Queue.fresh
 
 	deliveredUpTo, journalledUpTo uint64 // messages below handed were handed out; noted is what the journal knows of it
 

@@ -94,7 +94,7 @@ func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 	hst := &host{}
 	cfg.Strategy = "test"
 	q := &Queue{cfg: &cfg, host: hst, buf: new(turnBuffers)}
-	q.Attach(second, chainOf(tb, h))
+	q.attach(second, chainOf(tb, h))
 	return q, hst
 }
 
@@ -177,7 +177,7 @@ func (s *sink) Deliver(_ *Consumer, ds []Delivery) int {
 	return n
 }
 
-func (s *sink) Room(*Consumer) (int, int) { return s.room, 1 << 20 }
+func (s *sink) Capacity(*Consumer) (int, int) { return s.room, 1 << 20 }
 
 func (s *sink) Cancelled(*Consumer) { s.cancelled++ }
 

@@ -57,7 +57,7 @@ func (q *Queue) Head() (h Head, ok bool) {
 	if q.ready == 0 {
 		return Head{}, false
 	}
-	top := q.top()
+	top := q.topLevel()
 	for l := range q.levels {
 		f := &q.levels[l]
 		if f.ready == 0 {

@@ -117,7 +117,7 @@ func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *Defer
 	}
 	for range targets {
 		b := NewBatch()
-		b.Source = r.Source()
+		b.Publisher = r.Source()
 		for i := range ds {
 			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
 			ds[i].Sent++
@@ -245,18 +245,18 @@ func (c *censor) answer() {
 	for _, b := range landed {
 		switch c.rng.IntN(4) {
 		case 0:
-			b.Source.Failed(b, errors.New("broken"))
+			b.Publisher.Failed(b, errors.New("broken"))
 			continue
 		case 1:
 			b.Messages[c.rng.IntN(len(b.Messages))].Flags |= Refused
 		}
-		b.Source.Confirmed(b)
+		b.Publisher.Confirmed(b)
 	}
 }
 
 func (c *censor) transact() {
 	kind := []SettleKind{Ack, Reject, Return}[c.rng.IntN(3)]
-	if _, err := Transact([]Part{{Shell: c.q, Batch: c.batch(), Settlements: []Settlement{{kind, c.some()}}}}); err != nil {
+	if _, err := Transact([]Part{{Mailbox: c.q, Batch: c.batch(), Settlements: []Settlement{{kind, c.some()}}}}); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -33,16 +33,16 @@ type Mailbox struct {
 	mu      sync.Mutex // guards inbox, running and room
 	inbox   []task
 	running bool
-	room    *sync.Cond // publishers wait here while inbox is full; nil until one had to
+	notFull *sync.Cond // publishers wait here while inbox is full; nil until one had to
 
-	ahead      atomic.Pointer[chan struct{}] // see Publish; nil while publishers are not ahead
-	departures atomic.Pointer[departures]    // nil until the first; its turn's
+	throttled atomic.Pointer[chan struct{}]   // see Publish; nil while publishers are not ahead
+	removals  atomic.Pointer[pendingRemovals] // nil until the first; its turn's
 
 	// What follows belongs, as queue does, to whoever set running.
-	spare []task // the inbox that was worked off last
-	timer *time.Timer
-	armed hook.Instant // what timer is set to; 0 = not set
-	waits bool         // it has dead letters and is in the line of underway
+	spare  []task // the inbox that was worked off last
+	timer  *time.Timer
+	armed  hook.Instant // what timer is set to; 0 = not set
+	inLine bool         // it has dead letters and is in the line of underway
 }
 
 type taskKind uint8
@@ -53,8 +53,8 @@ const (
 	taskCall
 	taskWake
 	taskTick
-	taskForwarded
-	taskRoom
+	taskConfirmed
+	taskAdmitted
 )
 
 type task struct {
@@ -65,8 +65,8 @@ type task struct {
 	consumer *Consumer
 	call     *call
 
-	forwarded *deadLetterConfirms // with which: messages that have arrived elsewhere
-	which     []int
+	confirms  *deadLetterConfirms // with which: messages that have arrived elsewhere
+	confirmed []int
 }
 
 // call is work somebody waits for.
@@ -90,7 +90,7 @@ func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
 func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
 	s := &Mailbox{clock: clock, order: mailboxSeq.Add(1), running: true}
 	s.config.Store(cfg)
-	s.queue = Queue{cfg: cfg, host: host, shell: s}
+	s.queue = Queue{cfg: cfg, host: host, mailbox: s}
 	s.queue.hooks = c.AttachLike((*pluginView)(&s.queue), &cfg.Hooks)
 	return s
 }
@@ -121,7 +121,7 @@ func (s *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 	if s.enqueueInTurn(o) {
 		s.run(o)
 	}
-	if c := s.ahead.Load(); c != nil {
+	if c := s.throttled.Load(); c != nil {
 		return *c
 	}
 	return nil
@@ -130,7 +130,7 @@ func (s *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 // PublishAsync is Publish for a caller who is on another queue's turn, with dead
 // letters: it never runs the queue on the caller's stack.
 func (s *Mailbox) PublishAsync(b *Batch) {
-	underway.depart(b)
+	underway.add(b)
 	s.postAsync(task{kind: taskPublish, batch: b})
 }
 
@@ -179,11 +179,11 @@ func (s *Mailbox) enqueueInTurn(o task) (run bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.running && len(s.inbox) >= maxInbox {
-		if s.room == nil {
-			s.room = sync.NewCond(&s.mu)
+		if s.notFull == nil {
+			s.notFull = sync.NewCond(&s.mu)
 		}
 		waitingPublishers.Add(1)
-		s.room.Wait()
+		s.notFull.Wait()
 		waitingPublishers.Add(-1)
 	}
 	return s.add(o)
@@ -212,8 +212,8 @@ func (s *Mailbox) add(o task) (run bool) {
 // its own takes over: a connection must not run a busy queue for ever.
 const maxTurns = 16
 
-// keepInbox is the largest inbox that is kept for reuse.
-const keepInbox = 64
+// maxRetainedInbox is the largest inbox that is kept for reuse.
+const maxRetainedInbox = 64
 
 // run works off o and whatever arrives meanwhile.
 func (s *Mailbox) run(o task) {
@@ -225,7 +225,7 @@ func (s *Mailbox) run(o task) {
 // drain works off the mailbox until it is empty, or hands over after turns.
 func (s *Mailbox) drain(turns int) {
 	for {
-		ops, ok := s.inboxOrRest()
+		ops, ok := s.nextInbox()
 		if !ok {
 			return
 		}
@@ -234,7 +234,7 @@ func (s *Mailbox) drain(turns int) {
 			s.handle(now, &ops[i])
 		}
 		clear(ops)
-		if cap(ops) <= keepInbox {
+		if cap(ops) <= maxRetainedInbox {
 			s.spare = ops[:0]
 		}
 		if turns--; turns == 0 {
@@ -244,16 +244,16 @@ func (s *Mailbox) drain(turns int) {
 	}
 }
 
-// inboxOrRest returns the work that arrived. With none it arms the timer, gives
+// nextInbox returns the work that arrived. With none it arms the timer, gives
 // the turn up and returns false.
-func (s *Mailbox) inboxOrRest() (ops []task, ok bool) {
-	if ops = s.swap(false); ops != nil {
+func (s *Mailbox) nextInbox() (ops []task, ok bool) {
+	if ops = s.takeInbox(false); ops != nil {
 		return ops, true
 	}
 	s.arm()
 	work := s.queue.buf
 	s.queue.buf = nil
-	if ops = s.swap(true); ops != nil {
+	if ops = s.takeInbox(true); ops != nil {
 		s.queue.buf = work
 		return ops, true
 	}
@@ -261,8 +261,8 @@ func (s *Mailbox) inboxOrRest() (ops []task, ok bool) {
 	return nil, false
 }
 
-// swap takes the inbox; when it is empty and rest is set the queue is idle.
-func (s *Mailbox) swap(rest bool) []task {
+// takeInbox takes the inbox; when it is empty and rest is set the queue is idle.
+func (s *Mailbox) takeInbox(rest bool) []task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.inbox) == 0 {
@@ -271,8 +271,8 @@ func (s *Mailbox) swap(rest bool) []task {
 	}
 	ops := s.inbox
 	s.inbox, s.spare = s.spare, nil
-	if s.room != nil {
-		s.room.Broadcast()
+	if s.notFull != nil {
+		s.notFull.Broadcast()
 	}
 	return ops
 }
@@ -285,8 +285,8 @@ func (s *Mailbox) handle(now hook.Instant, o *task) {
 	case taskTick:
 		s.armed = 0
 		q.freeGarbage()
-	case taskRoom:
-		s.waits = false
+	case taskAdmitted:
+		s.inLine = false
 		defer underway.next()
 	}
 	switch {
@@ -295,72 +295,72 @@ func (s *Mailbox) handle(now hook.Instant, o *task) {
 	case q.stopped != nil:
 		q.declineStopped(now, o)
 	default:
-		s.carryOutOrStop(now, o)
+		s.runTaskOrStop(now, o)
 	}
 	q.commit(nil)
-	s.compare(o.kind == taskPublish)
+	s.updateThrottle(o.kind == taskPublish)
 }
 
-// carryOutOrStop is applyVerdicts, or stops the queue if it lacks what it needs for that.
-func (s *Mailbox) carryOutOrStop(now hook.Instant, o *task) {
+// runTaskOrStop is applyVerdicts, or stops the queue if it lacks what it needs for that.
+func (s *Mailbox) runTaskOrStop(now hook.Instant, o *task) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.queue.stop(lackOf(p))
 			s.queue.declineStopped(now, o)
 		}
 	}()
-	s.carryOut(now, o)
+	s.runTask(now, o)
 }
 
 // applyVerdicts is handle for a queue that is at work.
-func (s *Mailbox) carryOut(now hook.Instant, o *task) {
+func (s *Mailbox) runTask(now hook.Instant, o *task) {
 	q := &s.queue
 	switch o.kind {
 	case taskPublish:
-		q.Enqueue(now, o.batch)
+		q.enqueue(now, o.batch)
 	case taskSettle:
-		q.Settle(now, o.settle, o.settled)
+		q.settleAll(now, o.settle, o.settled)
 	case taskCall:
 		o.call.fn(q, now)
 		q.commit(nil) // before whoever waits goes on
 		close(o.call.done)
 	case taskWake:
 		q.wake(now, o.consumer)
-	case taskForwarded:
-		q.forwarded(now, o.forwarded, o.which)
-		if q.wind(now); !q.closed {
+	case taskConfirmed:
+		q.discardsAnswered(now, o.confirms, o.confirmed)
+		if q.advanceEnding(now); !q.closed {
 			q.endTurn(now)
 		}
-	case taskTick, taskRoom:
-		q.Tick(now)
+	case taskTick, taskAdmitted:
+		q.tick(now)
 	}
 }
 
-// departing returns the queue's departures. It is called on its turn.
-func (s *Mailbox) departing() *departures {
-	d := s.departures.Load()
+// pendingRemovals returns the queue's departures. It is called on its turn.
+func (s *Mailbox) pendingRemovals() *pendingRemovals {
+	d := s.removals.Load()
 	if d == nil {
-		d = &departures{}
-		s.departures.Store(d)
+		d = &pendingRemovals{}
+		s.removals.Store(d)
 	}
 	return d
 }
 
-// plentyToDo is how much the consumers of a queue have before them, in bytes of
+// throttleBytes is how much the consumers of a queue have before them, in bytes of
 // ready messages, when its publishers are ahead.
-const plentyToDo = 64 << 10
+const throttleBytes = 64 << 10
 
-// compare notes whether publishers are ahead of the consumers. Only messages
+// updateThrottle notes whether publishers are ahead of the consumers. Only messages
 // that come in can make them so, and whatever goes out end it.
-func (s *Mailbox) compare(published bool) {
-	plenty := s.queue.readyBytes > plentyToDo && s.queue.consumers.count() > 0
-	c := s.ahead.Load()
+func (s *Mailbox) updateThrottle(published bool) {
+	plenty := s.queue.readyBytes > throttleBytes && s.queue.consumers.count() > 0
+	c := s.throttled.Load()
 	switch {
 	case plenty && c == nil && published:
 		fresh := make(chan struct{})
-		s.ahead.Store(&fresh)
+		s.throttled.Store(&fresh)
 	case !plenty && c != nil:
-		s.ahead.Store(nil)
+		s.throttled.Store(nil)
 		close(*c)
 	}
 }
@@ -370,11 +370,11 @@ func (s *Mailbox) compare(published bool) {
 func (q *Queue) rejectDeleted(o *task) {
 	switch o.kind {
 	case taskPublish:
-		if b := o.batch; q.cfg.Storage != nil && (b.Source != nil || b.Receipt != nil) {
+		if b := o.batch; q.cfg.Storage != nil && (b.Publisher != nil || b.Removal != nil) {
 			q.commit(b)
 			return
 		}
-		o.batch.land(nil)
+		o.batch.complete(nil)
 	case taskCall:
 		o.call.err = ErrGone
 		close(o.call.done)
@@ -389,7 +389,7 @@ const yield = 30 * time.Microsecond
 // earlier time is left alone: it fires, finds nothing due, and is set again,
 // which is cheaper than setting it for every message.
 func (s *Mailbox) arm() {
-	next := s.queue.Next()
+	next := s.queue.next()
 	if s.queue.closed && s.timer != nil {
 		s.timer.Stop() // it would keep the queue's memory until it fires
 		s.armed = 0

@@ -120,7 +120,7 @@ func TestAQueueThatIsGoneConfirmsWhatItIsSent(t *testing.T) {
 	_ = s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
 	var c confirms
 	b := batchOf(message(1, 0))
-	b.Source = &c
+	b.Publisher = &c
 	s.Publish(b)
 	s.Settle(Ack, []PendingAck{{Ref: 1}})
 	if c.n.Load() != 1 {
@@ -148,7 +148,7 @@ func (c *counter) Deliver(cons *Consumer, ds []Delivery) int {
 	return len(ds)
 }
 
-func (c *counter) Room(*Consumer) (int, int)        { return 1, 1 }
+func (c *counter) Capacity(*Consumer) (int, int)    { return 1, 1 }
 func (c *counter) Cancelled(*Consumer)              {}
 func (c *counter) Stopped(*Consumer, *StoppedError) {}
 
@@ -166,7 +166,7 @@ func TestManyAtOnceLoseNothing(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				b := batchOf(message(uint64(p*each+i), 64))
-				b.Source = &conf
+				b.Publisher = &conf
 				if i%3 == 0 {
 					s.PublishAsync(b)
 				} else {

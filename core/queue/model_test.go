@@ -228,7 +228,7 @@ func (p *pair) restart() {
 	now := p.now
 	s := &Mailbox{clock: func() hook.Instant { return now }}
 	s.config.Store(p.q.cfg)
-	s.queue = Queue{cfg: p.q.cfg, host: p.host, shell: s, buf: new(turnBuffers)}
+	s.queue = Queue{cfg: p.q.cfg, host: p.host, mailbox: s, buf: new(turnBuffers)}
 	s.queue.hooks = p.q.hooks
 	r := NewReplayer([]*Mailbox{s})
 	p.log.used = map[uint32]int64{}
@@ -275,7 +275,7 @@ func (p *pair) publish() {
 		ms = append(ms, m)
 		p.m.publish(p.now, m)
 	}
-	p.q.Enqueue(p.now, batchOf(ms...))
+	p.q.enqueue(p.now, batchOf(ms...))
 	p.m.expire(p.now)
 }
 
@@ -288,7 +288,7 @@ func (p *pair) reconfigure() {
 	} else {
 		p.m.ttl, restamp = hook.LimitOf(p.rng.Int64N(6000)-1000), p.rng.IntN(2) == 0
 	}
-	p.q.Reconfigure(p.now, p.q.cfg, chainOf(p.t, ttlAndExpiration(p.m.scan, p.m.ttl, restamp)), false)
+	p.q.reconfigure(p.now, p.q.cfg, chainOf(p.t, ttlAndExpiration(p.m.scan, p.m.ttl, restamp)), false)
 	for i := range p.m.list {
 		if restamp {
 			p.m.stamp(&p.m.list[i])
@@ -308,7 +308,7 @@ func (p *pair) flood() {
 		ms = append(ms, m)
 		p.m.publish(p.now, m)
 	}
-	p.q.Enqueue(p.now, batchOf(ms...))
+	p.q.enqueue(p.now, batchOf(ms...))
 	p.m.expire(p.now)
 }
 
@@ -354,7 +354,7 @@ func (p *pair) settle(requeue bool) {
 	if requeue {
 		kind = Requeue
 	}
-	p.q.Settle(p.now, kind, items)
+	p.q.settleAll(p.now, kind, items)
 	p.m.expire(p.now)
 }
 
@@ -370,8 +370,8 @@ func (p *pair) pass() {
 
 // tick does what the shell's timer does.
 func (p *pair) tick() {
-	for next := p.q.Next(); next != 0 && next <= p.now; next = p.q.Next() {
-		p.q.Tick(p.now)
+	for next := p.q.next(); next != 0 && next <= p.now; next = p.q.next() {
+		p.q.tick(p.now)
 	}
 	p.m.expire(p.now)
 }

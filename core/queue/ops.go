@@ -76,7 +76,7 @@ func appendReturned(b []byte, queue uint64, r Ref, returns uint16) []byte {
 	return binary.LittleEndian.AppendUint16(b, returns)
 }
 
-func appendRenewed(b []byte, queue uint64, r Ref, deadline hook.Instant, m strategyData, flags slotFlags) []byte {
+func appendDeadlineSet(b []byte, queue uint64, r Ref, deadline hook.Instant, m strategyData, flags slotFlags) []byte {
 	kind := opDeadlineSet
 	if flags&hasDigest != 0 {
 		kind = opDeadlineSetBy
@@ -100,7 +100,7 @@ func appendAsks(b []byte, queue uint64, r Ref) []byte {
 	return binary.LittleEndian.AppendUint64(appendOp(b, opAsks, queue), uint64(r))
 }
 
-func appendHanded(b []byte, queue uint64, level int, seq uint64) []byte {
+func appendDelivered(b []byte, queue uint64, level int, seq uint64) []byte {
 	b = append(appendOp(b, opDelivered, queue), byte(level))
 	return binary.LittleEndian.AppendUint64(b, seq)
 }
@@ -156,8 +156,8 @@ func reasonOf(n byte) hook.Reason {
 
 func (r *reader) refs(n uint32) []byte { return r.take(int(n) * 8) }
 
-// mark takes what an operation that renews says of a message's mark.
-func (r *reader) mark(kind byte) strategyData {
+// strategyData takes what an operation that renews says of a message's mark.
+func (r *reader) strategyData(kind byte) strategyData {
 	m := strategyData{state: int64(r.u64())}
 	if kind == opDeadlineSetBy {
 		m.digest = r.u64()
@@ -188,7 +188,7 @@ func (r *reader) record(kind byte, size int, flags slotFlags) (whole []byte, sav
 
 // head takes what is before the properties of a record.
 func (r *reader) head(flags slotFlags) {
-	r.take(flags.markSize())
+	r.take(flags.strategyDataSize())
 	r.u32()
 	r.take(int(r.u8()))
 	r.take(int(r.u8()))

@@ -24,7 +24,7 @@ func (q *Queue) Purge(now hook.Instant) int {
 	}
 	q.count.Purged += uint64(n + q.purgeDiscards())
 	if n > 0 {
-		q.notePurged(false)
+		q.journalPurged(false)
 		q.detachContents(q.unacked + q.waiting())
 	}
 	q.freeGarbage()
@@ -36,7 +36,7 @@ func (q *Queue) Purge(now hook.Instant) int {
 // handed out, or discards: kept of them, which is all or none.
 func (q *Queue) detachContents(kept int) {
 	old := q.contents
-	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, revision: old.revision}
+	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, restamping: old.restamping}
 	w := &garbage{old.levels, old.store, q.garbage}
 	q.garbage = w
 	for l := range w.levels {
@@ -62,10 +62,10 @@ func (q *Queue) dropContents() {
 		return
 	}
 	if q.stopped == nil && q.ready+q.unacked+q.waiting() > 0 {
-		q.notePurged(true)
+		q.journalPurged(true)
 	}
 	q.detachContents(0)
-	q.unacked, q.discarded, q.departing, q.ending = 0, nil, nil, nil
+	q.unacked, q.discards, q.departing, q.ending = 0, nil, nil, nil
 	q.freeGarbage()
 }
 
@@ -96,7 +96,7 @@ func (q *Queue) freeGarbage() {
 				if chunks--; chunks < 0 {
 					return
 				}
-				q.noteLeft(&f.chunks[0])
+				q.accountRemoved(&f.chunks[0])
 				f.chunks[0].free()
 			}
 		}
@@ -110,15 +110,15 @@ func (q *Queue) freeGarbage() {
 	}
 }
 
-// noteLeft takes messages out of the account. Those of a queue that is stopped are
+// accountRemoved takes messages out of the account. Those of a queue that is stopped are
 // only forgotten: a restart finds them in the journal, which has to keep them.
-func (q *Queue) noteLeft(c *chunk) {
+func (q *Queue) accountRemoved(c *chunk) {
 	if c.extents == nil || q.stopped != nil {
 		return
 	}
 	for i := range c.slots {
 		if s := &c.slots[i]; !s.is(stateFree) && q.isJournalled(s) {
-			q.buf.notes.account(c.extents[i], c.savedBy(i)-weight(s))
+			q.buf.ops.account(c.extents[i], c.savedBy(i)-weight(s))
 		}
 	}
 }
@@ -153,8 +153,8 @@ func (r *refRuns) end() {
 	r.count = 0
 }
 
-// notePurged notes that the ready messages leave, or all.
-func (q *Queue) notePurged(all bool) {
+// journalPurged notes that the ready messages leave, or all.
+func (q *Queue) journalPurged(all bool) {
 	if q.cfg.Storage == nil {
 		return
 	}
@@ -167,9 +167,9 @@ func (q *Queue) notePurged(all bool) {
 		}
 	}
 	r.end()
-	n := &q.buf.notes
-	n.ops = binary.LittleEndian.AppendUint32(appendOp(n.ops, opPurged, q.cfg.Storage.ID), r.n)
-	n.ops = append(n.ops, r.b...)
+	n := &q.buf.ops
+	n.buf = binary.LittleEndian.AppendUint32(appendOp(n.buf, opPurged, q.cfg.Storage.ID), r.n)
+	n.buf = append(n.buf, r.b...)
 }
 
 // addChunk adds the messages of a chunk, which begins at first, and returns how

@@ -19,7 +19,7 @@ func many(q *Queue, flags Flags, from, to uint64) {
 			b.Messages = append(b.Messages, m)
 			id++
 		}
-		q.Enqueue(second, b)
+		q.enqueue(second, b)
 	}
 }
 
@@ -34,9 +34,9 @@ func TestAPurgeIsOneOperation(t *testing.T) {
 	for range 20 {
 		q.Get(second, nil2(), func(Delivery, int) {})
 	}
-	q.Settle(second, Ack, []PendingAck{{Ref: 3}, {Ref: 4}, {Ref: 5}})
-	q.Settle(second, Requeue, []PendingAck{{Ref: 1}, {Ref: 10}})
-	q.Settle(second, Reject, []PendingAck{{Ref: 7}}) // on its way elsewhere
+	q.settleAll(second, Ack, []PendingAck{{Ref: 3}, {Ref: 4}, {Ref: 5}})
+	q.settleAll(second, Requeue, []PendingAck{{Ref: 1}, {Ref: 10}})
+	q.settleAll(second, Reject, []PendingAck{{Ref: 7}}) // on its way elsewhere
 	q.commit(nil)
 	before := len(j.entries)
 	const left = 20 - 6
@@ -51,14 +51,14 @@ func TestAPurgeIsOneOperation(t *testing.T) {
 	if s := q.Stats(); s.Ready != 3 || s.Unacked != left || s.Discarded != 1 || s.Purged != n-20+2 {
 		t.Errorf("%d ready, %d unacked, %d discarded, %d purged", s.Ready, s.Unacked, s.Discarded, s.Purged)
 	}
-	for q.Next() == atOnce {
+	for q.next() == atOnce {
 		q.freeGarbage()
 	}
 	q.commit(nil)
 	j.check(t, q)
 
-	q.Settle(second, Requeue, []PendingAck{{Ref: 0}})
-	q.Settle(second, Ack, []PendingAck{{Ref: 2}})
+	q.settleAll(second, Requeue, []PendingAck{{Ref: 0}})
+	q.settleAll(second, Ack, []PendingAck{{Ref: 2}})
 	q.commit(nil)
 	q = j.reborn(t, q)
 	j.check(t, q)
@@ -126,7 +126,7 @@ func TestAPurgedQueueGivesItsMemoryBackInTurns(t *testing.T) {
 		t.Errorf("purged %d, want %d", got, n)
 	}
 	turns := 0
-	for ; q.Next() == atOnce; turns++ {
+	for ; q.next() == atOnce; turns++ {
 		many(q, 0, uint64(turns), uint64(turns)+1)
 		q.freeGarbage()
 	}
@@ -139,8 +139,8 @@ func TestAPurgedQueueGivesItsMemoryBackInTurns(t *testing.T) {
 			t.Fatalf("message %d is number %d", id, i)
 		}
 	}
-	q.Tick(100 * second)
-	q.Tick(200 * second)
+	q.tick(100 * second)
+	q.tick(200 * second)
 	if got := UsedBytes() - before; got != 0 {
 		t.Errorf("%d bytes are still held", got)
 	}

@@ -116,10 +116,10 @@ type DeadLetter struct {
 
 // Queue is one queue. It belongs to whoever runs its shell's turn.
 type Queue struct {
-	cfg   *Config
-	hooks *chain.Hooks
-	host  Host
-	shell *Mailbox
+	cfg     *Config
+	hooks   *chain.Hooks
+	host    Host
+	mailbox *Mailbox
 
 	*contents            // nil until the first message
 	consumers *consumers // nil until the first consumer
@@ -128,7 +128,7 @@ type Queue struct {
 	readyBytes     int64
 	departing      *departing // nil unless messages wait to leave
 	ending         *ending    // nil unless its lease ran out
-	discarded      *discards  // nil until at-least-once dead-lettering is at work
+	discards       *discards  // nil until at-least-once dead-lettering is at work
 	garbage        *garbage
 	stopped        *StoppedError // nil: it is at work
 
@@ -136,7 +136,7 @@ type Queue struct {
 	lastUse hook.Instant
 	lease   hook.Instant // when OnIdle wants to be asked again
 	trim    hook.Instant // when an empty queue gives its memory back
-	fresh   bool         // this turn took in messages that may only leave in it
+	zeroTTL bool         // this turn took in messages that may only leave in it
 	closed  bool
 }
 
@@ -148,13 +148,13 @@ type contents struct {
 	heap       deadline.Heap // ScanAnywhere: deadlines outside the sorted runs
 	stale      int           // items of heap whose message is not ready
 	count      Counters
-	moving     relocationCursor
+	relocating relocationCursor
 	compacting compaction
 
-	revision *restampCursor // nil when no change of the settings is under way
-	excess   bool           // there is more to drop than one turn may
-	vain     vain
-	census   *census // nil if the queue is small, or nobody wants to know: see DueSampler
+	restamping  *restampCursor // nil when no change of the settings is under way
+	overflowing bool           // there is more to drop than one turn may
+	askBackoff  askBackoff
+	census      *census // nil if the queue is small, or nobody wants to know: see DueSampler
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of
@@ -190,11 +190,11 @@ type Stats struct {
 	Counters
 }
 
-// Attach puts the hooks of a chain in force and starts the queue's lease anew.
-func (q *Queue) Attach(now hook.Instant, c *chain.Chain) {
+// attach puts the hooks of a chain in force and starts the queue's lease anew.
+func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 	q.hooks = c.AttachLike((*pluginView)(q), &q.cfg.Hooks)
 	if q.contents != nil {
-		q.vain = vain{}
+		q.askBackoff = askBackoff{}
 	}
 	q.Touch(now)
 }
@@ -229,10 +229,10 @@ func (q *Queue) Touch(now hook.Instant) {
 	q.lease = v.Deadline
 }
 
-// Tick does what time has brought: expiry of messages, of the queue, return of
+// tick does what time has brought: expiry of messages, of the queue, return of
 // memory. It handles a bounded number of messages; Next says whether more are
 // due.
-func (q *Queue) Tick(now hook.Instant) {
+func (q *Queue) tick(now hook.Instant) {
 	if q.lease != 0 && now >= q.lease {
 		q.idle(now)
 	}
@@ -240,11 +240,11 @@ func (q *Queue) Tick(now hook.Instant) {
 		return
 	}
 	q.depart(now)
-	if q.wind(now); q.closed {
+	if q.advanceEnding(now); q.closed {
 		return
 	}
-	q.revise(now)
-	if q.contents != nil && q.excess {
+	q.restampSome(now)
+	if q.contents != nil && q.overflowing {
 		q.enforceLimits(now)
 	}
 	q.expireDue(now)
@@ -255,22 +255,22 @@ func (q *Queue) Tick(now hook.Instant) {
 // atOnce is an instant that has passed.
 const atOnce hook.Instant = 1
 
-// Next returns when Tick wants to be called, 0 for never.
-func (q *Queue) Next() hook.Instant {
+// next returns when Tick wants to be called, 0 for never.
+func (q *Queue) next() hook.Instant {
 	if q.garbage != nil {
 		return atOnce
 	}
 	if q.closed || q.stopped != nil {
 		return 0
 	}
-	if q.contents != nil && (q.excess || q.revision != nil) {
+	if q.contents != nil && (q.overflowing || q.restamping != nil) {
 		return atOnce
 	}
 	if q.ending != nil && q.departing.count() == 0 && (q.ready > 0 || q.waiting() == 0) {
 		return atOnce
 	}
 	var next hook.Instant
-	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDead()} {
+	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDeparture()} {
 		if t != 0 && (next == 0 || t < next) {
 			next = t
 		}
@@ -278,10 +278,10 @@ func (q *Queue) Next() hook.Instant {
 	return next
 }
 
-// nextDead returns when messages are due to leave, 0 for never. While there is no
+// nextDeparture returns when messages are due to leave, 0 for never. While there is no
 // room for dead letters it is not a matter of time.
-func (q *Queue) nextDead() hook.Instant {
-	if q.shell != nil && q.shell.waits {
+func (q *Queue) nextDeparture() hook.Instant {
+	if q.mailbox != nil && q.mailbox.inLine {
 		return 0
 	}
 	next, again := q.nextDeadline(), q.retryAt()
@@ -322,7 +322,7 @@ func (q *Queue) end(now hook.Instant, d Deletion) {
 	d.At, d.LastUse = now, q.lastUse
 	d.Messages += q.ready + q.unacked + q.waiting()
 	q.close()
-	q.host.Deleted(q.shell, d)
+	q.host.Deleted(q.mailbox, d)
 }
 
 // close drops everything the queue holds; the shell refuses work from now on.
@@ -355,7 +355,7 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 	}
 	messages = q.ready
 	if q.departing.count() > 0 {
-		q.departNow(q.shell.clock())
+		q.departNow(q.mailbox.clock())
 	}
 	q.close()
 	return messages, nil
@@ -371,9 +371,9 @@ func (q *Queue) open() {
 	}
 }
 
-// top returns the highest level that holds ready messages, of which there must
+// topLevel returns the highest level that holds ready messages, of which there must
 // be some.
-func (q *Queue) top() int {
+func (q *Queue) topLevel() int {
 	l := len(q.levels) - 1
 	for q.levels[l].ready == 0 {
 		l--
@@ -426,11 +426,11 @@ func (q *Queue) untake(f *fifo, seq uint64, s *slot, body int) {
 // drop forgets a message that is handed out. The caller counts the reason.
 func (q *Queue) drop(l int, f *fifo, seq uint64, s *slot) {
 	q.journalSettled(l, f, seq, s)
-	q.forget(f, seq, s)
+	q.free(f, seq, s)
 }
 
-// forget is drop for a message whose leaving is recorded elsewhere.
-func (q *Queue) forget(f *fifo, seq uint64, s *slot) {
+// free is drop for a message whose leaving is recorded elsewhere.
+func (q *Queue) free(f *fifo, seq uint64, s *slot) {
 	q.unacked--
 	q.store.free(*s)
 	f.remove(seq)

@@ -14,7 +14,7 @@ func publish(q *Queue, now hook.Instant, ids ...uint64) {
 	for _, id := range ids {
 		b.Messages = append(b.Messages, message(id, 0))
 	}
-	q.Enqueue(now, b)
+	q.enqueue(now, b)
 }
 
 func consume(t *testing.T, q *Queue, c Consumer, room int) (*Consumer, *sink) {
@@ -69,7 +69,7 @@ func TestHigherPriorityConsumersAreServedFirstWhileTheyHaveCredit(t *testing.T) 
 	publish(q, second, 1, 2, 3, 4)
 	wantIDs(t, "high", high.take(), 1, 2)
 	wantIDs(t, "low", low.take(), 3, 4)
-	q.Settle(second, Ack, []PendingAck{{Ref: 0, Consumer: cHigh}})
+	q.settleAll(second, Ack, []PendingAck{{Ref: 0, Consumer: cHigh}})
 	publish(q, second, 5, 6)
 	wantIDs(t, "high after an ack", high.take(), 5)
 	wantIDs(t, "low after an ack", low.take(), 6)
@@ -81,7 +81,7 @@ func TestPrefetchBoundsWhatAConsumerHolds(t *testing.T) {
 	c, s := consume(t, q, Consumer{Prefetch: 3}, 100)
 	publish(q, second, 1, 2, 3, 4, 5)
 	wantIDs(t, "at first", s.take(), 1, 2, 3)
-	q.Settle(second, Ack, []PendingAck{{Ref: 1, Consumer: c}, {Ref: 0, Consumer: c}})
+	q.settleAll(second, Ack, []PendingAck{{Ref: 1, Consumer: c}, {Ref: 0, Consumer: c}})
 	wantIDs(t, "after two acks", s.take(), 4, 5)
 }
 
@@ -89,7 +89,7 @@ func TestAnAckIsCountedOnce(t *testing.T) {
 	q, _ := passive(t, Config{}, hook.Hooks{})
 	c, _ := consume(t, q, Consumer{Prefetch: 1}, 100)
 	publish(q, second, 1, 2)
-	q.Settle(second, Ack, []PendingAck{{Ref: 0, Consumer: c}, {Ref: 0, Consumer: c}, {Ref: 99, Consumer: c}, {Ref: 1 << 60, Consumer: c}})
+	q.settleAll(second, Ack, []PendingAck{{Ref: 0, Consumer: c}, {Ref: 0, Consumer: c}, {Ref: 99, Consumer: c}, {Ref: 1 << 60, Consumer: c}})
 	if s := q.Stats(); s.Acked != 1 || s.Unacked != 1 {
 		t.Errorf("acked %d, unacked %d, want 1 and 1", s.Acked, s.Unacked)
 	}
@@ -151,7 +151,7 @@ func TestRequeuedMessagesComeBackWhereTheyWere(t *testing.T) {
 	for range 3 {
 		q.Get(second, nil2(), func(d Delivery, _ int) { refs = append(refs, d.Ref) })
 	}
-	q.Settle(second, Requeue, []PendingAck{{Ref: refs[2]}, {Ref: refs[0]}})
+	q.settleAll(second, Requeue, []PendingAck{{Ref: refs[2]}, {Ref: refs[0]}})
 	_, s := consume(t, q, Consumer{NoAck: true}, 100)
 	for _, d := range s.got[:2] {
 		if !d.Redelivered {
@@ -168,21 +168,21 @@ func nil2() *Consumer { return &Consumer{} }
 func TestTTLZeroMeansNowOrNever(t *testing.T) {
 	for _, noAck := range []bool{true, false} {
 		q, h := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
-		q.Enqueue(second, batchOf(expiring(1, 0)))
+		q.enqueue(second, batchOf(expiring(1, 0)))
 		if len(h.dead) != 1 || h.dead[0] != (deadMessage{1, hook.ReasonExpired, false}) {
 			t.Fatalf("nobody waits: dead %v, want message 1, expired", h.dead)
 		}
 		c, s := consume(t, q, Consumer{NoAck: noAck, Prefetch: 2}, 100)
-		q.Enqueue(second, batchOf(expiring(2, 0), expiring(3, 0)))
+		q.enqueue(second, batchOf(expiring(2, 0), expiring(3, 0)))
 		wantIDs(t, "with a consumer", s.take(), 2, 3)
 		if noAck {
 			continue
 		}
-		q.Enqueue(second, batchOf(expiring(4, 0)))
+		q.enqueue(second, batchOf(expiring(4, 0)))
 		if len(h.dead) != 2 {
 			t.Errorf("a consumer without credit does not wait: dead %v, want message 4 too", h.dead)
 		}
-		q.Settle(second+1, Requeue, []PendingAck{{Ref: 2, Consumer: c}})
+		q.settleAll(second+1, Requeue, []PendingAck{{Ref: 2, Consumer: c}})
 		wantIDs(t, "a requeued message of TTL 0", s.take())
 		checkSums(t, q)
 	}
@@ -193,7 +193,7 @@ func TestGetDoesNotCountWhatExpiresBehindTheMessage(t *testing.T) {
 	for _, scan := range []hook.Scan{hook.ScanHeads, hook.ScanTop} {
 		q, _ := passive(t, Config{}, ttlHooks(scan, nil))
 		publish(q, second, 1)
-		q.Enqueue(second, batchOf(expiring(2, time.Second), expiring(3, time.Hour)))
+		q.enqueue(second, batchOf(expiring(2, time.Second), expiring(3, time.Hour)))
 		now := second + hook.Instant(time.Minute)
 		if q.ready != 3 {
 			t.Errorf("%d messages, want the expired one behind the head to be counted", q.ready)
@@ -209,13 +209,13 @@ func TestGetDoesNotCountWhatExpiresBehindTheMessage(t *testing.T) {
 
 func TestUnackedMessagesDoNotExpire(t *testing.T) {
 	q, h := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
-	q.Enqueue(second, batchOf(expiring(1, time.Second)))
+	q.enqueue(second, batchOf(expiring(1, time.Second)))
 	q.Get(second, nil2(), func(Delivery, int) {})
-	q.Tick(100 * second)
+	q.tick(100 * second)
 	if len(h.dead) != 0 {
 		t.Fatalf("an unacknowledged message expired")
 	}
-	q.Settle(100*second, Requeue, []PendingAck{{Ref: 0}})
+	q.settleAll(100*second, Requeue, []PendingAck{{Ref: 0}})
 	if len(h.dead) != 1 {
 		t.Errorf("requeued after its deadline it should expire at once")
 	}
@@ -277,25 +277,25 @@ func lease(d time.Duration) hook.Hooks {
 func TestAnUnusedQueueExpires(t *testing.T) {
 	q, h := passive(t, Config{}, lease(10*time.Second)) // from second 1
 	publish(q, 5*second, 1)                             // no use
-	if next := q.Next(); next != 11*second {
+	if next := q.next(); next != 11*second {
 		t.Fatalf("wants to be asked at %v, want %v", next, 11*second)
 	}
 	q.Touch(8 * second)
-	q.Tick(11 * second)
+	q.tick(11 * second)
 	c := Consumer{Sink: &sink{room: 1}}
 	if err := q.AddConsumer(17*second, &c); err != nil {
 		t.Fatal(err)
 	}
-	q.Tick(50 * second)
+	q.tick(50 * second)
 	if q.closed {
 		t.Fatal("expired while it was used")
 	}
 	q.RemoveConsumer(60*second, &c)
-	q.Tick(70*second - 1)
+	q.tick(70*second - 1)
 	if q.closed {
 		t.Fatal("expired early")
 	}
-	q.Tick(70 * second)
+	q.tick(70 * second)
 	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Deletion{Reason: DeletedExpired, At: 70 * second, LastUse: 60 * second, Lease: 70 * second, Messages: 1}) {
 		t.Errorf("closed %v, told %+v", q.closed, h.gone)
 	}
@@ -331,7 +331,7 @@ func TestDeliveryLimit(t *testing.T) {
 		if n, ok := header(props, "x-delivery-count"); i > 0 && (!ok || n != int64(i)) {
 			t.Errorf("attempt %d: x-delivery-count %v, want %d", i, n, i)
 		}
-		q.Settle(second, Return, []PendingAck{{Ref: ref}})
+		q.settleAll(second, Return, []PendingAck{{Ref: ref}})
 	}
 	if len(hst.dead) != 1 || hst.dead[0].reason != hook.ReasonDeliveryLimit {
 		t.Errorf("dead %v, want message 1 for delivery_limit", hst.dead)
@@ -343,25 +343,25 @@ func TestAPluginThatKeepsADueMessageIsAskedAgainLater(t *testing.T) {
 	asked := 0
 	h.OnHead = func(hook.Instant, []hook.Message, []hook.Verdict) { asked++ }
 	q, _ := passive(t, Config{}, h)
-	q.Enqueue(second, batchOf(expiring(1, time.Second)))
-	q.Tick(2 * second)
-	q.Tick(2 * second)
+	q.enqueue(second, batchOf(expiring(1, time.Second)))
+	q.tick(2 * second)
+	q.tick(2 * second)
 	if asked != 1 || q.ready != 1 {
 		t.Fatalf("asked %d times, %d ready; want 1 and 1", asked, q.ready)
 	}
-	if next := q.Next(); next != 3*second {
+	if next := q.next(); next != 3*second {
 		t.Errorf("asked again at %v, want a second later", next)
 	}
 	for want, now := 2*second, 3*second; now < 200*second; now += want {
-		q.Tick(now)
-		if next := q.Next(); next != now+want {
+		q.tick(now)
+		if next := q.next(); next != now+want {
 			t.Fatalf("after %v in vain, asked again after %v, want %v", now-2*second, next-now, want)
 		}
 		want = min(2*want, 64*second)
 	}
 	h.OnHead = ttlHooks(hook.ScanAnywhere, nil).OnHead
-	q.Attach(200*second, chainOf(t, h))
-	q.Tick(q.Next())
+	q.attach(200*second, chainOf(t, h))
+	q.tick(q.next())
 	if q.ready > 0 {
 		t.Error("it stays although its hooks let it go")
 	}
@@ -371,22 +371,22 @@ func TestAnEmptyQueueGivesItsMemoryBack(t *testing.T) {
 	before := UsedBytes()
 	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
 	for i := range uint64(100_000) {
-		q.Enqueue(second, batchOf(expiring(i, time.Duration(i%1000+1)*time.Second)))
+		q.enqueue(second, batchOf(expiring(i, time.Duration(i%1000+1)*time.Second)))
 	}
 	if UsedBytes() == before {
 		t.Fatal("100,000 messages weigh nothing")
 	}
 	for now := second; q.ready > 0; now += second {
-		for q.Next() != 0 && q.Next() <= now {
-			q.Tick(now)
+		for q.next() != 0 && q.next() <= now {
+			q.tick(now)
 		}
 	}
-	end := q.Next()
-	q.Tick(end)
+	end := q.next()
+	q.tick(end)
 	if got := UsedBytes() - before; got != 0 {
 		t.Errorf("%d bytes are still held after %v of rest", got, trimAfterMillis)
 	}
-	if q.Next() != 0 {
+	if q.next() != 0 {
 		t.Errorf("an empty queue wants to be woken")
 	}
 }
@@ -401,10 +401,10 @@ func TestAFewLongLivedMessagesDoNotHoldTheRoomOfTheirNeighbours(t *testing.T) {
 		if i%each == 0 {
 			m.Expiration = 0
 		}
-		q.Enqueue(second, batchOf(m))
+		q.enqueue(second, batchOf(m))
 	}
 	for q.ready > n/each {
-		q.Tick(3 * second)
+		q.tick(3 * second)
 	}
 	if held := UsedBytes() - before; held > 5<<20 {
 		t.Errorf("%d messages hold %d bytes", q.ready, held)

@@ -14,23 +14,23 @@ import (
 func (s *Mailbox) Reconfigure(cfg *Config, c *chain.Chain, recompute bool) error {
 	return s.Do(func(q *Queue, now hook.Instant) {
 		s.config.Store(cfg)
-		q.Reconfigure(now, cfg, c, recompute)
+		q.reconfigure(now, cfg, c, recompute)
 	})
 }
 
-// Reconfigure gives the queue another description, which differs from the one it
+// reconfigure gives the queue another description, which differs from the one it
 // has in what policies can change, and puts the hooks that follow from it in
 // force. Its lease begins anew. Messages that are there already get the deadlines
 // that the strategy has for them now, if it wants that or, with recompute, if it
 // can: the first of them at once, the others in turns to come.
-func (q *Queue) Reconfigure(now hook.Instant, cfg *Config, c *chain.Chain, recompute bool) {
+func (q *Queue) reconfigure(now hook.Instant, cfg *Config, c *chain.Chain, recompute bool) {
 	was := q.hooks.Scan
 	q.cfg = cfg
-	q.Attach(now, c)
+	q.attach(now, c)
 	if q.contents != nil {
-		q.beginRevision(was != q.hooks.Scan, recompute)
+		q.beginRestamping(was != q.hooks.Scan, recompute)
 	}
-	q.revise(now)
+	q.restampSome(now)
 	q.afterChange(now)
 }
 
@@ -44,12 +44,12 @@ type restampCursor struct {
 	rescan bool     // deadlines are acted on elsewhere than before: what the slots say of heap and run is void
 }
 
-func (q *Queue) beginRevision(rescan, recompute bool) {
+func (q *Queue) beginRestamping(rescan, recompute bool) {
 	stamp := q.hooks.Restamps == chain.OnChange || q.hooks.Restamps == chain.WhenAsked && recompute
-	if r := q.revision; r != nil { // it is begun again
+	if r := q.restamping; r != nil { // it is begun again
 		rescan, stamp = rescan || r.rescan, stamp || r.stamp && q.hooks.Restamps != chain.NeverRestamp
 	}
-	q.revision = nil
+	q.restamping = nil
 	if rescan {
 		q.heap.Keep(func(deadline.Item) bool { return false })
 		q.stale = 0
@@ -57,20 +57,20 @@ func (q *Queue) beginRevision(rescan, recompute bool) {
 	if !stamp && (!rescan || q.hooks.Scan != hook.ScanAnywhere) {
 		return
 	}
-	q.revision = &restampCursor{stamp: stamp, rescan: rescan, until: make([]uint64, len(q.levels))}
+	q.restamping = &restampCursor{stamp: stamp, rescan: rescan, until: make([]uint64, len(q.levels))}
 	for l := range q.levels {
 		f := &q.levels[l]
 		f.run, f.runLast = f.first<<chunkBits, 0
-		q.revision.until[l] = f.next
+		q.restamping.until[l] = f.next
 	}
 }
 
-// revise looks at the next maxBatch messages.
-func (q *Queue) revise(now hook.Instant) {
-	if q.contents == nil || q.revision == nil {
+// restampSome looks at the next maxBatch messages.
+func (q *Queue) restampSome(now hook.Instant) {
+	if q.contents == nil || q.restamping == nil {
 		return
 	}
-	r, picks := q.revision, q.buf.picks[:0]
+	r, picks := q.restamping, q.buf.picks[:0]
 	for len(picks) < maxBatch && r.level < len(q.levels) {
 		seq, s := q.levels[r.level].from(r.seq)
 		if s == nil || seq >= r.until[r.level] {
@@ -83,7 +83,7 @@ func (q *Queue) revise(now hook.Instant) {
 	q.buf.picks = picks
 	q.restamp(now, picks)
 	if r.level == len(q.levels) {
-		q.revision = nil
+		q.restamping = nil
 	}
 }
 
@@ -97,7 +97,7 @@ func (q *Queue) restamp(now hook.Instant, picks []pick) {
 		at := f.deadline(p.seq)
 		if vs != nil {
 			at = vs[i].Deadline
-			marked := q.setMark(f, p.seq, s, markOf(&vs[i]))
+			marked := q.setStrategyData(f, p.seq, s, strategyDataOf(&vs[i]))
 			q.journalDeadlineSet(ref(l, p.seq), f, p.seq, s, at, marked)
 		}
 		q.reschedule(l, f, p.seq, s, at)
@@ -106,7 +106,7 @@ func (q *Queue) restamp(now hook.Instant, picks []pick) {
 
 // restamped asks the strategy; nil if it has no say.
 func (q *Queue) restamped(now hook.Instant, picks []pick) []hook.Verdict {
-	if !q.revision.stamp {
+	if !q.restamping.stamp {
 		return nil
 	}
 	w := q.buf
@@ -131,7 +131,7 @@ func (q *Queue) restamped(now hook.Instant, picks []pick) []hook.Verdict {
 func (q *Queue) reschedule(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
 	s.flags &^= inRun
 	switch {
-	case q.revision.rescan:
+	case q.restamping.rescan:
 		s.flags &^= inHeap
 	case at != f.deadline(seq) && s.flags&inHeap != 0:
 		s.flags &^= inHeap

@@ -45,7 +45,7 @@ type Storage struct {
 
 // opBuffer is what a turn has to tell the journal.
 type opBuffer struct {
-	ops      []byte
+	buf      []byte
 	alike    span // where the properties of the last enqueue are in ops, if they are worth it
 	settled  []Ref
 	deltas   []Delta
@@ -77,18 +77,18 @@ func weight(s *slot) int64 { return enqueueHeader + int64(s.length) }
 func (n *opBuffer) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *slot) (saved int) {
 	head, props, body := q.store.parts(*s)
 	id := q.cfg.Storage.ID
-	if a := n.alike; a.size > 0 && bytes.Equal(n.ops[a.at:a.at+a.size], props) {
-		n.ops = appendEnqueued(n.ops, opEnqueuedAlike, id, r, deadline, entered, s, len(head)+len(body))
-		n.ops = append(append(n.ops, head...), body...)
+	if a := n.alike; a.size > 0 && bytes.Equal(n.buf[a.at:a.at+a.size], props) {
+		n.buf = appendEnqueued(n.buf, opEnqueuedAlike, id, r, deadline, entered, s, len(head)+len(body))
+		n.buf = append(append(n.buf, head...), body...)
 		return uvarintLen(len(props)) + len(props)
 	}
-	n.ops = append(appendEnqueued(n.ops, opEnqueued, id, r, deadline, entered, s, int(s.length)), head...)
-	n.ops = binary.AppendUvarint(n.ops, uint64(len(props)))
+	n.buf = append(appendEnqueued(n.buf, opEnqueued, id, r, deadline, entered, s, int(s.length)), head...)
+	n.buf = binary.AppendUvarint(n.buf, uint64(len(props)))
 	n.alike = span{}
 	if len(props) >= worthSharing {
-		n.alike = span{len(n.ops), len(props)}
+		n.alike = span{len(n.buf), len(props)}
 	}
-	n.ops = append(append(n.ops, props...), body...)
+	n.buf = append(append(n.buf, props...), body...)
 	return 0
 }
 
@@ -96,7 +96,7 @@ func (q *Queue) journalEnqueued(now hook.Instant, l int, f *fifo, seq uint64, s 
 	if !q.isJournalled(&s) {
 		return
 	}
-	n := &q.buf.notes
+	n := &q.buf.ops
 	extent := q.cfg.Storage.Journal.Extent()
 	saved := n.enqueue(q, ref(l, seq), deadline, now, &s)
 	f.setPlace(seq, extent, saved)
@@ -108,23 +108,23 @@ func (q *Queue) journalSettled(l int, f *fifo, seq uint64, s *slot) {
 	if !q.isJournalled(s) {
 		return
 	}
-	n := &q.buf.notes
+	n := &q.buf.ops
 	n.account(f.place(seq, s, -1))
 	n.settled = append(n.settled, ref(l, seq))
 }
 
 func (q *Queue) journalReturned(r Ref, s *slot) {
 	if q.isJournalled(s) {
-		n := &q.buf.notes
-		before := len(n.ops)
-		n.ops = appendReturned(n.ops, q.cfg.Storage.ID, r, s.returns())
-		n.returned += len(n.ops) - before
+		n := &q.buf.ops
+		before := len(n.buf)
+		n.buf = appendReturned(n.buf, q.cfg.Storage.ID, r, s.returns())
+		n.returned += len(n.buf) - before
 	}
 }
 
 func (q *Queue) journalDiscarded(r Ref, s *slot, why hook.Reason) {
 	if q.isJournalled(s) {
-		q.buf.notes.ops = appendDiscarded(q.buf.notes.ops, q.cfg.Storage.ID, r, why)
+		q.buf.ops.buf = appendDiscarded(q.buf.ops.buf, q.cfg.Storage.ID, r, why)
 	}
 }
 
@@ -134,28 +134,28 @@ func (q *Queue) journalDeadlineSet(r Ref, f *fifo, seq uint64, s *slot, at hook.
 		return
 	}
 	var m strategyData
-	if s.flags&marks != 0 {
+	if s.flags&hasStrategyData != 0 {
 		m = q.store.read(*s).strategyData
 	}
-	q.buf.notes.ops = appendRenewed(q.buf.notes.ops, q.cfg.Storage.ID, r, at, m, s.flags)
+	q.buf.ops.buf = appendDeadlineSet(q.buf.ops.buf, q.cfg.Storage.ID, r, at, m, s.flags)
 }
 
 // journalAsks notes that a message is to be asked about when it is next, which was not
 // said when it entered.
 func (q *Queue) journalAsks(r Ref, s *slot) {
 	if q.isJournalled(s) {
-		q.buf.notes.ops = appendAsks(q.buf.notes.ops, q.cfg.Storage.ID, r)
+		q.buf.ops.buf = appendAsks(q.buf.ops.buf, q.cfg.Storage.ID, r)
 	}
 }
 
-// setMark changes what a strategy keeps with a message, which may make its record
+// setStrategyData changes what a strategy keeps with a message, which may make its record
 // longer. It reports whether the message had another.
-func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m strategyData) (changed bool) {
+func (q *Queue) setStrategyData(f *fifo, seq uint64, s *slot, m strategyData) (changed bool) {
 	before := weight(s)
-	changed = q.store.setMark(s, m)
+	changed = q.store.setStrategyData(s, m)
 	if grown := weight(s) - before; grown != 0 && q.isJournalled(s) {
 		extent, _ := f.place(seq, s, 0)
-		q.buf.notes.account(extent, grown)
+		q.buf.ops.account(extent, grown)
 	}
 	return changed
 }
@@ -163,16 +163,16 @@ func (q *Queue) setMark(f *fifo, seq uint64, s *slot, m strategyData) (changed b
 // commit hands the journal what the turn noted so far. c, if not nil, is told when
 // that is durable, and what was committed before.
 func (q *Queue) commit(c Completer) {
-	n := &q.buf.notes
-	if q.cfg.Storage == nil || c == nil && len(n.ops)+len(n.settled)+len(n.deltas) == 0 {
+	n := &q.buf.ops
+	if q.cfg.Storage == nil || c == nil && len(n.buf)+len(n.settled)+len(n.deltas) == 0 {
 		return
 	}
-	if c == nil && len(n.settled)+len(n.deltas) == 0 && len(n.ops) == n.returned {
+	if c == nil && len(n.settled)+len(n.deltas) == 0 && len(n.buf) == n.returned {
 		q.commitReturned()
 		return
 	}
 	q.compose()
-	q.cfg.Storage.Journal.Commit(n.ops, n.deltas, c)
+	q.cfg.Storage.Journal.Commit(n.buf, n.deltas, c)
 	n.reset()
 }
 
@@ -182,9 +182,9 @@ func (q *Queue) commit(c Completer) {
 // the message comes back once more; that it was handed out is noted with the next
 // commit.
 func (q *Queue) commitReturned() {
-	n := &q.buf.notes
+	n := &q.buf.ops
 	q.compose()
-	if !q.cfg.Storage.Journal.Note(n.ops) {
+	if !q.cfg.Storage.Journal.Note(n.buf) {
 		for l := range q.levels {
 			q.levels[l].journalledUpTo = 0
 		}
@@ -194,12 +194,12 @@ func (q *Queue) commitReturned() {
 
 // compose completes the operations of what was noted so far.
 func (q *Queue) compose() {
-	n := &q.buf.notes
+	n := &q.buf.ops
 	if len(n.settled) > 0 {
-		n.ops = appendSettled(n.ops, q.cfg.Storage.ID, n.settled)
+		n.buf = appendSettled(n.buf, q.cfg.Storage.ID, n.settled)
 		n.settled = n.settled[:0]
 	}
-	if len(n.ops) > 0 {
+	if len(n.buf) > 0 {
 		q.journalDelivered()
 	}
 }
@@ -213,7 +213,7 @@ func (q *Queue) journalDelivered() {
 	for l := range q.levels {
 		f := &q.levels[l]
 		if f.deliveredUpTo > f.journalledUpTo {
-			q.buf.notes.ops = appendHanded(q.buf.notes.ops, q.cfg.Storage.ID, l, f.deliveredUpTo)
+			q.buf.ops.buf = appendDelivered(q.buf.ops.buf, q.cfg.Storage.ID, l, f.deliveredUpTo)
 			f.journalledUpTo = f.deliveredUpTo
 		}
 	}
@@ -221,54 +221,54 @@ func (q *Queue) journalDelivered() {
 
 func (n *opBuffer) reset() {
 	const large = 4 << 20 // not worth keeping
-	if cap(n.ops) > large {
-		n.ops = nil
+	if cap(n.buf) > large {
+		n.buf = nil
 	}
-	n.ops, n.settled, n.deltas = n.ops[:0], n.settled[:0], n.deltas[:0]
+	n.buf, n.settled, n.deltas = n.buf[:0], n.settled[:0], n.deltas[:0]
 	n.alike, n.returned = span{}, 0
 }
 
 // finish tells the publisher of a batch what became of it: at once, or when
 // what was noted of it is durable.
 func (q *Queue) finish(b *Batch) {
-	n := &q.buf.notes
+	n := &q.buf.ops
 	waits := n.enqueued > 0
 	n.enqueued = 0
-	if r := b.Receipt; waits && r != nil && r.joins(q.cfg.Storage.Journal) {
-		n.ops = append(n.ops, r.ops...)
+	if r := b.Removal; waits && r != nil && r.joins(q.cfg.Storage.Journal) {
+		n.buf = append(n.buf, r.ops...)
 		n.deltas = append(n.deltas, r.deltas...)
 	}
-	if waits && (b.Source != nil || b.Receipt != nil || b.underway > 0) {
+	if waits && (b.Publisher != nil || b.Removal != nil || b.underway > 0) {
 		q.commit(b)
 		return
 	}
 	q.commit(nil)
-	b.land(nil)
+	b.complete(nil)
 }
 
 var _ Completer = (*Batch)(nil)
 
 // Durable is part of [Completer]: the batch is where it was to go.
-func (b *Batch) Durable() { b.land(nil) }
+func (b *Batch) Durable() { b.complete(nil) }
 
 // Failed is part of [Completer].
-func (b *Batch) Failed(err error) { b.land(err) }
+func (b *Batch) Failed(err error) { b.complete(err) }
 
-// land tells who waits for the batch, and releases it.
-func (b *Batch) land(err error) {
-	if b.Source != nil && err == nil {
-		b.Source.Confirmed(b)
+// complete tells who waits for the batch, and releases it.
+func (b *Batch) complete(err error) {
+	if b.Publisher != nil && err == nil {
+		b.Publisher.Confirmed(b)
 	}
-	if b.Source != nil && err != nil {
-		b.Source.Failed(b, err)
+	if b.Publisher != nil && err != nil {
+		b.Publisher.Failed(b, err)
 	}
-	if b.Receipt != nil {
-		b.Receipt.landed(err)
+	if b.Removal != nil {
+		b.Removal.arrived(err)
 	}
 	bytes := b.underway
 	b.Release()
 	if bytes > 0 {
-		underway.landed(bytes)
+		underway.remove(bytes)
 	}
 }
 
@@ -278,13 +278,13 @@ func (b *Batch) land(err error) {
 // their arrival, so that a message that moves is in one place always; otherwise
 // after it, so that a crash may show it in both, but never in none.
 type DeferredRemoval struct {
-	journal    Journal
-	ops        []byte
-	deltas     []Delta
-	left       atomic.Int32          // batches under way, less one once it has joined the last of them
-	failed     atomic.Pointer[error] // why one of them has not arrived: then none of it is recorded
-	departures *departures           // of the queue
-	source     Publisher             // of the batches, instead of all this: see forwarding
+	journal Journal
+	ops     []byte
+	deltas  []Delta
+	pending atomic.Int32          // batches under way, less one once it has joined the last of them
+	failed  atomic.Pointer[error] // why one of them has not arrived: then none of it is recorded
+	tracker *pendingRemovals      // of the queue
+	source  Publisher             // of the batches, instead of all this: see forwarding
 }
 
 var _ Completer = (*DeferredRemoval)(nil)
@@ -301,56 +301,56 @@ func (r *DeferredRemoval) Split(n int) {
 		r.commit()
 		return
 	}
-	r.left.Store(int32(n))
+	r.pending.Store(int32(n))
 }
 
 // joins reports whether the batch at hand is the last one and goes to journal.
 func (r *DeferredRemoval) joins(j Journal) bool {
-	return r.journal == j && r.failed.Load() == nil && r.left.CompareAndSwap(1, 0)
+	return r.journal == j && r.failed.Load() == nil && r.pending.CompareAndSwap(1, 0)
 }
 
-// landed is called when a batch has arrived, for good, or has failed to. The last
+// arrived is called when a batch has arrived, for good, or has failed to. The last
 // one decides.
-func (r *DeferredRemoval) landed(err error) {
+func (r *DeferredRemoval) arrived(err error) {
 	if err != nil {
 		r.failed.Store(&err)
 	}
-	left, failed := r.left.Add(-1), r.failed.Load()
+	left, failed := r.pending.Add(-1), r.failed.Load()
 	switch {
 	case left > 0:
 	case failed != nil:
-		r.departures.end(*failed)
+		r.tracker.end(*failed)
 	case left == 0:
 		r.commit()
 	default:
-		r.departures.end(nil)
+		r.tracker.end(nil)
 	}
 }
 
 func (r *DeferredRemoval) commit() { r.journal.Commit(r.ops, r.deltas, r) }
 
 // Durable is part of [Completer].
-func (r *DeferredRemoval) Durable() { r.departures.end(nil) }
+func (r *DeferredRemoval) Durable() { r.tracker.end(nil) }
 
 // Failed is part of [Completer].
-func (r *DeferredRemoval) Failed(err error) { r.departures.end(err) }
+func (r *DeferredRemoval) Failed(err error) { r.tracker.end(err) }
 
-// departures is the receipts of a queue that are not recorded yet. What they are
+// pendingRemovals is the receipts of a queue that are not recorded yet. What they are
 // about is in the queue still, for a restart. Any goroutine may use it.
-type departures struct {
+type pendingRemovals struct {
 	mu     sync.Mutex // guards what follows
 	open   int
 	failed error // why one never will be
 	then   func(error)
 }
 
-func (d *departures) begin() {
+func (d *pendingRemovals) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.open++
 }
 
-func (d *departures) end(err error) {
+func (d *pendingRemovals) end(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.failed == nil {
@@ -362,12 +362,12 @@ func (d *departures) end(err error) {
 	}
 }
 
-// AfterDepartures has fn called when all dead letters that have left the queue,
+// AfterDeadLetters has fn called when all dead letters that have left the queue,
 // which is gone, have arrived for good; with an error, if one of them did not: then
 // a restart finds it in the queue. It returns false, and fn is not called, if that
 // is so already.
-func (s *Mailbox) AfterDepartures(fn func(error)) bool {
-	d := s.departures.Load()
+func (s *Mailbox) AfterDeadLetters(fn func(error)) bool {
+	d := s.removals.Load()
 	if d == nil {
 		return false
 	}
@@ -405,12 +405,12 @@ func (q *Queue) receipt(picks []pick, vs []hook.Verdict) *DeferredRemoval {
 		return nil
 	}
 	r := &DeferredRemoval{
-		journal: q.cfg.Storage.Journal, ops: appendSettled(nil, q.cfg.Storage.ID, refs), deltas: n.deltas, departures: &departures{},
+		journal: q.cfg.Storage.Journal, ops: appendSettled(nil, q.cfg.Storage.ID, refs), deltas: n.deltas, tracker: &pendingRemovals{},
 	}
-	if q.shell != nil {
-		r.departures = q.shell.departing()
+	if q.mailbox != nil {
+		r.tracker = q.mailbox.pendingRemovals()
 	}
-	r.departures.begin()
+	r.tracker.begin()
 	return r
 }
 

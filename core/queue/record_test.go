@@ -115,17 +115,17 @@ func TestReceiptOfWhatDidNotArrive(t *testing.T) {
 					want, entries = err, 0
 				}
 			}
-			j, d := &memoryJournal{}, &departures{}
+			j, d := &memoryJournal{}, &pendingRemovals{}
 			d.begin()
-			r := &DeferredRemoval{journal: j, ops: appendSettled(nil, 7, []Ref{1}), departures: d}
+			r := &DeferredRemoval{journal: j, ops: appendSettled(nil, 7, []Ref{1}), tracker: d}
 			r.Split(len(outcomes))
 			for i, err := range outcomes {
 				if i == 2 && err == nil && want != nil && r.joins(j) {
 					t.Error("it is recorded with the last batch")
 				}
 				b := NewBatch()
-				b.Receipt = r
-				b.land(err)
+				b.Removal = r
+				b.complete(err)
 			}
 			if len(j.entries) != entries || d.open != 0 || !errors.Is(d.failed, want) {
 				t.Errorf("%d entries, %d open, failed: %v; want %d, 0, %v", len(j.entries), d.open, d.failed, entries, want)
@@ -138,13 +138,13 @@ func TestReceiptOfWhatDidNotArrive(t *testing.T) {
 // messages came back; those who get them again after a restart are told so all the same.
 func TestRequeuesOnAFullDisk(t *testing.T) {
 	q, _, j := durable(t, Config{}, hook.Hooks{})
-	q.Enqueue(second, batchOf(persist(1), persist(2)))
+	q.enqueue(second, batchOf(persist(1), persist(2)))
 	j.full = true
 	for range 100 {
 		for range 2 {
 			q.Get(second, nil2(), func(Delivery, int) {})
 		}
-		q.Settle(second, Requeue, []PendingAck{{Ref: 0}, {Ref: 1}})
+		q.settleAll(second, Requeue, []PendingAck{{Ref: 0}, {Ref: 1}})
 		q.commit(nil)
 	}
 	if len(j.entries) != 1 {
@@ -153,7 +153,7 @@ func TestRequeuesOnAFullDisk(t *testing.T) {
 	for range 2 {
 		q.Get(second, nil2(), func(Delivery, int) {})
 	}
-	q.Settle(second, Ack, []PendingAck{{Ref: 1}})
+	q.settleAll(second, Ack, []PendingAck{{Ref: 1}})
 	q.commit(nil)
 	after := j.reborn(t, q)
 	after.Get(second, nil2(), func(d Delivery, _ int) {

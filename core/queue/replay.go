@@ -20,22 +20,22 @@ type Replayer struct {
 
 // replayedQueue is a queue in the making.
 type replayedQueue struct {
-	shell  *Mailbox
-	list   []replayedMessage
-	places refIndex // in list, of the messages that are there
-	handed []uint64 // by level
-	next   []uint64 // by level: no message has been given this number or a higher one
+	mailbox       *Mailbox
+	list          []replayedMessage
+	index         refIndex // in list, of the messages that are there
+	deliveredUpTo []uint64 // by level
+	next          []uint64 // by level: no message has been given this number or a higher one
 }
 
 // replayedMessage is a message that was enqueued, and may have been settled since.
 type replayedMessage struct {
-	ref      Ref
-	deadline hook.Instant
-	slot     slot
-	extent   uint32
-	body     uint32      // bytes
-	saved    int         // bytes that its operation has less than it weighs
-	left     hook.Reason // not none: it is a discard
+	ref           Ref
+	deadline      hook.Instant
+	slot          slot
+	extent        uint32
+	body          uint32      // bytes
+	saved         int         // bytes that its operation has less than it weighs
+	deadLettering hook.Reason // not none: it is a discard
 }
 
 // NewReplayer returns a restorer of held queues, each with its number in the
@@ -44,7 +44,7 @@ func NewReplayer(shells []*Mailbox) *Replayer {
 	r := &Replayer{queues: make(map[uint64]*replayedQueue, len(shells))}
 	for _, s := range shells {
 		if rec := s.Config().Storage; rec != nil {
-			r.queues[rec.ID] = &replayedQueue{shell: s, handed: make([]uint64, s.Config().Levels+1), next: make([]uint64, s.Config().Levels+1)}
+			r.queues[rec.ID] = &replayedQueue{mailbox: s, deliveredUpTo: make([]uint64, s.Config().Levels+1), next: make([]uint64, s.Config().Levels+1)}
 		}
 	}
 	return r
@@ -92,22 +92,22 @@ func (r *Replayer) apply(kind byte, q *replayedQueue, extent uint32, in *reader)
 			it.slot.flags |= redelivered
 		})
 	case opDeadlineSet, opDeadlineSetBy:
-		ref, at, m := Ref(in.u64()), in.at(), in.mark(kind)
+		ref, at, m := Ref(in.u64()), in.at(), in.strategyData(kind)
 		q.change(ref, func(it *replayedMessage) {
 			it.deadline = at
-			q.shell.queue.store.setMark(&it.slot, m)
+			q.mailbox.queue.store.setStrategyData(&it.slot, m)
 		})
 	case opPurged:
 		q.purged(in.take(int(in.u32()) * runSize))
 	case opDeadLettering:
 		ref, why := Ref(in.u64()), reasonOf(in.u8())
-		q.change(ref, func(it *replayedMessage) { it.left = why })
+		q.change(ref, func(it *replayedMessage) { it.deadLettering = why })
 	case opAsks:
 		q.change(Ref(in.u64()), func(it *replayedMessage) { it.slot.flags |= askHead })
 	case opDelivered:
 		level, seq := in.u8(), in.u64()
-		if q != nil && int(level) < len(q.handed) {
-			q.handed[level] = max(q.handed[level], seq)
+		if q != nil && int(level) < len(q.deliveredUpTo) {
+			q.deliveredUpTo[level] = max(q.deliveredUpTo[level], seq)
 			q.next[level] = max(q.next[level], seq)
 		}
 	default:
@@ -123,16 +123,16 @@ func (q *replayedQueue) enqueued(kind byte, extent uint32, in *reader) {
 	if q == nil || in.bad || it.ref.level() >= len(q.next) {
 		return
 	}
-	if i, ok := q.places.get(it.ref); ok {
+	if i, ok := q.index.get(it.ref); ok {
 		q.list[i].extent, q.list[i].saved = extent, saved // it was moved
 		return
 	}
-	q.shell.queue.open()
+	q.mailbox.queue.open()
 	q.next[it.ref.level()] = max(q.next[it.ref.level()], it.ref.seq()+1)
-	it.slot = q.shell.queue.store.restore(entered, record, flags&journalled)
+	it.slot = q.mailbox.queue.store.restore(entered, record, flags&journalled)
 	it.slot.setReturns(returns)
 	it.body, it.saved = uint32(body), saved
-	q.places.add(it.ref, int32(len(q.list)))
+	q.index.add(it.ref, int32(len(q.list)))
 	q.list = append(q.list, it)
 }
 
@@ -147,14 +147,14 @@ func (q *replayedQueue) settled(refs []byte) {
 }
 
 func (q *replayedQueue) settle(ref Ref) {
-	if i, ok := q.places.remove(ref); ok { // else its enqueue was trimmed away
+	if i, ok := q.index.remove(ref); ok { // else its enqueue was trimmed away
 		q.free(i)
 	}
 }
 
 // free forgets the item at a place.
 func (q *replayedQueue) free(i int32) {
-	q.shell.queue.store.free(q.list[i].slot)
+	q.mailbox.queue.store.free(q.list[i].slot)
 	q.list[i].extent = 0
 }
 
@@ -164,7 +164,7 @@ func (q *replayedQueue) purged(runs []byte) {
 	}
 	in := reader{b: runs}
 	for len(in.b) > 0 {
-		q.places.removeRun(Ref(in.u64()), Ref(in.u32()), q.free)
+		q.index.removeRun(Ref(in.u64()), Ref(in.u32()), q.free)
 	}
 }
 
@@ -172,7 +172,7 @@ func (q *replayedQueue) change(ref Ref, fn func(*replayedMessage)) {
 	if q == nil {
 		return
 	}
-	if i, ok := q.places.get(ref); ok {
+	if i, ok := q.index.get(ref); ok {
 		fn(&q.list[i])
 	}
 }
@@ -181,7 +181,7 @@ func (q *replayedQueue) change(ref Ref, fn func(*replayedMessage)) {
 // how many there are.
 func (r *Replayer) Fill() (messages int) {
 	for _, q := range r.queues {
-		messages += q.places.n
+		messages += q.index.n
 		q.fill()
 	}
 	return messages
@@ -192,7 +192,7 @@ func (r *Replayer) Fill() (messages int) {
 // filled: a message that comes earlier would take the number of an older one.
 func (r *Replayer) Start() {
 	for _, q := range r.queues {
-		q.shell.start()
+		q.mailbox.start()
 	}
 	r.queues, r.last = nil, nil
 }
@@ -204,16 +204,16 @@ func (q *replayedQueue) fill() {
 	var n opBuffer
 	for i := range q.list {
 		it := &q.list[i]
-		q.shell.queue.put(it, q.handed)
+		q.mailbox.queue.put(it, q.deliveredUpTo)
 		n.account(it.extent, weight(&it.slot)-int64(it.saved))
 	}
 	for l := range q.next {
 		if q.next[l] > 0 {
-			q.shell.queue.open()
-			q.shell.queue.levels[l].skipTo(q.next[l])
+			q.mailbox.queue.open()
+			q.mailbox.queue.levels[l].skipTo(q.next[l])
 		}
 	}
-	q.shell.Config().Storage.Journal.Commit(nil, n.deltas, nil)
+	q.mailbox.Config().Storage.Journal.Commit(nil, n.deltas, nil)
 }
 
 // put takes a message in at the place it had.
@@ -232,10 +232,10 @@ func (q *Queue) put(it *replayedMessage, handed []uint64) {
 	q.readyBytes += int64(body)
 	q.count.Published++
 	q.count.Restored++
-	if it.left != hook.ReasonNone {
+	if it.deadLettering != hook.ReasonNone {
 		s := f.slot(seq)
 		q.take(f, s, body)
-		q.restoreDiscard(ref(l, seq), it.left)
+		q.restoreDiscard(ref(l, seq), it.deadLettering)
 		return
 	}
 	if it.deadline != 0 && q.hooks.Scan == hook.ScanAnywhere {
@@ -256,19 +256,19 @@ func (q *Queue) Relocate(upTo uint32) (more bool) {
 		q.commit(nil) // what was noted before comes before
 		moved.commit()
 	}()
-	if q.moving.upTo != upTo {
-		q.moving = relocationCursor{upTo: upTo}
+	if q.relocating.upTo != upTo {
+		q.relocating = relocationCursor{upTo: upTo}
 	}
-	for at := &q.moving; at.level < len(q.levels); at.level, at.chunk = at.level+1, 0 {
+	for at := &q.relocating; at.level < len(q.levels); at.level, at.chunk = at.level+1, 0 {
 		f := &q.levels[at.level]
 		for c := f.index(at.chunk); c < len(f.chunks); c++ {
 			at.chunk = f.chunks[c].number
-			if q.moveChunk(moved, at.level, f, c, upTo) {
+			if q.relocateChunk(moved, at.level, f, c, upTo) {
 				return true
 			}
 		}
 	}
-	q.moving = relocationCursor{}
+	q.relocating = relocationCursor{}
 	return false
 }
 
@@ -290,14 +290,14 @@ type relocation struct {
 
 const maxMoved = 64 << 10 // bytes moved in one go: more may not fit when the disk is nearly full
 
-func (q *Queue) moveChunk(m *relocation, l int, f *fifo, c int, upTo uint32) (enough bool) {
+func (q *Queue) relocateChunk(m *relocation, l int, f *fifo, c int, upTo uint32) (enough bool) {
 	k := &f.chunks[c]
 	for i := range k.slots {
 		s := &k.slots[i]
 		if s.is(stateFree) || k.extents == nil || k.extents[i] == 0 || k.extents[i] > upTo {
 			continue
 		}
-		if len(m.notes.ops) > maxMoved {
+		if len(m.notes.buf) > maxMoved {
 			return true
 		}
 		seq := k.number<<chunkBits + k.place(i)
@@ -310,16 +310,16 @@ func (q *Queue) moveChunk(m *relocation, l int, f *fifo, c int, upTo uint32) (en
 		k.extents[i] = m.journal.Extent()
 		k.save(i, saved)
 		m.notes.account(k.extents[i], weight(s)-int64(saved))
-		if why := q.discarded.why(ref(l, seq)); why != hook.ReasonNone {
-			m.notes.ops = appendDiscarded(m.notes.ops, q.cfg.Storage.ID, ref(l, seq), why)
+		if why := q.discards.why(ref(l, seq)); why != hook.ReasonNone {
+			m.notes.buf = appendDiscarded(m.notes.buf, q.cfg.Storage.ID, ref(l, seq), why)
 		}
 	}
 	return false
 }
 
 func (m *relocation) commit() {
-	if len(m.notes.ops) == 0 {
+	if len(m.notes.buf) == 0 {
 		return
 	}
-	m.journal.Move(m.notes.ops, append(m.notes.deltas, m.old...))
+	m.journal.Move(m.notes.buf, append(m.notes.deltas, m.old...))
 }

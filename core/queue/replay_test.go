@@ -26,7 +26,7 @@ func (j *memoryJournal) reborn(t *testing.T, of *Queue) *Queue {
 	s := &Mailbox{clock: func() hook.Instant { return second }}
 	s.config.Store(of.cfg)
 	s.config.Store(of.cfg)
-	s.queue = Queue{cfg: of.cfg, host: of.host, shell: s, buf: new(turnBuffers), hooks: of.hooks}
+	s.queue = Queue{cfg: of.cfg, host: of.host, mailbox: s, buf: new(turnBuffers), hooks: of.hooks}
 	r := NewReplayer([]*Mailbox{s})
 	j.used = map[uint32]int64{}
 	for _, e := range j.entries {
@@ -60,7 +60,7 @@ func TestAMessageThatLeavesAtOnceStaysAway(t *testing.T) {
 		for i := range b.Messages {
 			b.Messages[i].Expiration = hook.LimitOf(0)
 		}
-		q.Enqueue(second, b)
+		q.enqueue(second, b)
 		if len(h.dead) != 2-tc.left {
 			t.Fatalf("%s: %v died", tc.name, h.dead)
 		}
@@ -75,13 +75,13 @@ func TestWhereMessagesCameFrom(t *testing.T) {
 	q, _, j := durable(t, Config{}, hook.Hooks{})
 	letter := persist(3)
 	letter.Flags |= HasDeathHistory
-	q.Enqueue(second, batchOf(persist(1), persist(2)))
-	q.Enqueue(second, batchOf(letter))
+	q.enqueue(second, batchOf(persist(1), persist(2)))
+	q.enqueue(second, batchOf(letter))
 	if s := q.Stats(); s.Published != 3 || s.DeadLetters != 1 || s.FromClients() != 2 {
 		t.Errorf("got %+v, want 2 from clients and 1 dead letter", s.Counters)
 	}
 	after := j.reborn(t, q)
-	after.Enqueue(second, batchOf(persist(4)))
+	after.enqueue(second, batchOf(persist(4)))
 	if s := after.Stats(); s.Published != 4 || s.Restored != 3 || s.FromClients() != 1 {
 		t.Errorf("got %+v after a restart, want 3 that were there and 1 from a client", s.Counters)
 	}
@@ -97,13 +97,13 @@ func TestADiscardStaysOneAfterARestart(t *testing.T) {
 		q, _, j := durable(t, Config{Profile: &Profile{Kind: Quorum}}, h)
 		r := &relay{targets: 1}
 		q.host = r
-		q.Enqueue(second, batchOf(persist(1), persist(2)))
+		q.enqueue(second, batchOf(persist(1), persist(2)))
 		q.Get(second, nil2(), func(Delivery, int) {})
-		q.Settle(second, Reject, []PendingAck{{Ref: 0}})
+		q.settleAll(second, Reject, []PendingAck{{Ref: 0}})
 		q.commit(nil)
 		if move {
 			for range 20 { // a new extent begins
-				q.Enqueue(second, batchOf(message(9, 0), persist(3)))
+				q.enqueue(second, batchOf(message(9, 0), persist(3)))
 			}
 			for q.Relocate(j.extent - 1) {
 			}
@@ -123,14 +123,14 @@ func TestADiscardStaysOneAfterARestart(t *testing.T) {
 			}
 		})
 		r.sent = nil
-		if q.Next() > second {
-			t.Fatalf("next at %v", q.Next())
+		if q.next() > second {
+			t.Fatalf("next at %v", q.next())
 		}
-		q.Tick(second)
+		q.tick(second)
 		if len(r.sent) != 1 || len(r.sent[0].Messages) != 1 {
 			t.Fatalf("%d batches were sent", len(r.sent))
 		}
-		q.forwarded(second, r.receipt.source.(*deadLetterConfirms), []int{0})
+		q.discardsAnswered(second, r.receipt.source.(*deadLetterConfirms), []int{0})
 		q.commit(nil)
 		if s := q.Stats(); s.Discarded != 0 || s.DeadLettered[hook.ReasonRejected] != 1 {
 			t.Errorf("%d discarded, %d dead-lettered", s.Discarded, s.DeadLettered[hook.ReasonRejected])
@@ -153,10 +153,10 @@ func TestDiscardsGoFirstAfterARestart(t *testing.T) {
 			m = expiring(id, time.Minute)
 		}
 		m.Flags = Persistent
-		q.Enqueue(second, batchOf(m))
+		q.enqueue(second, batchOf(m))
 	}
 	for now := 3 * second; q.Stats().Discarded < died; {
-		q.Tick(now)
+		q.tick(now)
 	}
 	q.commit(nil)
 
@@ -192,17 +192,17 @@ func FuzzOperations(f *testing.F) {
 	h := ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true})
 	j := &memoryJournal{}
 	q := &Queue{cfg: &Config{Profile: &Profile{Levels: 1}, Storage: &Storage{Journal: j, ID: 7}}, host: &relay{targets: 1}, buf: new(turnBuffers)}
-	q.Attach(second, chainOf(f, h))
+	q.attach(second, chainOf(f, h))
 	cc := &RoutingInfo{Exchange: "x", Key: "k", BCC: []string{"blind"}}
-	q.Enqueue(second, batchOf(persist(1), persist(2), persist(3), Message{Routing: cc, Props: noProps, Body: []byte("x"), Flags: Persistent}))
+	q.enqueue(second, batchOf(persist(1), persist(2), persist(3), Message{Routing: cc, Props: noProps, Body: []byte("x"), Flags: Persistent}))
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Get(second, nil2(), func(Delivery, int) {})
-	q.Settle(second, Ack, []PendingAck{{Ref: 0}})
-	q.Settle(second, Reject, []PendingAck{{Ref: 1}})
+	q.settleAll(second, Ack, []PendingAck{{Ref: 0}})
+	q.settleAll(second, Reject, []PendingAck{{Ref: 1}})
 	q.commit(nil)
 	like := persist(4)
 	like.Props = bytes.Repeat([]byte{0}, worthSharing)
-	q.Enqueue(second, batchOf(like, like))
+	q.enqueue(second, batchOf(like, like))
 	q.commit(nil)
 	q.Purge(second)
 	q.commit(nil)
@@ -212,12 +212,12 @@ func FuzzOperations(f *testing.F) {
 		whole = append(whole, e.ops...)
 	}
 	f.Add(whole)
-	renewed := appendRenewed(appendReturned(slices.Clip(whole), 7, 2, 3), 7, 2, second, strategyData{state: -1}, hasState)
-	f.Add(appendRenewed(renewed, 7, 2, second, strategyData{digest: 9}, hasDigest))
+	renewed := appendDeadlineSet(appendReturned(slices.Clip(whole), 7, 2, 3), 7, 2, second, strategyData{state: -1}, hasState)
+	f.Add(appendDeadlineSet(renewed, 7, 2, second, strategyData{digest: 9}, hasDigest))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		s := &Mailbox{}
 		s.config.Store(q.cfg)
-		s.queue = Queue{cfg: q.cfg, host: q.host, shell: s, hooks: q.hooks}
+		s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, hooks: q.hooks}
 		r := NewReplayer([]*Mailbox{s})
 		_ = Dump(io.Discard, ops) // it may make no sense
 		if err := r.Apply(1, ops); err != nil || far(r) {
@@ -272,17 +272,17 @@ func TestADeadlineThatNobodyActsOnIsNotWritten(t *testing.T) {
 		q, _, j := durable(t, Config{}, hooks)
 		m := expiring(1, time.Second)
 		m.Flags = Persistent
-		q.Enqueue(second, batchOf(m))
+		q.enqueue(second, batchOf(m))
 		written := len(j.entries)
 		for now := 2 * second; now <= 60*second; now += second / 10 {
-			q.Tick(now)
+			q.tick(now)
 			q.commit(nil)
 		}
 		if n := len(j.entries) - written; n > 0 {
 			t.Errorf("%s: %d entries in a minute", tc.name, n)
 		}
-		if (asked > 0) != tc.asked || (q.Next() != 0) != tc.asked {
-			t.Errorf("%s: asked %d times, again at %v", tc.name, asked, q.Next())
+		if (asked > 0) != tc.asked || (q.next() != 0) != tc.asked {
+			t.Errorf("%s: asked %d times, again at %v", tc.name, asked, q.next())
 		}
 		if at := j.reborn(t, q).levels[0].deadline(0); at != 2*second {
 			t.Errorf("%s: after a restart it is due at %v", tc.name, at)

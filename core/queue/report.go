@@ -18,7 +18,7 @@ func (q *Queue) removalOf(now hook.Instant, p pick, r *record, v *hook.Verdict) 
 		Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body),
 		Enqueued: min(r.enqueued, now), Deadline: f.deadline(p.seq),
 		Reason: v.Reason, Target: targetOf(v), Digest: r.digest,
-		Underway: q.discarded.underway(now, p.ref()), Traced: f.slot(p.seq).flags&traced != 0,
+		Underway: q.discards.underway(now, p.ref()), Traced: f.slot(p.seq).flags&traced != 0,
 	}
 }
 

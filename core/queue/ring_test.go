@@ -50,7 +50,7 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, receipt
 		ds[i].Sent = 1
 	}
 	if len(b.Messages) > 0 {
-		b.Receipt = receipt
+		b.Removal = receipt
 	}
 	if receipt != nil {
 		receipt.Split(min(1, len(b.Messages)))

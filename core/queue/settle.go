@@ -23,9 +23,9 @@ type PendingAck struct {
 	Consumer *Consumer
 }
 
-// Settle carries out what was said about messages. One that is not handed out
+// settleAll carries out what was said about messages. One that is not handed out
 // (any more) is passed over.
-func (q *Queue) Settle(now hook.Instant, kind SettleKind, items []PendingAck) {
+func (q *Queue) settleAll(now hook.Instant, kind SettleKind, items []PendingAck) {
 	leaving, late := q.settle(now, kind, items)
 	q.runHeadHooks(now, leaving, leavingBy(kind))
 	q.runHeadHooks(now, late, hook.Verdict{})
@@ -131,7 +131,7 @@ func (q *Queue) renewed(now hook.Instant, p pick, s *slot) (at hook.Instant, mar
 	q.hooks.Requeue(now, views, vs)
 	w.leaving.picks, w.leaving.queue = nil, nil
 	q.heedAsk(p, s, &vs[0])
-	return vs[0].Deadline, q.setMark(&q.levels[p.level], p.seq, s, markOf(&vs[0]))
+	return vs[0].Deadline, q.setStrategyData(&q.levels[p.level], p.seq, s, strategyDataOf(&vs[0]))
 }
 
 // Queue types.

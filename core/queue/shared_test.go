@@ -57,7 +57,7 @@ func TestSharedPropertiesModel(t *testing.T) {
 			if rnd.IntN(4) == 0 {
 				v.State = int64(rnd.Uint64())
 			}
-			m.mark = markOf(&v)
+			m.mark = strategyDataOf(&v)
 			m.at = s.add(now, &p, m.mark, slotFlagsOf(&p, &v))
 			ms = append(ms, m)
 		}
@@ -78,7 +78,7 @@ func TestSharedPropertiesModel(t *testing.T) {
 			default:
 				m := ms[rnd.IntN(len(ms))]
 				m.mark = strategyData{state: int64(rnd.Uint64()), digest: rnd.Uint64()}
-				s.setMark(&m.at, m.mark)
+				s.setStrategyData(&m.at, m.mark)
 			}
 			if rnd.IntN(500) == 0 {
 				for _, m := range ms {

@@ -51,16 +51,16 @@ func TestBodiesBeyondTheBudgetComeBackFromTheFile(t *testing.T) {
 		if i%10 == 3 {
 			m.Expiration = hook.LimitOf(int64(1 + (n-i)%500))
 		}
-		q.Enqueue(second, batchOf(m))
+		q.enqueue(second, batchOf(m))
 	}
 	if held := UsedBytes() - before; held > 7<<20 {
 		t.Errorf("%d KiB of messages hold %d KiB of memory", n, held>>10)
 	}
 	for now := second; now < 2*second; now += hook.Instant(time.Millisecond) {
-		q.Tick(now)
+		q.tick(now)
 	}
-	for q.Next() != 0 && q.Next() < 3*second {
-		q.Tick(3 * second)
+	for q.next() != 0 && q.next() < 3*second {
+		q.tick(3 * second)
 	}
 	if len(h.dead) != n/10 {
 		t.Errorf("%d messages died, want %d", len(h.dead), n/10)
@@ -112,7 +112,7 @@ func TestBodiesTakeNothingOfADiskThatIsAlmostFull(t *testing.T) {
 	const n = 20_000
 	fill := func(from, to uint64) {
 		for i := from; i < to; i++ {
-			q.Enqueue(second, batchOf(patterned(i, 1024)))
+			q.enqueue(second, batchOf(patterned(i, 1024)))
 		}
 	}
 	before := UsedBytes()
@@ -154,7 +154,7 @@ func TestSurvivorsAreMovedTogether(t *testing.T) {
 			q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
 			const n, every = 60_000, 200
 			for i := range uint64(n) {
-				q.Enqueue(second, batchOf(patterned(i, 1024)))
+				q.enqueue(second, batchOf(patterned(i, 1024)))
 			}
 			c := &Consumer{}
 			var settled []PendingAck
@@ -165,18 +165,18 @@ func TestSurvivorsAreMovedTogether(t *testing.T) {
 					}
 				})
 			}
-			q.Settle(second, Ack, settled)
-			for turns := 0; q.Next() != 0; turns++ {
+			q.settleAll(second, Ack, settled)
+			for turns := 0; q.next() != 0; turns++ {
 				if turns > 100 {
 					t.Fatal("it is moved without end")
 				}
-				q.Tick(q.Next())
+				q.tick(q.next())
 			}
 			if s := &q.store; s.residentBytes+s.spilled > sparseFloor+4*s.live {
 				t.Errorf("%d bytes of messages take %d of memory and %d of the file", s.live, s.residentBytes, s.spilled)
 			}
 			for i := range uint64(n / every) {
-				q.Settle(second, Requeue, []PendingAck{{Ref: Ref(i * every), Consumer: c}})
+				q.settleAll(second, Requeue, []PendingAck{{Ref: Ref(i * every), Consumer: c}})
 				q.Get(second, c, func(d Delivery, _ int) {
 					if !bytes.Equal(d.Body, patterned(i*every, 1024).Body) {
 						t.Fatalf("message %d came back as message %d, or changed", i*every, idOf(d.Body))

@@ -55,7 +55,7 @@ func (q *Queue) stop(err error) {
 	}
 	if q.contents != nil {
 		all := q.ready + q.unacked + q.waiting()
-		e.ready, e.unacked, e.discarded = q.survivors()
+		e.ready, e.unacked, e.discarded = q.countJournalled()
 		q.count.Lost += uint64(all - e.ready - e.unacked - e.discarded)
 	}
 	q.stopped = e
@@ -68,8 +68,8 @@ func (q *Queue) stop(err error) {
 	q.lease, q.trim = 0, 0
 }
 
-// survivors counts the messages that are in the journal.
-func (q *Queue) survivors() (ready, unacked, discarded int) {
+// countJournalled counts the messages that are in the journal.
+func (q *Queue) countJournalled() (ready, unacked, discarded int) {
 	if q.cfg.Storage == nil {
 		return 0, 0, 0
 	}
@@ -80,7 +80,7 @@ func (q *Queue) survivors() (ready, unacked, discarded int) {
 			case !q.isJournalled(s):
 			case !s.is(stateUnacked):
 				ready++
-			case q.discarded.why(ref(l, seq)) != hook.ReasonNone:
+			case q.discards.why(ref(l, seq)) != hook.ReasonNone:
 				discarded++
 			default:
 				unacked++
@@ -105,7 +105,7 @@ func (q *Queue) End() (lost int) {
 func (q *Queue) declineStopped(now hook.Instant, o *task) {
 	switch o.kind {
 	case taskPublish:
-		o.batch.land(q.stopped)
+		o.batch.complete(q.stopped)
 	case taskCall:
 		o.call.fn(q, now)
 		close(o.call.done)

@@ -22,7 +22,7 @@ func (o outcome) Failed(_ *Batch, e error) { o <- e }
 
 func send(s *Mailbox, ms ...Message) error {
 	b, o := batchOf(ms...), make(outcome, 1)
-	b.Source = o
+	b.Publisher = o
 	s.Publish(b)
 	return <-o
 }
@@ -76,7 +76,7 @@ func stopsWithItsJournal(t *testing.T) {
 			t.Error("it still holds messages")
 		}
 		q.Touch(now)
-		q.Reconfigure(now, q.cfg, chainOf(t, h), false)
+		q.reconfigure(now, q.cfg, chainOf(t, h), false)
 	})
 	waitFor(time.Hour)
 	g.mu.Lock()
@@ -120,11 +120,11 @@ func TestAnEndCountsWhatIsLost(t *testing.T) {
 			q.cfg.Storage = &Storage{Journal: j, ID: 1}
 		}
 		q.host = &relay{targets: 1}
-		q.Enqueue(second, batchOf(persist(0), persist(1), message(2, 0), message(3, 0), persist(4), persist(5), message(6, 0)))
+		q.enqueue(second, batchOf(persist(0), persist(1), message(2, 0), message(3, 0), persist(4), persist(5), message(6, 0)))
 		for range 4 {
 			q.Get(second, nil2(), func(Delivery, int) {})
 		}
-		q.Settle(second, Reject, []PendingAck{{Ref: 1}, {Ref: 2}})
+		q.settleAll(second, Reject, []PendingAck{{Ref: 1}, {Ref: 2}})
 		if got := q.End(); got != tc.lost || q.End() != got {
 			t.Errorf("%s: %d are lost, want %d", tc.name, got, tc.lost)
 		}

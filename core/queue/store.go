@@ -43,10 +43,10 @@ type strategyData struct {
 	digest uint64
 }
 
-// marks are the flags of what is there of a mark: 8 bytes for each.
-const marks = hasState | hasDigest
+// hasStrategyData are the flags of what is there of a mark: 8 bytes for each.
+const hasStrategyData = hasState | hasDigest
 
-func markOf(v *hook.Verdict) strategyData { return strategyData{v.State, v.Digest} }
+func strategyDataOf(v *hook.Verdict) strategyData { return strategyData{v.State, v.Digest} }
 
 // flags are those of a record that takes the mark.
 func (m strategyData) flags() (f slotFlags) {
@@ -59,8 +59,8 @@ func (m strategyData) flags() (f slotFlags) {
 	return f
 }
 
-// markSize is what a mark takes in a record with these flags.
-func (f slotFlags) markSize() int {
+// strategyDataSize is what a mark takes in a record with these flags.
+func (f slotFlags) strategyDataSize() int {
 	n := 0
 	if f&hasState != 0 {
 		n = 8
@@ -71,9 +71,9 @@ func (f slotFlags) markSize() int {
 	return n
 }
 
-// put writes as much of a mark to the start of b as there is room for in a record
+// putTo writes as much of a mark to the start of b as there is room for in a record
 // with these flags.
-func (m strategyData) put(b []byte, flags slotFlags) {
+func (m strategyData) putTo(b []byte, flags slotFlags) {
 	if flags&hasState != 0 {
 		binary.LittleEndian.PutUint64(b, uint64(m.state))
 		b = b[8:]
@@ -83,8 +83,8 @@ func (m strategyData) put(b []byte, flags slotFlags) {
 	}
 }
 
-// cutMark takes the mark off the start of a record.
-func cutMark(b []byte, flags slotFlags) (m strategyData, rest []byte) {
+// cutStrategyData takes the mark off the start of a record.
+func cutStrategyData(b []byte, flags slotFlags) (m strategyData, rest []byte) {
 	if flags&hasState != 0 {
 		m.state = int64(binary.LittleEndian.Uint64(b))
 		b = b[8:]
@@ -202,7 +202,7 @@ func cutRecord(b []byte, flags slotFlags) (head, props, body []byte) {
 // headSize returns where the length of the properties is in a record, or what
 // stands for it.
 func headSize(b []byte, flags slotFlags) int {
-	at := flags.markSize() + 4
+	at := flags.strategyDataSize() + 4
 	at += 1 + int(b[at])
 	at += 1 + int(b[at])
 	if flags&hasBCC != 0 {
@@ -456,7 +456,7 @@ func (s *store) parse(at slot, b []byte) record {
 // parseHead takes what is before the properties apart.
 func (s *store) parseHead(at slot, b []byte) record {
 	var r record
-	r.strategyData, b = cutMark(b, at.flags)
+	r.strategyData, b = cutStrategyData(b, at.flags)
 	r.enqueued = s.at(at.segment).began + hook.Instant(binary.LittleEndian.Uint32(b))*1e6
 	e := int(b[4])
 	r.exchange = b[5 : 5+e]
@@ -473,11 +473,11 @@ func (s *store) parseHead(at slot, b []byte) record {
 // up: a deadline that is worked out from it must not be early.
 func age(entered, began hook.Instant) uint32 { return uint32((entered - began + 999_999) / 1e6) }
 
-// setMark changes the mark of a record, which is copied when it has no room for it. It reports whether the record had
+// setStrategyData changes the mark of a record, which is copied when it has no room for it. It reports whether the record had
 // another.
-func (s *store) setMark(at *slot, m strategyData) (changed bool) {
+func (s *store) setStrategyData(at *slot, m strategyData) (changed bool) {
 	flags := at.flags | m.flags()
-	if flags&marks == 0 {
+	if flags&hasStrategyData == 0 {
 		return false
 	}
 	if flags != at.flags {
@@ -486,7 +486,7 @@ func (s *store) setMark(at *slot, m strategyData) (changed bool) {
 		return false
 	}
 	s.pin(at.segment)
-	m.put(s.at(at.segment).buf[at.offset:], flags)
+	m.putTo(s.at(at.segment).buf[at.offset:], flags)
 	return true
 }
 
@@ -494,7 +494,7 @@ func (s *store) setMark(at *slot, m strategyData) (changed bool) {
 // mark of other flags.
 func (s *store) enlarge(at *slot, b []byte, flags slotFlags) {
 	entered, began := s.parse(*at, b).enqueued, s.at(at.segment).began
-	before, size := at.flags.markSize(), flags.markSize()
+	before, size := at.flags.strategyDataSize(), flags.strategyDataSize()
 	bigger := slot{length: at.length + uint32(size-before), flags: flags}
 	if bigger.segment = s.segmentFor(int(bigger.length), began); bigger.segment == at.segment {
 		b = s.peek(*at) // the segment may have grown, and lie elsewhere
@@ -510,7 +510,7 @@ func (s *store) enlarge(at *slot, b []byte, flags slotFlags) {
 // settle completes a record of a message that entered at entered, which was
 // copied in.
 func (s *store) settle(to *segment, entered hook.Instant, at slot) {
-	b := to.buf[int(at.offset)+at.flags.markSize():]
+	b := to.buf[int(at.offset)+at.flags.strategyDataSize():]
 	// segmentFor has begun a segment no later than the record's.
 	binary.LittleEndian.PutUint32(b, age(entered, to.began))
 	to.live++
@@ -520,7 +520,7 @@ func (s *store) settle(to *segment, entered hook.Instant, at slot) {
 
 func recordSize(m *Message, flags slotFlags) int {
 	n := 4 + 1 + len(m.Routing.Exchange) + 1 + len(m.Routing.Key) + uvarintLen(len(m.Props)) + len(m.Props) + len(m.Body)
-	n += flags.markSize()
+	n += flags.strategyDataSize()
 	if flags&hasBCC != 0 {
 		n += uvarintLen(len(m.Routing.BCC))
 		for _, k := range m.Routing.BCC {
@@ -532,10 +532,10 @@ func recordSize(m *Message, flags slotFlags) int {
 
 // appendHead appends what is before the properties of a record.
 func appendHead(b []byte, now, began hook.Instant, m *Message, k strategyData, flags slotFlags) []byte {
-	if flags&marks != 0 {
-		n := flags.markSize()
+	if flags&hasStrategyData != 0 {
+		n := flags.strategyDataSize()
 		b = append(b, make([]byte, n)...)
-		k.put(b[len(b)-n:], flags)
+		k.putTo(b[len(b)-n:], flags)
 	}
 	b = binary.LittleEndian.AppendUint32(b, age(now, began))
 	b = append(b, byte(len(m.Routing.Exchange)))

@@ -111,7 +111,7 @@ func TestMarksChange(t *testing.T) {
 		for range 3 {
 			k := &all[rng.IntN(len(all))]
 			k.strategyData = strategyData{rng.Int64N(3) - 1, rng.Uint64N(2) << 63}
-			s.setMark(&k.at, k.strategyData)
+			s.setStrategyData(&k.at, k.strategyData)
 		}
 		if i%7 == 0 {
 			n := rng.IntN(len(all))

@@ -95,20 +95,20 @@ func TestTracedStays(t *testing.T) {
 		if id%3 == 0 {
 			m.Flags |= Traced
 		}
-		q.Enqueue(second, batchOf(m))
+		q.enqueue(second, batchOf(m))
 	}
 	s := seen{}
 	held := s.get(q, 2*second)
 	s.third(t, "handed out", n)
-	q.Settle(2*second, Requeue, held)
+	q.settleAll(2*second, Requeue, held)
 	clear(s)
 	held = s.get(q, 2*second)
 	s.third(t, "requeued", n)
 
 	// Few are left, which are moved to other segments and to another extent of the journal.
 	kept := slices.DeleteFunc(slices.Clone(held), func(it PendingAck) bool { return it.Ref%50 != 0 })
-	q.Settle(2*second, Ack, slices.DeleteFunc(held, func(it PendingAck) bool { return it.Ref%50 == 0 }))
-	q.Settle(2*second, Requeue, kept)
+	q.settleAll(2*second, Ack, slices.DeleteFunc(held, func(it PendingAck) bool { return it.Ref%50 == 0 }))
+	q.settleAll(2*second, Requeue, kept)
 	for q.store.sparse() {
 		q.endTurn(2 * second)
 	}
@@ -117,13 +117,13 @@ func TestTracedStays(t *testing.T) {
 		continue
 	}
 	clear(s)
-	q.Settle(2*second, Requeue, s.get(q, 2*second))
+	q.settleAll(2*second, Requeue, s.get(q, 2*second))
 	s.third(t, "compacted", len(kept))
 	q.commit(nil)
 
 	again := j.reborn(t, q)
 	clear(s)
-	again.Settle(2*second, Reject, s.get(again, 2*second))
+	again.settleAll(2*second, Reject, s.get(again, 2*second))
 	s.third(t, "after a restart", len(kept))
 	if len(h.left) != len(kept) {
 		t.Fatalf("told of %d messages, want %d", len(h.left), len(kept))
@@ -147,7 +147,7 @@ func TestTracedGoesDirectly(t *testing.T) {
 	}
 	m := message(1, 8)
 	m.Flags = Traced
-	q.Enqueue(5*second, batchOf(m))
+	q.enqueue(5*second, batchOf(m))
 	if got := c.Sink.(*tracedSink).got; len(got) != 1 || !got[0].Traced || got[0].Enqueued != 5*second {
 		t.Errorf("got %+v", got)
 	}
@@ -193,8 +193,8 @@ func TestLeft(t *testing.T) {
 		{
 			name: "expired", hooks: ttlHooks(hook.ScanAnywhere, nil),
 			do: func(q *Queue) {
-				q.Enqueue(second, batchOf(at(expiring(1, time.Second), "a", Traced), at(expiring(2, time.Second), "b", 0)))
-				q.Tick(3 * second)
+				q.enqueue(second, batchOf(at(expiring(1, time.Second), "a", Traced), at(expiring(2, time.Second), "b", 0)))
+				q.tick(3 * second)
 			},
 			want: []leftMessage{
 				{key: "a", reason: hook.ReasonExpired, enqueued: second, deadline: 2 * second, size: 8, traced: true},
@@ -204,41 +204,41 @@ func TestLeft(t *testing.T) {
 		{
 			name: "expired and dead-lettered, in a cycle", hooks: ttlHooks(hook.ScanHeads, &hook.Target{}), outcome: telemetry.Cycle,
 			do: func(q *Queue) {
-				q.Enqueue(second, batchOf(at(expiring(1, time.Second), "a", 0)))
-				q.Tick(3 * second)
+				q.enqueue(second, batchOf(at(expiring(1, time.Second), "a", 0)))
+				q.tick(3 * second)
 			},
 			want: []leftMessage{{key: "a", reason: hook.ReasonExpired, outcome: telemetry.Cycle, enqueued: second, deadline: 2 * second, size: 8, target: true}},
 		},
 		{
 			name: "now or not at all", hooks: ttlHooks(hook.ScanAnywhere, nil),
-			do:   func(q *Queue) { q.Enqueue(second, batchOf(at(expiring(1, 0), "a", Traced))) },
+			do:   func(q *Queue) { q.enqueue(second, batchOf(at(expiring(1, 0), "a", Traced))) },
 			want: []leftMessage{{key: "a", reason: hook.ReasonExpired, enqueued: second, deadline: second, size: 8, traced: true}},
 		},
 		{
 			name: "rejected", hooks: ttlHooks(hook.ScanAnywhere, &hook.Target{}), outcome: telemetry.NoExchange,
 			do: func(q *Queue) {
-				q.Enqueue(second, batchOf(at(message(1, 8), "a", 0)))
-				q.Settle(2*second, Reject, seen{}.get(q, 2*second))
+				q.enqueue(second, batchOf(at(message(1, 8), "a", 0)))
+				q.settleAll(2*second, Reject, seen{}.get(q, 2*second))
 			},
 			want: []leftMessage{{key: "a", reason: hook.ReasonRejected, outcome: telemetry.NoExchange, enqueued: second, size: 8, target: true}},
 		},
 		{
 			name: "too long", hooks: hook.Hooks{Length: hook.LimitOf(1)},
-			do:   func(q *Queue) { q.Enqueue(second, batchOf(at(message(1, 8), "a", 0), at(message(2, 8), "b", 0))) },
+			do:   func(q *Queue) { q.enqueue(second, batchOf(at(message(1, 8), "a", 0), at(message(2, 8), "b", 0))) },
 			want: []leftMessage{{key: "a", reason: hook.ReasonMaxLen, enqueued: second, size: 8}},
 		},
 		{
 			name: "returned too often", hooks: ttlHooks(hook.ScanAnywhere, nil),
 			do: func(q *Queue) {
-				q.Enqueue(second, batchOf(at(message(1, 8), "a", 0)))
-				q.Settle(2*second, Return, seen{}.get(q, 2*second))
+				q.enqueue(second, batchOf(at(message(1, 8), "a", 0)))
+				q.settleAll(2*second, Return, seen{}.get(q, 2*second))
 			},
 			want: []leftMessage{{key: "a", reason: hook.ReasonDeliveryLimit, enqueued: second, size: 8}},
 		},
 		{
 			name: "turned away", hooks: nacked, outcome: telemetry.DeadLettered,
 			do: func(q *Queue) {
-				q.Enqueue(second, batchOf(at(message(1, 8), "refuse", Traced), at(message(2, 8), "drop", Traced), at(message(3, 8), "keep", 0), at(message(4, 8), "route", 0)))
+				q.enqueue(second, batchOf(at(message(1, 8), "refuse", Traced), at(message(2, 8), "drop", Traced), at(message(3, 8), "keep", 0), at(message(4, 8), "route", 0)))
 			},
 			want: []leftMessage{
 				{key: "drop", reason: hook.ReasonMaxLen, enqueued: second, size: 8, digest: 5, traced: true},
@@ -249,10 +249,10 @@ func TestLeft(t *testing.T) {
 		{
 			name: "acknowledged, purged and deleted", hooks: ttlHooks(hook.ScanAnywhere, nil),
 			do: func(q *Queue) {
-				q.Enqueue(second, batchOf(message(1, 8), message(2, 8), message(3, 8)))
+				q.enqueue(second, batchOf(message(1, 8), message(2, 8), message(3, 8)))
 				q.Get(second, &Consumer{NoAck: true}, func(Delivery, int) {})
 				q.Purge(second)
-				q.Enqueue(second, batchOf(message(4, 8)))
+				q.enqueue(second, batchOf(message(4, 8)))
 				_, _ = q.Delete(false, false)
 			},
 		},
@@ -274,13 +274,13 @@ func TestAtLeastOnceIsToldOnArrival(t *testing.T) {
 	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true}))
 	r := &relay{targets: 1}
 	q.host = r
-	q.Enqueue(second, batchOf(expiring(1, 0), expiring(2, 0)))
+	q.enqueue(second, batchOf(expiring(1, 0), expiring(2, 0)))
 	if len(r.left) > 0 {
 		t.Fatalf("told of %+v, which are on their way", r.left)
 	}
 	f, _ := r.receipt.source.(*deadLetterConfirms)
 	f.lost[0].Store(true)
-	q.forwarded(3*second, f, []int{0, 1})
+	q.discardsAnswered(3*second, f, []int{0, 1})
 	want := []leftMessage{{
 		key: "key", reason: hook.ReasonExpired, outcome: telemetry.DeadLettered, enqueued: second, deadline: second, size: 8,
 		underway: 2 * time.Second, target: true,
@@ -297,20 +297,20 @@ func TestAttemptsAreNotLateness(t *testing.T) {
 	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true}))
 	r := &relay{targets: 1}
 	q.host = r
-	q.Enqueue(second, batchOf(expiring(1, 0)))
+	q.enqueue(second, batchOf(expiring(1, 0)))
 	answer := func(now hook.Instant, lost bool) {
 		f, _ := r.receipt.source.(*deadLetterConfirms)
 		f.lost[0].Store(lost)
-		q.forwarded(now, f, []int{0})
+		q.discardsAnswered(now, f, []int{0})
 	}
 	answer(2*second, true)
 	again := (2 * second).AddMillis(retryMillis)
-	q.Tick(again)
+	q.tick(again)
 	answer(again+second, false)
 	if len(r.left) != 1 || r.left[0].underway != again.Sub(0) {
 		t.Errorf("got %+v, want one under way for %v", r.left, again.Sub(0))
 	}
-	if n := len(q.discarded.since); n != 0 {
+	if n := len(q.discards.since); n != 0 {
 		t.Errorf("%d are remembered that have left", n)
 	}
 	q.close()
@@ -348,13 +348,13 @@ func TestDigestsStay(t *testing.T) {
 	q, h, j := durable(t, Config{}, hooks)
 	mine, other := expiring(1, time.Minute), expiring(2, time.Minute)
 	mine.Priority, mine.Flags, other.Flags = 1, Persistent, Persistent
-	q.Enqueue(second, batchOf(mine, other))
+	q.enqueue(second, batchOf(mine, other))
 	if a, b := q.levels[0].slot(0), q.levels[0].slot(1); a.length != b.length+8 {
 		t.Errorf("records of %d and %d bytes: a message without a digest has no room for one", a.length, b.length)
 	}
 	q.commit(nil)
 	q = j.reborn(t, q)
-	q.Settle(2*second, Requeue, seen{}.get(q, 2*second))
+	q.settleAll(2*second, Requeue, seen{}.get(q, 2*second))
 	q.commit(nil)
 	j.check(t, q)
 
@@ -373,7 +373,7 @@ func TestDigestsStay(t *testing.T) {
 		}
 	}
 	q = j.reborn(t, q)
-	q.Tick(100 * second)
+	q.tick(100 * second)
 	var got []uint64
 	for _, l := range h.left {
 		got = append(got, l.digest)
@@ -394,10 +394,10 @@ func TestDecisionsAreTold(t *testing.T) {
 	q, h := passive(t, Config{}, hook.Hooks{Strategy: true, OnEnqueue: said, OnHead: said, OnRequeue: said})
 	a, b := message(1, 8), message(2, 8)
 	a.Routing, a.Flags = &RoutingInfo{Key: "a"}, Traced
-	q.Enqueue(second, batchOf(b, a))
+	q.enqueue(second, batchOf(b, a))
 	held := seen{}.get(q, second)
-	q.Settle(second, Requeue, held)
-	q.Settle(second, Reject, seen{}.get(q, second))
+	q.settleAll(second, Requeue, held)
+	q.settleAll(second, Reject, seen{}.get(q, second))
 	if want := []string{"p a", "p a", "p a"}; !slices.Equal(h.decided, want) {
 		t.Errorf("got %q, want %q", h.decided, want)
 	}
@@ -415,7 +415,7 @@ func TestTheEndOfAQueueIsToldInFull(t *testing.T) {
 	q, h := passive(t, Config{}, hooks)
 	publish(q, second, 1, 2, 3)
 	q.Get(2*second, &Consumer{}, func(Delivery, int) {})
-	q.Tick(13 * second)
+	q.tick(13 * second)
 	want := Deletion{Reason: DeletedExpired, At: 13 * second, LastUse: 2 * second, Lease: 12 * second, Messages: 1, DeadLettered: 2}
 	if len(h.gone) != 1 || h.gone[0] != want || h.gone[0].Idle() != 11*time.Second {
 		t.Errorf("got %+v, want %+v", h.gone, want)

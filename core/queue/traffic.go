@@ -31,11 +31,11 @@ var underway traffic
 // queue: dead letters on their way, and what waits to be written to a journal.
 func UnderwayBytes() int64 { return underway.bytes.Load() + journal.WaitingBytes() }
 
-// admits reports whether a queue may send dead letters, about departBytes of them.
+// admit reports whether a queue may send dead letters, about departBytes of them.
 // They are under way from now on: what is not sent, or is counted as a batch now,
 // has landed. If the queue, whose turn it is, may not, it is sent opRoom once it may.
-func (t *traffic) admits(s *Mailbox) bool {
-	if t.hold() {
+func (t *traffic) admit(s *Mailbox) bool {
+	if t.reserve() {
 		return true
 	}
 	if s == nil { // it has no turns to wait for
@@ -45,7 +45,7 @@ func (t *traffic) admits(s *Mailbox) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.waiting.Store(true) // before it looks again: whoever lands something later than that looks at the line
-	if t.hold() {
+	if t.reserve() {
 		t.waiting.Store(len(t.line) > 0)
 		return true
 	}
@@ -53,24 +53,24 @@ func (t *traffic) admits(s *Mailbox) bool {
 	return false
 }
 
-// room is admits for who sends nothing yet.
-func (t *traffic) room(s *Mailbox) bool {
-	if !t.admits(s) {
+// hasCapacity is admits for who sends nothing yet.
+func (t *traffic) hasCapacity(s *Mailbox) bool {
+	if !t.admit(s) {
 		return false
 	}
-	t.landed(departBytes)
+	t.remove(departBytes)
 	return true
 }
 
 // during calls fn, which sends what was admitted, and counts departBytes out whatever
 // comes of it.
 func (t *traffic) during(fn func()) {
-	defer t.landed(departBytes)
+	defer t.remove(departBytes)
 	fn()
 }
 
-// hold counts departBytes in if there is room.
-func (t *traffic) hold() bool {
+// reserve counts departBytes in if there is room.
+func (t *traffic) reserve() bool {
 	for {
 		n := t.bytes.Load()
 		if n >= trafficLimit {
@@ -84,14 +84,14 @@ func (t *traffic) hold() bool {
 
 // enter has a queue wait. The caller holds mu.
 func (t *traffic) enter(s *Mailbox) {
-	if !s.waits {
-		s.waits = true
+	if !s.inLine {
+		s.inLine = true
 		t.line = append(t.line, s)
 	}
 }
 
-// depart counts a batch in; landed counts it out.
-func (t *traffic) depart(b *Batch) {
+// add counts a batch in; landed counts it out.
+func (t *traffic) add(b *Batch) {
 	const record = 64 // what else there is of a message
 	for i := range b.Messages {
 		b.underway += int64(len(b.Messages[i].Props) + len(b.Messages[i].Body) + record)
@@ -99,7 +99,7 @@ func (t *traffic) depart(b *Batch) {
 	t.bytes.Add(b.underway)
 }
 
-func (t *traffic) landed(bytes int64) {
+func (t *traffic) remove(bytes int64) {
 	if left := t.bytes.Add(-bytes); left < trafficLimit/2 && t.waiting.Load() {
 		t.next()
 	}
@@ -109,7 +109,7 @@ func (t *traffic) landed(bytes int64) {
 // that the line goes on until there is none.
 func (t *traffic) next() {
 	if s := t.first(); s != nil {
-		s.postAsync(task{kind: taskRoom})
+		s.postAsync(task{kind: taskAdmitted})
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 
 // Part is what a transaction brings to one queue.
 type Part struct {
-	Shell       *Mailbox
+	Mailbox     *Mailbox
 	Batch       *Batch // messages for it, nil for none. Its Source is not told
 	Settlements []Settlement
 }
@@ -47,7 +47,7 @@ var ErrTooLarge = errors.New("transaction too large")
 // other error nobody knows what of it is durable: in each journal all or nothing.
 func Transact(parts []Part) (refused bool, err error) {
 	t := &transaction{parts: slices.Clone(parts)}
-	slices.SortFunc(t.parts, func(a, b Part) int { return cmp.Compare(a.Shell.order, b.Shell.order) })
+	slices.SortFunc(t.parts, func(a, b Part) int { return cmp.Compare(a.Mailbox.order, b.Mailbox.order) })
 	if err := t.check(wlog.MaxEntry); err != nil {
 		t.release()
 		return false, err
@@ -97,7 +97,7 @@ func (t *transaction) check(most int) error {
 	sizes := map[Journal]int{}
 	for i := range t.parts {
 		p := &t.parts[i]
-		r := p.Shell.Config().Storage
+		r := p.Mailbox.Config().Storage
 		if r == nil {
 			continue
 		}
@@ -129,7 +129,7 @@ func (t *transaction) enter(parts []Part) {
 		t.carryOut()
 		return
 	}
-	gone := parts[0].Shell.Do(func(q *Queue, now hook.Instant) {
+	gone := parts[0].Mailbox.Do(func(q *Queue, now hook.Instant) {
 		m := &participant{Queue: q, part: &parts[0]}
 		t.members = append(t.members, m)
 		turnBufferPool.Put(q.buf) // others need it: there may be many queues
@@ -156,7 +156,7 @@ func (t *transaction) carryOut() {
 	work := turnBufferPool.Get().(*turnBuffers)
 	for _, m := range t.members {
 		m.buf = work
-		if err := readable(func() { m.take(m.shell.clock(), t) }); err != nil {
+		if err := readable(func() { m.take(m.mailbox.clock(), t) }); err != nil {
 			m.stop(err)
 			t.err = m.stopped
 		}
@@ -215,15 +215,15 @@ func (m *participant) goOn(now hook.Instant) {
 
 // gather adds what a queue noted to the commit of its journal.
 func (t *transaction) gather(q *Queue) {
-	n := &q.buf.notes
+	n := &q.buf.ops
 	n.enqueued = 0
 	if q.cfg.Storage == nil {
 		return
 	}
 	q.compose()
-	if len(n.ops)+len(n.deltas) > 0 {
+	if len(n.buf)+len(n.deltas) > 0 {
 		c := t.commit(q.cfg.Storage.Journal)
-		c.ops, c.live = append(c.ops, n.ops...), append(c.live, n.deltas...)
+		c.ops, c.live = append(c.ops, n.buf...), append(c.live, n.deltas...)
 	}
 	n.reset()
 }

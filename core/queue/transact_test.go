@@ -116,11 +116,11 @@ func TestATransactionIsOneCommit(t *testing.T) {
 	brief := persist(5)
 	brief.Expiration = hook.LimitOf(0)
 	refused, err := Transact([]Part{
-		{Shell: c, Batch: batchOf(persist(3))},
-		{Shell: a, Batch: batchOf(persist(4)), Settlements: []Settlement{
+		{Mailbox: c, Batch: batchOf(persist(3))},
+		{Mailbox: a, Batch: batchOf(persist(4)), Settlements: []Settlement{
 			{Kind: Ack, Items: acked}, {Kind: Reject, Items: rejected},
 		}},
-		{Shell: b, Batch: batchOf(brief, persist(6), persist(7), persist(8))},
+		{Mailbox: b, Batch: batchOf(brief, persist(6), persist(7), persist(8))},
 	})
 	if refused || err != nil {
 		t.Fatalf("got refused %v, error %v", refused, err)
@@ -179,7 +179,7 @@ func TestATransactionIsPartlyRefused(t *testing.T) {
 	}}
 	all := keptIn(t, &lockedJournal{}, h, "a", "b")
 	refused, err := Transact([]Part{
-		{Shell: all[0], Batch: batchOf(message(1, 9), persist(2))}, {Shell: all[1], Batch: batchOf(persist(3))},
+		{Mailbox: all[0], Batch: batchOf(message(1, 9), persist(2))}, {Mailbox: all[1], Batch: batchOf(persist(3))},
 	})
 	if !refused || err != nil {
 		t.Errorf("got refused %v, error %v", refused, err)
@@ -195,7 +195,7 @@ func TestATransactionWithAQueueThatIsGone(t *testing.T) {
 	_ = all[1].Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
 	var parts []Part
 	for i, s := range all {
-		parts = append(parts, Part{Shell: s, Batch: batchOf(persist(uint64(i)))})
+		parts = append(parts, Part{Mailbox: s, Batch: batchOf(persist(uint64(i)))})
 	}
 	if refused, err := Transact(parts); refused || err != nil {
 		t.Errorf("got refused %v, error %v", refused, err)
@@ -213,7 +213,7 @@ func TestATransactionThatFails(t *testing.T) {
 	a := keptIn(t, sound, hook.Hooks{}, "a")[0]
 	b := keptIn(t, bad, hook.Hooks{}, "b")[0]
 	bad.fail(broken)
-	_, err := Transact([]Part{{Shell: a, Batch: batchOf(persist(1))}, {Shell: b, Batch: batchOf(persist(1))}})
+	_, err := Transact([]Part{{Mailbox: a, Batch: batchOf(persist(1))}, {Mailbox: b, Batch: batchOf(persist(1))}})
 	var stopped *StoppedError
 	if !errors.As(err, &stopped) || !errors.Is(err, broken) || err.Error() != "queue 'b' in vhost '/' is stopped: shard 3 failed" {
 		t.Errorf("got error %v", err)
@@ -222,7 +222,7 @@ func TestATransactionThatFails(t *testing.T) {
 
 	silent := &deafJournal{lockedJournal{err: broken}}
 	c := keptIn(t, silent, hook.Hooks{}, "c")[0]
-	if _, err := Transact([]Part{{Shell: c, Batch: batchOf(persist(1))}}); !errors.Is(err, broken) || errors.As(err, &stopped) {
+	if _, err := Transact([]Part{{Mailbox: c, Batch: batchOf(persist(1))}}); !errors.Is(err, broken) || errors.As(err, &stopped) {
 		t.Errorf("got error %v, want %v", err, broken)
 	}
 }
@@ -237,9 +237,9 @@ func TestATransactionHasToFit(t *testing.T) {
 	other := keptIn(t, &lockedJournal{}, hook.Hooks{}, "c")[0]
 	parts := func(size int) *transaction {
 		return &transaction{parts: []Part{
-			{Shell: all[0], Batch: batchOf(message(1, size))},
-			{Shell: all[1], Batch: batchOf(message(1, size))},
-			{Shell: other, Batch: batchOf(message(1, size))},
+			{Mailbox: all[0], Batch: batchOf(message(1, size))},
+			{Mailbox: all[1], Batch: batchOf(message(1, size))},
+			{Mailbox: other, Batch: batchOf(message(1, size))},
 		}}
 	}
 	if err := parts(1000).check(3000); err != nil {
@@ -280,10 +280,10 @@ func TestTransactionsAreSeenWhole(t *testing.T) {
 // transactSome publishes a message to the last queue and some of the others.
 func transactSome(t *testing.T, rng *rand.Rand, all []*Mailbox, id uint64) {
 	t.Helper()
-	parts := []Part{{Shell: all[len(all)-1], Batch: batchOf(persist(id))}}
+	parts := []Part{{Mailbox: all[len(all)-1], Batch: batchOf(persist(id))}}
 	for _, s := range all[:len(all)-1] {
 		if rng.IntN(2) == 0 {
-			parts = append(parts, Part{Shell: s, Batch: batchOf(persist(id)), Settlements: []Settlement{{Items: fetch(t, s)}}})
+			parts = append(parts, Part{Mailbox: s, Batch: batchOf(persist(id)), Settlements: []Settlement{{Items: fetch(t, s)}}})
 		}
 	}
 	rng.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })

@@ -69,7 +69,7 @@ func stopsUnreadable(t *testing.T, use func(q *Queue, now hook.Instant)) {
 	if err := send(s, message(9, 0)); !errors.Is(err, errUnreadable) {
 		t.Errorf("published: %v", err)
 	}
-	if _, err := Transact([]Part{{Shell: s, Batch: batchOf(message(9, 0))}}); !errors.Is(err, errUnreadable) {
+	if _, err := Transact([]Part{{Mailbox: s, Batch: batchOf(message(9, 0))}}); !errors.Is(err, errUnreadable) {
 		t.Errorf("transaction: %v", err)
 	}
 	if st := stats(t, other); st.Ready != 1 {
@@ -97,7 +97,7 @@ func TestATransactionFailsWhenBodiesCannotBeRead(t *testing.T) {
 	_ = spill.Load().file.Close()
 	_ = spill.Load().whole.Close()
 	_, err := Transact([]Part{
-		{Shell: s, Settlements: []Settlement{{Requeue, held}}}, {Shell: other, Batch: batchOf(message(1, 0))},
+		{Mailbox: s, Settlements: []Settlement{{Requeue, held}}}, {Mailbox: other, Batch: batchOf(message(1, 0))},
 	})
 	if !errors.Is(err, errUnreadable) {
 		t.Errorf("got %v", err)
@@ -144,7 +144,7 @@ func TestWhatAStoppedQueueWasDoingIsNobodyElses(t *testing.T) {
 		}
 		for range 8 {
 			b, o := batchOf(message(1, 0)), make(outcome, 1)
-			b.Source = o
+			b.Publisher = o
 			other.Publish(b)
 			synctest.Wait()
 			select {
@@ -179,10 +179,10 @@ func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
 		for range n {
 			q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 		}
-		q.Settle(now, Reject, held)
+		q.settleAll(now, Reject, held)
 	})
 	cut()
-	underway.landed(trafficLimit)
+	underway.remove(trafficLimit)
 	for range 10 {
 		g.land()
 	}

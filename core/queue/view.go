@@ -27,7 +27,7 @@ type turnBuffers struct {
 	delivery []Delivery
 	dead     []DeadLetter
 	left     []telemetry.Removal
-	notes    opBuffer
+	ops      opBuffer
 }
 
 // pick is a message chosen for something.
@@ -44,7 +44,7 @@ func (p pick) ref() Ref { return ref(int(p.level), p.seq) }
 // noted: the next turn is another queue's.
 func (w *turnBuffers) abandon() {
 	w.entering, w.leaving.picks, w.leaving.queue = incomingView{}, nil, nil
-	w.asked, w.notes.enqueued = w.asked[:0], 0
+	w.asked, w.ops.enqueued = w.asked[:0], 0
 }
 
 var turnBufferPool = sync.Pool{New: func() any { return new(turnBuffers) }}

@@ -51,8 +51,8 @@ func TestHooksSeeTheWholeMessage(t *testing.T) {
 	}
 	m := Message{Routing: origin, Props: p.Append(nil), Body: []byte("body"), Expiration: hook.LimitOf(5)}
 	bare := Message{Routing: origin, Props: noProps, Expiration: hook.LimitOf(5)}
-	q.Enqueue(second, batchOf(m, bare))
-	q.Tick(second.AddMillis(6))
+	q.enqueue(second, batchOf(m, bare))
+	q.tick(second.AddMillis(6))
 	want := []string{
 		`["x" "key" "id" "type" "app" "user" "5" "body"] 7 true, 0 false, 12 true, 12 true, headers true, deaths 0`,
 		`["x" "key" "" "" "" "" "" ""] 0 false, 0 false, 0 false,  false, headers false, deaths 0`,

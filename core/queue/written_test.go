@@ -19,7 +19,7 @@ func TestPropertiesAreWrittenOnce(t *testing.T) {
 		m.Props = bytes.Repeat([]byte("x-death "), 60)
 		b.Messages = append(b.Messages, m)
 	}
-	q.Enqueue(second, b)
+	q.enqueue(second, b)
 	q.commit(nil)
 	if size := len(j.entries[0].ops); len(j.entries) != 1 || size > n*100 {
 		t.Errorf("%d messages take %d bytes in %d entries", n, size, len(j.entries))
@@ -118,7 +118,7 @@ func (w *written) publish() {
 		w.next++
 		b.Messages = append(b.Messages, m)
 	}
-	w.q.Enqueue(second, b)
+	w.q.enqueue(second, b)
 }
 
 func (w *written) see(t *testing.T, d Delivery) {
@@ -142,7 +142,7 @@ func (w *written) settle(kind SettleKind) {
 			delete(w.props, id)
 		}
 	}
-	w.q.Settle(second, kind, items)
+	w.q.settleAll(second, kind, items)
 }
 
 // restart has the queue made anew of what is written, and looks at all of it.

@@ -79,8 +79,8 @@ func (s *consumer) errTooLarge(d *queue.Delivery) *amqp.Error {
 		cfg.Name, cfg.VHost, len(d.Props), frameMax)
 }
 
-// Room implements [queue.Sink].
-func (s *consumer) Room(*queue.Consumer) (messages, bytes int) {
+// Capacity implements [queue.Sink].
+func (s *consumer) Capacity(*queue.Consumer) (messages, bytes int) {
 	ch := s.channel
 	o := &ch.conn.out
 	o.mu.Lock()

@@ -59,7 +59,7 @@ func (o *outbox) place(d batchKey) int {
 	if added {
 		b := queue.NewBatch()
 		if d.source != nil {
-			b.Source = d.source
+			b.Publisher = d.source
 		}
 		o.batches = append(o.batches, b)
 	}

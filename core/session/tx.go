@@ -160,7 +160,7 @@ func (t *transaction) rounds() (first, second []queue.Part) {
 	part := func(s *queue.Mailbox) *queue.Part {
 		i, added := shells.find(s)
 		if added {
-			parts = append(parts, queue.Part{Shell: s})
+			parts = append(parts, queue.Part{Mailbox: s})
 		}
 		return &parts[i]
 	}
@@ -195,20 +195,20 @@ func addTo(p *queue.Part, s *pendingSettle) {
 func divide(parts []queue.Part) (first, second []queue.Part) {
 	shards := map[queue.Journal]struct{}{}
 	for i := range parts {
-		if r := parts[i].Shell.Config().Storage; r != nil {
+		if r := parts[i].Mailbox.Config().Storage; r != nil {
 			shards[r.Journal] = struct{}{}
 		}
 	}
 	for _, p := range parts {
-		if len(shards) == 1 && p.Shell.Config().Storage != nil {
+		if len(shards) == 1 && p.Mailbox.Config().Storage != nil {
 			first = append(first, p)
 			continue
 		}
 		if p.Batch != nil {
-			first = append(first, queue.Part{Shell: p.Shell, Batch: p.Batch})
+			first = append(first, queue.Part{Mailbox: p.Mailbox, Batch: p.Batch})
 		}
 		if len(p.Settlements) > 0 {
-			second = append(second, queue.Part{Shell: p.Shell, Settlements: p.Settlements})
+			second = append(second, queue.Part{Mailbox: p.Mailbox, Settlements: p.Settlements})
 		}
 	}
 	return first, second

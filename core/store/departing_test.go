@@ -59,13 +59,13 @@ func (k *kept) holds(name string) string {
 // reject fetches all messages of a queue and rejects them.
 func reject(t *testing.T, s *queue.Mailbox) {
 	t.Helper()
+	var held []queue.PendingAck
 	must(t, s.Do(func(q *queue.Queue, now hook.Instant) {
-		var held []queue.PendingAck
 		c := &queue.Consumer{}
 		for q.Get(now, c, func(d queue.Delivery, _ int) { held = append(held, queue.PendingAck{Ref: d.Ref, Consumer: c}) }) {
 		}
-		q.Settle(now, queue.Reject, held)
 	}))
+	s.Settle(queue.Reject, held)
 }
 
 // A queue's deletion was written to another log than the dead letters that it had left behind, and overtook them: when the
@@ -79,13 +79,11 @@ func TestDeadLettersOutliveTheirQueue(t *testing.T) {
 		},
 		"auto-deleted": func(k *kept, q *queue.Mailbox) {
 			c := &queue.Consumer{Queue: q, Sink: &server{}, Prefetch: 1, NoAck: false}
-			must(k.t, q.Do(func(q *queue.Queue, now hook.Instant) {
-				must(k.t, q.AddConsumer(now, c))
-				q.Settle(now, queue.Reject, []queue.PendingAck{{Ref: 0, Consumer: c}, {Ref: 1, Consumer: c}, {Ref: 2, Consumer: c}})
-				q.Settle(now, queue.Reject, []queue.PendingAck{{Ref: 1, Consumer: c}})
-				q.Settle(now, queue.Reject, []queue.PendingAck{{Ref: 2, Consumer: c}})
-				q.RemoveConsumer(now, c)
-			}))
+			must(k.t, q.Do(func(q *queue.Queue, now hook.Instant) { must(k.t, q.AddConsumer(now, c)) }))
+			q.Settle(queue.Reject, []queue.PendingAck{{Ref: 0, Consumer: c}, {Ref: 1, Consumer: c}, {Ref: 2, Consumer: c}})
+			q.Settle(queue.Reject, []queue.PendingAck{{Ref: 1, Consumer: c}})
+			q.Settle(queue.Reject, []queue.PendingAck{{Ref: 2, Consumer: c}})
+			must(k.t, q.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumer(now, c) }))
 		},
 	} {
 		for shards := 1; shards <= 2; shards++ {

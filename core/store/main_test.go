@@ -126,7 +126,7 @@ func send(s *queue.Mailbox, bodies ...string) outcome {
 			Routing: &queue.RoutingInfo{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Seq: uint64(i + 1), Flags: queue.Persistent,
 		})
 	}
-	b.Source = o
+	b.Publisher = o
 	s.Publish(b)
 	return o
 }
@@ -137,7 +137,7 @@ func (k *kept) memory(s *queue.Mailbox, body string) outcome {
 	o := make(outcome, 1)
 	b := queue.NewBatch()
 	b.Messages = append(b.Messages, queue.Message{Routing: &queue.RoutingInfo{Key: "k"}, Props: []byte{0, 0}, Body: []byte(body), Seq: 1})
-	b.Source = o
+	b.Publisher = o
 	s.Publish(b)
 	return o
 }
@@ -146,7 +146,7 @@ func (k *kept) memory(s *queue.Mailbox, body string) outcome {
 type server struct{ stopped chan error }
 
 func (*server) Deliver(_ *queue.Consumer, ds []queue.Delivery) int { return len(ds) }
-func (*server) Room(*queue.Consumer) (int, int)                    { return 1 << 10, 1 << 20 }
+func (*server) Capacity(*queue.Consumer) (int, int)                { return 1 << 10, 1 << 20 }
 func (*server) Cancelled(*queue.Consumer)                          {}
 func (s *server) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
 	s.stopped <- why

@@ -34,7 +34,7 @@ func TestRecoveryIsTold(t *testing.T) {
 	q := k.declare("q")
 	b := queue.NewBatch()
 	arrived := make(outcome, 1)
-	b.Source = arrived
+	b.Publisher = arrived
 	for _, flags := range []queue.Flags{queue.Persistent, queue.Persistent | queue.Traced} {
 		b.Messages = append(b.Messages, queue.Message{Routing: &queue.RoutingInfo{Key: "q"}, Props: []byte{0, 0}, Body: []byte("m"), Flags: flags})
 	}

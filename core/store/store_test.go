@@ -250,12 +250,12 @@ func closeLetsMessagesArrive(t *testing.T) {
 	}
 	k.put(q, "message")
 	disk.slow.Store(true)
+	var held []queue.PendingAck
 	must(t, q.Do(func(q *queue.Queue, now hook.Instant) {
-		var held []queue.PendingAck
 		c := &queue.Consumer{}
 		q.Get(now, c, func(d queue.Delivery, _ int) { held = []queue.PendingAck{{Ref: d.Ref, Consumer: c}} })
-		q.Settle(now, queue.Reject, held)
 	}))
+	q.Settle(queue.Reject, held)
 	k.close()
 	disk.slow.Store(false)
 	k = open(t, disk, two)

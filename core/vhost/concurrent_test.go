@@ -105,14 +105,14 @@ func (c *client) deadLetter(name string) error {
 	if err != nil {
 		return err
 	}
+	var items []queue.PendingAck
 	err = s.Do(func(q *queue.Queue, now hook.Instant) {
-		var items []queue.PendingAck
 		consumer := &queue.Consumer{Queue: s}
 		q.Get(now, consumer, func(d queue.Delivery, _ int) {
 			items = append(items, queue.PendingAck{Ref: d.Ref, Consumer: consumer})
 		})
-		q.Settle(now, queue.Reject, items)
 	})
+	s.Settle(queue.Reject, items)
 	if errors.Is(err, queue.ErrGone) {
 		return nil
 	}

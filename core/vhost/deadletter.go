@@ -298,10 +298,10 @@ func (b *deadLetterRun) sign(r *queue.DeferredRemoval) {
 			continue
 		}
 		if n++; r.Source() != nil {
-			o.batch.Source = r.Source()
+			o.batch.Publisher = r.Source()
 			continue
 		}
-		o.batch.Receipt = r
+		o.batch.Removal = r
 	}
 	r.Split(n)
 }

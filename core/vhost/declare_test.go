@@ -295,7 +295,7 @@ func TestDeclaredCounts(t *testing.T) {
 type full struct{}
 
 func (full) Deliver(*queue.Consumer, []queue.Delivery) int { return 0 }
-func (full) Room(*queue.Consumer) (int, int)               { return 0, 0 }
+func (full) Capacity(*queue.Consumer) (int, int)           { return 0, 0 }
 func (full) Cancelled(*queue.Consumer)                     {}
 func (full) Stopped(*queue.Consumer, *queue.StoppedError)  {}
 

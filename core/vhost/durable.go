@@ -260,7 +260,7 @@ func (v *VHost) arrive(c *pendingQueue, err error) *queue.Mailbox {
 // arrived, as a restart would look for it in the queue until then. In that case what it returns says when. The caller holds mu.
 func (v *VHost) undefine(s *queue.Mailbox) *pendingQueue {
 	c := &pendingQueue{config: s.Config(), over: make(chan struct{})}
-	if !s.AfterDepartures(func(err error) { v.departed(c, err) }) {
+	if !s.AfterDeadLetters(func(err error) { v.departed(c, err) }) {
 		v.logDefinition(v.defineName(opDeleteQueue, c.config.Name))
 		return nil
 	}
