@@ -159,7 +159,7 @@ func (q *Queue) sendDiscards(now hook.Instant, picks []pick, vs []hook.Verdict) 
 		ds[i] = deadLetterOf(&r, s, &vs[i])
 		ds[i].Seq = uint64(i + 1)
 	}
-	q.host.DeadLetter(q.cfg, now, ds, &DeferredRemoval{source: f})
+	q.host.DeadLetter(q.cfg, now, ds, Tracking{Publisher: f})
 	var done []int
 	for i := range ds {
 		if ds[i].Sent == 0 {

@@ -11,16 +11,16 @@ import (
 // relay is a host whose routes lead to as many queues as it says.
 type relay struct {
 	told
-	targets int
-	sent    []*Batch // one for each target
-	receipt *DeferredRemoval
+	targets  int
+	sent     []*Batch // one for each target
+	tracking Tracking
 }
 
-func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, receipt *DeferredRemoval) {
-	r.receipt, r.sent = receipt, nil
+func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
+	r.tracking, r.sent = t, nil
 	for range r.targets {
 		b := NewBatch()
-		b.Publisher = receipt.Source()
+		b.Tracking = t
 		for i := range ds {
 			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
 			ds[i].Sent++

@@ -53,14 +53,19 @@ type Publisher interface {
 	Failed(b *Batch, err error)
 }
 
+// Tracking says who learns what becomes of a batch. At most one field is set.
+type Tracking struct {
+	Publisher Publisher        // nil means that nobody awaits confirms
+	Removal   *DeferredRemoval // of dead letters from their old queue; nil means none
+}
+
 // Batch is a run of messages from one publisher to one queue. Whoever holds it
 // owns it; Publish hands it to the queue, which gives it back to the pool.
 type Batch struct {
-	Messages  []Message
-	Publisher Publisher        // nil when nobody waits for confirms
-	Removal   *DeferredRemoval // of the queue that these messages left, nil for none
-	blocks    []*Block
-	underway  int64 // bytes that are counted as under way: see traffic
+	Messages []Message
+	Tracking
+	blocks   []*Block
+	underway int64 // bytes that are counted as under way: see traffic
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
@@ -89,7 +94,7 @@ func (b *Batch) Release() {
 	if cap(b.Messages) > large {
 		b.Messages = nil
 	}
-	b.Messages, b.blocks, b.Publisher, b.Removal, b.underway = b.Messages[:0], b.blocks[:0], nil, nil, 0
+	b.Messages, b.blocks, b.Tracking, b.underway = b.Messages[:0], b.blocks[:0], Tracking{}, 0
 	batches.Put(b)
 }
 

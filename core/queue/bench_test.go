@@ -20,7 +20,7 @@ func (s *nowhere) Stopped(*Consumer, *StoppedError)       {}
 // recording is a host that tells a recorder, if there is one, and remembers nothing.
 type recording struct{ *telemetry.Recorder }
 
-func (recording) DeadLetter(*Config, hook.Instant, []DeadLetter, *DeferredRemoval)  {}
+func (recording) DeadLetter(*Config, hook.Instant, []DeadLetter, Tracking)          {}
 func (recording) Refused(*Config, int)                                              {}
 func (recording) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
 func (recording) Deleted(*Mailbox, Deletion)                                        {}

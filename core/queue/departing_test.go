@@ -131,7 +131,7 @@ type graveyard struct {
 	ids    []uint64 // of them
 }
 
-func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
+func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := NewBatch()
@@ -140,13 +140,8 @@ func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *De
 		ds[i].Sent = 1
 		g.ids = append(g.ids, idOf(ds[i].Body))
 	}
-	switch {
-	case r != nil && r.Source() != nil:
-		b.Publisher = r.Source()
-	case r != nil:
-		r.Split(1)
-		b.Removal = r
-	}
+	b.Tracking = t
+	t.Removal.Expect(1)
 	underway.add(b)
 	g.flying = append(g.flying, b)
 	g.dead += len(ds)

@@ -133,7 +133,7 @@ func (q *Queue) publishDeadLetters(now hook.Instant, dead []DeadLetter, left []t
 		q.commit(nil) // what leaves may have come in this turn: that is to be read first
 	}
 	if len(dead) > 0 {
-		q.host.DeadLetter(q.cfg, now, dead, receipt)
+		q.host.DeadLetter(q.cfg, now, dead, Tracking{Removal: receipt})
 		fillOutcomes(left, dead)
 	}
 	clear(dead)

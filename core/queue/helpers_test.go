@@ -131,10 +131,8 @@ type deadMessage struct {
 	traced bool
 }
 
-func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
-	if r != nil {
-		r.Split(0)
-	}
+func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
+	t.Removal.Expect(0)
 	for i, d := range ds {
 		h.dead = append(h.dead, deadMessage{idOf(d.Body), d.Reason, d.Flags&Traced != 0})
 		ds[i].Outcome = h.outcome

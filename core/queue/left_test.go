@@ -102,14 +102,12 @@ func censored(scan hook.Scan) hook.Hooks {
 	}
 }
 
-func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
+func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r != nil {
-		r.Split(0)
-	}
+	t.Removal.Expect(0)
 	targets := 0
-	if r != nil && r.Source() != nil {
+	if t.Publisher != nil {
 		targets = c.chance.IntN(3)
 	}
 	for i := range ds {
@@ -117,7 +115,7 @@ func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, r *Defer
 	}
 	for range targets {
 		b := NewBatch()
-		b.Publisher = r.Source()
+		b.Tracking = t
 		for i := range ds {
 			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
 			ds[i].Sent++

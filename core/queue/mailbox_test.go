@@ -20,10 +20,8 @@ type graves struct {
 	gone  chan Deletion
 }
 
-func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
-	if r != nil {
-		r.Split(0)
-	}
+func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []DeadLetter, t Tracking) {
+	t.Removal.Expect(0)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, d := range ds {

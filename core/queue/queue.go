@@ -64,9 +64,9 @@ type Profile struct {
 // queue's turn.
 type Host interface {
 	// DeadLetter publishes messages that left from elsewhere. The slices in ds
-	// are valid during the call. A receipt that is not nil goes with the batches
-	// that are made of them.
-	DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, r *DeferredRemoval)
+	// are valid during the call. Every batch made of them gets t, and
+	// t.Removal, if there is one, is told their number before the first is published.
+	DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t Tracking)
 	// Removed tells of messages that have left for a reason, each once and for good.
 	// The slices in ls are valid during the call.
 	Removed(from *Config, now hook.Instant, ls []telemetry.Removal)

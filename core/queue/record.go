@@ -284,24 +284,20 @@ type DeferredRemoval struct {
 	pending atomic.Int32          // batches under way, less one once it has joined the last of them
 	failed  atomic.Pointer[error] // why one of them has not arrived: then none of it is recorded
 	tracker *pendingRemovals      // of the queue
-	source  Publisher             // of the batches, instead of all this: see forwarding
 }
 
 var _ Completer = (*DeferredRemoval)(nil)
 
-// Source is who follows the batches, nil for nobody.
-func (r *DeferredRemoval) Source() Publisher { return r.source }
-
-// Split says how many batches the receipt goes with, before any of them is sent.
-func (r *DeferredRemoval) Split(n int) {
-	if r.source != nil {
-		return
-	}
-	if n == 0 {
+// Expect sets the number of batches that the removal waits for. It must be called
+// before any of them is published, and may be called on nil.
+func (r *DeferredRemoval) Expect(batches int) {
+	switch {
+	case r == nil:
+	case batches == 0:
 		r.commit()
-		return
+	default:
+		r.pending.Store(int32(batches))
 	}
-	r.pending.Store(int32(n))
 }
 
 // joins reports whether the batch at hand is the last one and goes to journal.

@@ -118,7 +118,7 @@ func TestReceiptOfWhatDidNotArrive(t *testing.T) {
 			j, d := &memoryJournal{}, &pendingRemovals{}
 			d.begin()
 			r := &DeferredRemoval{journal: j, ops: appendSettled(nil, 7, []Ref{1}), tracker: d}
-			r.Split(len(outcomes))
+			r.Expect(len(outcomes))
 			for i, err := range outcomes {
 				if i == 2 && err == nil && want != nil && r.joins(j) {
 					t.Error("it is recorded with the last batch")

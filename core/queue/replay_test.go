@@ -130,7 +130,7 @@ func TestADiscardStaysOneAfterARestart(t *testing.T) {
 		if len(r.sent) != 1 || len(r.sent[0].Messages) != 1 {
 			t.Fatalf("%d batches were sent", len(r.sent))
 		}
-		q.discardsAnswered(second, r.receipt.source.(*deadLetterConfirms), []int{0})
+		q.discardsAnswered(second, r.tracking.Publisher.(*deadLetterConfirms), []int{0})
 		q.commit(nil)
 		if s := q.Stats(); s.Discarded != 0 || s.DeadLettered[hook.ReasonRejected] != 1 {
 			t.Errorf("%d discarded, %d dead-lettered", s.Discarded, s.DeadLettered[hook.ReasonRejected])
@@ -179,12 +179,12 @@ type procession struct {
 	ids []uint64
 }
 
-func (p *procession) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, r *DeferredRemoval) {
+func (p *procession) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t Tracking) {
 	for i := range ds {
 		p.ids = append(p.ids, idOf(ds[i].Body))
 	}
 	p.targets = 1
-	p.relay.DeadLetter(from, now, ds, r)
+	p.relay.DeadLetter(from, now, ds, t)
 }
 
 // FuzzOperations reads what passed a journal's checksums and is none of ours.

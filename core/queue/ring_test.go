@@ -33,7 +33,7 @@ type ring struct {
 	ended  int
 }
 
-func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, receipt *DeferredRemoval) {
+func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	r.mu.Lock()
 	next := r.shells[(r.of[from]+1)%len(r.shells)]
 	r.mu.Unlock()
@@ -50,11 +50,9 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, receipt
 		ds[i].Sent = 1
 	}
 	if len(b.Messages) > 0 {
-		b.Removal = receipt
+		b.Tracking = t
 	}
-	if receipt != nil {
-		receipt.Split(min(1, len(b.Messages)))
-	}
+	t.Removal.Expect(min(1, len(b.Messages)))
 	if len(b.Messages) == 0 {
 		b.Release()
 		return

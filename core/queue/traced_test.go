@@ -278,7 +278,7 @@ func TestAtLeastOnceIsToldOnArrival(t *testing.T) {
 	if len(r.left) > 0 {
 		t.Fatalf("told of %+v, which are on their way", r.left)
 	}
-	f, _ := r.receipt.source.(*deadLetterConfirms)
+	f, _ := r.tracking.Publisher.(*deadLetterConfirms)
 	f.lost[0].Store(true)
 	q.discardsAnswered(3*second, f, []int{0, 1})
 	want := []leftMessage{{
@@ -299,7 +299,7 @@ func TestAttemptsAreNotLateness(t *testing.T) {
 	q.host = r
 	q.enqueue(second, batchOf(expiring(1, 0)))
 	answer := func(now hook.Instant, lost bool) {
-		f, _ := r.receipt.source.(*deadLetterConfirms)
+		f, _ := r.tracking.Publisher.(*deadLetterConfirms)
 		f.lost[0].Store(lost)
 		q.discardsAnswered(now, f, []int{0})
 	}

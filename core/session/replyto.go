@@ -96,7 +96,7 @@ type noopHost struct{}
 
 var _ queue.Host = noopHost{}
 
-func (noopHost) DeadLetter(*queue.Config, hook.Instant, []queue.DeadLetter, *queue.DeferredRemoval) {}
+func (noopHost) DeadLetter(*queue.Config, hook.Instant, []queue.DeadLetter, queue.Tracking) {}
 
 func (noopHost) Removed(*queue.Config, hook.Instant, []telemetry.Removal) {}
 

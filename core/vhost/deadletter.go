@@ -16,7 +16,7 @@ import (
 // for an exchange that does not exist is dropped, one for an exchange that leads nowhere too, and one that would go round
 // for ever does not enter the queue where it would [RabbitMQ: dlx.html]. Messages for the same queue leave as one batch, in
 // order.
-func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.DeadLetter, r *queue.DeferredRemoval) {
+func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.DeadLetter, t queue.Tracking) {
 	b := burials.Get().(*deadLetterRun)
 	b.vhost, b.from, b.now = v, from, now
 	for i := range ds {
@@ -27,7 +27,7 @@ func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.Dead
 		}
 		b.routeOne(&ds[i])
 	}
-	b.publish(r)
+	b.publish(t)
 	b.release()
 }
 
@@ -275,11 +275,16 @@ func (o *out) add(p queue.Message, block *queue.Block) {
 	o.batch.Messages = append(o.batch.Messages, p)
 }
 
-// publish sends everything off, and the receipt with it if there is one.
-func (b *deadLetterRun) publish(r *queue.DeferredRemoval) {
-	if r != nil {
-		b.sign(r)
+// publish sends the batches, all with the same tracking.
+func (b *deadLetterRun) publish(t queue.Tracking) {
+	batches := 0
+	for _, o := range b.outs {
+		if o.batch != nil {
+			o.batch.Tracking = t
+			batches++
+		}
 	}
+	t.Removal.Expect(batches)
 	for _, o := range b.outs {
 		if o.batch != nil {
 			o.shell.PublishAsync(o.batch)
@@ -288,22 +293,6 @@ func (b *deadLetterRun) publish(r *queue.DeferredRemoval) {
 	if b.block != nil {
 		b.block.Release()
 	}
-}
-
-// sign puts the receipt on every batch.
-func (b *deadLetterRun) sign(r *queue.DeferredRemoval) {
-	n := 0
-	for _, o := range b.outs {
-		if o.batch == nil {
-			continue
-		}
-		if n++; r.Source() != nil {
-			o.batch.Publisher = r.Source()
-			continue
-		}
-		o.batch.Removal = r
-	}
-	r.Split(n)
 }
 
 // release gives b back. It keeps no queue and no message.

@@ -26,7 +26,7 @@ func die(v *VHost, from *queue.Mailbox, reason hook.Reason, target *hook.Target,
 		}
 	}
 	now := hook.Instant(time.Now().UnixNano())
-	v.DeadLetter(from.Config(), now, ds, nil)
+	v.DeadLetter(from.Config(), now, ds, queue.Tracking{})
 	ls := make([]telemetry.Removal, len(ds))
 	for i := range ds {
 		ls[i] = telemetry.Removal{Reason: reason, Outcome: ds[i].Outcome, Target: target}
@@ -170,7 +170,7 @@ func TestDeadLettersKeepTheirOrder(t *testing.T) {
 				Reason: hook.ReasonExpired, Target: targets[i/10%2],
 			})
 		}
-		v.DeadLetter(from.Config(), 0, ds, nil)
+		v.DeadLetter(from.Config(), 0, ds, queue.Tracking{})
 		synctest.Wait()
 		for i := range 40 {
 			s, err := v.Queue(strconv.Itoa(i), 0)
@@ -476,7 +476,7 @@ func TestDeadLettersHoldNoBlocks(t *testing.T) {
 		b.routeOne(&queue.DeadLetter{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}})
 		block := b.block
 		block.Retain() // ours
-		b.publish(nil)
+		b.publish(queue.Tracking{})
 		b.release()
 		synctest.Wait()
 		if block.Shared() {
