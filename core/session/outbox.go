@@ -66,8 +66,9 @@ func (o *outbox) place(d batchKey) int {
 	return i
 }
 
-// pacer is a journal that says when it does not keep up: what Behind returns is closed once it does again.
-type pacer interface{ Behind() <-chan struct{} }
+// pacer is a journal that reports when it falls behind: the channel that CaughtUp returns is closed once it has caught up. nil
+// means that it keeps up. *journal.Writer is one; a test holds that.
+type pacer interface{ CaughtUp() <-chan struct{} }
 
 // flush hands every queue its batch. When one has more than its consumers can take, it returns what is closed once they
 // have caught up, and when one has more than the disk can take, what is closed once that has.
@@ -98,7 +99,7 @@ func behind(shell *queue.Mailbox) <-chan struct{} {
 		return nil
 	}
 	if p, ok := r.Journal.(pacer); ok {
-		return p.Behind()
+		return p.CaughtUp()
 	}
 	return nil
 }

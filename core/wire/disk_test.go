@@ -123,7 +123,7 @@ func (*slowDisk) Extent() uint32               { return 1 }
 func (*slowDisk) Err() error                   { return nil }
 func (*slowDisk) Note([]byte) bool             { return true }
 func (*slowDisk) Move([]byte, []queue.Delta)   {}
-func (d *slowDisk) Behind() <-chan struct{}    { return d.get() }
+func (d *slowDisk) CaughtUp() <-chan struct{}  { return d.get() }
 
 func (d *slowDisk) Commit(_ []byte, _ []queue.Delta, c queue.Completer) {
 	over := d.get()
