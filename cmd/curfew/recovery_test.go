@@ -58,7 +58,7 @@ func (k *kept) declare(name string, args ...any) *queue.Mailbox {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	return d.Shell
+	return d.Mailbox
 }
 
 func put(s *queue.Mailbox, body string) {

@@ -52,7 +52,7 @@ type exits struct {
 
 func newExits() exits {
 	return exits{
-		named: map[*vhost.VHost]struct{}{}, last: map[*vhost.VHost]vhost.Stats{}, rest: vhost.Stats{Left: map[string]vhost.RemovalCounts{}},
+		named: map[*vhost.VHost]struct{}{}, last: map[*vhost.VHost]vhost.Stats{}, rest: vhost.Stats{Removals: map[string]vhost.RemovalCounts{}},
 	}
 }
 
@@ -66,14 +66,14 @@ func (e *exits) read(v *vhost.VHost) (s vhost.Stats, named bool) {
 	last := e.last[v]
 	e.rest.Refused += s.Refused - last.Refused
 	e.rest.QueuesExpired += s.QueuesExpired - last.QueuesExpired
-	for strategy, is := range s.Left {
-		was, sum := last.Left[strategy], e.rest.Left[strategy]
+	for strategy, is := range s.Removals {
+		was, sum := last.Removals[strategy], e.rest.Removals[strategy]
 		for r := range is {
 			for o := range is[r] {
 				sum[r][o] += is[r][o] - was[r][o]
 			}
 		}
-		e.rest.Left[strategy] = sum
+		e.rest.Removals[strategy] = sum
 	}
 	e.last[v] = s
 	return vhost.Stats{}, false
@@ -111,7 +111,7 @@ func (c *Collector) gatherExpiry(b *builder) {
 		}
 		others = others || !named
 	}
-	if others || len(c.left.rest.Left) > 0 {
+	if others || len(c.left.rest.Removals) > 0 {
 		f.add("", &c.left.rest)
 	}
 }
@@ -119,8 +119,8 @@ func (c *Collector) gatherExpiry(b *builder) {
 func (f *exitFamilies) add(v string, s *vhost.Stats) {
 	f.refused.add(label("vhost", v), float64(s.Refused))
 	f.queues.add(label("vhost", v), float64(s.QueuesExpired))
-	for _, strategy := range slices.Sorted(maps.Keys(s.Left)) {
-		left := s.Left[strategy]
+	for _, strategy := range slices.Sorted(maps.Keys(s.Removals)) {
+		left := s.Removals[strategy]
 		f.addExits(&left, "vhost", v, "strategy", strategy)
 	}
 }

@@ -109,7 +109,7 @@ func (r *rig) declare(v *vhost.VHost, name string) *queue.Mailbox {
 	r.t.Helper()
 	d, err := v.DeclareQueue(vhost.QueueDeclare{Name: name})
 	must(r.t, err)
-	return d.Shell
+	return d.Mailbox
 }
 
 // dial connects a client, which is gone when the returned function returns.

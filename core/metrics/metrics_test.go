@@ -234,7 +234,7 @@ func TestVHostsBeyondTheLimitAreCountedTogether(t *testing.T) {
 	e.read(a)
 	clear(e.named)
 	e.keep(nil)
-	if n := e.rest.Left[cfg.Strategy][hook.ReasonExpired][telemetry.Dropped]; n != 2 || len(e.last) > 0 {
+	if n := e.rest.Removals[cfg.Strategy][hook.ReasonExpired][telemetry.Dropped]; n != 2 || len(e.last) > 0 {
 		t.Errorf("%d messages, want 2; %d vhosts are remembered", n, len(e.last))
 	}
 }

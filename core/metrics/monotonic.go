@@ -33,7 +33,7 @@ type vhostTotals struct {
 func tally(v *vhost.VHost, t *session.Counters) vhostTotals {
 	churn := v.Churn()
 	var all vhostTotals
-	all.left, all.arrived = v.Buried()
+	all.left, all.arrived = v.DeadLetters()
 	all.handed = t.Deliveries
 	all.n = [counts]uint64{
 		published: t.Published, routed: t.Routed, returned: t.Returned, dropped: t.Dropped,

@@ -324,7 +324,7 @@ func (p *diskProbe) sync() {
 		if r := s.Config().Storage; r != nil {
 			_ = r.Journal.(interface{ Sync() error }).Sync() // a shard may have failed
 			if r.Journal.Err() != nil {
-				v.Stop(r.Shard)
+				v.StopShard(r.Shard)
 			}
 		}
 	}

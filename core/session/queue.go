@@ -17,7 +17,7 @@ func (ch *channel) declareQueue(m *amqp.QueueDeclare) error {
 	if err != nil {
 		return err
 	}
-	return ch.declareOK(m.NoWait, d.Shell.Config().Name, d.Messages, d.Consumers)
+	return ch.declareOK(m.NoWait, d.Mailbox.Config().Name, d.Messages, d.Consumers)
 }
 
 func (ch *channel) declareOK(noWait bool, name string, messages, consumers int) error {

@@ -110,10 +110,10 @@ func losePowerWithDeadLetters(t *testing.T, seed uint64, shards int, autoDelete 
 	k.declare("dead")
 	d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "q", Durable: true, AutoDelete: autoDelete})
 	must(t, err)
-	k.put(d.Shell, "1", "2", "3")
+	k.put(d.Mailbox, "1", "2", "3")
 	time.Sleep(time.Minute - time.Millisecond)
 	disk.slow.Store(true)
-	leave(k, d.Shell)
+	leave(k, d.Mailbox)
 	time.Sleep(time.Duration(200+seed*100) * time.Millisecond) // it is over, and what it held on its way to the disk
 	next := fs.LosePower()
 	if k.v.Mailbox("q") != nil {

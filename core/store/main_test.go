@@ -101,7 +101,7 @@ func (k *kept) declare(name string) *queue.Mailbox {
 	k.t.Helper()
 	d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: name, Durable: true})
 	must(k.t, err)
-	return d.Shell
+	return d.Mailbox
 }
 
 func (k *kept) queue(name string) *queue.Mailbox {

@@ -28,7 +28,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		log: o.Log, spread: uint64(o.Shards), worthwhile: cmp.Or(o.Extent, minCompactBytes),
 		alarms: newAlarms(o.Log, o.Telemetry),
-		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry, Bindings: o.Bindings},
+		making: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry, MaxBindings: o.Bindings},
 		disk:   disk{dir: o.Dir, changed: make(chan struct{}, 1), ended: make(chan struct{})},
 		vhosts: vhosts{all: map[string]vhostEntry{}},
 	}
@@ -167,7 +167,7 @@ func (r *recovery) openDefinitions(ctx context.Context) error {
 			s.log.Error("the log of definitions failed: nothing durable can be declared or deleted until the broker is started again", "error", err)
 			s.running.Go(func() {
 				for _, v := range s.VHosts() {
-					v.Fail(err)
+					v.FailDefinitions(err)
 				}
 			})
 		},

@@ -95,7 +95,7 @@ func (s *shard) failed(err error) {
 func (s *shard) stop() {
 	queues := 0
 	for _, v := range s.store.VHosts() {
-		queues += v.Stop(s.number)
+		queues += v.StopShard(s.number)
 	}
 	s.store.log.Error("queues are stopped", "shard", s.number, "queues", queues)
 }

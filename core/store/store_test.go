@@ -37,7 +37,7 @@ func TestReopen(t *testing.T) {
 	must(t, k.v.Bind(vhost.Binding{Source: "amq.topic", Destination: "q", Key: "a.*"}, 0))
 	d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "passing"})
 	must(t, err)
-	k.put(d.Shell, "x", "y")
+	k.put(d.Mailbox, "x", "y")
 	k.memory(q, "in a durable queue, and not durable")
 	k.close()
 	if got := k.log.find("dropped"); got != `"dropped what does not survive a restart" messages=3 from_queues=2 queues=1` {
@@ -125,8 +125,8 @@ func definitionsAreRewritten(t *testing.T) {
 		must(t, k.v.DeleteExchange("x"+arg[:200], false))
 		d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: fmt.Sprint("q", n), Durable: true, Args: table("x", arg)})
 		must(t, err)
-		last = d.Shell.Config().Storage.ID
-		_, err = k.v.DeleteQueue(d.Shell.Config().Name, 0, false, false)
+		last = d.Mailbox.Config().Storage.ID
+		_, err = k.v.DeleteQueue(d.Mailbox.Config().Name, 0, false, false)
 		must(t, err)
 	}
 	time.Sleep(10 * time.Second) // it is done aside
@@ -355,7 +355,7 @@ func TestTheOnlyShardIsBroken(t *testing.T) {
 	}
 	d, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "passing"})
 	must(t, err)
-	k.put(d.Shell, "in memory")
+	k.put(d.Mailbox, "in memory")
 	disk.Inject(nil)
 	k.end()
 	k = open(t, disk)

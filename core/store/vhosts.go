@@ -108,7 +108,7 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 
 func (s *Store) newVHost(name string, m vhost.Metadata, k *definitionLog) vhostEntry {
 	c := s.making
-	c.Name, c.Metadata, c.Keeper = name, m, k
+	c.Name, c.Metadata, c.DefinitionLog = name, m, k
 	return vhostEntry{vhost.New(c), k}
 }
 

@@ -130,7 +130,7 @@ func TestVHostsLeaveNothing(t *testing.T) {
 		v := k.in(name)
 		d, err := v.v.DeclareQueue(vhost.QueueDeclare{Name: "q", Durable: true, Args: table("x", arg)})
 		must(t, err)
-		v.put(d.Shell, arg)
+		v.put(d.Mailbox, arg)
 		_, err = k.Users().SetPermissions(auth.Grant{User: "guest", VHost: name})
 		must(t, err)
 		_, err = k.DeleteVHost(name)

@@ -19,28 +19,28 @@ type Binding struct {
 	Key         string
 	Args        amqp.Table
 
-	counted bool // among those that are coming
+	pending bool // among those that are coming
 }
 
 // Bind makes a binding; one that exists already is left as it is. owner is who asks.
 func (v *VHost) Bind(b Binding, owner Owner) error {
-	if err := b.check(); err != nil {
+	if err := b.normalise(); err != nil {
 		return err
 	}
-	err := v.change(v.lasting(b.Source, adding), func() (func() error, error) { return v.bind(&b, owner) })
-	if b.counted { // it did not come to be
+	err := v.change(v.modeFor(b.Source, additive), func() (func() error, error) { return v.bind(&b, owner) })
+	if b.pending { // it did not come to be
 		v.mu.Lock()
-		v.comes(&b)
+		v.endPending(&b)
 		v.mu.Unlock()
 	}
 	return err
 }
 
-// comes ends that a binding is counted as one that is coming. The caller holds mu.
-func (v *VHost) comes(b *Binding) {
-	if b.counted {
-		v.binding--
-		b.counted = false
+// endPending ends that a binding is counted as one that is coming. The caller holds mu.
+func (v *VHost) endPending(b *Binding) {
+	if b.pending {
+		v.pendingBindings--
+		b.pending = false
 	}
 }
 
@@ -48,7 +48,7 @@ func (v *VHost) comes(b *Binding) {
 func (v *VHost) Bound() (n, most int) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.bound, v.bindings
+	return v.bindings, v.maxBindings
 }
 
 // Has reports whether there is a binding.
@@ -59,18 +59,18 @@ func (v *VHost) Has(b Binding) bool {
 	return err == nil && x.table != nil && x.table.Has(b.Key, b.Args, to)
 }
 
-// admitsBinding refuses one more binding, or counts it as one that is coming. The caller holds mu.
-func (v *VHost) admitsBinding(b *Binding) error {
-	if v.bindings > 0 && v.bound+v.binding >= v.bindings {
+// countPendingBinding refuses one more binding, or counts it as one that is coming. The caller holds mu.
+func (v *VHost) countPendingBinding(b *Binding) error {
+	if v.maxBindings > 0 && v.bindings+v.pendingBindings >= v.maxBindings {
 		kind := "queue"
 		if b.ToExchange {
 			kind = "exchange"
 		}
 		return refuse(Precondition, "cannot bind %s '%s' to exchange '%s': binding limit in vhost '%s' (%d) is reached",
-			kind, b.Destination, b.Source, v.name, v.bindings)
+			kind, b.Destination, b.Source, v.name, v.maxBindings)
 	}
-	v.binding++
-	b.counted = true
+	v.pendingBindings++
+	b.pending = true
 	return nil
 }
 
@@ -89,19 +89,19 @@ func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
 	if x.table.Has(b.Key, b.Args, to) {
 		return nil, nil
 	}
-	if err := v.admitsBinding(b); err != nil {
+	if err := v.countPendingBinding(b); err != nil {
 		return nil, err
 	}
-	if v.keepsBinding(x, to) {
+	if v.isBindingLogged(x, to) {
 		v.logDefinition(v.defineBinding(opBind, b))
 	}
 	return func() error {
-		v.comes(b)
+		v.endPending(b)
 		if now, same, err := v.ends(b); err != nil || now != x || same != to {
 			return cmp.Or(err, b.missing(v)) // the queue went meanwhile, and the binding with it
 		}
 		if x.table.Add(b.Key, b.Args, to) {
-			v.bound++
+			v.bindings++
 			v.link(x, to)
 			v.invalidateRoutes()
 		}
@@ -112,17 +112,17 @@ func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
 // missing is the error for a binding whose destination was replaced while it was made.
 func (b *Binding) missing(v *VHost) error {
 	if b.ToExchange {
-		return v.NoExchange(b.Destination)
+		return v.noExchange(b.Destination)
 	}
 	return v.NoQueue(b.Destination)
 }
 
 // Unbind removes a binding, which need not exist. An auto-delete exchange goes with its last one.
 func (v *VHost) Unbind(b Binding, owner Owner) error {
-	if err := b.check(); err != nil {
+	if err := b.normalise(); err != nil {
 		return err
 	}
-	return v.change(v.lasting(b.Source, alone), func() (func() error, error) { return v.unbind(&b, owner) })
+	return v.change(v.modeFor(b.Source, exclusive), func() (func() error, error) { return v.unbind(&b, owner) })
 }
 
 // unbind plans the end of a binding. The caller holds mu.
@@ -137,26 +137,26 @@ func (v *VHost) unbind(b *Binding, owner Owner) (apply func() error, err error) 
 	if !x.table.Has(b.Key, b.Args, to) {
 		return nil, nil
 	}
-	if v.keepsBinding(x, to) {
+	if v.isBindingLogged(x, to) {
 		v.logDefinition(v.defineBinding(opUnbind, b))
 	}
 	var doomed []*exchange
 	if x.AutoDelete && x.table.Len() == 1 {
-		doomed = v.doom(x)
+		doomed = v.logDeletions(x)
 	}
 	return func() error {
-		v.takeOut(x, b, to, doomed)
+		v.removeBinding(x, b, to, doomed)
 		return nil
 	}, nil
 }
 
-// takeOut takes a binding out, which may have gone meanwhile, and the exchanges that go with it. The caller holds mu.
-func (v *VHost) takeOut(x *exchange, b *Binding, to destination, doomed []*exchange) {
+// removeBinding takes a binding out, which may have gone meanwhile, and the exchanges that go with it. The caller holds mu.
+func (v *VHost) removeBinding(x *exchange, b *Binding, to destination, doomed []*exchange) {
 	if v.exchanges[x.Name] != x || !x.table.Remove(b.Key, b.Args, to) {
 		return
 	}
-	v.bound--
-	if !x.leadsTo(to) {
+	v.bindings--
+	if !x.hasBindingTo(to) {
 		v.unlink(x, to)
 	}
 	if x.unused() {
@@ -165,8 +165,8 @@ func (v *VHost) takeOut(x *exchange, b *Binding, to destination, doomed []*excha
 	v.invalidateRoutes()
 }
 
-// check sanitises the names and refuses the default exchange at either end.
-func (b *Binding) check() error {
+// normalise sanitises the names and refuses the default exchange at either end.
+func (b *Binding) normalise() error {
 	b.Source, b.Destination = rabbit.Sanitise(b.Source), rabbit.Sanitise(b.Destination)
 	if b.Source == "" || b.ToExchange && b.Destination == "" {
 		return errDefaultExchange
@@ -178,12 +178,12 @@ func (b *Binding) check() error {
 func (v *VHost) ends(b *Binding) (*exchange, destination, error) {
 	x := v.exchanges[b.Source]
 	if x == nil {
-		return nil, destination{}, v.NoExchange(b.Source)
+		return nil, destination{}, v.noExchange(b.Source)
 	}
 	if b.ToExchange {
 		to := v.exchanges[b.Destination]
 		if to == nil {
-			return nil, destination{}, v.NoExchange(b.Destination)
+			return nil, destination{}, v.noExchange(b.Destination)
 		}
 		return x, destination{exchange: to}, nil
 	}
@@ -191,7 +191,7 @@ func (v *VHost) ends(b *Binding) (*exchange, destination, error) {
 	if !ok {
 		return nil, destination{}, v.NoQueue(b.Destination)
 	}
-	return x, destination{queue: e.shell}, nil
+	return x, destination{queue: e.mailbox}, nil
 }
 
 // checkOwner keeps others from the bindings of exclusive queues. The caller holds mu.
@@ -199,7 +199,7 @@ func (v *VHost) checkOwner(b *Binding, owner Owner) error {
 	if b.ToExchange {
 		return nil
 	}
-	return v.accessible(b.Destination, v.queues[b.Destination], owner)
+	return v.checkExclusive(b.Destination, v.queues[b.Destination], owner)
 }
 
 func invalidBinding(err error) error {
@@ -209,8 +209,8 @@ func invalidBinding(err error) error {
 	return err
 }
 
-// leadsTo says whether any binding leads from x to d.
-func (x *exchange) leadsTo(d destination) bool {
+// hasBindingTo says whether any binding leads from x to d.
+func (x *exchange) hasBindingTo(d destination) bool {
 	for range x.table.Of(d) {
 		return true
 	}
@@ -220,35 +220,35 @@ func (x *exchange) leadsTo(d destination) bool {
 // link notes at the destination that x has bindings to it. The caller holds mu.
 func (v *VHost) link(x *exchange, to destination) {
 	if to.exchange != nil {
-		to.exchange.sources = include(to.exchange.sources, x)
+		to.exchange.sources = addExchangeTo(to.exchange.sources, x)
 		return
 	}
 	name := to.queue.Config().Name
 	e := v.queues[name]
 	more := e.extend()
-	more.sources = include(more.sources, x)
+	more.sources = addExchangeTo(more.sources, x)
 	v.queues[name] = e
 }
 
 // unlink undoes link when no binding is left. The caller holds mu.
 func (v *VHost) unlink(x *exchange, from destination) {
 	if from.exchange != nil {
-		from.exchange.sources = exclude(from.exchange.sources, x)
+		from.exchange.sources = removeExchangeFrom(from.exchange.sources, x)
 		return
 	}
-	if e := v.queues[from.queue.Config().Name]; e.shell == from.queue && e.more != nil {
-		e.more.sources = exclude(e.more.sources, x)
+	if e := v.queues[from.queue.Config().Name]; e.mailbox == from.queue && e.extras != nil {
+		e.extras.sources = removeExchangeFrom(e.extras.sources, x)
 	}
 }
 
-func include(xs []*exchange, x *exchange) []*exchange {
+func addExchangeTo(xs []*exchange, x *exchange) []*exchange {
 	if slices.Contains(xs, x) {
 		return xs
 	}
 	return append(xs, x)
 }
 
-func exclude(xs []*exchange, x *exchange) []*exchange {
+func removeExchangeFrom(xs []*exchange, x *exchange) []*exchange {
 	i := slices.Index(xs, x)
 	if i < 0 {
 		return xs

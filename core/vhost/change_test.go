@@ -94,7 +94,7 @@ func TestQueueStaysThatWouldComeBack(t *testing.T) {
 	k := &memoryKeeper{}
 	v, _ := newVHostWith(t, k)
 	declare(t, v, "q")
-	v.Fail(errors.New("input/output error"))
+	v.FailDefinitions(errors.New("input/output error"))
 	_, err := v.DeleteQueue("q", 0, false, false)
 	want(t, err, Stopped, "vhost '/': definitions cannot be kept: shard 0 failed, see the broker logfile")
 	_, err = v.Queue("q", 0)
@@ -194,7 +194,7 @@ func TestRewrittenInParts(t *testing.T) {
 func TestTooManyBindings(t *testing.T) {
 	k := &memoryKeeper{}
 	v, _ := newVHostWith(t, k)
-	v.bindings = 3
+	v.maxBindings = 3
 	declare(t, v, "q")
 	declare(t, v, "r")
 	must(t, v.DeclareExchange(Exchange{Name: "x", Type: "direct", Durable: true}, nil))
@@ -223,7 +223,7 @@ func TestTooManyBindings(t *testing.T) {
 	bind(t, v, "amq.topic", "q", "4")
 	refused()
 	v = k.restart(t)
-	v.bindings = 3
+	v.maxBindings = 3
 	refused()
 }
 
@@ -233,7 +233,7 @@ func TestTooManyBindingsAtOnce(t *testing.T) {
 		disk, did := make(chan error), make(chan error, 5)
 		k := &memoryKeeper{}
 		v, _ := newVHostWith(t, k)
-		v.bindings = 2
+		v.maxBindings = 2
 		declare(t, v, "q")
 		k.wait = func() error { return <-disk }
 		for n := range 5 {
@@ -246,8 +246,8 @@ func TestTooManyBindingsAtOnce(t *testing.T) {
 		disk <- errors.New("input/output error")
 		disk <- nil
 		synctest.Wait()
-		if n := len(v.Bindings()); n != 1 || v.binding != 0 || v.bound != 1 {
-			t.Errorf("%d bindings, %d counted, %d coming: want 1, 1, 0", n, v.bound, v.binding)
+		if n := len(v.Bindings()); n != 1 || v.pendingBindings != 0 || v.bindings != 1 {
+			t.Errorf("%d bindings, %d counted, %d coming: want 1, 1, 0", n, v.bindings, v.pendingBindings)
 		}
 	})
 }
@@ -256,7 +256,7 @@ func TestTooManyBindingsAtOnce(t *testing.T) {
 // refused though there was room for it.
 func TestABindingCountsOnce(t *testing.T) {
 	v, _ := newVHostWith(t, nil)
-	v.bindings = 2
+	v.maxBindings = 2
 	declare(t, v, "q")
 	for _, key := range []string{"1", "2"} {
 		func() {
@@ -267,8 +267,8 @@ func TestABindingCountsOnce(t *testing.T) {
 			must(t, apply())
 		}()
 	}
-	if v.bound != 2 || v.binding != 0 {
-		t.Errorf("%d bindings are counted and %d coming, want 2 and 0", v.bound, v.binding)
+	if v.bindings != 2 || v.pendingBindings != 0 {
+		t.Errorf("%d bindings are counted and %d coming, want 2 and 0", v.bindings, v.pendingBindings)
 	}
 }
 
@@ -290,11 +290,11 @@ func TestNameOfAQueueThatGoes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v, _ := newVHostWith(t, &memoryKeeper{})
-				c := &pendingQueue{config: declare(t, v, "q").Config(), over: make(chan struct{})}
+				c := &pendingQueue{config: declare(t, v, "q").Config(), done: make(chan struct{})}
 				_, err := v.DeleteQueue("q", 0, false, false)
 				must(t, err)
 				v.mu.Lock()
-				v.announced(c)
+				v.addPending(c)
 				v.mu.Unlock()
 
 				outcome, changed := make(chan error, 1), make(chan error, 1)
@@ -316,7 +316,7 @@ func TestNameOfAQueueThatGoes(t *testing.T) {
 				}
 				synctest.Wait()
 				change("meanwhile")
-				v.departed(c, tt.err)
+				v.finishDeletion(c, tt.err)
 				if err := <-outcome; tt.err == nil {
 					must(t, err)
 				} else {

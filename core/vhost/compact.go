@@ -15,18 +15,18 @@ const partSize = 32 << 10
 // CompactDefinitions writes the definitions of everything there is, in place of all that was written so far, if that is worth it. The
 // vhost is locked for a part of them at a time. Nothing durable comes meanwhile; queues may go.
 func (v *VHost) CompactDefinitions() {
-	if v.keeper == nil || !v.keeper.NeedsCompaction() {
+	if v.definitionLog == nil || !v.definitionLog.NeedsCompaction() {
 		return
 	}
 	v.mu.Lock()
-	v.changing.begin(alone)
-	worthwhile := v.keeper.NeedsCompaction() && !v.gone // nobody else did it meanwhile
+	v.changes.begin(exclusive)
+	worthwhile := v.definitionLog.NeedsCompaction() && !v.deleted // nobody else did it meanwhile
 	v.mu.Unlock()
 	if worthwhile {
-		v.keeper.Rewrite(v.parts())
+		v.definitionLog.Rewrite(v.parts())
 	}
 	v.mu.Lock()
-	v.changing.end(alone)
+	v.changes.end(exclusive)
 	v.mu.Unlock()
 }
 
@@ -83,11 +83,11 @@ func (v *VHost) durables() (exchanges []*exchange, queues []string, parameters m
 	}
 	queues = make([]string, 0, len(v.queues))
 	for name, e := range v.queues {
-		if e.shell.Config().Storage != nil {
+		if e.mailbox.Config().Storage != nil {
 			queues = append(queues, name)
 		}
 	}
-	queues = slices.AppendSeq(queues, maps.Keys(v.coming)) // none comes now, but some may be on their way out
+	queues = slices.AppendSeq(queues, maps.Keys(v.pending)) // none comes now, but some may be on their way out
 	return exchanges, queues, maps.Clone(v.parameters)
 }
 
@@ -101,18 +101,18 @@ func (v *VHost) appendExchange(b []byte, x *exchange) []byte {
 
 // appendQueue adds a queue that is still there, with its bindings, or still defined.
 func (v *VHost) appendQueue(b []byte, name string) []byte {
-	if c := v.coming[name]; c != nil {
+	if c := v.pending[name]; c != nil {
 		return amqp.AppendTable(b, v.defineQueue(c.config))
 	}
 	e, ok := v.queues[name]
-	if !ok || e.shell.Config().Storage == nil {
+	if !ok || e.mailbox.Config().Storage == nil {
 		return b
 	}
-	b = amqp.AppendTable(b, v.defineQueue(e.shell.Config()))
-	if e.more == nil {
+	b = amqp.AppendTable(b, v.defineQueue(e.mailbox.Config()))
+	if e.extras == nil {
 		return b
 	}
-	return v.appendBindings(b, destination{queue: e.shell}, e.more.sources)
+	return v.appendBindings(b, destination{queue: e.mailbox}, e.extras.sources)
 }
 
 // appendBindings adds the bindings that lead to a destination.
@@ -121,7 +121,7 @@ func (v *VHost) appendBindings(b []byte, to destination, sources []*exchange) []
 		return b
 	}
 	for _, x := range sources {
-		if !v.keepsBinding(x, to) {
+		if !v.isBindingLogged(x, to) {
 			continue
 		}
 		for r := range x.table.Of(to) {

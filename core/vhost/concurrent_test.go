@@ -42,7 +42,7 @@ func TestConcurrentUse(t *testing.T) {
 				t.Errorf("%+v leads to nothing", b)
 			}
 		}
-		if n := len(v.owned); n != 0 {
+		if n := len(v.exclusive); n != 0 {
 			t.Errorf("%d connections own queues that do not exist", n)
 		}
 	})
@@ -132,11 +132,11 @@ func (v *VHost) consistent(t *testing.T) {
 		}
 	}
 	for name, e := range v.queues {
-		if e.shell.Config().Name != name {
-			t.Errorf("queue %s is in the table as %s", e.shell.Config().Name, name)
+		if e.mailbox.Config().Name != name {
+			t.Errorf("queue %s is in the table as %s", e.mailbox.Config().Name, name)
 		}
-		if e.more != nil {
-			note(destination{queue: e.shell}, e.more.sources)
+		if e.extras != nil {
+			note(destination{queue: e.mailbox}, e.extras.sources)
 		}
 	}
 	for _, x := range v.exchanges {
@@ -154,7 +154,7 @@ func (v *VHost) consistent(t *testing.T) {
 	}
 	for d, sources := range noted {
 		for x := range sources {
-			if v.exchanges[x.Name] != x || !x.leadsTo(d) {
+			if v.exchanges[x.Name] != x || !x.hasBindingTo(d) {
 				t.Errorf("%s notes a binding from %s", d.name(), x.Name)
 			}
 		}

@@ -47,7 +47,7 @@ type outcomes [telemetry.Outcomes]uint64
 // dead is what became of messages that left for a reason.
 func dead(v *VHost, why hook.Reason) outcomes {
 	var sum RemovalCounts
-	for _, e := range v.Stats().Left {
+	for _, e := range v.Stats().Removals {
 		sum.Add(&e)
 	}
 	return sum[why]
@@ -414,7 +414,7 @@ func TestRejectedMayGoRound(t *testing.T) {
 			t.Errorf("got %+v", all)
 		}
 		if log.count("cycle") > 0 || dead(v, hook.ReasonRejected) != (outcomes{telemetry.DeadLettered: 3}) {
-			t.Errorf("got %+v, logged\n%s", v.Stats().Left, log.b.String())
+			t.Errorf("got %+v, logged\n%s", v.Stats().Removals, log.b.String())
 		}
 	})
 }

@@ -27,17 +27,17 @@ func (c DeadLetterStrategy) String() string {
 // DeadLetterCounts counts messages that left queues for a reason, by the type of the queue.
 type DeadLetterCounts [queue.Types][DeadLetterStrategies][hook.Reasons]uint64
 
-// Buried returns what was counted since the broker was started, and how many of those of which AtLeastOnce care was taken have
+// DeadLetters returns what was counted since the broker was started, and how many of those of which AtLeastOnce care was taken have
 // arrived.
-func (v *VHost) Buried() (b DeadLetterCounts, arrived uint64) {
+func (v *VHost) DeadLetters() (b DeadLetterCounts, arrived uint64) {
 	for kind := range b {
 		for care := range b[kind] {
 			for reason := range b[kind][care] {
-				b[kind][care][reason] = v.buried.left[kind][care][reason].Load()
+				b[kind][care][reason] = v.deadLetters.left[kind][care][reason].Load()
 			}
 		}
 	}
-	return b, v.buried.arrived.Load()
+	return b, v.deadLetters.arrived.Load()
 }
 
 // deadLetterCounts is what Buried returns while it grows.

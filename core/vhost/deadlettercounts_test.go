@@ -20,15 +20,15 @@ func TestBuriedByCare(t *testing.T) {
 		{Reason: hook.ReasonMaxLen, Target: safe, Outcome: telemetry.DeadLettered},
 		{Reason: hook.ReasonMaxLen, Target: safe, Outcome: telemetry.Unroutable},
 	}
-	v.buried.add(queue.Quorum, left)
-	v.buried.add(queue.Classic, left[:1])
+	v.deadLetters.add(queue.Quorum, left)
+	v.deadLetters.add(queue.Classic, left[:1])
 	var want DeadLetterCounts
 	want[0][DeadLetterDisabled][hook.ReasonExpired] = 1
 	want[1][DeadLetterDisabled][hook.ReasonExpired] = 2
 	want[1][AtMostOnce][hook.ReasonExpired] = 2
 	want[1][AtMostOnce][hook.ReasonMaxLen] = 1
 	want[1][AtLeastOnce][hook.ReasonMaxLen] = 2
-	if got, arrived := v.Buried(); got != want || arrived != 1 {
+	if got, arrived := v.DeadLetters(); got != want || arrived != 1 {
 		t.Errorf("got %v with %d arrived, want %v with 1", got, arrived, want)
 	}
 }

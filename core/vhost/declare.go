@@ -29,7 +29,7 @@ type QueueDeclare struct {
 
 // Declared is a queue as its declaration is answered.
 type Declared struct {
-	Shell     *queue.Mailbox
+	Mailbox   *queue.Mailbox
 	Messages  int // ready ones
 	Consumers int
 }
@@ -47,13 +47,13 @@ func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
 		e, exists := v.lookup(d.Name)
 		if !exists {
 			found, err := v.createQueue(d, args)
-			if found.Shell != nil || err != nil {
+			if found.Mailbox != nil || err != nil {
 				return found, err
 			}
 			continue // somebody was faster
 		}
 		err := v.equivalentQueue(e, d, args)
-		found, halt := v.stat(e.shell, err == nil && !d.NoWait)
+		found, halt := v.stat(e.mailbox, err == nil && !d.NoWait)
 		if errors.Is(halt, queue.ErrGone) {
 			continue
 		}
@@ -77,7 +77,7 @@ func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (Declared, err
 // stat looks at a queue and, if it is used that way, renews its lease; that of a quorum queue it does not [RabbitMQ:
 // ttl.html#queue-ttl]. A queue that is gone, which the error says, is taken out of the table.
 func (v *VHost) stat(shell *queue.Mailbox, use bool) (d Declared, err error) {
-	d.Shell = shell
+	d.Mailbox = shell
 	use = use && shell.Config().Kind != queue.Quorum
 	var halt *queue.StoppedError
 	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
@@ -89,7 +89,7 @@ func (v *VHost) stat(shell *queue.Mailbox, use bool) (d Declared, err error) {
 	})
 	switch {
 	case gone != nil:
-		v.forget(shell)
+		v.removeQueue(shell)
 		return d, gone
 	case halt != nil:
 		return d, stopped(halt)
@@ -127,7 +127,7 @@ func (v *VHost) equivalentQueue(e queueEntry, d QueueDeclare, args hook.Args) er
 	if e.owner() != owner {
 		return v.locked(d.Name)
 	}
-	what, cfg := v.queueName(d.Name), e.shell.Config()
+	what, cfg := v.queueName(d.Name), e.mailbox.Config()
 	if err := equivalentField(what, "durable", cfg.Durable, d.Durable); err != nil {
 		return err
 	}
@@ -161,12 +161,12 @@ func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (Declared, error) {
 			return Declared{}, err
 		}
 	}
-	if d.Durable && v.keeper != nil {
+	if d.Durable && v.definitionLog != nil {
 		shell, err := v.addDurable(d, p)
-		return Declared{Shell: shell}, err
+		return Declared{Mailbox: shell}, err
 	}
 	shell, err := v.addQueue(d, p)
-	return Declared{Shell: shell}, err
+	return Declared{Mailbox: shell}, err
 }
 
 // checkProperties refuses what a quorum queue cannot be.
@@ -192,36 +192,36 @@ func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	cfg := p.config(d)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.barred(d.Name); err != nil {
+	if err := v.checkUndelivered(d.Name); err != nil {
 		return nil, err
 	}
-	if !v.free(d.Name) || p.epoch != v.epoch.Load() {
+	if !v.awaitName(d.Name) || p.epoch != v.epoch.Load() {
 		return nil, nil
 	}
-	if err := v.admits(d.Name); err != nil {
+	if err := v.checkQueueLimit(d.Name); err != nil {
 		return nil, err
 	}
 	shell := queue.NewMailbox(cfg, v.chain, v, v.clock)
 	if d.Exclusive {
-		v.enter(shell, d.Owner)
+		v.addToTable(shell, d.Owner)
 		return shell, nil
 	}
-	v.enter(shell, 0)
+	v.addToTable(shell, 0)
 	return shell, nil
 }
 
-// enter puts a queue into the table. It came to be under the lock, which the caller holds, so that one whose time is up at
+// addToTable puts a queue into the table. It came to be under the lock, which the caller holds, so that one whose time is up at
 // once is in the table before it says that it is gone.
-func (v *VHost) enter(shell *queue.Mailbox, owner Owner) {
-	e := queueEntry{shell: shell}
+func (v *VHost) addToTable(shell *queue.Mailbox, owner Owner) {
+	e := queueEntry{mailbox: shell}
 	if owner != 0 {
 		e.extend().owner = owner
-		v.own(e)
+		v.addExclusive(e)
 	}
 	v.queues[shell.Config().Name] = e
 	v.churn.QueuesCreated.Add(1)
 	v.peak = max(v.peak, len(v.queues))
-	if v.missed.Load() {
+	if v.unroutedName.Load() {
 		v.invalidateRoutes()
 	}
 }

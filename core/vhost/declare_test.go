@@ -86,7 +86,7 @@ func TestDeclareQueueConfig(t *testing.T) {
 			tt.d.Name = "q\r\n"
 			d, err := v.DeclareQueue(tt.d)
 			must(t, err)
-			c := *d.Shell.Config()
+			c := *d.Mailbox.Config()
 			if c.Name != "q" || c.VHost != "/" || len(c.Args) != len(tt.d.Args) {
 				t.Errorf("got name %q, vhost %q, arguments %v", c.Name, c.VHost, c.Args)
 			}
@@ -142,7 +142,7 @@ func TestStrategy(t *testing.T) {
 		}
 		q, err := v.DeclareQueue(d)
 		must(t, err)
-		if got := q.Shell.Config().Strategy; got != tt.want {
+		if got := q.Mailbox.Config().Strategy; got != tt.want {
 			t.Errorf("chose %v: got %s, want %s", tt.chosen, got, tt.want)
 		}
 	}
@@ -263,7 +263,7 @@ func TestRedeclare(t *testing.T) {
 				return
 			}
 			must(t, err)
-			if second.Shell != first.Shell {
+			if second.Mailbox != first.Mailbox {
 				t.Error("it is another queue")
 			}
 		})
@@ -284,7 +284,7 @@ func TestDeclaredCounts(t *testing.T) {
 	}
 	d, err = v.CheckQueue("q\n", 0, false)
 	must(t, err)
-	if d.Messages != 2 || d.Consumers != 1 || d.Shell != s {
+	if d.Messages != 2 || d.Consumers != 1 || d.Mailbox != s {
 		t.Errorf("checked: got %d messages, %d consumers", d.Messages, d.Consumers)
 	}
 	_, err = v.CheckQueue("none\r", 0, false)
@@ -312,7 +312,7 @@ func TestServerNames(t *testing.T) {
 		for range 100 {
 			d, err := v.DeclareQueue(QueueDeclare{Args: tt.args})
 			must(t, err)
-			name := d.Shell.Config().Name
+			name := d.Mailbox.Config().Name
 			if !regexp.MustCompile(tt.shape).MatchString(name) || seen[name] {
 				t.Fatalf("got name %q", name)
 			}

@@ -36,50 +36,50 @@ type DefinitionLog interface {
 // A queue that is deleted, by whatever, goes first and is written after: its messages are not to be had by anybody who takes
 // the deletion for failed. What goes with it, bindings and exchanges that delete themselves, goes with it.
 
-// hold is how a change keeps others away until it is made.
-type hold uint8
+// changeMode is how a change keeps others away until it is made.
+type changeMode uint8
 
 const (
-	passing hold = iota // it does not: nothing of it is durable
-	adding              // it only adds, or contradicts nothing that others add
-	alone               // it removes or replaces
+	notDurableChange changeMode = iota // it does not: nothing of it is durable
+	additive                           // it only adds, or contradicts nothing that others add
+	exclusive                          // it removes or replaces
 )
 
-// changing is who makes changes of what is durable. The vhost's mu guards it.
-type changing struct {
-	ended  sync.Cond // broadcast when somebody has made a change
-	adding int       // changes that add something
-	alone  bool      // there is one that does more
-	eager  int       // of those, how many wait for their turn
+// changeLock is who makes changes of what is durable. The vhost's mu guards it.
+type changeLock struct {
+	ended     sync.Cond // broadcast when somebody has made a change
+	adding    int       // changes that add something
+	exclusive bool      // there is one that does more
+	waiting   int       // of those, how many wait for their turn
 }
 
 // begin waits for the turn of a change. The caller holds mu, if not all the time.
-func (c *changing) begin(h hold) {
+func (c *changeLock) begin(h changeMode) {
 	switch h {
-	case passing:
-	case adding:
-		for c.alone || c.eager > 0 {
+	case notDurableChange:
+	case additive:
+		for c.exclusive || c.waiting > 0 {
 			c.ended.Wait()
 		}
 		c.adding++
-	case alone:
-		c.eager++
-		for c.alone || c.adding > 0 {
+	case exclusive:
+		c.waiting++
+		for c.exclusive || c.adding > 0 {
 			c.ended.Wait()
 		}
-		c.eager--
-		c.alone = true
+		c.waiting--
+		c.exclusive = true
 	}
 }
 
-func (c *changing) end(h hold) {
+func (c *changeLock) end(h changeMode) {
 	switch h {
-	case passing:
+	case notDurableChange:
 		return
-	case adding:
+	case additive:
 		c.adding--
-	case alone:
-		c.alone = false
+	case exclusive:
+		c.exclusive = false
 	}
 	c.ended.Broadcast()
 }
@@ -87,31 +87,31 @@ func (c *changing) end(h hold) {
 // change makes a change. All functions are called with mu held. of says how it keeps others away. plan checks it and notes
 // its definitions, if there are any; when they are durable, apply carries it out. Definitions that apply notes are of what
 // followed; they are durable, too, when change returns. Without apply there is nothing to do.
-func (v *VHost) change(of func() hold, plan func() (apply func() error, err error)) error {
+func (v *VHost) change(of func() changeMode, plan func() (apply func() error, err error)) error {
 	defer v.CompactDefinitions()
-	followed, err := v.carryOut(of, plan)
+	followed, err := v.changeLocked(of, plan)
 	if err != nil {
 		return err
 	}
-	return v.await(followed)
+	return v.awaitDurable(followed)
 }
 
-func (v *VHost) carryOut(of func() hold, plan func() (apply func() error, err error)) (followed bool, err error) {
+func (v *VHost) changeLocked(of func() changeMode, plan func() (apply func() error, err error)) (followed bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h := of()
-	if v.keeper == nil {
-		h = passing
+	if v.definitionLog == nil {
+		h = notDurableChange
 	}
-	v.changing.begin(h)
-	defer v.changing.end(h)
+	v.changes.begin(h)
+	defer v.changes.end(h)
 	apply, err := plan()
 	if err != nil || apply == nil {
 		return false, err
 	}
 	if v.write() {
 		v.mu.Unlock()
-		err = v.await(true)
+		err = v.awaitDurable(true)
 		v.mu.Lock()
 	}
 	if err != nil {
@@ -121,15 +121,15 @@ func (v *VHost) carryOut(of func() hold, plan func() (apply func() error, err er
 	return v.write(), err
 }
 
-func always(h hold) func() hold { return func() hold { return h } }
+func fixedMode(h changeMode) func() changeMode { return func() changeMode { return h } }
 
-// lasting is the hold of a change of an exchange or of its bindings: with one that is not durable others may go that are.
-func (v *VHost) lasting(exchange string, h hold) func() hold {
-	return func() hold {
+// modeFor is the hold of a change of an exchange or of its bindings: with one that is not durable others may go that are.
+func (v *VHost) modeFor(exchange string, h changeMode) func() changeMode {
+	return func() changeMode {
 		if x := v.exchanges[exchange]; x != nil && (x.Durable || len(x.sources) > 0) {
 			return h
 		}
-		return passing
+		return notDurableChange
 	}
 }
 
@@ -137,20 +137,20 @@ func (v *VHost) lasting(exchange string, h hold) func() hold {
 // was, and the definition goes once its dead letters have arrived elsewhere. Until then no other has the name.
 type pendingQueue struct {
 	config *queue.Config
-	over   chan struct{} // closed when the queue is in the table, or will not be
+	done   chan struct{} // closed when the queue is in the table, or will not be
 	err    error         // why the definition stays
 }
 
 // logDefinition adds a definition to those of the change at hand. The caller holds mu.
-func (v *VHost) logDefinition(def amqp.Table) { v.noted = amqp.AppendTable(v.noted, def) }
+func (v *VHost) logDefinition(def amqp.Table) { v.unwritten = amqp.AppendTable(v.unwritten, def) }
 
 // write writes what was noted, all at once, and reports whether there was anything. The caller holds mu.
 func (v *VHost) write() bool {
-	written := len(v.noted) > 0 && !v.gone
+	written := len(v.unwritten) > 0 && !v.deleted
 	if written {
-		v.keeper.Write(v.noted)
+		v.definitionLog.Write(v.unwritten)
 	}
-	v.noted = v.noted[:0]
+	v.unwritten = v.unwritten[:0]
 	return written
 }
 
@@ -160,91 +160,91 @@ func (v *VHost) unlock() {
 	v.mu.Unlock()
 }
 
-// await waits until a change of something durable is durable itself.
-func (v *VHost) await(durable bool) error {
-	if !durable || v.keeper == nil {
+// awaitDurable waits until a change of something durable is durable itself.
+func (v *VHost) awaitDurable(durable bool) error {
+	if !durable || v.definitionLog == nil {
 		return nil
 	}
-	if err := v.keeper.WaitDurable(); err != nil {
-		v.Fail(err)
+	if err := v.definitionLog.WaitDurable(); err != nil {
+		v.FailDefinitions(err)
 		return v.notDurable(err)
 	}
 	return nil
 }
 
-// Fail notes that nothing durable can be changed any more. Queues stay then.
-func (v *VHost) Fail(err error) { v.failure.CompareAndSwap(nil, &err) }
+// FailDefinitions notes that nothing durable can be changed any more. Queues stay then.
+func (v *VHost) FailDefinitions(err error) { v.failure.CompareAndSwap(nil, &err) }
 
-// kept returns an error if nothing durable can be changed any more.
-func (v *VHost) kept() error {
+// checkDefinitionLog returns an error if nothing durable can be changed any more.
+func (v *VHost) checkDefinitionLog() error {
 	if err := v.failure.Load(); err != nil {
 		return v.notDurable(*err)
 	}
 	return nil
 }
 
-// keeps reports whether an exchange is written down.
-func (v *VHost) keeps(x *exchange) bool { return v.keeper != nil && x.Durable }
+// isLogged reports whether an exchange is written down.
+func (v *VHost) isLogged(x *exchange) bool { return v.definitionLog != nil && x.Durable }
 
-// keepsBinding reports whether a binding is: both of its ends must be.
-func (v *VHost) keepsBinding(x *exchange, to destination) bool {
+// isBindingLogged reports whether a binding is: both of its ends must be.
+func (v *VHost) isBindingLogged(x *exchange, to destination) bool {
 	if to.exchange != nil {
-		return v.keeps(x) && to.exchange.Durable
+		return v.isLogged(x) && to.exchange.Durable
 	}
-	return v.keeps(x) && to.queue.Config().Storage != nil
+	return v.isLogged(x) && to.queue.Config().Storage != nil
 }
 
 // addDurable writes a queue down and puts it into the table when that is durable. Without a queue and without an error
 // somebody was faster.
 func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	cfg := p.config(d)
-	cfg.Storage = v.keeper.NewStorage()
+	cfg.Storage = v.definitionLog.NewStorage()
 	if err := cfg.Storage.Journal.Err(); err != nil {
 		return nil, stopped(&queue.StoppedError{VHost: v.name, Queue: d.Name, Shard: cfg.Storage.Shard, Err: err})
 	}
 	defer v.CompactDefinitions()
-	c, err := v.announce(cfg, p)
+	c, err := v.reserve(cfg, p)
 	if c == nil {
 		return nil, err
 	}
-	err = v.await(true)
-	return v.arrive(c, err), err
+	err = v.awaitDurable(true)
+	return v.addReserved(c, err), err
 }
 
-// announce reserves the name of a queue that is coming, a change that ends when it has arrived. It returns nil, but not
+// reserve reserves the name of a queue that is coming, a change that ends when it has arrived. It returns nil, but not
 // before that one is there, if the name is taken, and if the policies have changed since the profile was made.
-func (v *VHost) announce(cfg *queue.Config, p *profile) (*pendingQueue, error) {
+func (v *VHost) reserve(cfg *queue.Config, p *profile) (*pendingQueue, error) {
 	v.mu.Lock()
 	defer v.unlock()
-	if err := v.barred(cfg.Name); err != nil {
+	if err := v.checkUndelivered(cfg.Name); err != nil {
 		return nil, err
 	}
-	if !v.free(cfg.Name) { // which may take as long as the disk is full, and is nothing that others are to wait for
+	if !v.awaitName(cfg.Name) { // which may take as long as the disk is full, and is nothing that others are to wait for
 		return nil, nil
 	}
-	v.changing.begin(adding)
-	if v.taken(cfg.Name) || p.epoch != v.epoch.Load() {
-		v.changing.end(adding)
+	v.changes.begin(additive)
+	if v.isTaken(cfg.Name) || p.epoch != v.epoch.Load() {
+		v.changes.end(additive)
 		return nil, nil
 	}
-	if err := v.admits(cfg.Name); err != nil {
-		v.changing.end(adding)
+	if err := v.checkQueueLimit(cfg.Name); err != nil {
+		v.changes.end(additive)
 		return nil, err
 	}
-	c := &pendingQueue{config: cfg, over: make(chan struct{})}
-	v.announced(c)
+	c := &pendingQueue{config: cfg, done: make(chan struct{})}
+	v.addPending(c)
 	v.logDefinition(v.defineQueue(cfg))
 	return c, nil
 }
 
-// arrive puts a queue that was coming into the table, unless it could not be made durable.
-func (v *VHost) arrive(c *pendingQueue, err error) *queue.Mailbox {
+// addReserved puts a queue that was coming into the table, unless it could not be made durable.
+func (v *VHost) addReserved(c *pendingQueue, err error) *queue.Mailbox {
 	v.mu.Lock()
 	defer v.unlock()
-	defer close(c.over)
-	defer v.changing.end(adding)
-	delete(v.coming, c.config.Name)
-	if err != nil || v.gone {
+	defer close(c.done)
+	defer v.changes.end(additive)
+	delete(v.pending, c.config.Name)
+	if err != nil || v.deleted {
 		return nil
 	}
 	cfg := c.config
@@ -252,70 +252,70 @@ func (v *VHost) arrive(c *pendingQueue, err error) *queue.Mailbox {
 		cfg = reconfigured(cfg, v.newProfile(cfg.Args, applied))
 	}
 	shell := queue.NewMailbox(cfg, v.chain, v, v.clock)
-	v.enter(shell, 0)
+	v.addToTable(shell, 0)
 	return shell
 }
 
-// undefine deletes the definition of a queue that is gone: at once, or when the last of the messages that it gave up has
+// logDeletion deletes the definition of a queue that is gone: at once, or when the last of the messages that it gave up has
 // arrived, as a restart would look for it in the queue until then. In that case what it returns says when. The caller holds mu.
-func (v *VHost) undefine(s *queue.Mailbox) *pendingQueue {
-	c := &pendingQueue{config: s.Config(), over: make(chan struct{})}
-	if !s.AfterDeadLetters(func(err error) { v.departed(c, err) }) {
+func (v *VHost) logDeletion(s *queue.Mailbox) *pendingQueue {
+	c := &pendingQueue{config: s.Config(), done: make(chan struct{})}
+	if !s.AfterDeadLetters(func(err error) { v.finishDeletion(c, err) }) {
 		v.logDefinition(v.defineName(opDeleteQueue, c.config.Name))
 		return nil
 	}
-	v.announced(c)
+	v.addPending(c)
 	return c
 }
 
-// departed ends what undefine began. With an error the definition stays, and nobody else gets the name: a restart finds the queue
+// finishDeletion ends what undefine began. With an error the definition stays, and nobody else gets the name: a restart finds the queue
 // with what has not arrived.
-func (v *VHost) departed(c *pendingQueue, err error) {
+func (v *VHost) finishDeletion(c *pendingQueue, err error) {
 	v.mu.Lock()
 	if c.err = err; err == nil {
-		delete(v.coming, c.config.Name)
+		delete(v.pending, c.config.Name)
 		v.logDefinition(v.defineName(opDeleteQueue, c.config.Name))
 	}
 	v.unlock()
-	close(c.over)
+	close(c.done)
 	if err != nil && !errors.Is(err, journal.ErrClosed) {
 		v.log.Error("a queue is gone, but will be back after a restart: messages that it dead-lettered could not be written",
 			"queue", c.config.Name, "error", err)
 	}
 }
 
-// announced reserves the name of a queue. The caller holds mu.
-func (v *VHost) announced(c *pendingQueue) {
-	if v.coming == nil {
-		v.coming = map[string]*pendingQueue{}
+// addPending reserves the name of a queue. The caller holds mu.
+func (v *VHost) addPending(c *pendingQueue) {
+	if v.pending == nil {
+		v.pending = map[string]*pendingQueue{}
 	}
-	v.coming[c.config.Name] = c
+	v.pending[c.config.Name] = c
 }
 
-// barred returns why no queue may have that name until the broker is started again, nil if one may. The caller holds mu.
-func (v *VHost) barred(name string) error {
-	if c := v.coming[name]; c != nil && c.err != nil {
+// checkUndelivered returns why no queue may have that name until the broker is started again, nil if one may. The caller holds mu.
+func (v *VHost) checkUndelivered(name string) error {
+	if c := v.pending[name]; c != nil && c.err != nil {
 		return v.undelivered(name, c.err)
 	}
 	return nil
 }
 
-// free reports whether a queue may have that name. If one is coming by it, or going, it waits until that is over; the caller holds
+// awaitName reports whether a queue may have that name. If one is coming by it, or going, it waits until that is over; the caller holds
 // mu, and holds it again when it returns.
-func (v *VHost) free(name string) bool {
-	if c := v.coming[name]; c != nil {
+func (v *VHost) awaitName(name string) bool {
+	if c := v.pending[name]; c != nil {
 		v.mu.Unlock()
-		<-c.over
+		<-c.done
 		v.mu.Lock()
 		return false
 	}
-	return !v.taken(name)
+	return !v.isTaken(name)
 }
 
-// taken reports whether a queue has that name, or is coming by it, or going. The caller holds mu.
-func (v *VHost) taken(name string) bool {
+// isTaken reports whether a queue has that name, or is coming by it, or going. The caller holds mu.
+func (v *VHost) isTaken(name string) bool {
 	_, there := v.queues[name]
-	return there || v.coming[name] != nil
+	return there || v.pending[name] != nil
 }
 
 // Restore makes what definitions say. Nobody else may use the vhost yet. place returns the place a queue has its messages
@@ -323,12 +323,12 @@ func (v *VHost) taken(name string) bool {
 func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
 	v.policies.Store(d.policies)
 	v.metadata, v.parameters = d.metadata, d.parameters
-	v.followLimits()
+	v.applyLimits()
 	for name, x := range d.exchanges {
 		if v.exchanges[name] == nil {
 			v.exchanges[name] = newExchange(x.Exchange)
 		}
-		v.exchanges[name].follow(d.policies)
+		v.exchanges[name].applyPolicies(d.policies)
 	}
 	shells := make([]*queue.Mailbox, 0, len(d.queues))
 	owners := make(map[uint64]string, len(d.queues)) // of numbers
@@ -354,15 +354,15 @@ func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Storage, e
 func (v *VHost) restoreQueue(q definedQueue, r *queue.Storage) *queue.Mailbox {
 	args := hookArgs(q.args)
 	key := profileKey{encoded(q.args), v.policies.Load().Match(policies.Subject{Name: q.name, Type: queueType(args)})}
-	p := v.recall(key)
+	p := v.cachedProfile(key)
 	if p == nil {
 		p = v.newProfile(args, key.policies)
-		v.remember(key, p)
+		v.cacheProfile(key, p)
 	}
 	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
 	cfg.Storage = r
 	shell := queue.NewPausedMailbox(cfg, v.chain, v, v.clock)
-	v.enter(shell, 0)
+	v.addToTable(shell, 0)
 	return shell
 }
 
@@ -373,10 +373,10 @@ func (v *VHost) restoreBindings(x *exchange, from *definedExchange) {
 	for b := range from.table.All() {
 		to := destination{exchange: v.exchanges[b.Destination.name]}
 		if !b.Destination.exchange {
-			to = destination{queue: v.queues[b.Destination.name].shell}
+			to = destination{queue: v.queues[b.Destination.name].mailbox}
 		}
 		if x.table.Add(b.Key, b.Args, to) {
-			v.bound++
+			v.bindings++
 		}
 		v.link(x, to)
 	}

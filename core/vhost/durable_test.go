@@ -257,8 +257,8 @@ func surviveManyClients(t *testing.T, seed uint64) {
 	}
 	all.Wait()
 	k.wait = nil
-	if v.changing.adding != 0 || v.changing.alone || v.binding != 0 || len(v.coming) > 0 {
-		t.Errorf("changes are left: %d that add, %d bindings, %d queues", v.changing.adding, v.binding, len(v.coming))
+	if v.changes.adding != 0 || v.changes.exclusive || v.pendingBindings != 0 || len(v.pending) > 0 {
+		t.Errorf("changes are left: %d that add, %d bindings, %d queues", v.changes.adding, v.pendingBindings, len(v.pending))
 	}
 	want := durable(v)
 	if got := durable(k.restart(t)); got != want {
@@ -278,7 +278,7 @@ func TestQueueComes(t *testing.T) {
 			if want := durable; (err == nil) != want {
 				t.Errorf("durable=%v: got error %v", durable, err)
 			}
-			c <- d.Shell
+			c <- d.Mailbox
 		}
 		go declare(first, true)
 		synctest.Wait()

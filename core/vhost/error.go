@@ -47,8 +47,8 @@ func (v *VHost) NoQueue(name string) *Error {
 	return &Error{Kind: NotFound, Text: "no " + v.queueName(name)}
 }
 
-// NoExchange is the error for an exchange that does not exist.
-func (v *VHost) NoExchange(name string) *Error {
+// noExchange is the error for an exchange that does not exist.
+func (v *VHost) noExchange(name string) *Error {
 	return &Error{Kind: NotFound, Text: "no " + v.exchangeName(name)}
 }
 

@@ -41,9 +41,9 @@ func isPredeclared(name string) bool {
 // exchange is an exchange in the topology; the vhost's mutex guards it. What Exchange says never changes.
 type exchange struct {
 	Exchange
-	alternate string
-	fallsBack bool // there is an alternate
-	policies  policies.Applied
+	alternate    string
+	hasAlternate bool // there is an alternate
+	policies     policies.Applied
 
 	table   *route.Table[destination] // nil for the default exchange, which every queue is bound to by its name
 	sources []*exchange               // with bindings to this one
@@ -57,7 +57,7 @@ type destination struct {
 
 func newExchange(d Exchange) *exchange {
 	x := &exchange{Exchange: d}
-	x.follow(nil)
+	x.applyPolicies(nil)
 	if kind, ok := route.ParseKind(d.Type); ok && d.Name != "" {
 		x.table = route.New[destination](kind)
 	}
@@ -82,7 +82,7 @@ func (v *VHost) CheckExchange(name string) error {
 		return errDefaultExchange
 	}
 	if _, ok := v.Exchange(name); !ok {
-		return v.NoExchange(name)
+		return v.noExchange(name)
 	}
 	return nil
 }
@@ -130,22 +130,22 @@ func (v *VHost) checkNewExchange(d Exchange, allow func(alternate string) error)
 
 // addExchange creates an exchange unless somebody was faster, and returns the one that is there.
 func (v *VHost) addExchange(d Exchange) (is Exchange, err error) {
-	h := adding // one that is not durable keeps its name from one that will be
+	h := additive // one that is not durable keeps its name from one that will be
 	if d.Durable {
-		h = alone
+		h = exclusive
 	}
 	is = d
-	err = v.change(always(h), func() (apply func() error, err error) {
+	err = v.change(fixedMode(h), func() (apply func() error, err error) {
 		if x := v.exchanges[d.Name]; x != nil {
 			is = x.Exchange
 			return nil, nil
 		}
 		x := newExchange(d)
-		if v.keeps(x) {
+		if v.isLogged(x) {
 			v.logDefinition(v.defineExchange(&x.Exchange))
 		}
 		return func() error {
-			x.follow(v.policies.Load())
+			x.applyPolicies(v.policies.Load())
 			v.exchanges[d.Name] = x
 			v.invalidateRoutes()
 			return nil
@@ -182,7 +182,7 @@ func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
 	if strings.HasPrefix(name, rabbit.ReservedPrefix) {
 		return refuse(AccessRefused, "deletion of system %s not allowed", v.exchangeName(name))
 	}
-	return v.change(v.lasting(name, alone), func() (func() error, error) { return v.dropExchange(name, ifUnused) })
+	return v.change(v.modeFor(name, exclusive), func() (func() error, error) { return v.dropExchange(name, ifUnused) })
 }
 
 // dropExchange plans the deletion of an exchange. The caller holds mu.
@@ -194,7 +194,7 @@ func (v *VHost) dropExchange(name string, ifUnused bool) (apply func() error, er
 	if ifUnused && x.table.Len() > 0 {
 		return nil, refuse(Precondition, "%s in use", v.exchangeName(name))
 	}
-	doomed := v.doom(x)
+	doomed := v.logDeletions(x)
 	return func() error {
 		if v.exchanges[name] == x { // else it has deleted itself
 			v.removeExchange(x, doomed)
@@ -203,30 +203,30 @@ func (v *VHost) dropExchange(name string, ifUnused bool) (apply func() error, er
 	}, nil
 }
 
-// doom notes that x is to be deleted, and with it every auto-delete exchange that leads nowhere else, and returns all of
+// logDeletions notes that x is to be deleted, and with it every auto-delete exchange that leads nowhere else, and returns all of
 // them. The caller holds mu.
-func (v *VHost) doom(x *exchange) []*exchange {
+func (v *VHost) logDeletions(x *exchange) []*exchange {
 	doomed := []*exchange{x}
 	for i := 0; i < len(doomed); i++ {
 		for _, source := range doomed[i].sources {
-			if source.AutoDelete && !slices.Contains(doomed, source) && source.leadsOnlyTo(doomed) {
+			if source.AutoDelete && !slices.Contains(doomed, source) && source.bindsOnlyTo(doomed) {
 				doomed = append(doomed, source)
 			}
 		}
 	}
 	for _, x := range doomed {
-		v.noteDeleted(x)
+		v.logExchangeDeletion(x)
 	}
 	return doomed
 }
 
-func (v *VHost) noteDeleted(x *exchange) {
-	if v.keeps(x) {
+func (v *VHost) logExchangeDeletion(x *exchange) {
+	if v.isLogged(x) {
 		v.logDefinition(v.defineName(opDeleteExchange, x.Name))
 	}
 }
 
-func (x *exchange) leadsOnlyTo(list []*exchange) bool {
+func (x *exchange) bindsOnlyTo(list []*exchange) bool {
 	n := 0
 	for _, to := range list {
 		for range x.table.Of(destination{exchange: to}) {
@@ -243,16 +243,16 @@ func (v *VHost) removeExchange(x *exchange, doomed []*exchange) {
 	for len(going) > 0 {
 		x, going = going[len(going)-1], going[:len(going)-1]
 		if !slices.Contains(doomed, x) {
-			v.noteDeleted(x)
+			v.logExchangeDeletion(x)
 		}
 		delete(v.exchanges, x.Name)
-		v.bound -= x.table.Len()
+		v.bindings -= x.table.Len()
 		for b := range x.table.All() {
 			v.unlink(x, b.Destination)
 		}
 		for _, source := range x.sources {
 			if source != x {
-				v.bound -= source.table.RemoveDestination(destination{exchange: x})
+				v.bindings -= source.table.RemoveDestination(destination{exchange: x})
 			}
 			if source.unused() {
 				going = append(going, source)

@@ -11,7 +11,7 @@ func (v *VHost) Mailboxes() []*queue.Mailbox {
 	defer v.mu.RUnlock()
 	all := make([]*queue.Mailbox, 0, len(v.queues))
 	for _, e := range v.queues {
-		all = append(all, e.shell)
+		all = append(all, e.mailbox)
 	}
 	return all
 }
@@ -19,7 +19,7 @@ func (v *VHost) Mailboxes() []*queue.Mailbox {
 // Mailbox returns a queue whoever it belongs to; nil if there is none.
 func (v *VHost) Mailbox(name string) *queue.Mailbox {
 	e, _ := v.lookup(name)
-	return e.shell
+	return e.mailbox
 }
 
 // OwnerOf returns the connection that has an exclusive queue; 0 if that is none.
@@ -69,10 +69,10 @@ func (v *VHost) destinationOf(name string, toExchange bool) (to destination, sou
 		return destination{exchange: x}, x.sources
 	}
 	e := v.queues[name]
-	if e.more == nil {
+	if e.extras == nil {
 		return destination{}, nil
 	}
-	return destination{queue: e.shell}, e.more.sources
+	return destination{queue: e.mailbox}, e.extras.sources
 }
 
 // Predeclared reports whether an exchange by that name is there in every vhost, or none can be created.

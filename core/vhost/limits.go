@@ -105,12 +105,12 @@ func limitOf(key string, raw []byte, wrong error) (hook.Limit, error) {
 // reached reports whether there may be no more.
 func reached(l hook.Limit, n int) bool { return l.Set() && int64(n) >= l.N() }
 
-// admits refuses one more queue. The caller holds mu.
-func (v *VHost) admits(name string) error {
-	if v.gone {
+// checkQueueLimit refuses one more queue. The caller holds mu.
+func (v *VHost) checkQueueLimit(name string) error {
+	if v.deleted {
 		return refuse(NotFound, "no vhost '%s'", v.name)
 	}
-	if reached(v.limits.Queues, len(v.queues)+len(v.coming)) {
+	if reached(v.limits.Queues, len(v.queues)+len(v.pending)) {
 		return refuse(Precondition, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached", name, v.name, v.limits.Queues.N())
 	}
 	return nil

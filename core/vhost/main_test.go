@@ -104,7 +104,7 @@ func newVHostWith(tb testing.TB, k DefinitionLog) (*VHost, *lines) {
 		tb.Fatal(err)
 	}
 	log := &lines{}
-	return New(Config{Name: "/", Chain: c, Clock: queue.NewClock(), Log: slog.New(slog.NewTextHandler(log, nil)), Keeper: k}), log
+	return New(Config{Name: "/", Chain: c, Clock: queue.NewClock(), Log: slog.New(slog.NewTextHandler(log, nil)), DefinitionLog: k}), log
 }
 
 // want fails unless err is an *Error of that kind with that text.
@@ -141,7 +141,7 @@ func declare(tb testing.TB, v *VHost, name string, pairs ...any) *queue.Mailbox 
 	tb.Helper()
 	d, err := v.DeclareQueue(QueueDeclare{Name: name, Durable: true, Args: args(pairs...)})
 	must(tb, err)
-	return d.Shell
+	return d.Mailbox
 }
 
 func exchangeOf(tb testing.TB, v *VHost, name, kind string, pairs ...any) {

@@ -73,8 +73,8 @@ func (v *VHost) SetMetadata(m Metadata) error {
 		return err
 	}
 	m.Tags = slices.Clone(m.Tags)
-	return v.change(always(alone), func() (func() error, error) {
-		v.keep(define(opDescribe, v.name, m.fields()...))
+	return v.change(fixedMode(exclusive), func() (func() error, error) {
+		v.logIfDurable(define(opDescribe, v.name, m.fields()...))
 		return func() error {
 			v.metadata = m
 			v.tracing.Store(m.Tracing)
@@ -83,9 +83,9 @@ func (v *VHost) SetMetadata(m Metadata) error {
 	})
 }
 
-// keep notes a definition, unless nothing of the vhost is durable. The caller holds mu.
-func (v *VHost) keep(def amqp.Table) {
-	if v.keeper != nil {
+// logIfDurable notes a definition, unless nothing of the vhost is durable. The caller holds mu.
+func (v *VHost) logIfDurable(def amqp.Table) {
+	if v.definitionLog != nil {
 		v.logDefinition(def)
 	}
 }

@@ -76,7 +76,7 @@ func TestDefaultQueueType(t *testing.T) {
 	} {
 		d, err := v.DeclareQueue(c.d)
 		must(t, err)
-		if got := d.Shell.Config().Kind; got != c.kind {
+		if got := d.Mailbox.Config().Kind; got != c.kind {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.kind)
 		}
 	}

@@ -110,7 +110,7 @@ func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
 		return false, err
 	}
 	k := parameterKey{p.Component, p.Name}
-	err = v.change(always(alone), func() (apply func() error, err error) {
+	err = v.change(fixedMode(exclusive), func() (apply func() error, err error) {
 		_, exists := v.parameters[k]
 		if !exists && len(v.parameters) >= maxParameters {
 			return nil, refuse(Precondition, "there are %d parameters in vhost '%s': at most %d are allowed", len(v.parameters), v.name, maxParameters)
@@ -118,14 +118,14 @@ func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
 		if !v.fits(k, value) {
 			return nil, refuse(Precondition, "the parameters in vhost '%s' have more than %d bytes then", v.name, MaxParameters)
 		}
-		v.keep(v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
+		v.logIfDurable(v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
 		return func() error {
 			created = !exists
 			if v.parameters == nil {
 				v.parameters = map[parameterKey]json.RawMessage{}
 			}
 			v.parameters[k] = value
-			v.followLimits()
+			v.applyLimits()
 			return nil
 		}, nil
 	})
@@ -164,23 +164,23 @@ func (v *VHost) fits(k parameterKey, value []byte) bool {
 // ClearParameter deletes a parameter, and reports whether there was one.
 func (v *VHost) ClearParameter(component, name string) (existed bool, err error) {
 	k := parameterKey{component, name}
-	err = v.change(always(alone), func() (apply func() error, err error) {
+	err = v.change(fixedMode(exclusive), func() (apply func() error, err error) {
 		if _, exists := v.parameters[k]; !exists {
 			return nil, nil
 		}
-		v.keep(v.defineParameter(opClearParameter, k))
+		v.logIfDurable(v.defineParameter(opClearParameter, k))
 		return func() error {
 			existed = true
 			delete(v.parameters, k)
-			v.followLimits()
+			v.applyLimits()
 			return nil
 		}, nil
 	})
 	return existed, err
 }
 
-// followLimits puts in force what the parameter of the limits says. The caller holds mu.
-func (v *VHost) followLimits() {
+// applyLimits puts in force what the parameter of the limits says. The caller holds mu.
+func (v *VHost) applyLimits() {
 	v.limits = Limits{}
 	if value, ok := v.parameters[parameterKey{limitsComponent, limitsName}]; ok {
 		v.limits, _ = parseLimits(value) // it was checked

@@ -55,19 +55,19 @@ func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set)
 // replacePolicies reports whether anything changed. Queues that are declared from
 // now on have the new policies.
 func (v *VHost) replacePolicies(change func(*policies.Set) (*policies.Set, amqp.Table)) (changed bool, err error) {
-	h := adding // and alone among changes of policies: the caller holds applying
-	err = v.change(always(h), func() (apply func() error, err error) {
+	h := additive // and alone among changes of policies: the caller holds applying
+	err = v.change(fixedMode(h), func() (apply func() error, err error) {
 		s, def := change(v.policies.Load())
 		if s == v.policies.Load() {
 			return nil, nil
 		}
-		v.keep(def)
+		v.logIfDurable(def)
 		return func() error {
 			changed = true
 			v.policies.Store(s)
 			v.invalidateProfiles()
 			for _, x := range v.exchanges {
-				x.follow(s)
+				x.applyPolicies(s)
 			}
 			v.invalidateRoutes()
 			return nil
@@ -135,13 +135,13 @@ func reconfigured(c *queue.Config, p *profile) *queue.Config {
 
 func subject(c *queue.Config) policies.Subject { return policies.Subject{Name: c.Name, Type: c.Kind} }
 
-// follow takes on the policy that applies to an exchange: its alternate exchange, if
+// applyPolicies takes on the policy that applies to an exchange: its alternate exchange, if
 // the arguments name none. The caller holds the vhost's mu.
-func (x *exchange) follow(s *policies.Set) {
+func (x *exchange) applyPolicies(s *policies.Set) {
 	x.policies = s.Match(policies.Subject{Name: x.Name, Type: policies.Exchange})
 	arg, has := x.Args.Lookup(argAlternate)
 	alternate, _ := x.policies.Setting(argAlternate, arg, has, policies.Exchange)
-	x.alternate, x.fallsBack = alternate.(string)
+	x.alternate, x.hasAlternate = alternate.(string)
 }
 
 // setting is the effective value of a setting, named as policies name it: what the

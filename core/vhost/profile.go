@@ -32,7 +32,7 @@ const (
 func (v *VHost) profile(d QueueDeclare, args hook.Args) (*profile, error) {
 	epoch := v.epoch.Load()
 	key := profileKey{encoded(d.Args), v.policies.Load().Match(policies.Subject{Name: d.Name, Type: queueType(args)})}
-	if p := v.recall(key); p != nil {
+	if p := v.cachedProfile(key); p != nil {
 		return p, nil
 	}
 	if err := v.checkArguments(d.Name, args); err != nil {
@@ -43,7 +43,7 @@ func (v *VHost) profile(d QueueDeclare, args hook.Args) (*profile, error) {
 	}
 	p := v.newProfile(args, key.policies)
 	p.epoch = epoch
-	v.remember(key, p)
+	v.cacheProfile(key, p)
 	return p, nil
 }
 
@@ -51,14 +51,14 @@ func (v *VHost) noStreams(name string) error {
 	return refuse(NotImplemented, "%s: queue type 'stream' is not offered, only 'classic' and 'quorum'", v.queueName(name))
 }
 
-// recall returns what is remembered for arguments, nil if nothing is.
-func (v *VHost) recall(key profileKey) *profile {
+// cachedProfile returns what is remembered for arguments, nil if nothing is.
+func (v *VHost) cachedProfile(key profileKey) *profile {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.profiles[key]
 }
 
-func (v *VHost) remember(key profileKey, p *profile) {
+func (v *VHost) cacheProfile(key profileKey, p *profile) {
 	if len(key.args) > maxProfileKey {
 		return
 	}

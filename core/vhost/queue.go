@@ -13,8 +13,8 @@ import (
 
 // queueEntry is a queue in the table. Most queues are just that: what only some need is kept apart.
 type queueEntry struct {
-	shell *queue.Mailbox
-	more  *queueExtras
+	mailbox *queue.Mailbox
+	extras  *queueExtras
 }
 
 // queueExtras is what a queue has that is exclusive or bound to something.
@@ -24,17 +24,17 @@ type queueExtras struct {
 }
 
 func (e *queueEntry) extend() *queueExtras {
-	if e.more == nil {
-		e.more = &queueExtras{}
+	if e.extras == nil {
+		e.extras = &queueExtras{}
 	}
-	return e.more
+	return e.extras
 }
 
 func (e queueEntry) owner() Owner {
-	if e.more == nil {
+	if e.extras == nil {
 		return 0
 	}
-	return e.more.owner
+	return e.extras.owner
 }
 
 // lookup finds a queue by name.
@@ -45,8 +45,8 @@ func (v *VHost) lookup(name string) (queueEntry, bool) {
 	return e, ok
 }
 
-// accessible refuses exclusive queues of other connections.
-func (v *VHost) accessible(name string, e queueEntry, owner Owner) error {
+// checkExclusive refuses exclusive queues of other connections.
+func (v *VHost) checkExclusive(name string, e queueEntry, owner Owner) error {
 	if o := e.owner(); o != 0 && o != owner {
 		return v.locked(name)
 	}
@@ -61,10 +61,10 @@ func (v *VHost) Queue(name string, owner Owner) (*queue.Mailbox, error) {
 	if !ok {
 		return nil, v.NoQueue(name)
 	}
-	if err := v.accessible(name, e, owner); err != nil {
+	if err := v.checkExclusive(name, e, owner); err != nil {
 		return nil, err
 	}
-	return e.shell, nil
+	return e.mailbox, nil
 }
 
 // do runs fn on the turn of a queue that owner may use. A queue that is gone is taken out of the table.
@@ -81,7 +81,7 @@ func (v *VHost) do(name string, owner Owner, fn func(q *queue.Queue, now hook.In
 	})
 	switch {
 	case gone != nil:
-		v.forget(shell)
+		v.removeQueue(shell)
 		return v.NoQueue(rabbit.Sanitise(name))
 	case halt != nil:
 		return stopped(halt)
@@ -103,16 +103,16 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	if !ok {
 		return 0, nil
 	}
-	if err := v.accessible(name, e, owner); err != nil {
+	if err := v.checkExclusive(name, e, owner); err != nil {
 		return 0, err
 	}
-	durable := e.shell.Config().Storage != nil
+	durable := e.mailbox.Config().Storage != nil
 	if durable {
-		if err := v.kept(); err != nil {
+		if err := v.checkDefinitionLog(); err != nil {
 			return 0, err
 		}
 	}
-	if e.shell.Do(func(q *queue.Queue, _ hook.Instant) { messages, err = q.Delete(ifUnused, ifEmpty) }) != nil {
+	if e.mailbox.Do(func(q *queue.Queue, _ hook.Instant) { messages, err = q.Delete(ifUnused, ifEmpty) }) != nil {
 		err = nil // gone already
 	}
 	switch {
@@ -121,55 +121,55 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	case errors.Is(err, queue.ErrNotEmpty):
 		return 0, refuse(Precondition, "%s not empty", v.queueName(name))
 	}
-	left := v.forget(e.shell)
+	left := v.removeQueue(e.mailbox)
 	defer v.CompactDefinitions()
 	if left != nil {
-		<-left.over
+		<-left.done
 		if left.err != nil {
 			return messages, v.undelivered(name, left.err)
 		}
 	}
-	return messages, v.await(durable)
+	return messages, v.awaitDurable(durable)
 }
 
 // RemoveConnection ends the stay of a connection, which must not ask for anything any more, and deletes its exclusive queues.
 func (v *VHost) RemoveConnection(owner Owner) {
 	v.mu.Lock()
-	shells := v.owned[owner]
-	delete(v.owned, owner)
-	delete(v.clients, owner)
+	shells := v.exclusive[owner]
+	delete(v.exclusive, owner)
+	delete(v.connections, owner)
 	v.mu.Unlock()
 	for shell := range shells {
 		// An error means that it is gone already.
 		_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
-		v.forget(shell)
+		v.removeQueue(shell)
 	}
 }
 
-// forget takes a queue that is gone out of the table, with its bindings. It does nothing when that has been done, even if
+// removeQueue takes a queue that is gone out of the table, with its bindings. It does nothing when that has been done, even if
 // there is another queue by that name now. What it returns, if it is not nil, says when the definition has been deleted.
-func (v *VHost) forget(s *queue.Mailbox) *pendingQueue {
+func (v *VHost) removeQueue(s *queue.Mailbox) *pendingQueue {
 	v.mu.Lock()
 	defer v.unlock()
 	name := s.Config().Name
 	e := v.queues[name]
-	if e.shell != s {
+	if e.mailbox != s {
 		return nil
 	}
 	var left *pendingQueue
 	if s.Config().Storage != nil {
-		left = v.undefine(s)
+		left = v.logDeletion(s)
 	}
 	delete(v.queues, name)
 	v.churn.QueuesDeleted.Add(1)
 	v.shrink()
 	v.invalidateRoutes()
-	if e.more == nil {
+	if e.extras == nil {
 		return left
 	}
-	v.disown(e)
-	for _, x := range e.more.sources {
-		v.bound -= x.table.RemoveDestination(destination{queue: s})
+	v.removeExclusive(e)
+	for _, x := range e.extras.sources {
+		v.bindings -= x.table.RemoveDestination(destination{queue: s})
 		if x.unused() {
 			v.removeExchange(x, nil)
 		}
@@ -177,27 +177,27 @@ func (v *VHost) forget(s *queue.Mailbox) *pendingQueue {
 	return left
 }
 
-// own notes whose an exclusive queue is. The caller holds mu.
-func (v *VHost) own(e queueEntry) {
+// addExclusive notes whose an exclusive queue is. The caller holds mu.
+func (v *VHost) addExclusive(e queueEntry) {
 	owner := e.owner()
 	if owner == 0 {
 		return
 	}
-	shells := v.owned[owner]
+	shells := v.exclusive[owner]
 	if shells == nil {
 		shells = map[*queue.Mailbox]struct{}{}
-		v.owned[owner] = shells
+		v.exclusive[owner] = shells
 	}
-	shells[e.shell] = struct{}{}
+	shells[e.mailbox] = struct{}{}
 }
 
-// disown undoes own.
-func (v *VHost) disown(e queueEntry) {
+// removeExclusive undoes own.
+func (v *VHost) removeExclusive(e queueEntry) {
 	owner := e.owner()
-	shells := v.owned[owner]
-	delete(shells, e.shell)
+	shells := v.exclusive[owner]
+	delete(shells, e.mailbox)
 	if len(shells) == 0 {
-		delete(v.owned, owner)
+		delete(v.exclusive, owner)
 	}
 }
 
@@ -217,7 +217,7 @@ func (v *VHost) Queues() []*queue.Mailbox {
 	v.mu.RLock()
 	all := make([]*queue.Mailbox, 0, len(v.queues))
 	for _, e := range v.queues {
-		all = append(all, e.shell)
+		all = append(all, e.mailbox)
 	}
 	v.mu.RUnlock()
 	slices.SortFunc(all, func(a, b *queue.Mailbox) int { return strings.Compare(a.Config().Name, b.Config().Name) })

@@ -48,7 +48,7 @@ func TestExclusiveQueuesGoWithTheirConnection(t *testing.T) {
 			d, err := v.DeclareQueue(QueueDeclare{Name: name, Exclusive: true, Owner: owner + 1})
 			must(t, err)
 			must(t, v.Bind(Binding{Source: "amq.direct", Destination: name, Key: "k"}, owner+1))
-			publish(d.Shell, text("lost"))
+			publish(d.Mailbox, text("lost"))
 		}
 	}
 	declare(t, v, "shared")
@@ -67,8 +67,8 @@ func TestExclusiveQueuesGoWithTheirConnection(t *testing.T) {
 	}
 	want(t, v.CheckExchange("x"), NotFound, "no exchange 'x' in vhost '/'")
 	v.RemoveConnection(2)
-	if n := len(v.Queues()); n != 1 || len(v.owned) != 0 {
-		t.Errorf("%d queues and %d owners are left", n, len(v.owned))
+	if n := len(v.Queues()); n != 1 || len(v.exclusive) != 0 {
+		t.Errorf("%d queues and %d owners are left", n, len(v.exclusive))
 	}
 }
 
@@ -113,8 +113,8 @@ func TestAutoDeleteQueue(t *testing.T) {
 	d, err := v.DeclareQueue(QueueDeclare{Name: "q", AutoDelete: true})
 	must(t, err)
 	bind(t, v, "amq.fanout", "q", "")
-	c := &queue.Consumer{Queue: d.Shell, Sink: full{}}
-	must(t, d.Shell.Do(func(q *queue.Queue, now hook.Instant) {
+	c := &queue.Consumer{Queue: d.Mailbox, Sink: full{}}
+	must(t, d.Mailbox.Do(func(q *queue.Queue, now hook.Instant) {
 		_ = q.AddConsumer(now, c)
 		q.RemoveConsumer(now, c)
 	}))

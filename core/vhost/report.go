@@ -12,8 +12,8 @@ func placeOf(q *queue.Config) telemetry.QueueRef {
 
 // Removed counts messages that left a queue, and tells of them. It is part of [queue.Host].
 func (v *VHost) Removed(from *queue.Config, now hook.Instant, ls []telemetry.Removal) {
-	v.exits.add(from.Strategy, ls)
-	v.buried.add(from.Kind, ls)
+	v.removals.add(from.Strategy, ls)
+	v.deadLetters.add(from.Kind, ls)
 	p := placeOf(from)
 	v.telemetry.Removed(&p, now, ls)
 }
@@ -31,11 +31,11 @@ func (v *VHost) Decided(from *queue.Config, now hook.Instant, m *telemetry.Messa
 
 // Deleted takes a queue that deleted itself out of the table. It is part of [queue.Host].
 func (v *VHost) Deleted(s *queue.Mailbox, why queue.Deletion) {
-	v.forget(s)
+	v.removeQueue(s)
 	if why.Reason != queue.DeletedExpired {
 		return
 	}
-	v.expired.Add(1)
+	v.expiredQueues.Add(1)
 	v.expiry.expired(why.At, s.Config(), &why)
 	p := placeOf(s.Config())
 	v.telemetry.QueueExpired(&p, why.At, &telemetry.QueueEnd{

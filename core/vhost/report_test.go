@@ -50,7 +50,7 @@ func TestWhatLeavesIsTold(t *testing.T) {
 			_, err := v.DeleteQueue(s, 0, false, false)
 			must(t, err)
 		}
-		counted := v.Stats().Left["usual"]
+		counted := v.Stats().Removals["usual"]
 		if got := counted[hook.ReasonRejected]; got != [telemetry.Outcomes]uint64{telemetry.Dropped: 1, telemetry.DeadLettered: 1, telemetry.NoExchange: 1} {
 			t.Errorf("counted %v", got)
 		}

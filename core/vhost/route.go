@@ -23,7 +23,7 @@ func (v *VHost) Route(exchange, key string, headers func() amqp.RawTable, extra 
 	defer v.mu.RUnlock()
 	x := v.exchanges[exchange]
 	if x == nil {
-		return dst, v.NoExchange(exchange)
+		return dst, v.noExchange(exchange)
 	}
 	if x.Internal {
 		return dst, refuse(AccessRefused, "cannot publish to internal %s", v.exchangeName(exchange))
@@ -43,20 +43,20 @@ func (v *VHost) routeDead(exchange string, m message, dst []*queue.Mailbox) (que
 	return v.queuesOf(x, m, dst), true
 }
 
-// found is where a message goes, exchanges on the way included. It is borrowed for the time of routing.
-type found struct{ list []destination }
+// matchBuffer is where a message goes, exchanges on the way included. It is borrowed for the time of routing.
+type matchBuffer struct{ list []destination }
 
-var founds = sync.Pool{New: func() any { return new(found) }}
+var matchBuffers = sync.Pool{New: func() any { return new(matchBuffer) }}
 
 // queuesOf follows a message from x through bindings and alternate exchanges. The caller holds mu.
 func (v *VHost) queuesOf(x *exchange, m message, dst []*queue.Mailbox) []*queue.Mailbox {
 	if x.table == nil && len(m.extra) == 0 {
 		if e, ok := v.queue(m.key); ok {
-			return append(dst, e.shell)
+			return append(dst, e.mailbox)
 		}
 		return dst
 	}
-	f := founds.Get().(*found)
+	f := matchBuffers.Get().(*matchBuffer)
 	list := v.match(x, &m, f.list[:0])
 	for i := 0; i < len(list); i++ { // it grows by what exchanges in it lead to, but never by one that is in it
 		switch d := list[i]; {
@@ -70,21 +70,21 @@ func (v *VHost) queuesOf(x *exchange, m message, dst []*queue.Mailbox) []*queue.
 	return dst
 }
 
-func (f *found) release(list []destination) {
+func (f *matchBuffer) release(list []destination) {
 	const large = 4096 // a list that grew this big is not worth keeping
 	if cap(list) > large {
 		return
 	}
 	clear(list)
 	f.list = list
-	founds.Put(f)
+	matchBuffers.Put(f)
 }
 
 // match appends what one exchange leads to, or else its alternate exchange. What is in list already is not added again.
 func (v *VHost) match(x *exchange, m *message, list []destination) []destination {
 	before := len(list)
 	list = v.matchKeys(x, m, list)
-	if len(list) > before || !x.fallsBack {
+	if len(list) > before || !x.hasAlternate {
 		return list
 	}
 	if before > 0 && len(v.matchKeys(x, m, nil)) > 0 {
@@ -117,7 +117,7 @@ func (v *VHost) matchNames(m *message, list []destination) []destination {
 	}
 	add := func(key string) {
 		e, ok := v.queue(key)
-		d := destination{queue: e.shell}
+		d := destination{queue: e.mailbox}
 		if _, listed := seen[d]; ok && !listed {
 			seen[d] = struct{}{}
 			list = append(list, d)
@@ -134,8 +134,8 @@ func (v *VHost) matchNames(m *message, list []destination) []destination {
 // may be it. The caller holds mu, if only for reading.
 func (v *VHost) queue(name string) (queueEntry, bool) {
 	e, ok := v.queues[name]
-	if !ok && !v.missed.Load() {
-		v.missed.Store(true)
+	if !ok && !v.unroutedName.Load() {
+		v.unroutedName.Store(true)
 	}
 	return e, ok
 }
@@ -147,7 +147,7 @@ func (v *VHost) Successors(shells []*queue.Mailbox) []*queue.Mailbox {
 	now := shells[:0]
 	for _, s := range shells {
 		if e, ok := v.queues[s.Config().Name]; ok {
-			now = append(now, e.shell)
+			now = append(now, e.mailbox)
 		}
 	}
 	return now

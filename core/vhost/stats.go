@@ -11,9 +11,9 @@ import (
 type Stats struct {
 	Exchanges, Queues int
 
-	// Left counts the messages that left queues for a reason, by the expiry strategy of the queue. Users choose the names
+	// Removals counts the messages that left queues for a reason, by the expiry strategy of the queue. Users choose the names
 	// of strategies: see [telemetry.Strategies].
-	Left          map[string]RemovalCounts
+	Removals      map[string]RemovalCounts
 	Refused       uint64 // messages that did not get in: their publishers got a nack
 	QueuesExpired uint64
 }
@@ -35,7 +35,7 @@ func (v *VHost) Stats() Stats {
 	v.mu.RLock()
 	s := Stats{Exchanges: len(v.exchanges), Queues: len(v.queues)}
 	v.mu.RUnlock()
-	s.Left, s.Refused, s.QueuesExpired = v.exits.read(), v.refused.Load(), v.expired.Load()
+	s.Removals, s.Refused, s.QueuesExpired = v.removals.read(), v.refused.Load(), v.expiredQueues.Load()
 	return s
 }
 

@@ -49,9 +49,9 @@ func allUsable(shells []*queue.Mailbox) error {
 	return nil
 }
 
-// Stop has the queues of a shard that failed take notice, and makes publishers ask anew where their messages go. It
+// StopShard has the queues of a shard that failed take notice, and makes publishers ask anew where their messages go. It
 // returns how many queues there are.
-func (v *VHost) Stop(shard uint32) (queues int) {
+func (v *VHost) StopShard(shard uint32) (queues int) {
 	v.mu.Lock()
 	v.invalidateRoutes()
 	v.mu.Unlock()

@@ -15,15 +15,15 @@ func (v *VHost) AddConnection(owner Owner, user string, evict func(reason string
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
-	case v.gone:
+	case v.deleted:
 		return refuse(NotAllowed, "vhost %s not found", v.name)
-	case reached(v.limits.Connections, len(v.clients)):
+	case reached(v.limits.Connections, len(v.connections)):
 		return refuse(NotAllowed, "access to vhost '%s' refused for user '%s': connection limit (%d) is reached", v.name, user, v.limits.Connections.N())
 	}
-	if v.clients == nil {
-		v.clients = map[Owner]func(string){}
+	if v.connections == nil {
+		v.connections = map[Owner]func(string){}
 	}
-	v.clients[owner] = evict
+	v.connections[owner] = evict
 	return nil
 }
 
@@ -31,7 +31,7 @@ func (v *VHost) AddConnection(owner Owner, user string, evict func(reason string
 func (v *VHost) Connections() int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return len(v.clients)
+	return len(v.connections)
 }
 
 // Delete ends the vhost: its connections are closed, its queues deleted, and a restart knows nothing of it. Nobody gets in any
@@ -46,7 +46,7 @@ func (v *VHost) Delete() error {
 	for _, shell := range v.Queues() {
 		// An error means that it is gone already.
 		_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
-		v.forget(shell)
+		v.removeQueue(shell)
 	}
 	return nil
 }
@@ -55,17 +55,17 @@ func (v *VHost) Delete() error {
 func (v *VHost) end() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.changing.begin(alone)
-	defer v.changing.end(alone)
-	v.gone = true // nothing is written after the end
-	if v.keeper == nil {
+	v.changes.begin(exclusive)
+	defer v.changes.end(exclusive)
+	v.deleted = true // nothing is written after the end
+	if v.definitionLog == nil {
 		return nil
 	}
 	v.mu.Unlock()
-	v.keeper.Rewrite(func(yield func([]byte) bool) { yield(amqp.AppendTable(nil, define(opDeleteVHost, v.name))) })
-	err := v.await(true)
+	v.definitionLog.Rewrite(func(yield func([]byte) bool) { yield(amqp.AppendTable(nil, define(opDeleteVHost, v.name))) })
+	err := v.awaitDurable(true)
 	v.mu.Lock()
-	v.gone = err == nil
+	v.deleted = err == nil
 	return err
 }
 
@@ -73,5 +73,5 @@ func (v *VHost) end() error {
 func (v *VHost) evictions() []func(reason string) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return slices.Collect(maps.Values(v.clients))
+	return slices.Collect(maps.Values(v.connections))
 }

@@ -34,41 +34,41 @@ type Config struct {
 	// Telemetry is told what happens; nil = nobody is.
 	Telemetry *telemetry.Recorder
 	// DefinitionLog keeps what is durable; nil = nothing is.
-	Keeper DefinitionLog
-	// Bindings is how many bindings there may be; 0 = any number. What is brought back may be more.
-	Bindings int
+	DefinitionLog DefinitionLog
+	// MaxBindings is how many bindings there may be; 0 = any number. What is brought back may be more.
+	MaxBindings int
 }
 
 // VHost is one virtual host. Any goroutine may use it, queues' turns included.
 type VHost struct {
-	name      string
-	chain     *chain.Chain
-	clock     queue.Clock
-	log       *slog.Logger
-	keeper    DefinitionLog   // nil: nothing is durable
-	bindings  int             // that there may be; 0 = any number
-	arguments []hook.Argument // known ones, the core's and the plugins', in the order they are checked
+	name          string
+	chain         *chain.Chain
+	clock         queue.Clock
+	log           *slog.Logger
+	definitionLog DefinitionLog   // nil: nothing is durable
+	maxBindings   int             // that there may be; 0 = any number
+	arguments     []hook.Argument // known ones, the core's and the plugins', in the order they are checked
 
 	// mu guards the topology: everything from here to generation. It is never held while a method of a queue's shell is
 	// called: that may run the queue's turn, and turns call back into the vhost.
-	mu        sync.RWMutex
-	exchanges map[string]*exchange
-	queues    map[string]queueEntry
-	peak      int                                   // the most queues there were since the map was made
-	owned     map[Owner]map[*queue.Mailbox]struct{} // exclusive queues
-	profiles  map[profileKey]*profile
-	coming    map[string]*pendingQueue // durable queues on their way into the table, by name
-	gone      bool                     // the vhost is deleted
-	changing  changing                 // who changes what is durable
-	noted     []byte                   // definitions of the change at hand
-	bound     int                      // bindings
-	binding   int                      // bindings that are coming
+	mu              sync.RWMutex
+	exchanges       map[string]*exchange
+	queues          map[string]queueEntry
+	peak            int                                   // the most queues there were since the map was made
+	exclusive       map[Owner]map[*queue.Mailbox]struct{} // exclusive queues
+	profiles        map[profileKey]*profile
+	pending         map[string]*pendingQueue // durable queues on their way into the table, by name
+	deleted         bool                     // the vhost is deleted
+	changes         changeLock               // who changes what is durable
+	unwritten       []byte                   // definitions of the change at hand
+	bindings        int                      // bindings
+	pendingBindings int                      // bindings that are coming
 
-	metadata   Metadata
-	tracing    atomic.Bool // as metadata say
-	parameters map[parameterKey]json.RawMessage
-	limits     Limits // as parameters say
-	clients    map[Owner]func(reason string)
+	metadata    Metadata
+	tracing     atomic.Bool // as metadata say
+	parameters  map[parameterKey]json.RawMessage
+	limits      Limits // as parameters say
+	connections map[Owner]func(reason string)
 
 	policies atomic.Pointer[policies.Set] // written with mu held
 	applying sync.Mutex                   // held while policies change, until the queues have taken it on
@@ -78,17 +78,17 @@ type VHost struct {
 
 	failure atomic.Pointer[error] // why nothing durable can be changed any more; nil while it can
 
-	generation atomic.Uint64
-	missed     atomic.Bool // a message for a queue that does not exist was routed since generation changed
+	generation   atomic.Uint64
+	unroutedName atomic.Bool // a message for a queue that does not exist was routed since generation changed
 
-	telemetry *telemetry.Recorder
-	churn     Churn
-	exits     removalCounts
-	buried    deadLetterCounts
-	refused   atomic.Uint64 // messages
-	expired   atomic.Uint64 // queues
-	cycles    death.Warnings
-	expiry    expiryLog
+	telemetry     *telemetry.Recorder
+	churn         Churn
+	removals      removalCounts
+	deadLetters   deadLetterCounts
+	refused       atomic.Uint64 // messages
+	expiredQueues atomic.Uint64 // queues
+	cycles        death.Warnings
+	expiry        expiryLog
 }
 
 var _ queue.Host = (*VHost)(nil)
@@ -97,15 +97,15 @@ var _ queue.Host = (*VHost)(nil)
 func New(c Config) *VHost {
 	log := c.Log.With("vhost", c.Name)
 	v := &VHost{
-		name: c.Name, metadata: c.Metadata, chain: c.Chain, clock: c.Clock, log: log, keeper: c.Keeper, bindings: c.Bindings, telemetry: c.Telemetry,
+		name: c.Name, metadata: c.Metadata, chain: c.Chain, clock: c.Clock, log: log, definitionLog: c.DefinitionLog, maxBindings: c.MaxBindings, telemetry: c.Telemetry,
 		arguments: ordered(slices.Concat(coreArguments, c.Chain.Arguments())),
 		exchanges: map[string]*exchange{},
 		queues:    map[string]queueEntry{},
-		owned:     map[Owner]map[*queue.Mailbox]struct{}{},
+		exclusive: map[Owner]map[*queue.Mailbox]struct{}{},
 		profiles:  map[profileKey]*profile{},
 		expiry:    expiryLog{log: log, tokens: expiryBurst},
 	}
-	v.changing.ended.L = &v.mu
+	v.changes.ended.L = &v.mu
 	v.tracing.Store(c.Metadata.Tracing)
 	for _, x := range predeclared {
 		v.exchanges[x.Name] = newExchange(x)
@@ -122,7 +122,7 @@ func (v *VHost) Generation() uint64 { return v.generation.Load() }
 
 // invalidateRoutes makes every remembered route worthless. The caller holds mu for writing.
 func (v *VHost) invalidateRoutes() {
-	v.missed.Store(false)
+	v.unroutedName.Store(false)
 	v.generation.Add(1)
 }
 

@@ -143,7 +143,7 @@ func TestPublisherWaitsForTheDisk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins, Clock: o.Clock, Log: o.Session.Log, Keeper: &disk})
+			v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins, Clock: o.Clock, Log: o.Session.Log, DefinitionLog: &disk})
 			o.Session.VHosts = func(string) (*vhost.VHost, bool) { return v, true }
 		})
 		c := dial(t, s).open(0).channel()
