@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/queue"
@@ -27,7 +28,7 @@ type node struct {
 	store *store.Store
 	wasm  *policyHost
 	rules *policies.Rules
-	clock queue.Clock
+	clock clock.Clock
 }
 
 var _ broker = (*node)(nil)

@@ -9,8 +9,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wire"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
@@ -23,7 +23,7 @@ func newNode(t *testing.T, disk *crashfs.FS) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock, log := queue.NewClock(), slog.New(slog.DiscardHandler)
+	clock, log := clock.New(), slog.New(slog.DiscardHandler)
 	kept, err := store.Open(t.Context(), store.Options{
 		Dir: disk, SegmentSize: 1 << 20, Shards: 1, Chain: c.chain, Clock: clock, Log: log,
 	})

@@ -9,6 +9,7 @@ import (
 
 	wire "github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -31,7 +32,7 @@ func reopen(t *testing.T, disk vfs.FS) *kept {
 		t.Fatal(err)
 	}
 	s, err := store.Open(t.Context(), store.Options{
-		Dir: disk, SegmentSize: 1 << 20, Shards: 1, Chain: c.chain, Clock: queue.NewClock(), Log: slog.New(slog.DiscardHandler),
+		Dir: disk, SegmentSize: 1 << 20, Shards: 1, Chain: c.chain, Clock: clock.New(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"syscall"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt"
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
@@ -41,7 +41,7 @@ type setup struct {
 	diskLimit int64  // bytes of free disk space below which publishers are blocked; 0 = none
 	bodies    uint64 // bytes of memory above which message bodies go to disk; 0 = never
 	log       *slog.Logger
-	clock     queue.Clock
+	clock     clock.Clock
 	telemetry *telemetry.Recorder
 }
 

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt"
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/wire"
 )
 
@@ -84,7 +84,7 @@ func (f *fake) Shutdown(ctx context.Context) error {
 func (f *fake) ReloadTLS() error { return f.tls }
 
 func (f *fake) Management() mgmt.Options {
-	return mgmt.Options{Alarms: func() []string { return f.alarms }, Clock: queue.NewClock()}
+	return mgmt.Options{Alarms: func() []string { return f.alarms }, Clock: clock.New()}
 }
 
 // record is a line of the JSON log.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/cmd/curfew/telemetry"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/mgmt"
-	"github.com/curfewmq/curfew/core/queue"
 )
 
 // drainTime is how long connections get to close; orchestrators kill after 30 s.
@@ -30,7 +30,7 @@ type service struct {
 	log     *slog.Logger
 	stdout  io.Writer // for spans and metrics that somebody wants to see there
 
-	clock      queue.Clock
+	clock      clock.Clock
 	telemetry  *telemetry.Telemetry // nil until start has begun
 	broker     broker
 	management *management
@@ -67,7 +67,7 @@ func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.C
 // there is no broker, it says so.
 func (s *service) start(ctx context.Context, newBroker func(context.Context, setup) (broker, error)) error {
 	var err error
-	s.clock = queue.NewClock()
+	s.clock = clock.New()
 	s.telemetry, err = telemetry.Open(ctx, telemetry.Options{
 		Config: s.running.Telemetry, Clock: s.clock, Stdout: s.stdout, Log: s.log, Version: version, Node: clusterName(),
 	})

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt"
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/plugins/wasm"
@@ -45,7 +45,7 @@ func openPolicies(s setup) (*policyHost, error) {
 		CacheDir: filepath.Join(s.Data.Dir, "policies", "compiled"),
 		Go:       p.work.Go,
 		Queues:   p.queues,
-		Clock:    queue.NewClock(),
+		Clock:    clock.New(),
 		Notice:   noticeTo(s.telemetry),
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -72,7 +73,7 @@ type Options struct {
 	Store    *store.Store
 	AMQP     *wire.Server
 	Recorder *telemetry.Recorder // nil: nothing is told of what only it knows
-	Clock    queue.Clock
+	Clock    clock.Clock
 	// Alarms names what keeps the broker from taking messages.
 	Alarms func() []string
 	// Machine describes the machine and the process; nil = nobody knows.

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
@@ -405,9 +405,9 @@ func bubbleOf(t *testing.T, recorder *telemetry.Recorder) (client net.Conn, serv
 	c, err := chain.New(nil, chain.Options{})
 	must(t, err)
 	log := slog.New(slog.DiscardHandler)
-	kept, err := store.Open(t.Context(), store.Options{Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Chain: c, Clock: queue.NewClock(), Log: log})
+	kept, err := store.Open(t.Context(), store.Options{Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Chain: c, Clock: clock.New(), Log: log})
 	must(t, err)
-	api := New(Options{Store: kept, Clock: queue.NewClock(), Log: log, Events: recorder.Events(), Alarms: func() []string { return nil }})
+	api := New(Options{Store: kept, Clock: clock.New(), Log: log, Events: recorder.Events(), Alarms: func() []string { return nil }})
 	server = Server(api, log, 0)
 	server.RegisterOnShutdown(api.EndStreams)
 	client, far := net.Pipe()

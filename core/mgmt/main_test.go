@@ -13,7 +13,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wire"
@@ -43,7 +43,7 @@ func newRigWith(tb testing.TB, plugins []chain.Named, change ...func(*Options)) 
 	must(tb, err)
 	rules, err := policies.NewRules(policies.Options{})
 	must(tb, err)
-	clock, log := queue.NewClock(), slog.New(slog.DiscardHandler)
+	clock, log := clock.New(), slog.New(slog.DiscardHandler)
 	kept, err := store.Open(tb.Context(), store.Options{
 		Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Bindings: 1000, Chain: c, Rules: rules, Clock: clock, Log: log, Hashing: auth.SHA512,
 	})

@@ -85,7 +85,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wire"
@@ -100,7 +100,7 @@ type Options struct {
 	Store            *store.Store
 	AMQP             *wire.Server
 	Rules            *policies.Rules
-	Clock            queue.Clock
+	Clock            clock.Clock
 	Log              *slog.Logger
 	// Modules are the policies in WebAssembly; nil = there are none, and cannot be.
 	Modules Modules

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -19,7 +20,7 @@ type DueSnapshot struct {
 // other work in between, by one goroutine for all queues, which there is only while it has something to do; whoever asks
 // meanwhile gets what was found before. Any goroutine may use it.
 type DueSampler struct {
-	clock Clock
+	clock clock.Clock
 	quit  chan struct{} // closed by Close
 
 	mu      sync.Mutex     // guards what follows
@@ -30,7 +31,7 @@ type DueSampler struct {
 }
 
 // NewDueSampler returns a DueSampler that goes by a clock. It is to be closed.
-func NewDueSampler(clock Clock) *DueSampler {
+func NewDueSampler(clock clock.Clock) *DueSampler {
 	return &DueSampler{clock: clock, quit: make(chan struct{})}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -55,7 +56,7 @@ func newCensor(t *testing.T, scan hook.Scan, seed uint64) *censor {
 	if seed%2 == 0 {
 		cfg.Storage = &Storage{Journal: &lockedJournal{}, ID: 1}
 	}
-	c.q = NewMailbox(cfg, chainOf(t, censored(scan)), c, NewClock())
+	c.q = NewMailbox(cfg, chainOf(t, censored(scan)), c, clock.New())
 	return c
 }
 

@@ -7,25 +7,14 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
-
-// Clock returns the current time. It never goes back and is not set with the
-// wall clock while the broker runs, so that a step of the clock neither expires
-// everything nor makes anything immortal.
-type Clock func() hook.Instant
-
-// NewClock returns a clock that starts at the wall clock's time.
-func NewClock() Clock {
-	start := time.Now()
-	base := hook.Instant(start.UnixNano())
-	return func() hook.Instant { return base + hook.Instant(time.Since(start)) }
-}
 
 // Mailbox is the mailbox of a queue. Anyone may call its methods; whoever finds
 // the queue idle runs it on the spot, anyone else leaves the work for them.
 type Mailbox struct {
-	clock  Clock
+	clock  clock.Clock
 	config atomic.Pointer[Config] // what queue.cfg is, for everybody
 	order  uint64                 // among all queues, by when they were made
 	queue  Queue                  // belongs to whoever set running
@@ -77,7 +66,7 @@ type call struct {
 }
 
 // NewMailbox returns a queue without messages. Its lease begins now.
-func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
+func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
 	s := NewPausedMailbox(cfg, c, host, clock)
 	s.running = false
 	s.queue.Touch(clock())
@@ -87,7 +76,7 @@ func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
 
 // NewPausedMailbox returns a queue that a [Replayer] is to fill. What is asked of it
 // waits, and its lease does not begin, until the Replayer starts it.
-func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock Clock) *Mailbox {
+func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
 	s := &Mailbox{clock: clock, order: mailboxSeq.Add(1), running: true}
 	s.config.Store(cfg)
 	s.queue = Queue{cfg: cfg, host: host, mailbox: s}

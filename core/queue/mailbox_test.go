@@ -8,13 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // graves is a host that remembers when messages died.
 type graves struct {
 	told
-	clock Clock
+	clock clock.Clock
 	mu    sync.Mutex
 	died  map[uint64]hook.Instant
 	gone  chan Deletion
@@ -33,7 +34,7 @@ func (g *graves) Deleted(_ *Mailbox, d Deletion) { g.gone <- d }
 
 func live(tb testing.TB, h hook.Hooks) (*Mailbox, *graves) {
 	tb.Helper()
-	clock := NewClock()
+	clock := clock.New()
 	g := &graves{clock: clock, died: map[uint64]hook.Instant{}, gone: make(chan Deletion, 1)}
 	profile := &Profile{Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
 	cfg := &Config{Profile: profile, Name: "q"}

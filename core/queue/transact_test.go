@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -69,7 +70,7 @@ func (j *lockedJournal) taken() []entry {
 // keptIn returns queues that have their messages in a journal.
 func keptIn(t *testing.T, j Journal, h hook.Hooks, names ...string) (all []*Mailbox) {
 	t.Helper()
-	clock := NewClock()
+	clock := clock.New()
 	for i, name := range names {
 		profile := &Profile{VHost: "/", Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
 		cfg := &Config{Profile: profile, Name: name, Storage: &Storage{Journal: j, ID: uint64(i + 1), Shard: 3}}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -40,7 +41,7 @@ func withPicky(t *testing.T) func(*Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := vhost.New(vhost.Config{Name: "/", Chain: c, Clock: queue.NewClock(), Log: discard()})
+	v := vhost.New(vhost.Config{Name: "/", Chain: c, Clock: clock.New(), Log: discard()})
 	return func(o *Options) { o.VHosts = func(string) (*vhost.VHost, bool) { return v, true } }
 }
 

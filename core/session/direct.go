@@ -7,6 +7,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 )
@@ -15,7 +16,7 @@ import (
 // management API. What it asks for is permitted, done and refused as it is for any client. It belongs to one goroutine.
 type Direct struct {
 	conn  *Conn
-	clock queue.Clock
+	clock clock.Clock
 	tick  chan struct{} // capacity 1; has a value when Tick has to be called
 	in    []byte        // what the connection has said and nobody has looked at
 }
@@ -27,7 +28,7 @@ const directFrameMax = 1 << 30
 const directChannel = 1
 
 // Direct opens a connection for a user in a vhost, which the user must have access to. The caller closes it.
-func (s *Server) Direct(user auth.User, v *vhost.VHost, clock queue.Clock) *Direct {
+func (s *Server) Direct(user auth.User, v *vhost.VHost, clock clock.Clock) *Direct {
 	d := &Direct{clock: clock, tick: make(chan struct{}, 1)}
 	c := s.Accept(Peer{Address: "direct", Local: "direct"}, func() { signal(d.tick) })
 	c.user, c.vhost, c.phase = user, v, running

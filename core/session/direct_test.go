@@ -7,7 +7,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/clock"
 )
 
 func testDirect(tb testing.TB, user auth.User) *Direct {
@@ -17,7 +17,7 @@ func testDirect(tb testing.TB, user auth.User) *Direct {
 	if !ok {
 		tb.Fatal("vhost / is missing")
 	}
-	d := s.Direct(user, v, queue.NewClock())
+	d := s.Direct(user, v, clock.New())
 	tb.Cleanup(d.Close)
 	return d
 }

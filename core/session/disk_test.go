@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
@@ -27,7 +28,7 @@ type diskProbe struct {
 func onDisk(t *testing.T, disk *crashfs.FS, shards int) *diskProbe {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{
-		Dir: disk, SegmentSize: 64 << 10, Shards: shards, Chain: noPlugins(t), Clock: queue.NewClock(), Log: discard(),
+		Dir: disk, SegmentSize: 64 << 10, Shards: shards, Chain: noPlugins(t), Clock: clock.New(), Log: discard(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -38,7 +39,7 @@ func (brokenDisk) Commit(_ []byte, _ []queue.Delta, c queue.Completer) {
 func newBrokenProbe(t *testing.T) *probe {
 	t.Helper()
 	p := newProbe(t, func(o *Options) {
-		v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins(t), Clock: queue.NewClock(), Log: discard(), DefinitionLog: brokenDisk{}})
+		v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins(t), Clock: clock.New(), Log: discard(), DefinitionLog: brokenDisk{}})
 		o.VHosts = func(string) (*vhost.VHost, bool) { return v, true }
 	}).open().channel(1).channel(2)
 	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "kept", Durable: true})

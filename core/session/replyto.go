@@ -9,6 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -27,7 +28,7 @@ type replyQueue struct {
 
 // replies are the reply queues of all channels, by name. Any goroutine may use it.
 type replies struct {
-	clock queue.Clock
+	clock clock.Clock
 	chain *chain.Chain // without plugins
 
 	mu     sync.RWMutex // guards queues
@@ -36,7 +37,7 @@ type replies struct {
 
 func newReplies() *replies {
 	none, _ := chain.New(nil, chain.Options{}) // nothing can be wrong with no plugins
-	return &replies{clock: queue.NewClock(), chain: none, queues: map[string]*replyQueue{}}
+	return &replies{clock: clock.New(), chain: none, queues: map[string]*replyQueue{}}
 }
 
 // replyName is the name of a channel's reply queue in RabbitMQ's form, which some clients take apart: whose it is, a dot, and a key

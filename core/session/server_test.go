@@ -6,7 +6,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
@@ -20,7 +20,7 @@ func testServer(tb testing.TB, change ...func(*Options)) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	clock := queue.NewClock()
+	clock := clock.New()
 	vhosts := map[string]*vhost.VHost{}
 	for _, name := range []string{"/", "other"} {
 		vhosts[name] = vhost.New(vhost.Config{Name: name, Chain: noPlugins(tb), Clock: clock, Log: discard()})

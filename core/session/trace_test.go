@@ -9,6 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
@@ -227,7 +228,7 @@ func TestTracesOfDirect(t *testing.T) {
 	tr := newTracing(t, 1)
 	s := testServer(t, tr.options)
 	v, _ := s.VHosts("/")
-	d := s.Direct(auth.User{Name: auth.Guest}, v, queue.NewClock())
+	d := s.Direct(auth.User{Name: auth.Guest}, v, clock.New())
 	t.Cleanup(d.Close)
 	call[*amqp.QueueDeclareOK](t, d, &amqp.QueueDeclare{Queue: "q"})
 	d.Publish(&amqp.BasicPublish{RoutingKey: "q"}, []byte{0, 0}, []byte("m"))

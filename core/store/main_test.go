@@ -12,6 +12,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
@@ -57,7 +58,7 @@ func options(t *testing.T, dir vfs.FS, log *lines) Options {
 	c, err := chain.New(nil, chain.Options{})
 	must(t, err)
 	return Options{
-		Dir: dir, SegmentSize: 1 << 20, Shards: 1, Chain: c, Clock: queue.NewClock(), Log: slog.New(slog.NewTextHandler(log, nil)),
+		Dir: dir, SegmentSize: 1 << 20, Shards: 1, Chain: c, Clock: clock.New(), Log: slog.New(slog.NewTextHandler(log, nil)),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -36,7 +37,7 @@ type Options struct {
 	Shards      int   // that new queues are spread over, 1 to [MaxShards]
 	Chain       *chain.Chain
 	Rules       *policies.Rules // that policies follow; nil = the built-in ones
-	Clock       queue.Clock
+	Clock       clock.Clock
 	Log         *slog.Logger
 	Hashing     auth.Algorithm      // of new passwords; "" = the default
 	Telemetry   *telemetry.Recorder // nil: nobody wants to be told

@@ -12,6 +12,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -104,7 +105,7 @@ func newVHostWith(tb testing.TB, k DefinitionLog) (*VHost, *lines) {
 		tb.Fatal(err)
 	}
 	log := &lines{}
-	return New(Config{Name: "/", Chain: c, Clock: queue.NewClock(), Log: slog.New(slog.NewTextHandler(log, nil)), DefinitionLog: k}), log
+	return New(Config{Name: "/", Chain: c, Clock: clock.New(), Log: slog.New(slog.NewTextHandler(log, nil)), DefinitionLog: k}), log
 }
 
 // want fails unless err is an *Error of that kind with that text.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -29,7 +30,7 @@ type Config struct {
 	Name     string
 	Metadata Metadata
 	Chain    *chain.Chain
-	Clock    queue.Clock
+	Clock    clock.Clock
 	Log      *slog.Logger
 	// Telemetry is told what happens; nil = nobody is.
 	Telemetry *telemetry.Recorder
@@ -43,7 +44,7 @@ type Config struct {
 type VHost struct {
 	name          string
 	chain         *chain.Chain
-	clock         queue.Clock
+	clock         clock.Clock
 	log           *slog.Logger
 	definitionLog DefinitionLog   // nil: nothing is durable
 	maxBindings   int             // that there may be; 0 = any number

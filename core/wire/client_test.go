@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/vhost"
 )
@@ -29,7 +29,7 @@ func newServer(t *testing.T, change ...func(*Options)) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock, log := queue.NewClock(), slog.New(slog.DiscardHandler)
+	clock, log := clock.New(), slog.New(slog.DiscardHandler)
 	root := vhost.New(vhost.Config{Name: "/", Chain: noPlugins, Clock: clock, Log: log})
 	o := Options{
 		Clock: clock, HandshakeTimeout: 10 * time.Second,

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
 )
@@ -23,7 +24,7 @@ type Options struct {
 	TLS   TLS
 
 	Session session.Options
-	Clock   queue.Clock
+	Clock   clock.Clock
 
 	HandshakeTimeout time.Duration // from accepting a connection to connection.open
 	Handshakes       int           // connections between the two at a time; 0 = any number

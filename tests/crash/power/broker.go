@@ -7,7 +7,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -30,7 +30,7 @@ type settings struct {
 // broker is one life of the broker: all of it but sockets.
 type broker struct {
 	disk    *disk
-	clock   queue.Clock
+	clock   clock.Clock
 	store   *store.Store
 	server  *session.Server
 	vhost   *vhost.VHost
@@ -48,7 +48,7 @@ const (
 
 // start begins to open a broker on a disk. The wall clock is off by so much.
 func start(d *disk, s settings, off time.Duration, log *slog.Logger) *broker {
-	running := queue.NewClock()
+	running := clock.New()
 	b := &broker{disk: d, opened: make(chan struct{}), clock: func() hook.Instant { return running().Add(off) }}
 	c, err := chain.New([]chain.Named{
 		{Name: "ttl", Plugin: plugin(ttl.Factory, nil)},

@@ -1,0 +1,20 @@
+// Package clock is where the broker's time comes from.
+package clock
+
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Clock returns the current time. It never goes back and does not follow changes
+// of the wall clock while the broker runs: such a step would expire everything, or
+// nothing.
+type Clock func() hook.Instant
+
+// New returns a clock that starts at the wall clock's time.
+func New() Clock {
+	start := time.Now()
+	base := hook.Instant(start.UnixNano())
+	return func() hook.Instant { return base + hook.Instant(time.Since(start)) }
+}
