@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/slab"
 )
 
 // isNode refuses the name of any node but this one.
@@ -95,7 +95,7 @@ func (a *API) memory(c *request) error {
 	m := a.Machine()
 	var heap runtime.MemStats
 	runtime.ReadMemStats(&heap)
-	queues := uint64(max(queue.UsedBytes(), 0))
+	queues := uint64(max(slab.Used(), 0))
 	return c.reply(object{{"memory", object{
 		{"queue_procs", queues},
 		{"other_system", heap.Sys - heap.HeapSys},

@@ -2,8 +2,8 @@ package queue
 
 import (
 	"sync"
-	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -21,8 +21,8 @@ type Message struct {
 	Routing    *RoutingInfo
 	Props      []byte
 	Body       []byte
-	Block      *Block // of the batch, that Body lies in; nil = nobody says
-	Seq        uint64 // the publisher's confirm sequence number; 0 = none
+	Block      *block.Block // of the batch, that Body lies in; nil = nobody says
+	Seq        uint64       // the publisher's confirm sequence number; 0 = none
 	Expiration hook.Limit
 	Priority   uint8
 	Flags      Flags
@@ -64,7 +64,7 @@ type Tracking struct {
 type Batch struct {
 	Messages []Message
 	Tracking
-	blocks   []*Block
+	blocks   []*block.Block
 	underway int64 // bytes that are counted as under way: see traffic
 }
 
@@ -75,7 +75,7 @@ func NewBatch() *Batch { return batches.Get().(*Batch) }
 
 // Hold makes the batch keep a block until it is released. Holding the block it
 // held last is free.
-func (b *Batch) Hold(k *Block) {
+func (b *Batch) Hold(k *block.Block) {
 	if n := len(b.blocks); n > 0 && b.blocks[n-1] == k {
 		return
 	}
@@ -96,34 +96,4 @@ func (b *Batch) Release() {
 	}
 	b.Messages, b.blocks, b.Tracking, b.underway = b.Messages[:0], b.blocks[:0], Tracking{}, 0
 	batches.Put(b)
-}
-
-// Block is a piece of memory that several owners look into: a connection reads
-// into it and the batches cut from it point there. The last Release recycles it.
-type Block struct {
-	Buf  []byte
-	kind blockKind
-	refs atomic.Int32
-}
-
-// blockKind says where the memory of a block goes when nobody owns it any more.
-type blockKind uint8
-
-const (
-	pooled blockKind = iota // to the next block of its size
-	slab                    // it is one, of a queue
-	lone                    // it is a large slab that is in no queue, and not counted with those
-)
-
-// Retain adds an owner.
-func (k *Block) Retain() { k.refs.Add(1) }
-
-// Shared reports whether anybody but the caller owns the block.
-func (k *Block) Shared() bool { return k.refs.Load() > 1 }
-
-// Release drops an owner.
-func (k *Block) Release() {
-	if k.refs.Add(-1) == 0 {
-		recycle(k)
-	}
 }

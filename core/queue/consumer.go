@@ -1,5 +1,7 @@
 package queue
 
+import "github.com/curfewmq/curfew/core/block"
+
 import "github.com/curfewmq/curfew/sdk/hook"
 
 // Ref names a message in its queue for as long as it is there.
@@ -11,7 +13,7 @@ type Delivery struct {
 	Ref           Ref
 	Exchange, Key []byte
 	Props, Body   []byte
-	Block         *Block // Body lies in it, and stays there for who retains it; nil = Body is gone when the call returns
+	Block         *block.Block // Body lies in it, and stays there for who retains it; nil = Body is gone when the call returns
 	Enqueued      hook.Instant
 	Redelivered   bool
 	Traced        bool

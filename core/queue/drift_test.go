@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -17,7 +18,7 @@ func TestNothingCountsWhenAQueueIsGone(t *testing.T) {
 						if budget >= 0 {
 							spilling(t, budget)
 						}
-						before := UsedBytes()
+						before := slab.Used()
 						p := newPair(t, scan, levels, seed)
 						p.log = &memoryJournal{}
 						p.q.cfg.Storage = &Storage{Journal: p.log, ID: seed}
@@ -26,7 +27,7 @@ func TestNothingCountsWhenAQueueIsGone(t *testing.T) {
 						for p.q.garbage != nil {
 							p.q.freeGarbage()
 						}
-						if n := UsedBytes() - before; n != 0 {
+						if n := slab.Used() - before; n != 0 {
 							t.Errorf("%d bytes count", n)
 						}
 					})

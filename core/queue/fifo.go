@@ -3,8 +3,8 @@ package queue
 import (
 	"cmp"
 	"slices"
-	"unsafe"
 
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -233,7 +233,7 @@ func (f *fifo) setDeadline(seq uint64, t hook.Instant) {
 		if t == 0 {
 			return
 		}
-		c.deadlines = newDeadlines(len(c.slots))
+		c.deadlines = slab.Make[hook.Instant](len(c.slots))
 	}
 	c.deadlines[c.find(int(seq&(chunkSlots-1)))] = t
 }
@@ -288,9 +288,9 @@ func (c *chunk) grow(i int, whole bool) {
 		size = chunkSlots
 	}
 	size = min(size, chunkSlots)
-	slots := newSlots(size)
-	clear(slots[copy(slots, c.slots):])
-	freeSlots(c.slots)
+	slots := slab.Make[slot](size)
+	copy(slots, c.slots)
+	slab.FreeMade(c.slots)
 	c.slots = slots
 	if c.extents != nil {
 		c.extents = append(make([]uint32, 0, size), c.extents...)[:size]
@@ -301,9 +301,9 @@ func (c *chunk) grow(i int, whole bool) {
 	if c.deadlines == nil {
 		return
 	}
-	deadlines := newDeadlines(size)
+	deadlines := slab.Make[hook.Instant](size)
 	copy(deadlines, c.deadlines)
-	freeDeadlines(c.deadlines)
+	slab.FreeMade(c.deadlines)
 	c.deadlines = deadlines
 }
 
@@ -344,16 +344,16 @@ func (f *fifo) unlink() {
 }
 
 func (c *chunk) free() {
-	freeSlots(c.slots)
-	freeDeadlines(c.deadlines)
+	slab.FreeMade(c.slots)
+	slab.FreeMade(c.deadlines)
 	c.slots, c.deadlines, c.extents, c.saved, c.places = nil, nil, nil, nil, nil
 }
 
 // thin keeps the slots that are in use and drops the others.
 func (c *chunk) thin() {
-	kept := chunk{number: c.number, slots: newSlots(int(c.live))[:0], places: make([]uint16, 0, c.live), live: c.live}
+	kept := chunk{number: c.number, slots: slab.Make[slot](int(c.live))[:0], places: make([]uint16, 0, c.live), live: c.live}
 	if c.deadlines != nil {
-		kept.deadlines = newDeadlines(int(c.live))[:0]
+		kept.deadlines = slab.Make[hook.Instant](int(c.live))[:0]
 	}
 	for i := range c.slots {
 		if c.slots[i].is(stateFree) {
@@ -507,58 +507,4 @@ func (h *seqHeap) pop() {
 		a[i], a[c] = a[c], a[i]
 		i = c
 	}
-}
-
-const (
-	slotSize     = int(unsafe.Sizeof(slot{}))
-	deadlineSize = int(unsafe.Sizeof(hook.Instant(0)))
-)
-
-// Slots and deadlines are pointer-free, so a slab of bytes can hold them; slabs
-// are page-aligned, and small ones come from the Go heap as what they are.
-
-func newSlots(n int) []slot {
-	size := n * slotSize
-	if size < 1<<minSlabBits {
-		used.Add(int64(size))
-		return make([]slot, n)
-	}
-	b := newSlab(size)
-	return unsafe.Slice((*slot)(unsafe.Pointer(unsafe.SliceData(b))), n)
-}
-
-func freeSlots(s []slot) {
-	if len(s) == 0 {
-		return
-	}
-	size := len(s) * slotSize
-	if size < 1<<minSlabBits {
-		used.Add(-int64(size))
-		return
-	}
-	freeSlab(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), size))
-}
-
-func newDeadlines(n int) []hook.Instant {
-	size := n * deadlineSize
-	if size < 1<<minSlabBits {
-		used.Add(int64(size))
-		return make([]hook.Instant, n)
-	}
-	b := newSlab(size)
-	d := unsafe.Slice((*hook.Instant)(unsafe.Pointer(unsafe.SliceData(b))), n)
-	clear(d)
-	return d
-}
-
-func freeDeadlines(d []hook.Instant) {
-	if len(d) == 0 {
-		return
-	}
-	size := len(d) * deadlineSize
-	if size < 1<<minSlabBits {
-		used.Add(-int64(size))
-		return
-	}
-	freeSlab(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(d))), size))
 }

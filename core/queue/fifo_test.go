@@ -4,6 +4,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
+
+	"github.com/curfewmq/curfew/core/slab"
 )
 
 // A message that outlives many others does not hold anything for the sake of
@@ -15,7 +18,7 @@ func TestGapsTakeNoMemory(t *testing.T) {
 		f.take(f.slot(seq))
 		f.remove(seq)
 	}
-	before := UsedBytes()
+	before := slab.Used()
 	old := []uint64{add()}
 	for i := range 300 {
 		for range 20 * chunkSlots {
@@ -28,7 +31,7 @@ func TestGapsTakeNoMemory(t *testing.T) {
 	if len(f.chunks) > 200 || cap(f.chunks) > 400 {
 		t.Errorf("%d messages are in %d chunks of %d", len(old), len(f.chunks), cap(f.chunks))
 	}
-	if held := UsedBytes() - before; held > 2*int64(chunkSlots*slotSize) {
+	if held := slab.Used() - before; held > 2*int64(chunkSlots*unsafe.Sizeof(slot{})) {
 		t.Errorf("%d messages hold %d bytes", len(old), held)
 	}
 	for _, want := range old {
@@ -37,8 +40,8 @@ func TestGapsTakeNoMemory(t *testing.T) {
 		}
 		take(want)
 	}
-	if f.release(); UsedBytes() != before {
-		t.Errorf("%d bytes are still held", UsedBytes()-before)
+	if f.release(); slab.Used() != before {
+		t.Errorf("%d bytes are still held", slab.Used()-before)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -118,7 +119,7 @@ func TestADeletedQueueConfirmsWhenThatIsDurable(t *testing.T) {
 // A queue of messages that a purge dropped is as good as new, although it gives
 // their memory back bit by bit.
 func TestAPurgedQueueGivesItsMemoryBackInTurns(t *testing.T) {
-	before := UsedBytes()
+	before := slab.Used()
 	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
 	const n = 400_000
 	many(q, 0, 0, n)
@@ -141,7 +142,7 @@ func TestAPurgedQueueGivesItsMemoryBackInTurns(t *testing.T) {
 	}
 	q.tick(100 * second)
 	q.tick(200 * second)
-	if got := UsedBytes() - before; got != 0 {
+	if got := slab.Used() - before; got != 0 {
 		t.Errorf("%d bytes are still held", got)
 	}
 	checkSums(t, q)
@@ -151,7 +152,7 @@ func TestADeletedQueueGivesItsMemoryBackInTurns(t *testing.T) { synctest.Test(t,
 
 func deletedInTurns(t *testing.T) {
 	t.Helper()
-	before := UsedBytes()
+	before := slab.Used()
 	j := &lockedJournal{}
 	s := keptIn(t, j, hook.Hooks{}, "q")[0]
 	const n = 100_000
@@ -169,13 +170,13 @@ func deletedInTurns(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if UsedBytes() == before {
+	if slab.Used() == before {
 		t.Error("all of it was given back at once")
 	}
 	for range 100 {
 		waitFor(yield)
 	}
-	if got := UsedBytes() - before; got != 0 {
+	if got := slab.Used() - before; got != 0 {
 		t.Errorf("%d bytes are still held", got)
 	}
 	for extent, used := range j.used {
@@ -189,7 +190,7 @@ func deletedInTurns(t *testing.T) {
 // ever: the timer was stopped, and taken for set.
 func TestWhatAPurgedQueueHeldIsGivenBackThoughItIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		before := UsedBytes()
+		before := slab.Used()
 		s, _ := live(t, hook.Hooks{})
 		for range 4 * cleanedChunks {
 			b := NewBatch()
@@ -202,7 +203,7 @@ func TestWhatAPurgedQueueHeldIsGivenBackThoughItIsDeleted(t *testing.T) {
 		_ = s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if kept := UsedBytes() - before; kept > 0 {
+		if kept := slab.Used() - before; kept > 0 {
 			t.Errorf("%d bytes are kept", kept)
 		}
 	})

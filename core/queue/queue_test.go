@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -368,12 +369,12 @@ func TestAPluginThatKeepsADueMessageIsAskedAgainLater(t *testing.T) {
 }
 
 func TestAnEmptyQueueGivesItsMemoryBack(t *testing.T) {
-	before := UsedBytes()
+	before := slab.Used()
 	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
 	for i := range uint64(100_000) {
 		q.enqueue(second, batchOf(expiring(i, time.Duration(i%1000+1)*time.Second)))
 	}
-	if UsedBytes() == before {
+	if slab.Used() == before {
 		t.Fatal("100,000 messages weigh nothing")
 	}
 	for now := second; q.ready > 0; now += second {
@@ -383,7 +384,7 @@ func TestAnEmptyQueueGivesItsMemoryBack(t *testing.T) {
 	}
 	end := q.next()
 	q.tick(end)
-	if got := UsedBytes() - before; got != 0 {
+	if got := slab.Used() - before; got != 0 {
 		t.Errorf("%d bytes are still held after %v of rest", got, trimAfterMillis)
 	}
 	if q.next() != 0 {
@@ -392,7 +393,7 @@ func TestAnEmptyQueueGivesItsMemoryBack(t *testing.T) {
 }
 
 func TestAFewLongLivedMessagesDoNotHoldTheRoomOfTheirNeighbours(t *testing.T) {
-	before := UsedBytes()
+	before := slab.Used()
 	q, h := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
 	const n, each = 300_000, 1000
 	for i := range uint64(n) {
@@ -406,7 +407,7 @@ func TestAFewLongLivedMessagesDoNotHoldTheRoomOfTheirNeighbours(t *testing.T) {
 	for q.ready > n/each {
 		q.tick(3 * second)
 	}
-	if held := UsedBytes() - before; held > 5<<20 {
+	if held := slab.Used() - before; held > 5<<20 {
 		t.Errorf("%d messages hold %d bytes", q.ready, held)
 	}
 	h.dead = nil

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/curfewmq/curfew/core/slab"
 )
 
 // Messages beyond a memory budget lie in a file, whole segments of them: those
@@ -64,7 +66,7 @@ func (p *spillFile) shouldSpill() bool {
 	if p == nil {
 		return false
 	}
-	n := used.Load()
+	n := slab.Used()
 	wanted := n > p.budget || n > spillFloor && diskCheaper(p.wait.Load())
 	return wanted && (p.room == nil || p.room())
 }
@@ -112,7 +114,7 @@ func (p *spillFile) write(b []byte) *transfer {
 
 // fetch begins to read a page into a slab.
 func (p *spillFile) fetch(page int64) *transfer {
-	t := &transfer{buf: newSlab(pageSize), page: page, done: make(chan struct{})}
+	t := &transfer{buf: slab.Alloc(pageSize), page: page, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
 		_, t.err = p.whole.ReadAt(t.buf, page*pageSize)
@@ -258,4 +260,21 @@ func (p *spillFile) punched(run []int64, err error) {
 		return
 	}
 	p.holes = append(p.holes, run...)
+}
+
+// diskCheaper reports whether memory had better not be used where a disk would do that
+// takes a segment in wait nanoseconds. Machines that share their memory with
+// others may need milliseconds to provide a megabyte. What was found out is taken
+// for less and less true, so that it is found out again.
+func diskCheaper(wait int64) bool {
+	const (
+		limit = 250_000 // ten times what it costs elsewhere
+		lapse = 1024
+	)
+	cost := slab.FaultCost.Load()
+	if cost < limit || wait > 2*cost {
+		return false
+	}
+	slab.FaultCost.Store(cost - cost/lapse)
+	return true
 }

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // spilling makes bodies beyond budget bytes lie in a file for one test.
 func spilling(t *testing.T, budget int64) {
 	t.Helper()
-	if err := SpillTo(t.TempDir(), UsedBytes()+budget, nil, nil); err != nil {
+	if err := SpillTo(t.TempDir(), slab.Used()+budget, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -43,7 +44,7 @@ func patterned(id uint64, size int) Message {
 
 func TestBodiesBeyondTheBudgetComeBackFromTheFile(t *testing.T) {
 	spilling(t, 4<<20)
-	before := UsedBytes()
+	before := slab.Used()
 	q, h := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
 	const n = 40_000
 	for i := range uint64(n) {
@@ -53,7 +54,7 @@ func TestBodiesBeyondTheBudgetComeBackFromTheFile(t *testing.T) {
 		}
 		q.enqueue(second, batchOf(m))
 	}
-	if held := UsedBytes() - before; held > 7<<20 {
+	if held := slab.Used() - before; held > 7<<20 {
 		t.Errorf("%d KiB of messages hold %d KiB of memory", n, held>>10)
 	}
 	for now := second; now < 2*second; now += hook.Instant(time.Millisecond) {
@@ -115,9 +116,9 @@ func TestBodiesTakeNothingOfADiskThatIsAlmostFull(t *testing.T) {
 			q.enqueue(second, batchOf(patterned(i, 1024)))
 		}
 	}
-	before := UsedBytes()
+	before := slab.Used()
 	fill(0, n/2)
-	if filed, held := q.store.spilled, UsedBytes()-before; filed != 0 || held < n/2<<10 {
+	if filed, held := q.store.spilled, slab.Used()-before; filed != 0 || held < n/2<<10 {
 		t.Errorf("%d bytes are in the file and %d in memory, want all in memory", filed, held)
 	}
 	full = false
@@ -243,7 +244,7 @@ func TestTheFileGivesRoomBack(t *testing.T) {
 }
 
 func TestMemoryIsDear(t *testing.T) {
-	defer faultCost.Store(faultCost.Load())
+	defer slab.FaultCost.Store(slab.FaultCost.Load())
 	for _, tc := range []struct {
 		name       string
 		cost, wait int64 // nanoseconds
@@ -254,12 +255,12 @@ func TestMemoryIsDear(t *testing.T) {
 		{"it is dear", 700_000, 150_000, true},
 		{"the disk is slower", 700_000, 2_000_000, false},
 	} {
-		faultCost.Store(tc.cost)
+		slab.FaultCost.Store(tc.cost)
 		if got := diskCheaper(tc.wait); got != tc.want {
 			t.Errorf("%s: got %t, want %t", tc.name, got, tc.want)
 		}
 	}
-	faultCost.Store(700_000)
+	slab.FaultCost.Store(700_000)
 	tries := 0
 	for diskCheaper(0) {
 		tries++

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -31,7 +32,7 @@ func TestAQueueStopsWithItsJournal(t *testing.T) { synctest.Test(t, stopsWithIts
 
 func stopsWithItsJournal(t *testing.T) {
 	t.Helper()
-	before := UsedBytes()
+	before := slab.Used()
 	broken := errors.New("input/output error")
 	j := &lockedJournal{}
 	h := ttlHooks(hook.ScanAnywhere, &hook.Target{})
@@ -87,7 +88,7 @@ func stopsWithItsJournal(t *testing.T) {
 	if st := stats(t, s); st.Ready != 2 || st.Unacked != 1 || st.Lost != 1 || st.Consumers != 0 {
 		t.Errorf("%+v", st)
 	}
-	if got := UsedBytes() - before; got != 0 {
+	if got := slab.Used() - before; got != 0 {
 		t.Errorf("%d bytes are still held", got)
 	}
 	do(func(q *Queue, _ hook.Instant) {

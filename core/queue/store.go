@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/curfewmq/curfew/core/block"
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -100,7 +102,7 @@ func cutStrategyData(b []byte, flags slotFlags) (m strategyData, rest []byte) {
 // has a slab of segmentSize; a record that is larger has a segment to itself.
 type segment struct {
 	buf   []byte
-	block *Block // that buf lies in, once somebody may hold on to it; nil = nobody does
+	block *block.Block // that buf lies in, once somebody may hold on to it; nil = nobody does
 	began hook.Instant
 	live  uint32 // records not freed
 	bytes uint32 // their bytes
@@ -322,7 +324,7 @@ func (s *store) fits(g *segment, size int) bool {
 	for grown < need {
 		grown *= 4
 	}
-	bigger := newSlab(min(grown, segmentSize))
+	bigger := slab.Alloc(min(grown, segmentSize))
 	s.residentBytes += cap(bigger) - cap(g.buf)
 	bigger = bigger[:copy(bigger[:cap(bigger)], g.buf)]
 	g.replace(bigger)
@@ -330,10 +332,10 @@ func (s *store) fits(g *segment, size int) bool {
 }
 
 // block returns the block that a segment in memory lies in, for somebody to hold on to.
-func (s *store) block(n uint32) *Block {
+func (s *store) block(n uint32) *block.Block {
 	g := s.at(n)
 	if g.block == nil {
-		g.block = slabBlock(g.buf)
+		g.block = block.OfSlab(g.buf)
 	}
 	return g.block
 }
@@ -342,7 +344,7 @@ func (s *store) block(n uint32) *Block {
 // on to is left to them.
 func (g *segment) empty() {
 	if g.block != nil && g.block.Shared() {
-		g.replace(newSlab(cap(g.buf)))
+		g.replace(slab.Alloc(cap(g.buf)))
 	}
 	g.buf = g.buf[:0]
 }
@@ -350,7 +352,7 @@ func (g *segment) empty() {
 // replace gives a segment other memory; nil is none.
 func (g *segment) replace(b []byte) {
 	if g.block == nil {
-		freeSlab(g.buf)
+		slab.Free(g.buf)
 	} else {
 		g.block.Release()
 	}
@@ -371,7 +373,7 @@ func (s *store) begin(size int, now hook.Instant) {
 		s.drop(g) // it was kept to be filled again, and never will be
 	}
 	s.evictLast()
-	b := newSlab(size)
+	b := slab.Alloc(size)
 	s.residentBytes += cap(b)
 	s.segments = append(s.segments, segment{buf: b[:0], began: now})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -50,7 +51,7 @@ func checkRecord(t *testing.T, o *RoutingInfo, k strategyData, props, body []byt
 // Whatever is added and freed in whatever order, what is left can be read, and
 // nothing is held in the end.
 func TestTheStoreHoldsWhatIsNotFreed(t *testing.T) {
-	before := UsedBytes()
+	before := slab.Used()
 	rng := rand.New(rand.NewPCG(1, 1))
 	var s store
 	type kept struct {
@@ -86,7 +87,7 @@ func TestTheStoreHoldsWhatIsNotFreed(t *testing.T) {
 		t.Errorf("%d bytes are alive in an empty store", s.live)
 	}
 	s.release()
-	if got := UsedBytes() - before; got != 0 {
+	if got := slab.Used() - before; got != 0 {
 		t.Errorf("%d bytes are still held", got)
 	}
 }
@@ -130,7 +131,7 @@ func TestMarksChange(t *testing.T) {
 // A body that somebody holds on to stays as it is when its message is gone and the queue has others, whatever becomes of the
 // segment; its memory is given back when nobody holds it.
 func TestHeldBodies(t *testing.T) {
-	before := UsedBytes()
+	before := slab.Used()
 	for name, forget := range map[string]func(s *store, at slot){
 		"freed":    func(s *store, at slot) { s.free(at) },
 		"released": func(s *store, _ slot) { s.release() },
@@ -153,7 +154,7 @@ func TestHeldBodies(t *testing.T) {
 			}
 			k.Release()
 			s.release()
-			if n := UsedBytes() - before; n != 0 {
+			if n := slab.Used() - before; n != 0 {
 				t.Errorf("%s: of %d bytes, %d are held in the end", name, size, n)
 			}
 		}
@@ -162,7 +163,7 @@ func TestHeldBodies(t *testing.T) {
 
 // A segment that grows leaves what it had to those who hold it.
 func TestHeldBodyOfASegmentThatGrows(t *testing.T) {
-	before := UsedBytes()
+	before := slab.Used()
 	var s store
 	m := Message{Routing: &RoutingInfo{}, Body: bytes.Repeat([]byte{'x'}, WorthHolding)}
 	at := s.add(0, &m, strategyData{}, 0)
@@ -175,31 +176,35 @@ func TestHeldBodyOfASegmentThatGrows(t *testing.T) {
 	if now := s.read(slot{segment: at.segment, offset: at.length, length: at.length}); &now.body[0] == &body[0] {
 		t.Fatal("it lies where it lay")
 	}
-	for range 20 {
-		clear(newSlab(len(k.Buf))) // none of which is that
+	var others [20][]byte // none of which is that
+	for i := range others {
+		others[i] = slab.Alloc(len(k.Buf))
+		clear(others[i])
 	}
 	if !bytes.Equal(body, m.Body) {
 		t.Error("a body that is held has changed")
 	}
-	used.Add(-20 * int64(len(k.Buf)))
+	for _, b := range others {
+		slab.Free(b)
+	}
 	k.Release()
-	if s.release(); UsedBytes() != before {
-		t.Errorf("%d bytes are held in the end", UsedBytes()-before)
+	if s.release(); slab.Used() != before {
+		t.Errorf("%d bytes are held in the end", slab.Used()-before)
 	}
 }
 
 // What a queue kept to fill it again when all that was in it had left stayed for ever, when the next message was too large for it:
 // a queue that was empty most of the time held some MiB.
 func TestEmptiedSegmentsAreGivenBack(t *testing.T) {
-	before := UsedBytes()
+	before := slab.Used()
 	var s store
 	for i := range 1000 {
 		for _, size := range []int{100, 20_000, 2 * segmentSize, segmentSize - 1000} {
 			s.free(s.add(hook.Instant(i), &Message{Routing: &RoutingInfo{}, Body: make([]byte, size)}, strategyData{}, 0))
 		}
 	}
-	if s.residentBytes > segmentSize || len(s.segments) > 2 || UsedBytes()-before != int64(s.residentBytes) {
-		t.Errorf("it holds %d bytes in %d segments, %d in all, of no message", s.residentBytes, len(s.segments), UsedBytes()-before)
+	if s.residentBytes > segmentSize || len(s.segments) > 2 || slab.Used()-before != int64(s.residentBytes) {
+		t.Errorf("it holds %d bytes in %d segments, %d in all, of no message", s.residentBytes, len(s.segments), slab.Used()-before)
 	}
 	s.release()
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -56,7 +57,7 @@ type Conn struct {
 	partial      partialFrame // a body frame that comes in pieces
 
 	now               hook.Instant    // of the current Feed
-	block             *queue.Block    // the bytes of the current Feed lie in it
+	block             *block.Block    // the bytes of the current Feed lie in it
 	published         bool            // a message was published since Published was asked
 	observed          bool            // somebody looks at messages: spans, or the firehose
 	consumersCaughtUp <-chan struct{} // see Ahead
@@ -128,7 +129,7 @@ func (c *Conn) State() State {
 // Feed handles the complete frames at the start of data, which lies in block, and says how many bytes they took. What
 // they ask for is done, and the answers pending, when it returns; messages may lie in block, and hold it. Feed stops
 // early when [Conn.Congested] becomes true.
-func (c *Conn) Feed(now hook.Instant, block *queue.Block, data []byte) (consumed int) {
+func (c *Conn) Feed(now hook.Instant, block *block.Block, data []byte) (consumed int) {
 	c.now, c.block, c.consumersCaughtUp, c.logCaughtUp = now, block, nil, nil
 	c.observed = c.srv.spans != nil || c.tracing()
 	for !c.out.congested.Load() {

@@ -2,7 +2,7 @@ package session
 
 import (
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/block"
 )
 
 // content is a message on its way in: a method, a header, and body frames [AMQP 4.2.6].
@@ -12,8 +12,8 @@ type content struct {
 	route     *cachedRoute
 	props     []byte       // as they will be stored
 	size      int          // of the whole body
-	held      *queue.Block // props lie in it, if they came with an earlier Feed
-	parts     *queue.Block // a body that comes in several frames
+	held      *block.Block // props lie in it, if they came with an earlier Feed
+	parts     *block.Block // a body that comes in several frames
 	received  int          // bytes of it
 }
 
@@ -46,7 +46,7 @@ func (ch *channel) keepContent() {
 	if c.stage != awaitBody || c.held != nil {
 		return
 	}
-	c.held = queue.NewBlock(len(c.props))
+	c.held = block.New(len(c.props))
 	c.props = c.held.Buf[:copy(c.held.Buf, c.props)]
 	ch.conn.trackBuffered(len(c.held.Buf))
 }
@@ -124,7 +124,7 @@ func (ch *channel) append(part []byte) {
 	c := &ch.content
 	need := c.received + len(part)
 	if c.parts == nil || len(c.parts.Buf) < need {
-		k := queue.NewBlock(min(ahead(need)*need, c.size)) // growing copies: seldom is better
+		k := block.New(min(ahead(need)*need, c.size)) // growing copies: seldom is better
 		ch.conn.trackBuffered(len(k.Buf))
 		if c.parts != nil {
 			copy(k.Buf, c.parts.Buf[:c.received])

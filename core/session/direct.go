@@ -7,8 +7,8 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/clock"
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
@@ -59,7 +59,7 @@ func (d *Direct) Publish(m *amqp.BasicPublish, props, body []byte) {
 }
 
 func (d *Direct) feed(b []byte) {
-	k := queue.NewBlock(len(b))
+	k := block.New(len(b))
 	defer k.Release()
 	d.conn.Feed(d.clock(), k, k.Buf[:copy(k.Buf, b)])
 	d.listen()

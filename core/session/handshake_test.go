@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/block"
 )
 
 func TestServerProperties(t *testing.T) {
@@ -125,7 +125,7 @@ func TestLoginIsNotTheReadersBusiness(t *testing.T) {
 		for _, m := range ms {
 			b = amqp.AppendMethod(b, 0, m)
 		}
-		k := queue.NewBlock(max(len(b), 1))
+		k := block.New(max(len(b), 1))
 		defer k.Release()
 		return p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)]), len(b)
 	}
@@ -160,7 +160,7 @@ func TestLoginsThatComeToNothing(t *testing.T) {
 		m := startOK(can...)
 		m.Response = "\x00guest\x00not looked at"
 		b := amqp.AppendMethod(nil, 0, m)
-		k := queue.NewBlock(len(b))
+		k := block.New(len(b))
 		p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)])
 		k.Release()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -181,7 +181,7 @@ func TestLoginsThatComeToNothing(t *testing.T) {
 func TestLoginAfterTheEnd(t *testing.T) {
 	p := newProbe(t).start()
 	b := amqp.AppendMethod(nil, 0, startOK())
-	k := queue.NewBlock(len(b))
+	k := block.New(len(b))
 	p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)])
 	k.Release()
 	login := p.conn.Login()

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
 // fed hands over frames in a block as a reader does, which reads on in it unless somebody holds it. It returns the block.
-func (p *probe) fed(b []byte) *queue.Block {
+func (p *probe) fed(b []byte) *block.Block {
 	p.t.Helper()
-	k := queue.NewBlock(len(b))
+	k := block.New(len(b))
 	if n := p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)]); n != len(b) {
 		p.t.Fatalf("%d bytes of %d were taken", n, len(b))
 	}
@@ -50,7 +51,7 @@ func TestTheBlockOfABodyIsHeld(t *testing.T) {
 			if tc.tx {
 				do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
 			}
-			var blocks []*queue.Block
+			var blocks []*block.Block
 			for _, b := range tc.feeds {
 				blocks = append(blocks, p.fed(b))
 			}

@@ -5,27 +5,27 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/block"
 )
 
 // rig is a connection for measuring: feeding it allocates nothing of its own.
 type rig struct {
 	*probe
-	block *queue.Block
+	block *block.Block
 }
 
 func newRig(tb testing.TB, change ...func(*Options)) *rig {
 	tb.Helper()
 	p := newProbe(tb, change...).open().channel(1)
 	p.queue(1, "q")
-	return &rig{probe: p, block: queue.NewBlock(256 << 10)}
+	return &rig{probe: p, block: block.New(256 << 10)}
 }
 
 // feed hands over bytes as a socket would: into a block that is used again if nobody holds it.
 func (r *rig) feed(b []byte) {
 	if r.block.Shared() {
 		r.block.Release()
-		r.block = queue.NewBlock(256 << 10)
+		r.block = block.New(256 << 10)
 	}
 	n := r.conn.Feed(r.now, r.block, r.block.Buf[:copy(r.block.Buf, b)])
 	if n != len(b) {

@@ -1,5 +1,7 @@
 package session
 
+import "github.com/curfewmq/curfew/core/block"
+
 import "github.com/curfewmq/curfew/core/queue"
 
 // outbox collects messages by the queue they go to, so that each queue gets them at once. Messages of one channel to one
@@ -17,7 +19,7 @@ type batchKey struct {
 }
 
 // blockRefs is the blocks that a message may lie in; nil where there is none.
-type blockRefs [3]*queue.Block
+type blockRefs [3]*block.Block
 
 // addCached adds a message for the queues of a route, which remembers their places.
 func (o *outbox) addCached(r *cachedRoute, source *channel, m *queue.Message, mem *blockRefs) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -36,7 +36,7 @@ func probeOf(tb testing.TB, s *Server, peer Peer) *probe {
 func (p *probe) feed(b []byte) {
 	p.t.Helper()
 	p.in = append(p.in, b...)
-	k := queue.NewBlock(len(p.in))
+	k := block.New(len(p.in))
 	defer k.Release()
 	n := p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, p.in)])
 	p.in = p.in[n:]

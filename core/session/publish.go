@@ -2,6 +2,7 @@ package session
 
 import (
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -27,7 +28,7 @@ func (ch *channel) publish(args []byte) error {
 }
 
 // complete sends a message on its way, the body of which lies in a block.
-func (ch *channel) complete(body []byte, block *queue.Block) error {
+func (ch *channel) complete(body []byte, block *block.Block) error {
 	c, r := ch.conn, ch.content.route
 	defer ch.dropContent()
 	origin, shells, own, err := ch.resolve(r)

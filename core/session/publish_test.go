@@ -10,7 +10,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/block"
 )
 
 // got fetches a message with basic.get.
@@ -115,25 +115,25 @@ func TestMessagesInPieces(t *testing.T) {
 // pieces feeds a stream in pieces, through one block as a socket's reader would.
 func (p *probe) pieces(stream []byte, size int) {
 	p.t.Helper()
-	block, waiting := queue.NewBlock(256<<10), 0
-	defer func() { block.Release() }()
+	k, waiting := block.New(256<<10), 0
+	defer func() { k.Release() }()
 	for len(stream) > 0 {
 		n := min(size, len(stream))
-		copy(block.Buf[waiting:], stream[:n])
+		copy(k.Buf[waiting:], stream[:n])
 		stream = stream[n:]
 		waiting += n
-		consumed := p.conn.Feed(p.now, block, block.Buf[:waiting])
-		rest := bytes.Clone(block.Buf[consumed:waiting])
+		consumed := p.conn.Feed(p.now, k, k.Buf[:waiting])
+		rest := bytes.Clone(k.Buf[consumed:waiting])
 		waiting = len(rest)
-		if block.Shared() {
-			block.Release()
-			block = queue.NewBlock(256 << 10)
+		if k.Shared() {
+			k.Release()
+			k = block.New(256 << 10)
 		} else {
-			for i := range block.Buf[:consumed] {
-				block.Buf[i] = 0xEE
+			for i := range k.Buf[:consumed] {
+				k.Buf[i] = 0xEE
 			}
 		}
-		copy(block.Buf, rest)
+		copy(k.Buf, rest)
 	}
 	p.feed(nil)
 }
@@ -183,7 +183,7 @@ func TestUnfinishedMessageHoldsItsProperties(t *testing.T) {
 	s := p.conn.srv
 	p.queue(1, "q")
 	props := withHeaders("a header", strings.Repeat("h", 10_000))
-	k := queue.NewBlock(256 << 10)
+	k := block.New(256 << 10)
 	b := methodFrame(1, &amqp.BasicPublish{RoutingKey: "q"})
 	b = amqp.AppendContentHeader(b, 1, 4, props.Append(nil))
 	if n := p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)]); n != len(b) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/block"
 )
 
 // peer is a connection with a reader and a writer of its own, as package wire runs them.
@@ -57,7 +57,7 @@ func (p *peer) write() {
 
 // read feeds bytes as the reader does.
 func (p *peer) read(b []byte) {
-	k := queue.NewBlock(len(b))
+	k := block.New(len(b))
 	p.conn.Feed(1, k, k.Buf[:copy(k.Buf, b)])
 	k.Release()
 }

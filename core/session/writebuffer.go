@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -28,12 +29,12 @@ type writeBuffer struct {
 	sealedAt int           // what of pending lies before the seal
 
 	chunksWeight   int            // the weights of earlier
-	block          *queue.Block   // pending lies in it, unless it was outgrown
-	takenBlocks    []*queue.Block // what the writer took last lies in them
+	block          *block.Block   // pending lies in it, unless it was outgrown
+	takenBlocks    []*block.Block // what the writer took last lies in them
 	taken          [][]byte       // that
 	expected       int            // of the frames in it: as much is expected again
 	refers         bool           // bodies may be written from where they lie
-	lastBody       *queue.Block   // that a body in earlier lies in, of those the last
+	lastBody       *block.Block   // that a body in earlier lies in, of those the last
 	takes          uint64         // how often the writer took something
 	heartbeatTakes uint64         // that, as it was or will be when the last heartbeat is written, or was not needed
 
@@ -62,7 +63,7 @@ func newWriteBuffer(total *atomic.Int64, refers bool) writeBuffer {
 // chunk is frames or, within one, a part of a body.
 type chunk struct {
 	bytes  []byte
-	block  *queue.Block // they lie in it
+	block  *block.Block // they lie in it
 	body   bool         // of somebody else
 	weight int          // what it counts for: its size, and some of what else there is in a block that is held for it
 }
@@ -82,7 +83,7 @@ func (o *writeBuffer) reserve(n int) {
 		o.pushChunk(chunk{bytes: o.pending, block: o.block, weight: len(o.pending)})
 		o.pending, o.block = nil, nil
 	}
-	k := queue.NewBlock(bufferSize(max(len(o.pending)+n, o.expected)))
+	k := block.New(bufferSize(max(len(o.pending)+n, o.expected)))
 	o.pending = k.Buf[:copy(k.Buf, o.pending)]
 	release(o.block)
 	o.block = k
@@ -178,7 +179,7 @@ func (o *writeBuffer) heldWeight(d *queue.Delivery) int {
 }
 
 // appendBodyRef has a part of a body written where pending ends, which goes on behind it.
-func (o *writeBuffer) appendBodyRef(part []byte, block *queue.Block, weight int) {
+func (o *writeBuffer) appendBodyRef(part []byte, block *block.Block, weight int) {
 	if o.block != nil {
 		o.block.Retain()
 	}
@@ -315,7 +316,7 @@ func (o *writeBuffer) close() {
 	signal(o.wake)
 }
 
-func release(k *queue.Block) {
+func release(k *block.Block) {
 	if k != nil {
 		k.Release()
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -217,7 +218,7 @@ func TestConsumersShareTheBufferOfASlowClient(t *testing.T) {
 	for i, q := range []string{"a", "b", "c"} {
 		b = amqp.AppendMethod(b, uint16(1+i%2), &amqp.BasicConsume{Queue: q, ConsumerTag: q, NoAck: true})
 	}
-	k := queue.NewBlock(len(b))
+	k := block.New(len(b))
 	defer k.Release()
 	p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, b)])
 	for range 10 {
@@ -246,7 +247,7 @@ func TestConsumersShareTheBufferOfASlowClient(t *testing.T) {
 }
 
 // bodyIn returns a delivery whose body lies somewhere in a block of more.
-func bodyIn(k *queue.Block, size int) *queue.Delivery {
+func bodyIn(k *block.Block, size int) *queue.Delivery {
 	for i := range k.Buf {
 		k.Buf[i] = byte(i * 7)
 	}
@@ -259,7 +260,7 @@ func TestOutRefersToBodies(t *testing.T) {
 	const frameMax = 128 << 10
 	for _, size := range []int{queue.WorthHolding, frameMax - amqp.FrameOverhead, frameMax, 3*largestChunk + 1} {
 		var total atomic.Int64
-		k := queue.NewBlock(size + 1000)
+		k := block.New(size + 1000)
 		d := bodyIn(k, size)
 		want := amqp.AppendContentHeader([]byte("before"), 7, uint64(size), d.Props)
 		want = append(amqp.AppendBody(want, 7, d.Body, frameMax), "behind"...)
@@ -308,7 +309,7 @@ func TestOutCopiesBodies(t *testing.T) {
 		"to be encrypted":            {size: 100_000},
 		"not to be written any more": {size: 100_000, refers: true, sealed: true},
 	} {
-		k := queue.NewBlock(tt.size + 1000)
+		k := block.New(tt.size + 1000)
 		o := newWriteBuffer(new(atomic.Int64), tt.refers)
 		o.mu.Lock()
 		if tt.sealed {
@@ -331,9 +332,9 @@ func TestOutCountsWhatItHolds(t *testing.T) {
 	const size = queue.WorthHolding
 	var total atomic.Int64
 	o := newWriteBuffer(&total, true)
-	var blocks []*queue.Block
+	var blocks []*block.Block
 	for !o.full() {
-		k := queue.NewBlock(256 << 10)
+		k := block.New(256 << 10)
 		blocks = append(blocks, k)
 		o.mu.Lock()
 		o.appendContent(1, bodyIn(k, size), 128<<10)
@@ -357,7 +358,7 @@ func TestOutCountsWhatItHolds(t *testing.T) {
 
 // Who stops writing in the middle lets go of what was being written.
 func TestOutEndOfWriting(t *testing.T) {
-	k := queue.NewBlock(1 << 20)
+	k := block.New(1 << 20)
 	o := newWriteBuffer(new(atomic.Int64), true)
 	o.mu.Lock()
 	o.appendContent(1, bodyIn(k, 100_000), 128<<10)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/policies"
@@ -240,7 +241,7 @@ func stormWaits(t *testing.T, how string) {
 		}
 		k.put(q, many...)
 	}
-	held, own := queue.UsedBytes(), queue.UnderwayBytes()
+	held, own := slab.Used(), queue.UnderwayBytes()
 	disk.slow.Store(true) // a second for each sync
 	switch how {
 	case "expired":
@@ -263,7 +264,7 @@ func stormWaits(t *testing.T, how string) {
 		if n := k.shards[0].Stats().Pending; n > 16<<20 {
 			t.Fatalf("%d bytes wait for the disk", n)
 		}
-		if now := queue.UsedBytes() + queue.UnderwayBytes(); now > held+own+32<<20 {
+		if now := slab.Used() + queue.UnderwayBytes(); now > held+own+32<<20 {
 			t.Fatalf("%d bytes, and %d before", now, held+own)
 		}
 	}

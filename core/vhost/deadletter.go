@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -58,7 +59,7 @@ type deadLetterRun struct {
 	sent queue.Message // what the last message became, if it went anywhere
 	to   []int         // of outs: where it went
 
-	block *queue.Block // new bytes go here
+	block *block.Block // new bytes go here
 	used  int
 	rest  []queue.DeadLetter // the message at hand, and those after it
 
@@ -146,7 +147,7 @@ func (b *deadLetterRun) room(size int) {
 	if b.block != nil {
 		b.block.Release()
 	}
-	b.block, b.used = queue.NewBlock(max(size, expected(b.rest, most))), 0
+	b.block, b.used = block.New(max(size, expected(b.rest, most))), 0
 }
 
 // knows says whether the message goes where the one before it went.
@@ -267,7 +268,7 @@ func (b *deadLetterRun) keepBody(p *queue.Message, body []byte) {
 	b.used = end
 }
 
-func (o *out) add(p queue.Message, block *queue.Block) {
+func (o *out) add(p queue.Message, block *block.Block) {
 	if o.batch == nil {
 		o.batch = queue.NewBatch()
 	}

@@ -1,6 +1,6 @@
 package wire
 
-import "github.com/curfewmq/curfew/core/queue"
+import "github.com/curfewmq/curfew/core/block"
 
 const (
 	smallest = 4 << 10   // of a read buffer
@@ -10,7 +10,7 @@ const (
 // input is what was read from a connection and not yet understood. It lies in a block that messages may point into once
 // they are published. It belongs to the reader.
 type input struct {
-	block      *queue.Block // nil while nothing waits and nothing is read
+	block      *block.Block // nil while nothing waits and nothing is read
 	start, end int          // the bytes that wait
 	size       int          // of the next block
 	thin       int          // how many reads in a row would have done with a quarter of it
@@ -22,7 +22,7 @@ func newInput() input { return input{size: smallest} }
 // space is where to read to: never empty.
 func (in *input) space() []byte {
 	if in.block == nil {
-		in.block = queue.NewBlock(in.size)
+		in.block = block.New(in.size)
 	}
 	return in.block.Buf[in.end:]
 }
@@ -84,7 +84,7 @@ func (in *input) consumed(n int) {
 
 // replace moves what waits into a new block.
 func (in *input) replace(size int) {
-	k := queue.NewBlock(size)
+	k := block.New(size)
 	rest := copy(k.Buf, in.unread())
 	in.block.Release()
 	in.block, in.start, in.end = k, 0, rest

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/block"
 )
 
 // fillFrom puts b where the reader would, as far as there is space, and returns the rest.
@@ -80,7 +80,7 @@ func TestInputKeepsBytes(t *testing.T) {
 	in := newInput()
 	defer func() { in.release() }()
 	type piece struct {
-		block *queue.Block
+		block *block.Block
 		data  []byte
 		want  []byte
 	}

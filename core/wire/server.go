@@ -15,6 +15,7 @@ import (
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/slab"
 )
 
 // Options configure a server.
@@ -91,7 +92,7 @@ func (s *Server) alarm() (over <-chan struct{}, reason string) {
 }
 
 func (s *Server) usedBytes() int64 {
-	return queue.UsedBytes() + queue.UnderwayBytes() + s.sessions.PendingBytes()
+	return slab.Used() + queue.UnderwayBytes() + s.sessions.PendingBytes()
 }
 
 // Start listens, and serves whoever connects until Shutdown. ctx bounds finding the addresses only.

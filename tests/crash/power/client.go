@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -133,7 +133,7 @@ func (c *client) feed(data []byte, ticks bool) {
 	}
 	n := 0
 	if len(data) > 0 {
-		k := queue.NewBlock(len(data))
+		k := block.New(len(data))
 		n = c.conn.Feed(now, k, k.Buf[:copy(k.Buf, data)])
 		k.Release()
 	}

@@ -1,13 +1,17 @@
-package queue
+package block
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/curfewmq/curfew/core/slab"
+)
 
 // The largest blocks were left to the garbage collector, which let hundreds of megabytes of them gather, each of them cleared
 // before it was filled. They are given back at once, to the next message of such a size or to the system.
 func TestLargeBlocksAreGivenBack(t *testing.T) {
 	const size = 1<<maxBlockBits + 1
-	before := UsedBytes()
-	k := NewBlock(size)
+	before := slab.Used()
+	k := New(size)
 	if len(k.Buf) < size {
 		t.Fatalf("%d bytes for %d", len(k.Buf), size)
 	}
@@ -19,12 +23,12 @@ func TestLargeBlocksAreGivenBack(t *testing.T) {
 	}
 	first := &k.Buf[0]
 	k.Release()
-	again := NewBlock(size)
+	again := New(size)
 	if &again.Buf[0] != first || again.Shared() {
 		t.Error("another one was made although one was free")
 	}
 	again.Release()
-	if n := UsedBytes(); n != before {
+	if n := slab.Used(); n != before {
 		t.Errorf("%d bytes count as a queue's", n-before)
 	}
 }

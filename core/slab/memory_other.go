@@ -1,12 +1,8 @@
 //go:build !linux
 
-package queue
+package slab
 
-import (
-	"errors"
-	"os"
-	"time"
-)
+import "time"
 
 // Elsewhere than on Linux slabs come from the Go heap.
 
@@ -19,7 +15,3 @@ func adviseHuge([]byte) {}
 func releaseMemory([]byte) {}
 
 func touchMemory([]byte) time.Duration { return 0 }
-
-func openDirect(f *os.File) *os.File { return f }
-
-func punchHole(*os.File, int64, int64) error { return errors.ErrUnsupported }

@@ -1,10 +1,12 @@
-package queue
+// Package slab provides memory outside the Go heap, in pieces that are used again.
+package slab
 
 import (
 	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Queued messages live in slabs: pointer-free memory in powers of two, taken
@@ -37,12 +39,12 @@ var slabClasses [maxSlabBits - minSlabBits + 1]slabClass
 
 var used atomic.Int64
 
-// UsedBytes returns the memory that queued messages hold in the whole process,
+// Used returns the memory that queued messages hold in the whole process,
 // in bytes: what the memory watermark is compared with.
-func UsedBytes() int64 { return used.Load() }
+func Used() int64 { return used.Load() }
 
-// newSlab returns at least size bytes; their contents are undefined.
-func newSlab(size int) []byte {
+// Alloc returns at least size bytes; their contents are undefined.
+func Alloc(size int) []byte {
 	class := max(bits.Len(uint(max(size, 1)-1)), 0)
 	switch {
 	case class < minSlabBits:
@@ -58,8 +60,8 @@ func newSlab(size int) []byte {
 	return c.take(1 << class)
 }
 
-// freeSlab gives back a slab; its memory must not be used again.
-func freeSlab(b []byte) {
+// Free gives back a slab; its memory must not be used again.
+func Free(b []byte) {
 	b = b[:cap(b)]
 	used.Add(-int64(len(b)))
 	if len(b) < 1<<minSlabBits {
@@ -70,6 +72,32 @@ func freeSlab(b []byte) {
 		return
 	}
 	slabClasses[bits.Len(uint(len(b)-1))-minSlabBits].give(b)
+}
+
+// Make returns n zero elements in a slab. T must not contain pointers: the garbage
+// collector does not look into slabs.
+func Make[T any](n int) []T {
+	var t T
+	size := n * int(unsafe.Sizeof(t))
+	if size < 1<<minSlabBits {
+		used.Add(int64(size))
+		return make([]T, n) // which is aligned for T
+	}
+	s := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(Alloc(size)))), n)
+	clear(s)
+	return s
+}
+
+// FreeMade gives back what Make returned.
+func FreeMade[T any](s []T) {
+	if cap(s) == 0 {
+		return
+	}
+	size := cap(s) * int(unsafe.Sizeof(s[:1][0]))
+	if size >= 1<<minSlabBits && size <= 1<<maxSlabBits {
+		size = 1 << bits.Len(uint(size-1)) // the whole slab
+	}
+	Free(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), size))
 }
 
 // largeSlabs are those beyond the classes, which large messages have to themselves. Some that are free are kept, because the
@@ -190,30 +218,21 @@ func (c *slabClass) begin() {
 func (c *slabClass) prepare() {
 	b := mapMemory(regionSize)
 	if cost := touchMemory(b); cost > 0 {
-		faultCost.Store(int64(cost) / (regionSize / segmentSize))
+		FaultCost.Store(int64(cost) / (regionSize / faultUnit))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.next, c.making = b, false
 }
 
-// faultCost is what memory costs that the system had to find first: nanoseconds of
-// the processor's time for a segment, 0 as long as nobody knows.
-var faultCost atomic.Int64
+// FaultCost is what memory costs that the system had to find first: nanoseconds of
+// the processor's time for 256 KiB, 0 as long as nobody knows.
+var FaultCost atomic.Int64
 
-// diskCheaper reports whether memory had better not be used where a disk would do that
-// takes a segment in wait nanoseconds. Machines that share their memory with
-// others may need milliseconds to provide a megabyte. What was found out is taken
-// for less and less true, so that it is found out again.
-func diskCheaper(wait int64) bool {
-	const (
-		limit = 250_000 // ten times what it costs elsewhere
-		lapse = 1024
-	)
-	cost := faultCost.Load()
-	if cost < limit || wait > 2*cost {
-		return false
-	}
-	faultCost.Store(cost - cost/lapse)
-	return true
-}
+const faultUnit = 256 << 10
+
+// AllocLarge is Alloc of more than 1 MiB that does not count as used.
+func AllocLarge(size int) []byte { return large.take(size) }
+
+// FreeLarge gives back what AllocLarge returned.
+func FreeLarge(b []byte) { large.give(b) }

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package queue
+
+import (
+	"errors"
+	"os"
+)
+
+func openDirect(f *os.File) *os.File { return f }
+
+func punchHole(*os.File, int64, int64) error { return errors.ErrUnsupported }
