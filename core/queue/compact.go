@@ -84,7 +84,7 @@ func (q *Queue) release(now hook.Instant) {
 	q.trim = 0
 	q.store.release()
 	for l := range q.levels {
-		q.levels[l].idle()
+		q.levels[l].releaseIdle()
 	}
 	q.heap.Keep(func(deadline.Item) bool { return false })
 	q.stale = 0

@@ -30,12 +30,12 @@ const (
 	hasState        // the strategy keeps 8 bytes with it
 	hasBCC
 	traced
-	askHead   // OnHead wants to see it at the head
-	hasDigest // the record says whose its deadline is
-	inHeap    // the deadline heap has an item for it
-	inRun     // its deadline is part of the sorted run
-	inBack    // its fifo's back has an item for it
-	alike     // its record has the properties of an earlier one: see store.shared
+	askHead    // OnHead wants to see it at the head
+	hasDigest  // the record says whose its deadline is
+	inHeap     // the deadline heap has an item for it
+	inRun      // its deadline is part of the sorted run
+	inRequeued // its fifo's back has an item for it
+	alike      // its record has the properties of an earlier one: see store.shared
 )
 
 // The states of a message.
@@ -69,34 +69,34 @@ type chunk struct {
 	deadlines []hook.Instant // nil, or as long as slots
 	extents   []uint32       // where in the journal each message is; nil, or as long as slots
 	saved     []uint32       // by how much its operation there is shorter than the message weighs; nil, or as long as slots
-	places    []uint16       // thinned: the place of each slot, ascending; nil = its index
+	positions []uint16       // thinned: the place of each slot, ascending; nil = its index
 	live      int32          // slots that are not gone
 }
 
-// thin is the part of its slots a chunk must still use to keep them all.
-const thin = 16
+// sparseRatio is the part of its slots a chunk must still use to keep them all.
+const sparseRatio = 16
 
-// find returns the index of the slot with a place, or of the first one behind it.
-func (c *chunk) find(place int) int {
-	if c.places == nil {
+// index returns the index of the slot with a place, or of the first one behind it.
+func (c *chunk) index(place int) int {
+	if c.positions == nil {
 		return place
 	}
-	i, _ := slices.BinarySearch(c.places, uint16(place))
+	i, _ := slices.BinarySearch(c.positions, uint16(place))
 	return i
 }
 
-// place returns where the slot with an index stands.
-func (c *chunk) place(i int) uint64 {
-	if c.places == nil {
+// position returns where the slot with an index stands.
+func (c *chunk) position(i int) uint64 {
+	if c.positions == nil {
 		return uint64(i)
 	}
-	return uint64(c.places[i])
+	return uint64(c.positions[i])
 }
 
 // has reports whether there is a slot for a place.
 func (c *chunk) has(place int) bool {
-	i := c.find(place)
-	return i < len(c.slots) && c.place(i) == uint64(place)
+	i := c.index(place)
+	return i < len(c.slots) && c.position(i) == uint64(place)
 }
 
 const (
@@ -134,7 +134,7 @@ func (f *fifo) slot(seq uint64) *slot {
 		return nil
 	}
 	place := int(seq & (chunkSlots - 1))
-	if c.places == nil {
+	if c.positions == nil {
 		if place >= len(c.slots) {
 			return nil
 		}
@@ -143,7 +143,7 @@ func (f *fifo) slot(seq uint64) *slot {
 	if !c.has(place) {
 		return nil
 	}
-	return &c.slots[c.find(place)]
+	return &c.slots[c.index(place)]
 }
 
 func (f *fifo) chunk(seq uint64) *chunk {
@@ -186,26 +186,26 @@ func (f *fifo) deadline(seq uint64) hook.Instant {
 	if c == nil || c.deadlines == nil || !c.has(int(seq&(chunkSlots-1))) {
 		return 0
 	}
-	return c.deadlines[c.find(int(seq&(chunkSlots-1)))]
+	return c.deadlines[c.index(int(seq&(chunkSlots-1)))]
 }
 
-// place returns where in the journal the message is, 0 when it is not there, and what it takes there, times sign.
-func (f *fifo) place(seq uint64, s *slot, sign int64) (extent uint32, bytes int64) {
+// extentOf returns where in the journal the message is, 0 when it is not there, and what it takes there, times sign.
+func (f *fifo) extentOf(seq uint64, s *slot, sign int64) (extent uint32, bytes int64) {
 	c := f.chunk(seq)
 	if c == nil || c.extents == nil {
 		return 0, 0
 	}
-	i := c.find(int(seq & (chunkSlots - 1)))
+	i := c.index(int(seq & (chunkSlots - 1)))
 	return c.extents[i], sign * (weight(s) - c.savedBy(i))
 }
 
-// setPlace says where in the journal the message is, and how many bytes less it takes there than it weighs.
-func (f *fifo) setPlace(seq uint64, extent uint32, saved int) {
+// setExtent says where in the journal the message is, and how many bytes less it takes there than it weighs.
+func (f *fifo) setExtent(seq uint64, extent uint32, saved int) {
 	c := f.chunk(seq)
 	if c.extents == nil {
 		c.extents = make([]uint32, len(c.slots))
 	}
-	i := c.find(int(seq & (chunkSlots - 1)))
+	i := c.index(int(seq & (chunkSlots - 1)))
 	c.extents[i] = extent
 	c.save(i, saved)
 }
@@ -235,7 +235,7 @@ func (f *fifo) setDeadline(seq uint64, t hook.Instant) {
 		}
 		c.deadlines = slab.Make[hook.Instant](len(c.slots))
 	}
-	c.deadlines[c.find(int(seq&(chunkSlots-1)))] = t
+	c.deadlines[c.index(int(seq&(chunkSlots-1)))] = t
 }
 
 // push appends a slot and returns its sequence number.
@@ -310,14 +310,14 @@ func (c *chunk) grow(i int, whole bool) {
 // remove marks the message as gone and gives back chunks nobody needs.
 func (f *fifo) remove(seq uint64) {
 	c := f.chunk(seq)
-	c.slots[c.find(int(seq&(chunkSlots-1)))].become(stateFree)
+	c.slots[c.index(int(seq&(chunkSlots-1)))].become(stateFree)
 	c.live--
 	if seq>>chunkBits == f.next>>chunkBits {
 		return // messages are still added to it
 	}
 	if c.live > 0 {
-		if c.places == nil && int(c.live) < len(c.slots)/thin {
-			c.thin()
+		if c.positions == nil && int(c.live) < len(c.slots)/sparseRatio {
+			c.makeSparse()
 		}
 		return
 	}
@@ -346,12 +346,12 @@ func (f *fifo) unlink() {
 func (c *chunk) free() {
 	slab.FreeMade(c.slots)
 	slab.FreeMade(c.deadlines)
-	c.slots, c.deadlines, c.extents, c.saved, c.places = nil, nil, nil, nil, nil
+	c.slots, c.deadlines, c.extents, c.saved, c.positions = nil, nil, nil, nil, nil
 }
 
-// thin keeps the slots that are in use and drops the others.
-func (c *chunk) thin() {
-	kept := chunk{number: c.number, slots: slab.Make[slot](int(c.live))[:0], places: make([]uint16, 0, c.live), live: c.live}
+// makeSparse keeps the slots that are in use and drops the others.
+func (c *chunk) makeSparse() {
+	kept := chunk{number: c.number, slots: slab.Make[slot](int(c.live))[:0], positions: make([]uint16, 0, c.live), live: c.live}
 	if c.deadlines != nil {
 		kept.deadlines = slab.Make[hook.Instant](int(c.live))[:0]
 	}
@@ -360,7 +360,7 @@ func (c *chunk) thin() {
 			continue
 		}
 		kept.slots = append(kept.slots, c.slots[i])
-		kept.places = append(kept.places, uint16(i))
+		kept.positions = append(kept.positions, uint16(i))
 		if c.deadlines != nil {
 			kept.deadlines = append(kept.deadlines, c.deadlines[i])
 		}
@@ -384,9 +384,9 @@ func (f *fifo) release() {
 	f.head, f.run = f.next, f.next
 }
 
-// idle gives back the memory of a fifo that holds no message. What it would
+// releaseIdle gives back the memory of a fifo that holds no message. What it would
 // hold on to is the chunk being filled.
-func (f *fifo) idle() {
+func (f *fifo) releaseIdle() {
 	if n := len(f.chunks); n == 0 || n > 1 || f.chunks[0].live > 0 {
 		return
 	}
@@ -402,7 +402,7 @@ func (f *fifo) peek() uint64 {
 			return f.requeued[0]
 		}
 		if s != nil {
-			s.flags &^= inBack
+			s.flags &^= inRequeued
 		}
 		f.requeued.pop()
 	}
@@ -417,9 +417,9 @@ func (f *fifo) advanceHead() uint64 {
 			f.head = f.nextChunk(f.head, f.next)
 			continue
 		}
-		for i := c.find(int(f.head & (chunkSlots - 1))); i < len(c.slots); i++ {
+		for i := c.index(int(f.head & (chunkSlots - 1))); i < len(c.slots); i++ {
 			if c.slots[i].is(stateReady) {
-				f.head = f.head&^(chunkSlots-1) + c.place(i)
+				f.head = f.head&^(chunkSlots-1) + c.position(i)
 				return f.head
 			}
 		}
@@ -437,8 +437,8 @@ func (f *fifo) take(s *slot) {
 func (f *fifo) requeue(seq uint64, s *slot) {
 	s.become(stateReady)
 	f.ready++
-	if seq < f.head && s.flags&inBack == 0 {
-		s.flags |= inBack
+	if seq < f.head && s.flags&inRequeued == 0 {
+		s.flags |= inRequeued
 		f.requeued.push(seq)
 	}
 }
@@ -456,9 +456,9 @@ func (f *fifo) runTop() (seq uint64, at hook.Instant, ok bool) {
 			f.run = f.nextChunk(f.run, f.next)
 			continue
 		}
-		for i := c.find(int(f.run & (chunkSlots - 1))); i < len(c.slots); i++ {
+		for i := c.index(int(f.run & (chunkSlots - 1))); i < len(c.slots); i++ {
 			if s := &c.slots[i]; s.is(stateReady) && s.flags&inRun != 0 {
-				f.run = f.run&^(chunkSlots-1) + c.place(i)
+				f.run = f.run&^(chunkSlots-1) + c.position(i)
 				return f.run, c.deadlines[i], true
 			}
 		}

@@ -41,7 +41,7 @@ func (q *Queue) detachContents(kept int) {
 	q.garbage = w
 	for l := range w.levels {
 		from, to := &w.levels[l], &q.levels[l]
-		for seq, s := from.from(0); s != nil && kept > 0; seq, s = from.from(seq + 1) {
+		for seq, s := from.messageFrom(0); s != nil && kept > 0; seq, s = from.messageFrom(seq + 1) {
 			if s.is(stateUnacked) {
 				q.carry(&w.store, from, to, seq, s)
 				kept--
@@ -71,12 +71,12 @@ func (q *Queue) dropContents() {
 
 // carry takes a message that is handed out along.
 func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
-	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun|inBack))
+	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun|inRequeued))
 	to.skipTo(seq)
 	to.push(kept, from.deadline(seq))
 	to.take(to.slot(seq))
-	if e, bytes := from.place(seq, s, 1); e != 0 {
-		to.setPlace(seq, e, int(weight(s)-bytes))
+	if e, bytes := from.extentOf(seq, s, 1); e != 0 {
+		to.setExtent(seq, e, int(weight(s)-bytes))
 	}
 	s.become(stateFree)
 }
@@ -176,7 +176,7 @@ func (q *Queue) journalPurged(all bool) {
 // many are left out. There are none if alone is set: then a full chunk need not be
 // looked at.
 func (r *refRuns) addChunk(c *chunk, first Ref, alone bool) (others int) {
-	if alone && c.places == nil && c.live == chunkSlots {
+	if alone && c.positions == nil && c.live == chunkSlots {
 		r.add(first, chunkSlots)
 		return 0
 	}
@@ -184,7 +184,7 @@ func (r *refRuns) addChunk(c *chunk, first Ref, alone bool) (others int) {
 		switch {
 		case c.slots[i].is(stateFree):
 		case c.slots[i].is(stateReady) || r.all:
-			r.add(first+Ref(c.place(i)), 1)
+			r.add(first+Ref(c.position(i)), 1)
 		default:
 			others++
 		}

@@ -72,7 +72,7 @@ func (q *Queue) restampSome(now hook.Instant) {
 	}
 	r, picks := q.restamping, q.buf.picks[:0]
 	for len(picks) < maxBatch && r.level < len(q.levels) {
-		seq, s := q.levels[r.level].from(r.seq)
+		seq, s := q.levels[r.level].messageFrom(r.seq)
 		if s == nil || seq >= r.until[r.level] {
 			r.level, r.seq = r.level+1, 0
 			continue
@@ -169,16 +169,16 @@ func expiration(props []byte) hook.Limit {
 	return hook.LimitOf(n)
 }
 
-// from returns the first message at or behind seq, nil when there is none.
-func (f *fifo) from(seq uint64) (uint64, *slot) {
+// messageFrom returns the first message at or behind seq, nil when there is none.
+func (f *fifo) messageFrom(seq uint64) (uint64, *slot) {
 	for seq = max(seq, f.first<<chunkBits); seq < f.next; seq = (seq>>chunkBits + 1) << chunkBits {
 		c := f.chunk(seq)
 		if c == nil {
 			continue
 		}
-		for i := c.find(int(seq & (chunkSlots - 1))); i < len(c.slots); i++ {
+		for i := c.index(int(seq & (chunkSlots - 1))); i < len(c.slots); i++ {
 			if !c.slots[i].is(stateFree) {
-				return seq&^(chunkSlots-1) + c.place(i), &c.slots[i]
+				return seq&^(chunkSlots-1) + c.position(i), &c.slots[i]
 			}
 		}
 	}

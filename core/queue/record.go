@@ -99,7 +99,7 @@ func (q *Queue) journalEnqueued(now hook.Instant, l int, f *fifo, seq uint64, s 
 	n := &q.buf.ops
 	extent := q.cfg.Storage.Journal.Extent()
 	saved := n.enqueue(q, ref(l, seq), deadline, now, &s)
-	f.setPlace(seq, extent, saved)
+	f.setExtent(seq, extent, saved)
 	n.account(extent, weight(&s)-int64(saved))
 	n.enqueued++
 }
@@ -109,7 +109,7 @@ func (q *Queue) journalSettled(l int, f *fifo, seq uint64, s *slot) {
 		return
 	}
 	n := &q.buf.ops
-	n.account(f.place(seq, s, -1))
+	n.account(f.extentOf(seq, s, -1))
 	n.settled = append(n.settled, ref(l, seq))
 }
 
@@ -154,7 +154,7 @@ func (q *Queue) setStrategyData(f *fifo, seq uint64, s *slot, m strategyData) (c
 	before := weight(s)
 	changed = q.store.setStrategyData(s, m)
 	if grown := weight(s) - before; grown != 0 && q.isJournalled(s) {
-		extent, _ := f.place(seq, s, 0)
+		extent, _ := f.extentOf(seq, s, 0)
 		q.buf.ops.account(extent, grown)
 	}
 	return changed
@@ -395,7 +395,7 @@ func (q *Queue) receipt(picks []pick, vs []hook.Verdict) *DeferredRemoval {
 			continue
 		}
 		refs = append(refs, ref(int(p.level), p.seq))
-		n.account(f.place(p.seq, s, -1))
+		n.account(f.extentOf(p.seq, s, -1))
 	}
 	if len(refs) == 0 {
 		return nil

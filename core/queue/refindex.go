@@ -6,7 +6,7 @@ type refIndex struct {
 	pages map[Ref]*refPage
 	last  *refPage // the one used last, with the number lastN
 	lastN Ref
-	n     int
+	size  int
 }
 
 // refPage is for the messages whose numbers differ in the last bits only.
@@ -47,7 +47,7 @@ func (p *refIndex) add(r Ref, place int32) {
 	}
 	g.at[r%(1<<pageBits)] = place + 1
 	g.n++
-	p.n++
+	p.size++
 }
 
 // remove takes out a message and returns its place, if it is there.
@@ -58,7 +58,7 @@ func (p *refIndex) remove(r Ref) (place int32, ok bool) {
 	g := p.last
 	g.at[r%(1<<pageBits)] = 0
 	g.n--
-	p.n--
+	p.size--
 	if g.n == 0 {
 		delete(p.pages, p.lastN)
 		p.last = nil
@@ -69,7 +69,7 @@ func (p *refIndex) remove(r Ref) (place int32, ok bool) {
 // removeRun takes out the messages in a row that are there, and hands their places
 // to fn.
 func (p *refIndex) removeRun(first, count Ref, fn func(place int32)) {
-	if count <= Ref(p.n) {
+	if count <= Ref(p.size) {
 		for r := range count {
 			if place, ok := p.remove(first + r); ok {
 				fn(place)

@@ -37,8 +37,8 @@ func TestPlacesAgreeWithAMap(t *testing.T) {
 			p.add(r, int32(step))
 			want[r] = int32(step)
 		}
-		if p.n != len(want) {
-			t.Fatalf("step %d: %d are there, want %d", step, p.n, len(want))
+		if p.size != len(want) {
+			t.Fatalf("step %d: %d are there, want %d", step, p.size, len(want))
 		}
 	}
 }

@@ -181,7 +181,7 @@ func (q *replayedQueue) change(ref Ref, fn func(*replayedMessage)) {
 // how many there are.
 func (r *Replayer) Fill() (messages int) {
 	for _, q := range r.queues {
-		messages += q.index.n
+		messages += q.index.size
 		q.fill()
 	}
 	return messages
@@ -226,7 +226,7 @@ func (q *Queue) put(it *replayedMessage, handed []uint64) {
 	}
 	body := int(it.body)
 	f.push(it.slot, it.deadline)
-	f.setPlace(seq, it.extent, it.saved)
+	f.setExtent(seq, it.extent, it.saved)
 	f.deliveredUpTo, f.journalledUpTo = handed[l], handed[l]
 	q.ready++
 	q.readyBytes += int64(body)
@@ -300,7 +300,7 @@ func (q *Queue) relocateChunk(m *relocation, l int, f *fifo, c int, upTo uint32)
 		if len(m.notes.buf) > maxMoved {
 			return true
 		}
-		seq := k.number<<chunkBits + k.place(i)
+		seq := k.number<<chunkBits + k.position(i)
 		m.old = append(m.old, Delta{Extent: k.extents[i], Bytes: k.savedBy(i) - weight(s)})
 		moved := *s
 		if seq < f.deliveredUpTo {

@@ -75,7 +75,7 @@ func (q *Queue) countJournalled() (ready, unacked, discarded int) {
 	}
 	for l := range q.levels {
 		f := &q.levels[l]
-		for seq, s := f.from(0); s != nil; seq, s = f.from(seq + 1) {
+		for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
 			switch {
 			case !q.isJournalled(s):
 			case !s.is(stateUnacked):

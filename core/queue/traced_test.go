@@ -39,7 +39,7 @@ func TestOldLogsAreReadable(t *testing.T) {
 	q = j.reborn(t, q)
 	var got []string
 	f := &q.levels[0]
-	for seq, s := f.from(0); s != nil; seq, s = f.from(seq + 1) {
+	for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
 		r := q.store.read(*s)
 		got = append(got, fmt.Sprintf("%d %s %s state %d digest %d at %v %v due %v, %d returns%s",
 			seq, r.key, r.body, r.state, r.digest, r.enqueued, blindKeys(r.bcc), f.deadline(seq), s.returns(), s.flags.describe()))
