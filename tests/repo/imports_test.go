@@ -27,6 +27,7 @@ var dependencies = []struct {
 	{"google.golang.org/grpc", []string{"cmd", "tests"}, "exporters speak it; cmd says how soon they connect again"},
 	{"google.golang.org/protobuf", []string{"cmd", "tests"}, "what is sent to a collector is encoded in cmd"},
 	{"golang.org/x/sys", []string{"core/wire"}, "system calls belong behind the package that is about them"},
+	{"golang.org/x/term", []string{"cmd"}, "only commands speak to terminals"},
 	{"github.com/rabbitmq/amqp091-go", nil, "it is the client of the tests; the broker has core/amqp"},
 	{"go.uber.org/goleak", nil, "it checks tests for leaked goroutines"},
 }

@@ -13,7 +13,7 @@ const (
 	noList    = "listeners are open as long as the broker runs"
 )
 
-// absent says why a command of rabbitmqctl does not exist here, or "" when rabbitmqctl does not have it either.
+// absent returns why a command of rabbitmqctl does not exist here; "" if rabbitmqctl has no such command.
 func absent(name string) string {
 	for _, group := range []struct {
 		reason string

@@ -9,10 +9,7 @@ import (
 	"time"
 )
 
-var featureColumns = known{
-	columns: []column{{name: "name"}, {name: "state"}, {name: "stability"}, {name: "provided_by"}, {name: "desc"}, {name: "doc_url"}},
-	usual:   "name state",
-}
+var featureColumns = known{columns("name state stability provided_by desc doc_url"), "name state"}
 
 // startup is how long a broker may take to answer, as rabbitmqctl has it.
 const startup = 5 * time.Minute
@@ -24,10 +21,8 @@ func brokerCommands() []command {
 			about: "tells whether the broker answers, and lets the user in",
 		},
 		{
-			name: "status", run: printStatus,
+			name: "status", run: printStatus, check: checkUnit, about: "prints what the broker is, and how it is",
 			options: []option{{long: "unit", value: "bytes|mb|gb", about: "of memory and disk space (default gb)"}},
-			check:   checkUnit,
-			about:   "prints what the broker is, and how it is",
 		},
 		{
 			name: "cluster_status", run: printCluster,
@@ -38,12 +33,12 @@ func brokerCommands() []command {
 			about: "waits until the broker answers",
 		},
 		{
-			name: "wait", operands: "[<pidfile>]", most: 1, run: awaitStartup, waits: true, patience: startup,
+			name: "wait", operands: "[<pidfile>]", run: awaitStartup, waits: true, patience: startup,
 			options: []option{{long: "pid", short: "P", value: "pid", about: "ignored, as is the file: the broker is known by its address"}},
 			about:   "waits until the broker answers",
 		},
 		{
-			name: "await_online_nodes", operands: "<count>", least: 1, most: 1, run: awaitNodes, check: checkCount, waits: true, patience: startup,
+			name: "await_online_nodes", operands: "<count>", run: awaitNodes, check: checkCount, waits: true, patience: startup,
 			about: "waits until the broker answers; a count above 1 is an error",
 		},
 		{
@@ -63,45 +58,45 @@ func brokerCommands() []command {
 			about: "prints how many logins succeeded and failed, by protocol",
 		},
 		{
-			name: "set_cluster_name", operands: "<name>", least: 1, most: 1, run: setClusterName,
+			name: "set_cluster_name", operands: "<name>", run: setClusterName,
 			about: "sets the name that the broker goes by",
 		},
 		{
-			name: "list_feature_flags", most: -1, lists: &featureColumns, check: featureColumns.check, run: listFeatures,
-			about: "lists feature flags",
+			name: "list_feature_flags", lists: &featureColumns, about: "lists feature flags",
+			run: columnList("Listing feature flags ...", "feature-flags"),
 		},
 		{
-			name: "enable_feature_flag", operands: "<flag>|all", least: 1, most: 1, run: enableFeature,
+			name: "enable_feature_flag", operands: "<flag>|all", run: enableFeature,
 			about: "enables a feature flag, or all",
 		},
 	}
 }
 
 func ping(ctx context.Context, c *call) error {
-	c.say("Will ping %s. Timeout: %d ms.", c.api.base, c.timeout().Milliseconds())
+	c.banner("Will ping %s. Timeout: %d ms.", c.api.base, c.timeout().Milliseconds())
 	if err := c.api.get(ctx, path("whoami"), nil); err != nil {
 		return err
 	}
-	return c.tell("Ping succeeded")
+	return c.result("Ping succeeded")
 }
 
 func checkRunning(ctx context.Context, c *call) error {
-	c.say("Checking if RabbitMQ is running on node %s ...", c.api.base)
+	c.banner("Checking if RabbitMQ is running on node %s ...", c.api.base)
 	if err := c.api.get(ctx, path("whoami"), nil); err != nil {
 		return err
 	}
-	return c.tell("RabbitMQ on node %s is fully booted and running", c.api.base)
+	return c.result("RabbitMQ on node %s is fully booted and running", c.api.base)
 }
 
 func checkAlarms(ctx context.Context, c *call) error {
-	c.say("Asking node %s to report any local resource alarms ...", c.api.base)
+	c.banner("Asking node %s to report any local resource alarms ...", c.api.base)
 	if err := c.alarmed(ctx); err != nil {
 		return err
 	}
-	return c.tell("Node %s reported no local alarms", c.api.base)
+	return c.result("Node %s reported no local alarms", c.api.base)
 }
 
-// alarmed fails when there is an alarm.
+// alarmed fails if there is an alarm.
 func (c *call) alarmed(ctx context.Context) error {
 	err := c.api.get(ctx, path("health", "checks", "local-alarms"), nil)
 	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusServiceUnavailable {
@@ -111,15 +106,15 @@ func (c *call) alarmed(ctx context.Context) error {
 }
 
 func checkHealth(ctx context.Context, c *call) error {
-	c.say("Timeout: %d seconds ...", int(c.timeout().Seconds()))
-	c.say("Checking health of node %s ...", c.api.base)
+	c.banner("Timeout: %d seconds ...", int(c.timeout().Seconds()))
+	c.banner("Checking health of node %s ...", c.api.base)
 	if err := c.alarmed(ctx); err != nil {
 		return err
 	}
-	return c.tell("Health check passed")
+	return c.result("Health check passed")
 }
 
-// pollEvery is how often a broker that does not answer is asked again.
+// pollEvery is the time between two calls of a broker that does not answer.
 const pollEvery = 500 * time.Millisecond
 
 func awaitStartup(ctx context.Context, c *call) error {
@@ -151,7 +146,7 @@ func checkCount(c *call) error {
 
 func awaitNodes(ctx context.Context, c *call) error {
 	count := c.operands[0]
-	c.say("Will wait for at least %s nodes to join the cluster of %s. Timeout: %d seconds.", count, c.api.base, int(c.timeout().Seconds()))
+	c.banner("Will wait for at least %s nodes to join the cluster of %s. Timeout: %d seconds.", count, c.api.base, int(c.timeout().Seconds()))
 	if n, err := strconv.Atoi(count); err != nil || n > 1 {
 		return failed(unavailable, "there is one node, and no other will join")
 	}
@@ -164,12 +159,12 @@ func listAttempts(ctx context.Context, c *call) error {
 		return err
 	}
 	node := overview.text("node")
-	c.say("Listing authentication\n attempts for node \"%s\" ...", node)
+	c.banner("Listing authentication\n attempts for node \"%s\" ...", node)
 	var all []object
 	if err := c.api.get(ctx, path("auth", "attempts", node), &all); err != nil {
 		return err
 	}
-	return c.showAll(all, column{name: "protocol"}, column{name: "auth_attempts"}, column{name: "auth_attempts_failed"}, column{name: "auth_attempts_succeeded"})
+	return c.showAll(all, columns("protocol auth_attempts auth_attempts_failed auth_attempts_succeeded")...)
 }
 
 func (c *call) overview(ctx context.Context) (o object, err error) {
@@ -178,24 +173,16 @@ func (c *call) overview(ctx context.Context) (o object, err error) {
 }
 
 func setClusterName(ctx context.Context, c *call) error {
-	c.say("Setting cluster name to %s ...", c.operands[0])
-	if err := c.api.put(ctx, path("cluster-name"), map[string]string{"name": c.operands[0]}); err != nil {
-		return err
-	}
-	return c.done()
-}
-
-func listFeatures(ctx context.Context, c *call) error {
-	c.say("Listing feature flags ...")
-	return c.list(ctx, path("feature-flags"), featureColumns, nil)
+	c.banner("Setting cluster name to %s ...", c.operands[0])
+	return c.put(ctx, "cluster-name", map[string]string{"name": c.operands[0]})
 }
 
 func enableFeature(ctx context.Context, c *call) error {
 	if c.operands[0] != "all" {
-		c.say("Enabling feature flag \"%s\" ...", c.operands[0])
+		c.banner("Enabling feature flag \"%s\" ...", c.operands[0])
 		return c.enable(ctx, c.operands[0])
 	}
-	c.say("Enabling all feature flags ...")
+	c.banner("Enabling all feature flags ...")
 	var all []object
 	if err := c.api.get(ctx, path("feature-flags"), &all); err != nil {
 		return err
@@ -215,8 +202,8 @@ func (c *call) enable(ctx context.Context, flag string) error {
 	return c.api.put(ctx, path("feature-flags", flag, "enable"), map[string]string{"name": flag})
 }
 
-// texts is a list of strings of the API; nil when it is none.
-func texts(raw json.RawMessage) []string {
+// stringList reads a list of strings; nil if it is none.
+func stringList(raw json.RawMessage) []string {
 	var all []string
 	_ = json.Unmarshal(raw, &all)
 	return all

@@ -13,7 +13,7 @@ type cell interface {
 	json() []byte
 }
 
-// word is a text.
+// word is plain text.
 type word string
 
 func (w word) text() string { return string(w) }
@@ -26,7 +26,7 @@ func (w word) json() []byte {
 	return b
 }
 
-// plain is a value of the API; null and what is missing are empty.
+// plain is a value of the API; null and absent values are empty.
 type plain json.RawMessage
 
 func (p plain) text() string {
@@ -46,7 +46,7 @@ func orEmpty(raw []byte) []byte {
 	return raw
 }
 
-// names is a list of names, or what stands for the lack of one.
+// names is a list of names, or the API's word for none.
 type names json.RawMessage
 
 func (n names) text() string {
@@ -82,7 +82,7 @@ func (t terms) json() []byte {
 	return t
 }
 
-// states maps names to states, as vhosts do their nodes.
+// states maps names to states, as virtual hosts have them for their nodes.
 type states json.RawMessage
 
 func (s states) text() string {
@@ -114,7 +114,7 @@ func (p protocol) json() []byte {
 	return orEmpty(p)
 }
 
-// maxNesting is how deep a table is looked into.
+// maxNesting bounds the nesting of a table.
 const maxNesting = 64
 
 var errTooDeep = errors.New("nested too deeply")
@@ -142,7 +142,7 @@ func writeTerm(b *strings.Builder, d *json.Decoder, depth int) error {
 	return nil
 }
 
-// writeTerms writes what is in a list, or the pairs of an object.
+// writeTerms writes the items of a list, or the pairs of an object.
 func writeTerms(b *strings.Builder, d *json.Decoder, pairs bool, depth int) error {
 	b.WriteByte('[')
 	for i := 0; d.More(); i++ {

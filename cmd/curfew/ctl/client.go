@@ -15,20 +15,20 @@ import (
 	"strings"
 )
 
-// client speaks to the management API.
+// client calls the management API.
 type client struct {
 	base           string // "http://localhost:15672", without a slash at the end
 	user, password string
 	http           *http.Client
 }
 
-// object is a JSON object of the API, as far as somebody looks into it.
+// object is a JSON object of the API, whose members are decoded when they are read.
 type object map[string]json.RawMessage
 
 // text returns a member that is a string, or "".
 func (o object) text(name string) string {
 	var s string
-	_ = json.Unmarshal(o[name], &s) // another type is as good as none
+	_ = json.Unmarshal(o[name], &s) // a member of another type counts as absent
 	return s
 }
 
@@ -39,7 +39,7 @@ func (o object) number(name string) int64 {
 	return n
 }
 
-// refusal is an answer of the API that is not the one hoped for.
+// refusal is an answer of the API with a status other than 2xx.
 type refusal struct {
 	status int
 	reason string
@@ -47,7 +47,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s (status %d)", r.reason, r.status) }
 
-// failure is the refusal as the end of a command.
+// failure words the refusal as the end of a command.
 func (r *refusal) failure(api *client) error {
 	switch r.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
@@ -63,20 +63,23 @@ func isRefusal(err error, status int) bool {
 	return ok && r.status == status
 }
 
-// path joins the parts of a resource's path, of which each may have any character.
+// path returns the path of a resource from its parts, which may have any character.
 func path(parts ...string) string {
 	var b strings.Builder
 	b.WriteString("/api")
 	for _, p := range parts {
 		b.WriteByte('/')
-		if p == "." || p == ".." {
-			p = strings.ReplaceAll(p, ".", "%2E") // would be taken for the folder
-		} else {
-			p = url.PathEscape(p)
-		}
-		b.WriteString(p)
+		b.WriteString(segment(p))
 	}
 	return b.String()
+}
+
+// segment escapes a part of a path.
+func segment(s string) string {
+	if s == "." || s == ".." {
+		return strings.ReplaceAll(s, ".", "%2E") // would be taken for the folder
+	}
+	return url.PathEscape(s)
 }
 
 func (c *client) get(ctx context.Context, path string, into any) error {
@@ -91,7 +94,7 @@ func (c *client) remove(ctx context.Context, path string) error {
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// call sends body, nil for none, and decodes the answer into into, nil to ignore it.
+// call sends body (nil = none) and decodes the answer into into (nil = ignore it).
 func (c *client) call(ctx context.Context, method, path string, body, into any) error {
 	var data []byte
 	if body != nil {
@@ -115,7 +118,7 @@ func (c *client) call(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
-// encode writes JSON as it is read, without escaping what only HTML minds.
+// encode returns JSON without HTML escapes.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -126,7 +129,7 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// send returns an answer that means success. The caller closes its body.
+// send returns an answer with status 2xx. The caller closes its body.
 func (c *client) send(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -146,7 +149,7 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, hea
 	return nil, refused(answer)
 }
 
-// unreachable words an error of the transport, without the URL, which may be long and hold a name nobody asked for.
+// unreachable words an error of the transport. It leaves the URL out, which may be long and contain names.
 func (c *client) unreachable(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
@@ -158,7 +161,7 @@ func (c *client) unreachable(err error) error {
 	return &failure{unavailable, fmt.Sprintf("Error: unable to reach the management API at %s: %v\n\n%s", c.base, err, hint)}
 }
 
-// maxReason is how much of a refusal is read, in bytes.
+// maxReason bounds how much of a refusal is read, in bytes.
 const maxReason = 64 << 10
 
 func refused(answer *http.Response) error {
@@ -177,7 +180,7 @@ func refused(answer *http.Response) error {
 	return r
 }
 
-// each walks a list while it arrives, because it may be long.
+// each iterates over a list while it arrives, because it may be long.
 func (c *client) each(ctx context.Context, path string) iter.Seq2[object, error] {
 	return func(yield func(object, error) bool) {
 		if err := c.walk(ctx, path, func(o object) bool { return yield(o, nil) }); err != nil {
@@ -205,6 +208,6 @@ func (c *client) walk(ctx context.Context, path string, visit func(object) bool)
 			return nil
 		}
 	}
-	_, err = d.Token() // the list ends, and the connection can be used again
+	_, err = d.Token() // the end of the list, so that the connection can be reused
 	return err
 }

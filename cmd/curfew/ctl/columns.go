@@ -4,33 +4,43 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 )
 
-// column is something that can be listed of a kind of thing.
+// column is a property that can be listed.
 type column struct {
 	name string
-	// path is where the API has it, with dots between the names of objects in objects; "" = under the same name.
-	path string
-	show func(json.RawMessage) cell // nil = as it is
+	path string                     // where the API has it, with dots between the names of nested objects
+	show func(json.RawMessage) cell // how it is printed
 }
 
-func (c column) source() string {
-	if c.path == "" {
-		return c.name
-	}
-	return c.path
+// kinds are the ways to print a column, by the names that [columns] reads.
+var kinds = map[string]func(json.RawMessage) cell{
+	"":         func(raw json.RawMessage) cell { return plain(raw) },
+	"terms":    func(raw json.RawMessage) cell { return terms(raw) },
+	"names":    func(raw json.RawMessage) cell { return names(raw) },
+	"states":   func(raw json.RawMessage) cell { return states(raw) },
+	"protocol": func(raw json.RawMessage) cell { return protocol(raw) },
+	"text":     func(raw json.RawMessage) cell { return word(raw) }, // JSON, as it is
+	"exchange": func(json.RawMessage) cell { return word("exchange") },
 }
 
-// cell takes the column's value off o.
-func (c column) cell(o object) cell {
-	raw := o.at(c.source())
-	if c.show == nil {
-		return plain(raw)
+// columns reads columns from words such as "name", "arguments:terms" (the kind) and "pid=name" (the path, if it is not the
+// name).
+func columns(text string) []column {
+	var all []column
+	for w := range strings.FieldsSeq(text) {
+		w, kind, _ := strings.Cut(w, ":")
+		name, path, ok := strings.Cut(w, "=")
+		if !ok {
+			path = name
+		}
+		all = append(all, column{name, path, kinds[kind]})
 	}
-	return c.show(raw)
+	return all
 }
 
 // at follows a path; nil = there is nothing.
@@ -46,30 +56,14 @@ func (o object) at(path string) json.RawMessage {
 	return inner.at(rest)
 }
 
-func showNames(raw json.RawMessage) cell    { return names(raw) }
-func showTerms(raw json.RawMessage) cell    { return terms(raw) }
-func showStates(raw json.RawMessage) cell   { return states(raw) }
-func showProtocol(raw json.RawMessage) cell { return protocol(raw) }
-
-// showText shows JSON as the text it is.
-func showText(raw json.RawMessage) cell { return word(raw) }
-
-// known are the columns a command can list, and those it lists when none is named.
+// known are the columns that a command can list, and those it lists when none is named.
 type known struct {
 	columns []column
 	usual   string // between spaces
 }
 
-func (k known) names() []string {
-	all := make([]string, len(k.columns))
-	for i, c := range k.columns {
-		all[i] = c.name
-	}
-	return all
-}
-
-// pick returns the columns that the operands name, between commas or as words of their own, each once.
-func (k known) pick(operands []string) ([]column, error) {
+// pick returns the columns that the operands name, each once. Columns stand between commas or are operands of their own.
+func (k *known) pick(operands []string) ([]column, error) {
 	if len(operands) == 0 {
 		operands = strings.Fields(k.usual)
 	}
@@ -90,24 +84,24 @@ func (k known) pick(operands []string) ([]column, error) {
 	return picked, nil
 }
 
-// check is a command's check of its operands when they are columns.
-func (k known) check(c *call) error {
-	_, err := k.pick(c.operands)
-	return err
-}
-
-// list prints columns of all things at path that keep, nil for all, wants. Fields names what keep looks at.
-func (c *call) list(ctx context.Context, path string, k known, keep func(object) bool, fields ...string) error {
-	columns, err := k.pick(c.operands)
+// list prints the command's columns of all objects at path, or of those that keep wants. fields names what keep looks at.
+// A virtual host that does not exist has no objects.
+func (c *call) list(ctx context.Context, path string, keep func(object) bool, fields ...string) error {
+	picked, err := c.command.lists.pick(c.operands)
 	if err != nil {
 		return err
 	}
-	for _, col := range columns {
-		fields = append(fields, col.source())
+	for _, col := range picked {
+		fields = append(fields, col.path)
 	}
 	slices.Sort(fields)
 	query := url.Values{"columns": {strings.Join(slices.Compact(fields), ",")}}
-	return c.print(table{columns: titles(columns), rows: rows(c.api.each(ctx, path+"?"+query.Encode()), columns, keep)})
+	objects := c.api.each(ctx, c.path(path)+"?"+query.Encode())
+	err = c.print(table{columns: titles(picked), rows: rows(objects, picked, keep)})
+	if isRefusal(err, http.StatusNotFound) && strings.Contains(path, "{vhost}") {
+		return c.print(table{rows: rows(each(nil), nil, nil)})
+	}
+	return err
 }
 
 func titles(columns []column) []string {
@@ -118,9 +112,9 @@ func titles(columns []column) []string {
 	return t
 }
 
-func rows(things iter.Seq2[object, error], columns []column, keep func(object) bool) iter.Seq2[[]cell, error] {
+func rows(objects iter.Seq2[object, error], columns []column, keep func(object) bool) iter.Seq2[[]cell, error] {
 	return func(yield func([]cell, error) bool) {
-		for o, err := range things {
+		for o, err := range objects {
 			if err == nil && keep != nil && !keep(o) {
 				continue
 			}
@@ -138,28 +132,28 @@ func rows(things iter.Seq2[object, error], columns []column, keep func(object) b
 func cells(o object, columns []column) []cell {
 	row := make([]cell, len(columns))
 	for i, col := range columns {
-		row[i] = col.cell(o)
+		row[i] = col.show(o.at(col.path))
 	}
 	return row
 }
 
-// showAll prints things that are there already.
-func (c *call) showAll(things []object, columns ...column) error {
-	all := make([][]cell, len(things))
-	for i, o := range things {
-		all[i] = cells(o, columns)
-	}
-	return c.print(whole(titles(columns), all))
+// showAll prints objects that have all been read.
+func (c *call) showAll(objects []object, columns ...column) error {
+	return c.print(whole(objects, columns))
 }
 
-func whole(titles []string, all [][]cell) table {
-	return table{columns: titles, whole: true, rows: func(yield func([]cell, error) bool) {
-		for _, row := range all {
-			if !yield(row, nil) {
+func whole(objects []object, columns []column) table {
+	return table{columns: titles(columns), whole: true, rows: rows(each(objects), columns, nil)}
+}
+
+func each(objects []object) iter.Seq2[object, error] {
+	return func(yield func(object, error) bool) {
+		for _, o := range objects {
+			if !yield(o, nil) {
 				return
 			}
 		}
-	}}
+	}
 }
 
 func (c *call) print(t table) error { return c.out.table(c.program.Stdout, t) }

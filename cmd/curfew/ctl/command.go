@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,19 +14,37 @@ import (
 // command is one of rabbitmqctl's.
 type command struct {
 	name     string
-	operands string // as the usage line shows them
+	operands string // as the usage line shows them, from which their number follows
 	about    string // one line for help
 	more     string // further lines for its own help page
-	least    int    // operands
-	most     int    // operands; -1 = any number
-	scoped   bool   // it is about a virtual host, so its usage line shows --vhost
-	lists    *known // the columns it can list, which its operands name
+	scoped   bool   // it acts on a virtual host: its usage line shows --vhost
+	lists    *known // the columns it can list; its operands name them
 	options  []option
 	patience time.Duration       // --timeout when none is given; 0 = for ever
-	waits    bool                // it sees to --timeout itself
+	waits    bool                // it handles --timeout itself
 	offline  bool                // it does not call the API
-	check    func(c *call) error // of the operands; nil = their number is all there is to check
+	check    func(c *call) error // of the operands; nil = only their number is checked
 	run      func(ctx context.Context, c *call) error
+}
+
+// arity returns how many operands the command takes; most is -1 where there is no limit.
+func (c *command) arity() (least, most int) {
+	if c.lists != nil || strings.Contains(c.operands, "...") {
+		most = -1
+	}
+	least = math.MaxInt
+	for form := range strings.SplitSeq(c.operands, " | ") {
+		words := strings.Fields(form)
+		required := len(words)
+		if optional := slices.IndexFunc(words, func(w string) bool { return w[0] == '[' }); optional >= 0 {
+			required = optional
+		}
+		least = min(least, required)
+		if most >= 0 {
+			most = max(most, len(words))
+		}
+	}
+	return least, most
 }
 
 // section is a group of commands on the help page.

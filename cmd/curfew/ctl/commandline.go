@@ -42,7 +42,7 @@ func general() []option {
 	}
 }
 
-// commandLine is what was typed, sorted into its parts.
+// commandLine is a parsed command line.
 type commandLine struct {
 	words    []string // as typed
 	command  *command // nil = none
@@ -54,7 +54,7 @@ func (l *commandLine) has(name string) bool { _, ok := l.values[name]; return ok
 
 func (l *commandLine) value(name string) string { return l.values[name] }
 
-// parse sorts a command line. The line is there even when it has an error, as far as it was understood.
+// parse parses a command line. On an error it returns what it understood.
 func parse(words []string) (*commandLine, error) {
 	l := &commandLine{words: words, values: make(map[string]string)}
 	var bad []string
@@ -86,7 +86,7 @@ func parse(words []string) (*commandLine, error) {
 	return l, nil
 }
 
-// option takes an option and its value off words. It returns how many words the value is, and what is wrong.
+// option reads an option and its value from words. It returns how many words the value has, and what is wrong with it.
 func (l *commandLine) option(words []string) (used int, problem string) {
 	name, value, given := strings.Cut(words[0], "=")
 	o, ok := l.lookup(name)
@@ -110,7 +110,7 @@ func (l *commandLine) option(words []string) (used int, problem string) {
 	return used, ""
 }
 
-// takes tells whether the word behind the option is its value and not another option. A number may be negative.
+// takes reports whether the word behind the option is its value and not another option. A number may be negative.
 func (o *option) takes(word string) bool {
 	return len(word) < 2 || word[0] != '-' || o.numeric && isNumber(word)
 }
@@ -137,7 +137,7 @@ func (l *commandLine) lookup(name string) (option, bool) {
 	return option{}, false
 }
 
-// shown is the command line as messages may repeat it.
+// shown returns the command line as messages may repeat it, without the password.
 func (l *commandLine) shown() []string {
 	words := slices.Clone(l.words)
 	for i, w := range words {

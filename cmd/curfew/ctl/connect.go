@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// environment are the variables that stand in for flags.
+// Variables that stand in for flags.
 const (
 	urlVariable      = "CURFEW_CTL_URL"
 	usernameVariable = "CURFEW_CTL_USERNAME"
@@ -20,7 +20,7 @@ const (
 	insecureVariable = "CURFEW_CTL_INSECURE"
 )
 
-// connect finds out where the API is and who calls it.
+// connect returns a client for the API that flags and variables name.
 func connect(l *commandLine, environ []string) (*client, error) {
 	env := variables(environ)
 	cacert, insecure := l.value("cacert"), l.has("insecure")
@@ -56,7 +56,7 @@ func variables(environ []string) map[string]string {
 	return m
 }
 
-// locate picks the API's address: flags come before the environment, and that before the host that --node names.
+// locate returns the API's address. Flags take precedence over variables, and these over the host in --node.
 func locate(l *commandLine, env map[string]string, secure bool) (*url.URL, error) {
 	host, port := l.value("host"), l.value("port")
 	switch {
@@ -86,7 +86,7 @@ func parseURL(source, text string) (*url.URL, error) {
 	return u, nil
 }
 
-// nodeHost is the host in a node's name. This machine is localhost, because guest may log in from there only.
+// nodeHost returns the host in a node's name. For this machine it is localhost, because guest may only log in from there.
 func nodeHost(node string) string {
 	_, host, ok := strings.Cut(node, "@")
 	own, err := os.Hostname()
@@ -120,8 +120,8 @@ func credentials(l *commandLine, env map[string]string, inURL *url.Userinfo) (us
 	return user, password
 }
 
-// secured returns a transport that believes in the certificates in the file cacert, or in any. It uses no proxy: credentials go
-// to the broker alone.
+// secured returns a transport that trusts the certificates in the file cacert, or any. It uses no proxy, so that nobody but the
+// broker sees the credentials.
 func secured(cacert string, insecure bool) (*http.Transport, error) {
 	t := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: insecure}}
 	if cacert == "" {

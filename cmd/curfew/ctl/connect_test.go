@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
@@ -119,5 +120,17 @@ func TestUnreachable(t *testing.T) {
 	}
 	if want := "Timeout: 60.0 seconds ...\nListing queues for vhost / ...\n"; stdout != want {
 		t.Errorf("printed %q, want %q", stdout, want)
+	}
+}
+
+// A wrong option without a command ended in a panic.
+func TestOptionWithoutCommand(t *testing.T) {
+	var stderr bytes.Buffer
+	p := &Program{Name: "curfew ctl", Stderr: &stderr}
+	if status := p.Run([]string{"--frobnicate"}); status != usageError {
+		t.Errorf("exit status %d, want %d", status, usageError)
+	}
+	if got := stderr.String(); !strings.Contains(got, "--frobnicate : ") || !strings.Contains(got, "Available commands:") {
+		t.Errorf("got %s", got)
 	}
 }

@@ -3,107 +3,52 @@ package ctl
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 )
 
-// A connection is known by its name here, where rabbitmqctl prints and takes the process that serves it.
+// connectionColumns has the connection's name where rabbitmqctl prints and takes the process that serves it.
 var connectionColumns = known{
-	columns: []column{
-		{name: "pid", path: "name"},
-		{name: "name"},
-		{name: "port"},
-		{name: "host"},
-		{name: "peer_port"},
-		{name: "peer_host"},
-		{name: "ssl"},
-		{name: "ssl_protocol"},
-		{name: "ssl_key_exchange"},
-		{name: "ssl_cipher"},
-		{name: "ssl_hash"},
-		{name: "peer_cert_subject"},
-		{name: "peer_cert_issuer"},
-		{name: "peer_cert_validity"},
-		{name: "state"},
-		{name: "channels"},
-		{name: "protocol", show: showProtocol},
-		{name: "auth_mechanism"},
-		{name: "user"},
-		{name: "user_provided_name"},
-		{name: "vhost"},
-		{name: "timeout"},
-		{name: "frame_max"},
-		{name: "channel_max"},
-		{name: "client_properties", show: showTerms},
-		{name: "connected_at"},
-		{name: "recv_oct"},
-		{name: "recv_cnt"},
-		{name: "send_oct"},
-		{name: "send_cnt"},
-		{name: "send_pend"},
-	},
-	usual: "user peer_host peer_port state",
+	columns(`pid=name name port host peer_port peer_host ssl ssl_protocol ssl_key_exchange ssl_cipher ssl_hash
+		peer_cert_subject peer_cert_issuer peer_cert_validity state channels protocol:protocol auth_mechanism
+		user user_provided_name vhost timeout frame_max channel_max client_properties:terms connected_at
+		recv_oct recv_cnt send_oct send_cnt send_pend`),
+	"user peer_host peer_port state",
 }
 
 var channelColumns = known{
-	columns: []column{
-		{name: "pid", path: "name"},
-		{name: "connection", path: "connection_details.name"},
-		{name: "name"},
-		{name: "number"},
-		{name: "user"},
-		{name: "vhost"},
-		{name: "transactional"},
-		{name: "confirm"},
-		{name: "consumer_count"},
-		{name: "messages_unacknowledged"},
-		{name: "messages_uncommitted"},
-		{name: "acks_uncommitted"},
-		{name: "messages_unconfirmed"},
-		{name: "prefetch_count"},
-		{name: "global_prefetch_count"},
-	},
-	usual: "pid user consumer_count messages_unacknowledged",
+	columns(`pid=name connection=connection_details.name name number user vhost transactional confirm consumer_count
+		messages_unacknowledged messages_uncommitted acks_uncommitted messages_unconfirmed prefetch_count global_prefetch_count`),
+	"pid user consumer_count messages_unacknowledged",
 }
 
 func connectionCommands() []command {
 	return []command{
 		{
-			name: "list_connections", most: -1, lists: &connectionColumns, check: connectionColumns.check, run: listConnections,
-			about: "lists connections of all virtual hosts",
+			name: "list_connections", lists: &connectionColumns, about: "lists connections of all virtual hosts",
+			run: columnList("Listing connections ...", "connections"),
 		},
 		{
-			name: "list_channels", most: -1, lists: &channelColumns, check: channelColumns.check, run: listChannels,
-			about: "lists channels of all virtual hosts",
+			name: "list_channels", lists: &channelColumns, about: "lists channels of all virtual hosts",
+			run: columnList("Listing channels ...", "channels"),
 		},
 		{
-			name: "close_connection", operands: "<connection> <reason>", least: 2, most: 2, run: closeConnection,
+			name: "close_connection", operands: "<connection> <reason>", run: closeConnection,
 			about: "closes a connection; its client is told the reason", more: "A connection is named as list_connections prints it in the columns pid and name.",
 		},
 		{
-			name: "close_all_connections", operands: "<reason>", least: 1, most: 1, scoped: true, run: closeAllConnections,
+			name: "close_all_connections", operands: "<reason>", scoped: true, run: closeAllConnections,
+			about: "closes the connections to a virtual host",
 			options: []option{
 				{long: "global", about: "those of all virtual hosts"},
 				{long: "limit", value: "number", numeric: true, about: "no more than so many"},
 				{long: "per-connection-delay", value: "milliseconds", numeric: true, about: "wait so long after each"},
 			},
-			about: "closes the connections to a virtual host",
 		},
 		{
-			name: "close_all_user_connections", operands: "<username> <reason>", least: 2, most: 2, run: closeUserConnections,
+			name: "close_all_user_connections", operands: "<username> <reason>", run: closeUserConnections,
 			about: "closes the connections of a user",
 		},
 	}
-}
-
-func listConnections(ctx context.Context, c *call) error {
-	c.say("Listing connections ...")
-	return c.list(ctx, path("connections"), connectionColumns, nil)
-}
-
-func listChannels(ctx context.Context, c *call) error {
-	c.say("Listing channels ...")
-	return c.list(ctx, path("channels"), channelColumns, nil)
 }
 
 func (c *call) close(ctx context.Context, connection, reason string) error {
@@ -116,7 +61,7 @@ func (c *call) close(ctx context.Context, connection, reason string) error {
 
 func closeConnection(ctx context.Context, c *call) error {
 	name, reason := c.operands[0], c.operands[1]
-	c.say("Closing connection %s, reason: %s...", name, reason)
+	c.banner("Closing connection %s, reason: %s...", name, reason)
 	if err := c.close(ctx, name, reason); err != nil {
 		return instead(err, failed(unavailable, "there is no connection %s", name))
 	}
@@ -127,34 +72,33 @@ func closeAllConnections(ctx context.Context, c *call) error {
 	reason := c.operands[0]
 	vhost := c.vhost()
 	if c.has("global") {
-		c.say("Closing all connections to %s (across all vhosts), reason: %s...", c.api.base, reason)
+		c.banner("Closing all connections to %s (across all vhosts), reason: %s...", c.api.base, reason)
 	} else {
-		c.say("Closing all connections in vhost %s, reason: %s...", vhost, reason)
+		c.banner("Closing all connections in vhost %s, reason: %s...", vhost, reason)
 	}
 	closed, err := c.closeThose(ctx, func(o object) bool { return c.has("global") || o.text("vhost") == vhost }, reason)
 	if err != nil {
 		return err
 	}
-	return c.tell("Closed %d connections", closed)
+	return c.result("Closed %d connections", closed)
 }
 
 func closeUserConnections(ctx context.Context, c *call) error {
 	user, reason := c.operands[0], c.operands[1]
-	c.say("Closing connections of user %s, reason: %s...", user, reason)
+	c.banner("Closing connections of user %s, reason: %s...", user, reason)
 	if _, err := c.closeThose(ctx, func(o object) bool { return o.text("user") == user }, reason); err != nil {
 		return err
 	}
 	return c.done()
 }
 
-// closeThose closes the connections that match. One that is gone by then is none that was closed.
+// closeThose closes the connections that match, and returns how many. It does not count those that were closed meanwhile.
 func (c *call) closeThose(ctx context.Context, match func(object) bool, reason string) (closed int, err error) {
 	var all []object
 	if err := c.api.get(ctx, path("connections")+"?columns=name,user,vhost", &all); err != nil {
 		return 0, err
 	}
-	limit, _ := strconv.Atoi(c.value("limit")) // parse has checked both
-	delay, _ := strconv.Atoi(c.value("per-connection-delay"))
+	limit, delay := c.number("limit"), c.number("per-connection-delay")
 	for _, o := range all {
 		if limit > 0 && closed == limit {
 			break
@@ -175,7 +119,7 @@ func (c *call) closeThose(ctx context.Context, match func(object) bool, reason s
 	return closed, nil
 }
 
-// pause waits, and no longer than ctx.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

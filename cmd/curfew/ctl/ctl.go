@@ -1,8 +1,8 @@
 // Package ctl is "curfew ctl": RabbitMQ's rabbitmqctl, command for command, over the management HTTP API instead of Erlang's
 // distribution. Names, flags, columns, texts and exit statuses are rabbitmqctl's, so that scripts go on working.
 //
-// A command is an entry of a table (commands.go). It prints its banner, asks the API and hands what it learned to a formatter;
-// each family of commands has a file.
+// A command is an entry of a table. It prints a banner, calls the API and passes the result to a formatter. Each family of
+// commands has a file with its table; commands that are one call of the API are described there as a [request] or a [listing].
 package ctl
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Program is the tool as it was called.
+// Program is one run of the tool.
 type Program struct {
 	Name           string // what help calls it: "curfew ctl", "rabbitmqctl"
 	Version        string
@@ -84,18 +84,23 @@ func (p *Program) execute(ctx context.Context, line *commandLine) error {
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
 	if err := line.command.run(ctx, c); err != nil {
-		return c.judge(ctx, err)
+		return c.finalError(ctx, err)
 	}
 	return nil
 }
 
-// check is what can be said of the operands before anything is asked.
+// check checks the operands before the API is called.
 func (c *call) check() error {
+	least, most := c.command.arity()
 	switch n := len(c.operands); {
-	case n < c.command.least:
-		return &misuse{usageError, "not enough arguments."}
-	case n > c.command.most && c.command.most >= 0:
-		return &misuse{usageError, "too many arguments."}
+	case n < least:
+		return misused("not enough arguments.")
+	case n > most && most >= 0:
+		return misused("too many arguments.")
+	}
+	if c.command.lists != nil {
+		_, err := c.command.lists.pick(c.operands)
+		return err
 	}
 	if c.command.check == nil {
 		return nil
@@ -103,7 +108,7 @@ func (c *call) check() error {
 	return c.command.check(c)
 }
 
-// limit ends a command whose --timeout has passed.
+// limit returns a context that ends when --timeout has passed.
 func (c *call) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t := c.timeout(); t > 0 && !c.command.waits {
 		return context.WithTimeout(ctx, t)
@@ -111,7 +116,7 @@ func (c *call) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithCancel(ctx)
 }
 
-// timeout is what --timeout says, or the command's own; 0 = for ever.
+// timeout returns --timeout, or the command's own; 0 = for ever.
 func (c *call) timeout() time.Duration {
 	if !c.has("timeout") {
 		return c.command.patience
@@ -120,8 +125,8 @@ func (c *call) timeout() time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// judge words what a command ended with.
-func (c *call) judge(ctx context.Context, err error) error {
+// finalError words the error that a command ended with.
+func (c *call) finalError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return &failure{temporaryFailure, fmt.Sprintf("Error: operation %s on %s timed out. Timeout value used: %d", c.command.name, c.api.base, c.timeout().Milliseconds())}
@@ -134,25 +139,25 @@ func (c *call) judge(ctx context.Context, err error) error {
 	return err
 }
 
-// talkative is whether somebody wants to read what is going on.
-func (c *call) talkative() bool { return !c.has("quiet") && !c.has("silent") && c.out.banners() }
+// verbose reports whether banners are printed.
+func (c *call) verbose() bool { return !c.has("quiet") && !c.has("silent") && c.out.banners() }
 
-// say prints a banner.
-func (c *call) say(format string, args ...any) {
-	if c.talkative() {
+// banner prints what the command is about to do.
+func (c *call) banner(format string, args ...any) {
+	if c.verbose() {
 		fmt.Fprintf(c.program.Stdout, format+"\n", args...)
 	}
 }
 
-// tell prints the outcome of a command that is one line.
-func (c *call) tell(format string, args ...any) error {
+// result prints the outcome of a command that is one line.
+func (c *call) result(format string, args ...any) error {
 	return c.out.message(c.program.Stdout, fmt.Sprintf(format, args...))
 }
 
-// done prints the outcome of a command that has none, which is nothing unless a machine reads it.
+// done prints the outcome of a command that has none: nothing, unless a machine reads it.
 func (c *call) done() error { return c.out.done(c.program.Stdout) }
 
-// vhost is the virtual host that the command is about.
+// vhost returns the virtual host that the command acts on.
 func (c *call) vhost() string {
 	if c.has("vhost") {
 		return c.value("vhost")
@@ -160,12 +165,16 @@ func (c *call) vhost() string {
 	return "/"
 }
 
-// explain adds to a misuse what was given and how the command is used.
+// explain adds the arguments and the command's usage to a misuse.
 func (p *Program) explain(line *commandLine, err error) error {
 	m, ok := errors.AsType[*misuse](err)
 	if !ok {
 		return err
 	}
-	return &failure{m.status, fmt.Sprintf("Error (argument validation): %s\nArguments given:\n\t%s\n\nUsage\n\n%s",
-		m.problem, strings.Join(line.shown(), " "), p.usage(line.command))}
+	usage := p.overview()
+	if line.command != nil {
+		usage = "Usage\n\n" + p.usage(line.command)
+	}
+	return &failure{m.status, fmt.Sprintf("Error (argument validation): %s\nArguments given:\n\t%s\n\n%s",
+		m.problem, strings.Join(line.shown(), " "), usage)}
 }

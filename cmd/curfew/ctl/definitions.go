@@ -16,19 +16,19 @@ func definitionCommands() []command {
 	format := option{long: "format", value: "json", about: "json is the only format"}
 	return []command{
 		{
-			name: "export_definitions", operands: "<file>|-", least: 1, most: 1, scoped: true, options: []option{format},
+			name: "export_definitions", operands: "<file>|-", scoped: true, options: []option{format},
 			check: checkExport, run: exportDefinitions,
 			about: "writes vhosts, users, permissions, policies, exchanges, queues and bindings to a file", more: "With --vhost, only what is in that virtual host. - is standard output.",
 		},
 		{
-			name: "import_definitions", operands: "[<file>|-]", most: 1, scoped: true, options: []option{format, {long: "skip-if-unchanged"}},
+			name: "import_definitions", operands: "[<file>|-]", scoped: true, options: []option{format, {long: "skip-if-unchanged"}},
 			check: checkImport, run: importDefinitions,
 			about: "reads what export_definitions, or RabbitMQ's, has written", more: "All of it is applied, or nothing. - or nothing is standard input. With --vhost, it goes into that virtual host.",
 		},
 	}
 }
 
-// whole or of one virtual host
+// definitions returns the path of the definitions, of one virtual host with --vhost.
 func (c *call) definitions() string {
 	if c.has("vhost") {
 		return path("definitions", c.vhost())
@@ -54,16 +54,16 @@ func checkExport(c *call) error {
 	return nil
 }
 
-// exportDefinitions writes a file that only its owner can read: it has the users' password hashes.
+// exportDefinitions writes a file that only its owner can read: it contains password hashes.
 func exportDefinitions(ctx context.Context, c *call) error {
 	file := c.operands[0]
 	if file != "-" {
-		c.say("Exporting definitions in JSON to a file at \"%s\" ...", file)
+		c.banner("Exporting definitions in JSON to a file at \"%s\" ...", file)
 	}
 	var all json.RawMessage
 	if err := c.api.get(ctx, c.definitions(), &all); err != nil {
 		if c.has("vhost") {
-			err = instead(err, noVHost(c.vhost()))
+			return c.missing(err, noVHost)
 		}
 		return err
 	}
@@ -109,14 +109,14 @@ func importDefinitions(ctx context.Context, c *call) error {
 		}
 		return err
 	}
-	return c.tell("Successfully imported definitions.")
+	return c.result("Successfully imported definitions.")
 }
 
 func (c *call) readImport() ([]byte, error) {
 	if c.imported() == "-" {
-		c.say("Importing definitions in JSON from standard input ...")
+		c.banner("Importing definitions in JSON from standard input ...")
 		return io.ReadAll(c.program.Stdin)
 	}
-	c.say("Importing definitions in JSON from a file at \"%s\" ...", c.imported())
+	c.banner("Importing definitions in JSON from a file at \"%s\" ...", c.imported())
 	return os.ReadFile(c.imported())
 }

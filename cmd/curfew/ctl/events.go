@@ -26,7 +26,7 @@ func eventCommands() []command {
 	}}
 }
 
-// eventFilters are the options that the API has as parameters, too, by the names they have there.
+// eventFilters are the options that are also parameters of the API, and their names there.
 var eventFilters = []struct{ option, parameter string }{
 	{"vhost", "vhost"},
 	{"queue", "queue"},
@@ -59,13 +59,13 @@ func checkEvents(c *call) error {
 	return nil
 }
 
-// number is the value of a numeric option, 0 without it.
+// number returns the value of a numeric option; 0 without it.
 func (c *call) number(name string) int {
 	n, _ := strconv.Atoi(c.value(name)) // parse has checked it
 	return n
 }
 
-// followEvents prints events until somebody has seen enough, which is no failure, or the broker ends.
+// followEvents prints events until Ctrl-C, --count or --timeout, which are no failures, or until the broker ends the stream.
 func followEvents(ctx context.Context, c *call) error {
 	query := url.Values{}
 	for _, f := range eventFilters {
@@ -77,7 +77,7 @@ func followEvents(ctx context.Context, c *call) error {
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
-	c.say("Following events ...")
+	c.banner("Following events ...")
 	answer, err := c.api.send(ctx, http.MethodGet, address, nil, http.Header{"Accept": {"application/x-ndjson"}})
 	if err != nil {
 		return ended(ctx, c.eventsRefused(err))
@@ -88,7 +88,7 @@ func followEvents(ctx context.Context, c *call) error {
 	left := c.number("count")
 	for lines.Scan() {
 		if len(lines.Bytes()) == 0 {
-			continue // the broker is still there
+			continue // a sign of life from the broker
 		}
 		if err := c.printEvent(lines.Bytes()); err != nil {
 			return err
@@ -103,21 +103,21 @@ func followEvents(ctx context.Context, c *call) error {
 	return ended(ctx, failed(unavailable, "the broker ended the stream of events"))
 }
 
-// eventsRefused names the virtual host that there is not, which the API does not.
+// eventsRefused names the virtual host that does not exist, which the API does not.
 func (c *call) eventsRefused(err error) error {
 	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusNotFound && r.reason == "Not Found" && c.has("vhost") {
-		return noVHost(c.vhost())
+		return c.missing(err, noVHost)
 	}
 	return err
 }
 
-// maxEvent is more than a line of the stream has, in bytes.
+// maxEvent bounds a line of the stream, in bytes.
 const maxEvent = 1 << 20
 
-// ended is how following events ends: an error is none if it comes from Ctrl-C or --timeout.
+// ended returns err, or nil if Ctrl-C or --timeout caused it.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // that is what was asked for
+		return nil //nolint:nilerr // the user asked for the end
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func (c *call) printEvent(line []byte) error {
 	return err
 }
 
-// eventLine is an event as people read it: when, what, and whatever else is known of it.
+// eventLine formats an event for people: time, kind, and its other members.
 func eventLine(line []byte) (string, error) {
 	var when, kind string
 	var rest strings.Builder
@@ -158,7 +158,7 @@ func eventLine(line []byte) (string, error) {
 	return when + " " + kind + rest.String(), nil
 }
 
-// members walks the members of a JSON object in their order, as far as it is one.
+// members iterates over the members of a JSON object in their order, and stops where the text is no JSON.
 func members(object []byte) iter.Seq2[string, json.RawMessage] {
 	return func(yield func(string, json.RawMessage) bool) {
 		d := json.NewDecoder(bytes.NewReader(object))
@@ -181,7 +181,7 @@ func members(object []byte) iter.Seq2[string, json.RawMessage] {
 	}
 }
 
-// eventMember is a member's value, "" if there is nothing to be said.
+// eventMember formats a member's value; "" for null.
 func eventMember(name string, value json.RawMessage) string {
 	if string(value) == "null" {
 		return ""
@@ -201,7 +201,7 @@ func eventTime(value json.RawMessage) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// eventValue is a value on one line and without anything that a terminal takes for a command: names come from anybody.
+// eventValue formats a value on one line, without control characters for the terminal: clients choose names.
 func eventValue(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) == nil {
@@ -214,7 +214,7 @@ func eventValue(value json.RawMessage) string {
 	return shown(string(value))
 }
 
-// shown quotes what has blanks, quotes or what cannot be seen in it.
+// shown quotes a text with blanks, quotes or unprintable characters.
 func shown(text string) string {
 	strange := func(r rune) bool {
 		return r == '"' || r == '=' || r == '\\' || unicode.IsSpace(r) || !unicode.IsPrint(r)

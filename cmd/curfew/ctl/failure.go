@@ -17,7 +17,7 @@ const (
 	noPermission     = 77 // the API does not accept the user
 )
 
-// failure is a command's end: an exit status and all there is to say about it.
+// failure ends a command: an exit status, and the text to print.
 type failure struct {
 	status int
 	text   string
@@ -25,12 +25,12 @@ type failure struct {
 
 func (f *failure) Error() string { return f.text }
 
-// failed is a failure that the broker has reported.
+// failed returns a failure that the broker reported.
 func failed(status int, format string, args ...any) error {
 	return &failure{status, "Error:\n" + fmt.Sprintf(format, args...)}
 }
 
-// misuse is a command line that its command cannot do anything with.
+// misuse is an error in the command line.
 type misuse struct {
 	status  int
 	problem string
@@ -55,15 +55,9 @@ func (p *Program) report(err error) int {
 	return unavailable
 }
 
-func noVHost(name string) error {
-	return &failure{dataError, fmt.Sprintf("Virtual host '%s' does not exist", name)}
-}
-
 func noSuchUser(name string) error { return failed(noUser, "User \"%s\" does not exist", name) }
 
-var errNoParameter = failed(unavailable, "Parameter does not exist")
-
-// instead replaces the API's "not found", which does not say what, by e.
+// instead replaces the API's "not found", which does not say what is missing, by e.
 func instead(err, e error) error {
 	if isRefusal(err, http.StatusNotFound) {
 		return e

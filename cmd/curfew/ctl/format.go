@@ -8,21 +8,40 @@ import (
 	"strings"
 )
 
-// table is the outcome of a command that lists things.
+// table is the result of a command that lists objects.
 type table struct {
 	columns []string
 	rows    iter.Seq2[[]cell, error]
-	// whole tells that rabbitmqctl has all rows before it prints the first; it prints an empty line then when there is none.
+	// whole: rabbitmqctl reads all rows before it prints the first. It prints an empty line then if there are none.
 	whole bool
 	// bare tables never have a header.
 	bare bool
 }
 
-// formatter is a way to print outcomes.
+// print writes the rows, each with the number of those before it, and then the end. An error in the rows comes after what was
+// read before it.
+func (t table) print(w io.Writer, row func(b *bufio.Writer, n int, row []cell), end func(b *bufio.Writer, n int)) error {
+	b := bufio.NewWriter(w)
+	n := 0
+	for r, err := range t.rows {
+		if err != nil {
+			if e := b.Flush(); e != nil {
+				return e
+			}
+			return err
+		}
+		row(b, n, r)
+		n++
+	}
+	end(b, n)
+	return b.Flush()
+}
+
+// formatter is a way to print results.
 type formatter interface {
-	banners() bool                          // lines that tell what is being done may precede the outcome
+	banners() bool                          // whether banners may precede the result
 	message(w io.Writer, text string) error // a line
-	done(w io.Writer) error                 // no outcome: it worked
+	done(w io.Writer) error                 // no result: it worked
 	table(w io.Writer, t table) error       // rows
 }
 
@@ -56,42 +75,28 @@ func (tableFormatter) message(w io.Writer, text string) error {
 func (tableFormatter) done(io.Writer) error { return nil }
 
 func (f tableFormatter) table(w io.Writer, t table) error {
-	b := bufio.NewWriter(w)
-	count := 0
-	for row, err := range t.rows {
-		if err != nil {
-			return joinFlush(b, err)
-		}
-		if count++; count == 1 && f.headers && !t.bare {
+	row := func(b *bufio.Writer, n int, row []cell) {
+		if n == 0 && f.headers && !t.bare {
 			fmt.Fprintln(b, strings.Join(t.columns, "\t"))
 		}
-		writeRow(b, row)
+		fmt.Fprintln(b, strings.Join(texts(row), "\t"))
 	}
-	if count == 0 && t.whole {
-		fmt.Fprintln(b)
-	}
-	return b.Flush()
-}
-
-func writeRow(b *bufio.Writer, row []cell) {
-	for i, c := range row {
-		if i > 0 {
-			_ = b.WriteByte('\t') // Flush tells
+	return t.print(w, row, func(b *bufio.Writer, n int) {
+		if n == 0 && t.whole {
+			fmt.Fprintln(b)
 		}
-		_, _ = b.WriteString(c.text())
-	}
-	_ = b.WriteByte('\n')
+	})
 }
 
-// joinFlush writes what came before an error.
-func joinFlush(b *bufio.Writer, err error) error {
-	if e := b.Flush(); e != nil {
-		return e
+func texts(row []cell) []string {
+	all := make([]string, len(row))
+	for i, c := range row {
+		all[i] = c.text()
 	}
-	return err
+	return all
 }
 
-// jsonFormatter writes an object a row.
+// jsonFormatter writes a list with an object for each row.
 type jsonFormatter struct{}
 
 func (jsonFormatter) banners() bool { return false }
@@ -107,29 +112,25 @@ func (jsonFormatter) done(w io.Writer) error {
 }
 
 func (jsonFormatter) table(w io.Writer, t table) error {
-	b := bufio.NewWriter(w)
-	count := 0
-	for row, err := range t.rows {
-		if err != nil {
-			return joinFlush(b, err)
-		}
-		if count++; count == 1 {
+	row := func(b *bufio.Writer, n int, row []cell) {
+		if n == 0 {
 			fmt.Fprintln(b, "[")
 		} else {
-			_ = b.WriteByte(',') // Flush tells
+			_ = b.WriteByte(',') // Flush returns the error
 		}
 		writeObject(b, t.columns, row)
 		_ = b.WriteByte('\n')
 	}
-	switch {
-	case count > 0:
-		fmt.Fprintln(b, "]")
-	case t.whole:
-		fmt.Fprintln(b, "[]")
-	default:
-		fmt.Fprint(b, "[\n]\n")
-	}
-	return b.Flush()
+	return t.print(w, row, func(b *bufio.Writer, n int) {
+		switch {
+		case n > 0:
+			fmt.Fprintln(b, "]")
+		case t.whole:
+			fmt.Fprintln(b, "[]")
+		default:
+			fmt.Fprint(b, "[\n]\n")
+		}
+	})
 }
 
 func writeObject(b *bufio.Writer, columns []string, row []cell) {
@@ -158,24 +159,16 @@ func (csvFormatter) message(w io.Writer, text string) error {
 func (csvFormatter) done(io.Writer) error { return nil }
 
 func (csvFormatter) table(w io.Writer, t table) error {
-	b := bufio.NewWriter(w)
-	count := 0
-	for row, err := range t.rows {
-		if err != nil {
-			return joinFlush(b, err)
-		}
-		if count++; count == 1 {
+	row := func(b *bufio.Writer, n int, row []cell) {
+		if n == 0 {
 			fmt.Fprintln(b, csvLine(t.columns))
 		}
-		fields := make([]string, len(row))
-		for i, c := range row {
-			fields[i] = c.text()
-		}
-		fmt.Fprintln(b, csvLine(fields))
+		fmt.Fprintln(b, csvLine(texts(row)))
 	}
-	return b.Flush()
+	return t.print(w, row, func(*bufio.Writer, int) {})
 }
 
+// csvLine is not what encoding/csv writes, which quotes a field only if it must.
 func csvLine(fields []string) string {
 	q := make([]string, len(fields))
 	for i, f := range fields {

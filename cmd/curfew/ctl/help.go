@@ -9,21 +9,18 @@ import (
 func helpCommands() []command {
 	return []command{
 		{
-			name: "help", operands: "[<command>]", most: 1, run: runHelp, offline: true, options: []option{{long: "list-commands", about: "only their names"}},
-			about: "explains a command, or lists all",
+			name: "help", operands: "[<command>]", run: runHelp, offline: true, about: "explains a command, or lists all",
+			options: []option{{long: "list-commands", about: "only their names"}},
 		},
+		{name: "version", run: runVersion, offline: true, about: "prints the version of this tool"},
 		{
-			name: "version", run: runVersion, offline: true,
-			about: "prints the version of this tool",
-		},
-		{
-			name: "autocomplete", operands: "[<prefix>]", most: 1, run: autocomplete, offline: true,
+			name: "autocomplete", operands: "[<prefix>]", run: autocomplete, offline: true,
 			about: "prints the commands that begin with a prefix",
 		},
 	}
 }
 
-// help answers --help, wherever it stands.
+// help prints the page of a command, or the overview.
 func (p *Program) help(line *commandLine) error {
 	if line.command == nil {
 		_, err := fmt.Fprint(p.Stdout, "\n"+p.overview())
@@ -95,7 +92,7 @@ func (p *Program) page(c *command) string {
 		fmt.Fprintf(&b, "%s\n", c.more)
 	}
 	if c.lists != nil {
-		fmt.Fprintf(&b, "\nColumns\n\n%s\n\nWithout one, they are %s.\n", wrapped(c.lists.names()), strings.Join(strings.Fields(c.lists.usual), ", "))
+		fmt.Fprintf(&b, "\nColumns\n\n%s\n\nWithout one, they are %s.\n", wrapped(titles(c.lists.columns)), strings.Join(strings.Fields(c.lists.usual), ", "))
 	}
 	writeOptions(&b, "Options", c.options)
 	writeOptions(&b, "General options", general())

@@ -3,216 +3,204 @@ package ctl
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 )
 
 func limitCommands() []command {
 	const definition = "A definition is a JSON object; a negative number is no limit."
-	everyone := []option{{long: "global", about: "list those of all"}}
+	everyone := option{long: "global", about: "list those of all"}
 	return []command{
 		{
-			name: "set_vhost_limits", operands: "<definition>", least: 1, most: 1, scoped: true, run: setVHostLimits,
+			name: "set_vhost_limits", operands: "<definition>", scoped: true, run: setVHostLimits,
 			about: "replaces the limits of a virtual host: max-connections, max-queues", more: definition,
 		},
 		{
-			name: "clear_vhost_limits", most: 0, scoped: true, run: clearVHostLimits,
+			name: "clear_vhost_limits", scoped: true, run: clearVHostLimits,
 			about: "removes the limits of a virtual host",
 		},
 		{
-			name: "list_vhost_limits", scoped: true, options: everyone, run: listVHostLimits,
+			name: "list_vhost_limits", scoped: true, options: []option{everyone}, run: listVHostLimits,
 			about: "prints the limits of a virtual host",
 		},
 		{
-			name: "set_user_limits", operands: "<username> <definition>", least: 2, most: 2, run: setUserLimits,
+			name: "set_user_limits", operands: "<username> <definition>", run: setUserLimits,
 			about: "sets limits of a user: max-connections, max-channels", more: definition,
 		},
 		{
-			name: "clear_user_limits", operands: "<username> <limit>|all", least: 2, most: 2, run: clearUserLimits,
+			name: "clear_user_limits", operands: "<username> <limit>|all", run: clearUserLimits,
 			about: "removes a limit of a user, or all",
 		},
 		{
-			name: "list_user_limits", run: listUserLimits,
-			options: append([]option{{long: "user", value: "username", about: "the user (default guest)"}}, everyone...),
-			about:   "prints the limits of a user",
+			name: "list_user_limits", run: listUserLimits, about: "prints the limits of a user",
+			options: []option{{long: "user", value: "username", about: "the user (default guest)"}, everyone},
 		},
 	}
 }
 
-// limitsOf asks for the limits of one virtual host or user. The API answers with a list of one, or none.
-func (c *call) limitsOf(ctx context.Context, kind, name string) (object, error) {
-	var all []object
-	if err := c.api.get(ctx, path(kind, name), &all); err != nil {
-		return nil, err
-	}
-	limits := object{}
-	if len(all) == 0 {
-		return limits, nil
-	}
-	return limits, json.Unmarshal(all[0]["value"], &limits)
+// limits are those of one virtual host or user.
+type limits struct {
+	*call
+	kind, name string // as the API's path has them
 }
 
-func definedLimits(text string) (object, error) {
-	raw, err := document(text)
+func (c *call) vhostLimits() limits           { return limits{c, "vhost-limits", c.vhost()} }
+func (c *call) userLimits(user string) limits { return limits{c, "user-limits", user} }
+
+// get returns the limits by name. The API answers with a list of one object, or an empty one.
+func (l limits) get(ctx context.Context) (object, error) {
+	var all []object
+	if err := l.api.get(ctx, path(l.kind, l.name), &all); err != nil {
+		return nil, err
+	}
+	values := object{}
+	if len(all) == 0 {
+		return values, nil
+	}
+	return values, json.Unmarshal(all[0]["value"], &values)
+}
+
+func (l limits) set(ctx context.Context, values object) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if err := l.api.put(ctx, path(l.kind, l.name, name), map[string]any{"value": values[name]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clear removes the limits of these names, and ends the command.
+func (l limits) clear(ctx context.Context, values object) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if err := l.api.remove(ctx, path(l.kind, l.name, name)); err != nil {
+			return err
+		}
+	}
+	return l.done()
+}
+
+func parseLimits(text string) (object, error) {
+	raw, err := parseJSON(text)
 	if err != nil {
 		return nil, err
 	}
-	var limits object
-	if err := json.Unmarshal(raw, &limits); err != nil {
+	var values object
+	if err := json.Unmarshal(raw, &values); err != nil {
 		return nil, failed(unavailable, "limits are a JSON object, as in {\"max-connections\": 10}")
 	}
-	return limits, nil
+	return values, nil
 }
 
-func (c *call) setLimits(ctx context.Context, kind, name string, limits object) error {
-	for _, limit := range slices.Sorted(maps.Keys(limits)) {
-		if err := c.api.put(ctx, path(kind, name, limit), map[string]any{"value": limits[limit]}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *call) clearLimits(ctx context.Context, kind, name string, limits object) error {
-	for _, limit := range slices.Sorted(maps.Keys(limits)) {
-		if err := c.api.remove(ctx, path(kind, name, limit)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// setVHostLimits clears the limits that the definition does not have once the others are set, so that a refused one clears none.
+// setVHostLimits clears the limits that the definition lacks only after the others were set, so that a refused definition
+// clears none.
 func setVHostLimits(ctx context.Context, c *call) error {
-	c.say("Setting vhost limits to \"%s\" for vhost \"%s\" ...", c.operands[0], c.vhost())
-	limits, err := definedLimits(c.operands[0])
+	c.banner("Setting vhost limits to \"%s\" for vhost \"%s\" ...", c.operands[0], c.vhost())
+	values, err := parseLimits(c.operands[0])
 	if err != nil {
 		return err
 	}
-	old, err := c.limitsOf(ctx, "vhost-limits", c.vhost())
+	l := c.vhostLimits()
+	old, err := l.get(ctx)
 	if err != nil {
-		return instead(err, noVHost(c.vhost()))
+		return c.missing(err, noVHost)
 	}
-	if err := c.setLimits(ctx, "vhost-limits", c.vhost(), limits); err != nil {
+	if err := l.set(ctx, values); err != nil {
 		return err
 	}
-	maps.DeleteFunc(old, func(limit string, _ json.RawMessage) bool { _, kept := limits[limit]; return kept })
-	if err := c.clearLimits(ctx, "vhost-limits", c.vhost(), old); err != nil {
-		return err
-	}
-	return c.done()
+	maps.DeleteFunc(old, func(name string, _ json.RawMessage) bool { _, set := values[name]; return set })
+	return l.clear(ctx, old)
 }
 
 func clearVHostLimits(ctx context.Context, c *call) error {
-	c.say("Clearing vhost \"%s\" limits ...", c.vhost())
-	limits, err := c.limitsOf(ctx, "vhost-limits", c.vhost())
+	c.banner("Clearing vhost \"%s\" limits ...", c.vhost())
+	values, err := c.vhostLimits().get(ctx)
 	switch {
 	case err != nil:
-		return instead(err, errNoParameter)
-	case len(limits) == 0:
-		return errNoParameter
+		return instead(err, noParameter)
+	case len(values) == 0:
+		return noParameter
 	}
-	if err := c.clearLimits(ctx, "vhost-limits", c.vhost(), limits); err != nil {
-		return err
-	}
-	return c.done()
+	return c.vhostLimits().clear(ctx, values)
 }
 
 func listVHostLimits(ctx context.Context, c *call) error {
 	if c.has("global") {
-		c.say("Listing limits for all vhosts ...")
-		return c.allLimits(ctx, "vhost-limits", column{name: "vhost"})
+		return listing{"Listing limits for all vhosts ...", "vhost-limits", nil, columns("vhost limits=value:text")}.run(ctx, c)
 	}
-	c.say("Listing limits for vhost \"%s\" ...", c.vhost())
-	limits, err := c.limitsOf(ctx, "vhost-limits", c.vhost())
+	c.banner("Listing limits for vhost \"%s\" ...", c.vhost())
+	values, err := c.vhostLimits().get(ctx)
 	if err != nil {
-		return instead(err, noVHost(c.vhost()))
+		return c.missing(err, noVHost)
 	}
-	if len(limits) == 0 {
-		return c.print(whole(nil, nil))
+	if len(values) == 0 {
+		return c.showAll(nil)
 	}
-	return c.tellLimits(limits)
+	return c.printLimits(values)
 }
 
-func (c *call) tellLimits(limits object) error {
-	text, err := encode(limits)
+func (c *call) printLimits(values object) error {
+	text, err := encode(values)
 	if err != nil {
 		return err
 	}
-	return c.tell("%s", text)
+	return c.result("%s", text)
 }
 
-func (c *call) allLimits(ctx context.Context, kind string, of column) error {
-	var all []object
-	if err := c.api.get(ctx, path(kind), &all); err != nil {
-		return err
-	}
-	return c.showAll(all, of, column{name: "limits", path: "value", show: showText})
-}
-
-// needUser fails when there is no such user, which the API does not mind.
+// needUser fails if there is no such user, which the API does not mind.
 func (c *call) needUser(ctx context.Context, name string) error {
 	_, err := c.user(ctx, name)
-	if errors.Is(err, errNoUser) {
-		return noSuchUser(name)
-	}
-	return err
+	return instead(err, noSuchUser(name))
 }
 
 func setUserLimits(ctx context.Context, c *call) error {
 	user := c.operands[0]
-	c.say("Setting user limits to \"%s\" for user \"%s\" ...", c.operands[1], user)
-	limits, err := definedLimits(c.operands[1])
+	c.banner("Setting user limits to \"%s\" for user \"%s\" ...", c.operands[1], user)
+	values, err := parseLimits(c.operands[1])
 	if err != nil {
 		return err
 	}
 	if err := c.needUser(ctx, user); err != nil {
 		return err
 	}
-	if err := c.setLimits(ctx, "user-limits", user, limits); err != nil {
+	if err := c.userLimits(user).set(ctx, values); err != nil {
 		return err
 	}
 	return c.done()
 }
 
 func clearUserLimits(ctx context.Context, c *call) error {
-	user, limit := c.operands[0], c.operands[1]
-	limits := object{limit: nil}
-	if limit == "all" {
-		c.say("Clearing all limits for user \"%s\" ...", user)
+	user, name := c.operands[0], c.operands[1]
+	values := object{name: nil}
+	if name == "all" {
+		c.banner("Clearing all limits for user \"%s\" ...", user)
 		var err error
-		if limits, err = c.limitsOf(ctx, "user-limits", user); err != nil {
+		if values, err = c.userLimits(user).get(ctx); err != nil {
 			return instead(err, noSuchUser(user))
 		}
 	} else {
-		c.say("Clearing \"%s\" limit for user \"%s\" ...", limit, user)
+		c.banner("Clearing \"%s\" limit for user \"%s\" ...", name, user)
 	}
 	if err := c.needUser(ctx, user); err != nil {
 		return err
 	}
-	if err := c.clearLimits(ctx, "user-limits", user, limits); err != nil {
-		return err
-	}
-	return c.done()
+	return c.userLimits(user).clear(ctx, values)
 }
 
 func listUserLimits(ctx context.Context, c *call) error {
 	if c.has("global") {
-		c.say("Listing limits for all users ...")
-		return c.allLimits(ctx, "user-limits", column{name: "user"})
+		return listing{"Listing limits for all users ...", "user-limits", nil, columns("user limits=value:text")}.run(ctx, c)
 	}
 	user := "guest"
 	if c.has("user") {
 		user = c.value("user")
 	}
-	c.say("Listing limits for user \"%s\" ...", user)
+	c.banner("Listing limits for user \"%s\" ...", user)
 	if err := c.needUser(ctx, user); err != nil {
 		return err
 	}
-	limits, err := c.limitsOf(ctx, "user-limits", user)
+	values, err := c.userLimits(user).get(ctx)
 	if err != nil {
 		return err
 	}
-	return c.tellLimits(limits)
+	return c.printLimits(values)
 }

@@ -8,62 +8,53 @@ import (
 func parameterCommands() []command {
 	return []command{
 		{
-			name: "set_parameter", operands: "<component> <name> <value>", least: 3, most: 3, scoped: true, run: setParameter,
+			name: "set_parameter", operands: "<component> <name> <value>", scoped: true, run: setParameter,
 			about: "sets a runtime parameter of a virtual host; the value is JSON",
 		},
 		{
-			name: "clear_parameter", operands: "<component> <name>", least: 2, most: 2, scoped: true, run: clearParameter,
-			about: "removes a runtime parameter",
+			name: "clear_parameter", operands: "<component> <name>", scoped: true, about: "removes a runtime parameter",
+			run: deletion(`Clearing runtime parameter "{2}" for component "{1}" on vhost "{vhost}" ...`, "parameters/{1}/{vhost}/{2}", noParameter),
 		},
 		{
 			name: "list_parameters", scoped: true, run: listParameters,
 			about: "lists the runtime parameters of a virtual host",
 		},
 		{
-			name: "set_global_parameter", operands: "<name> <value>", least: 2, most: 2, run: setGlobalParameter,
+			name: "set_global_parameter", operands: "<name> <value>", run: setGlobalParameter,
 			about: "sets a runtime parameter of the broker; the value is JSON",
 		},
 		{
-			name: "clear_global_parameter", operands: "<name>", least: 1, most: 1, run: clearGlobalParameter,
-			about: "removes a runtime parameter of the broker",
+			name: "clear_global_parameter", operands: "<name>", about: "removes a runtime parameter of the broker",
+			run: deletion(`Clearing global runtime parameter "{1}" ...`, "global-parameters/{1}", noParameter),
 		},
 		{
-			name: "list_global_parameters", run: listGlobalParameters,
-			about: "lists the runtime parameters of the broker",
+			name: "list_global_parameters", about: "lists the runtime parameters of the broker",
+			run: listing{"Listing global runtime parameters ...", "global-parameters", nil, columns("name value:text")}.run,
 		},
 	}
 }
 
 func setParameter(ctx context.Context, c *call) error {
 	component, name := c.operands[0], c.operands[1]
-	c.say("Setting runtime parameter \"%s\" for component \"%s\" to \"%s\" in vhost \"%s\" ...", name, component, c.operands[2], c.vhost())
-	value, err := document(c.operands[2])
+	c.banner("Setting runtime parameter \"%s\" for component \"%s\" to \"%s\" in vhost \"%s\" ...", name, component, c.operands[2], c.vhost())
+	value, err := parseJSON(c.operands[2])
 	if err != nil {
 		return err
 	}
 	body := map[string]any{"vhost": c.vhost(), "component": component, "name": name, "value": value}
-	if err := c.api.put(ctx, path("parameters", component, c.vhost(), name), body); err != nil {
-		return instead(err, noVHost(c.vhost()))
-	}
-	return c.done()
-}
-
-func clearParameter(ctx context.Context, c *call) error {
-	component, name := c.operands[0], c.operands[1]
-	c.say("Clearing runtime parameter \"%s\" for component \"%s\" on vhost \"%s\" ...", name, component, c.vhost())
-	if err := c.api.remove(ctx, path("parameters", component, c.vhost(), name)); err != nil {
-		return instead(err, errNoParameter)
+	if err := c.api.put(ctx, c.path("parameters/{1}/{vhost}/{2}"), body); err != nil {
+		return c.missing(err, noVHost)
 	}
 	return c.done()
 }
 
 func listParameters(ctx context.Context, c *call) error {
-	c.say("Listing runtime parameters for vhost \"%s\" ...", c.vhost())
+	c.banner("Listing runtime parameters for vhost \"%s\" ...", c.vhost())
 	if err := c.needVHost(ctx); err != nil {
 		return err
 	}
 	var all, here []object
-	if err := c.api.get(ctx, path("parameters"), &all); err != nil {
+	if err := c.api.get(ctx, c.path("parameters"), &all); err != nil {
 		return err
 	}
 	for _, p := range all {
@@ -71,47 +62,24 @@ func listParameters(ctx context.Context, c *call) error {
 			here = append(here, p)
 		}
 	}
-	return c.showAll(here, column{name: "component"}, column{name: "name"}, column{name: "value", show: showText})
+	return c.showAll(here, columns("component name value:text")...)
 }
 
-// needVHost fails when there is no such virtual host, for resources of the API that are empty then.
+// needVHost fails if the virtual host does not exist, for resources that the API answers with an empty list then.
 func (c *call) needVHost(ctx context.Context) error {
-	err := c.api.get(ctx, path("vhosts", c.vhost())+"?columns=name", nil)
-	switch {
-	case isRefusal(err, http.StatusNotFound):
-		return noVHost(c.vhost())
-	case isRefusal(err, http.StatusUnauthorized), isRefusal(err, http.StatusForbidden):
-		return nil // whoever may list things here need not see the virtual host itself
+	err := c.api.get(ctx, c.path("vhosts/{vhost}")+"?columns=name", nil)
+	if isRefusal(err, http.StatusUnauthorized) || isRefusal(err, http.StatusForbidden) {
+		return nil // a user who may list things here need not see the virtual host itself
 	}
-	return err
+	return c.missing(err, noVHost)
 }
 
 func setGlobalParameter(ctx context.Context, c *call) error {
 	name := c.operands[0]
-	c.say("Setting global runtime parameter \"%s\" to \"%s\" ...", name, c.operands[1])
-	value, err := document(c.operands[1])
+	c.banner("Setting global runtime parameter \"%s\" to \"%s\" ...", name, c.operands[1])
+	value, err := parseJSON(c.operands[1])
 	if err != nil {
 		return err
 	}
-	if err := c.api.put(ctx, path("global-parameters", name), map[string]any{"name": name, "value": value}); err != nil {
-		return err
-	}
-	return c.done()
-}
-
-func clearGlobalParameter(ctx context.Context, c *call) error {
-	c.say("Clearing global runtime parameter \"%s\" ...", c.operands[0])
-	if err := c.api.remove(ctx, path("global-parameters", c.operands[0])); err != nil {
-		return instead(err, errNoParameter)
-	}
-	return c.done()
-}
-
-func listGlobalParameters(ctx context.Context, c *call) error {
-	c.say("Listing global runtime parameters ...")
-	var all []object
-	if err := c.api.get(ctx, path("global-parameters"), &all); err != nil {
-		return err
-	}
-	return c.showAll(all, column{name: "name"}, column{name: "value", show: showText})
+	return c.put(ctx, "global-parameters/{1}", map[string]any{"name": name, "value": value})
 }

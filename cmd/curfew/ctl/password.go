@@ -7,64 +7,63 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
+
+	"golang.org/x/term"
 )
 
-// password is the second operand, or what is typed or piped in.
+// password returns the second operand, or what is typed or piped in.
 func (c *call) password(ctx context.Context) (string, error) {
 	if len(c.operands) > 1 {
 		return c.operands[1], nil
 	}
-	defer hideTyping(c.program.Stdin)()
-	if c.talkative() {
+	if c.verbose() {
 		fmt.Fprint(c.program.Stdout, "Password: ")
 		defer fmt.Fprintln(c.program.Stdout)
 	}
-	return readLine(ctx, c.program.Stdin)
+	read := func() (string, error) { return readLine(c.program.Stdin) }
+	if file, ok := c.program.Stdin.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		fd := int(file.Fd())
+		if state, err := term.GetState(fd); err == nil {
+			defer func() { _ = term.Restore(fd, state) }() // when ctx ends, the read goes on and would leave the echo off
+		}
+		read = func() (string, error) {
+			password, err := term.ReadPassword(fd)
+			return string(password), err
+		}
+	}
+	return unless(ctx, read)
 }
 
 var errNoPassword = failed(dataError, "Password is not provided via argument or stdin")
 
-// readLine reads a line, which on a terminal can take for ever.
-func readLine(ctx context.Context, from io.Reader) (string, error) {
+// readLine reads a line without its end.
+func readLine(from io.Reader) (string, error) {
+	line, err := bufio.NewReader(from).ReadString('\n')
+	if line != "" && errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return strings.TrimRight(line, "\r\n"), err
+}
+
+// unless reads a password, which a person may take any time for, unless ctx ends.
+func unless(ctx context.Context, read func() (string, error)) (string, error) {
 	type result struct {
 		line string
 		err  error
 	}
-	read := make(chan result, 1)
+	results := make(chan result, 1)
 	go func() {
-		line, err := bufio.NewReader(from).ReadString('\n')
-		read <- result{line, err}
+		line, err := read()
+		results <- result{line, err}
 	}()
 	select {
 	case <-ctx.Done():
 		return "", ctx.Err()
-	case r := <-read:
-		if r.err != nil && !errors.Is(r.err, io.EOF) {
-			return "", r.err
-		}
-		if r.line == "" {
+	case r := <-results:
+		if errors.Is(r.err, io.EOF) {
 			return "", errNoPassword
 		}
-		return strings.TrimRight(r.line, "\r\n"), nil
+		return r.line, r.err
 	}
-}
-
-// hideTyping stops a terminal from showing what is typed, until restore is called.
-func hideTyping(from io.Reader) (restore func()) {
-	file, ok := from.(*os.File)
-	if !ok {
-		return func() {}
-	}
-	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 || stty(file, "-echo") != nil {
-		return func() {}
-	}
-	return func() { _ = stty(file, "echo") } // the shell's own next prompt sets it, too
-}
-
-func stty(terminal *os.File, setting string) error {
-	cmd := exec.Command("stty", setting)
-	cmd.Stdin = terminal
-	return cmd.Run()
 }

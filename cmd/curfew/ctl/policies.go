@@ -1,75 +1,69 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
 )
 
-// policyKind is what tells user policies from operator policies.
+// policyKind distinguishes user policies from operator policies.
 type policyKind struct {
-	path string // in the API
-	noun string // in banners
-	all  string // in the banner of the list
-}
-
-func (k policyKind) setting() string {
-	if k.path == "policies" {
-		return "policy"
-	}
-	return "operator policy override"
+	suffix string // of the commands' names
+	path   string // in the API
+	noun   string // in banners
+	all    string // in the banner of the list
 }
 
 var (
-	userPolicy     = policyKind{"policies", "policy", "policies"}
-	operatorPolicy = policyKind{"operator-policies", "operator policy", "operator policy overrides"}
+	userPolicy     = policyKind{"policy", "policies", "policy", "policies"}
+	operatorPolicy = policyKind{"operator_policy", "operator-policies", "operator policy", "operator policy overrides"}
 )
 
 func policyCommands() []command {
-	const definition = "A definition is a JSON object, as in '{\"message-ttl\": 60000}'."
-	set := []option{
-		{long: "priority", value: "priority", numeric: true, about: "of the policies that match, the one with the highest priority applies (default 0)"},
-		{long: "apply-to", value: "apply-to", about: "queues, classic_queues, quorum_queues, streams, exchanges, or all (default all)"},
-	}
+	return append(
+		userPolicy.commands("list_policies", "sets a policy for the queues and exchanges whose name matches a pattern",
+			"removes a policy", "lists the policies of a virtual host"),
+		operatorPolicy.commands("list_operator_policies", "sets a policy that limits what users' policies and arguments can ask for",
+			"removes an operator policy", "lists the operator policies of a virtual host")...)
+}
+
+func (k policyKind) commands(list, aboutSet, aboutClear, aboutList string) []command {
 	return []command{
 		{
-			name: "set_policy", operands: "<name> <pattern> <definition>", least: 3, most: 3, scoped: true, options: set, run: userPolicy.set,
-			about: "sets a policy for the queues and exchanges whose name matches a pattern", more: definition,
+			name: "set_" + k.suffix, operands: "<name> <pattern> <definition>", scoped: true, run: k.set, about: aboutSet,
+			more: "A definition is a JSON object, as in '{\"message-ttl\": 60000}'.",
+			options: []option{
+				{long: "priority", value: "priority", numeric: true, about: "of the policies that match, the one with the highest priority applies (default 0)"},
+				{long: "apply-to", value: "apply-to", about: "queues, classic_queues, quorum_queues, streams, exchanges, or all (default all)"},
+			},
 		},
 		{
-			name: "clear_policy", operands: "<name>", least: 1, most: 1, scoped: true, run: userPolicy.clear,
-			about: "removes a policy",
+			name: "clear_" + k.suffix, operands: "<name>", scoped: true, about: aboutClear,
+			run: deletion(`Clearing `+k.noun+` "{1}" on vhost "{vhost}" ...`, k.path+"/{vhost}/{1}", noParameter),
 		},
 		{
-			name: "list_policies", scoped: true, run: userPolicy.list,
-			about: "lists the policies of a virtual host",
-		},
-		{
-			name: "set_operator_policy", operands: "<name> <pattern> <definition>", least: 3, most: 3, scoped: true, options: set, run: operatorPolicy.set,
-			about: "sets a policy that limits what users' policies and arguments can ask for", more: definition,
-		},
-		{
-			name: "clear_operator_policy", operands: "<name>", least: 1, most: 1, scoped: true, run: operatorPolicy.clear,
-			about: "removes an operator policy",
-		},
-		{
-			name: "list_operator_policies", scoped: true, run: operatorPolicy.list,
-			about: "lists the operator policies of a virtual host",
+			name: list, scoped: true, about: aboutList,
+			run: listing{
+				`Listing ` + k.all + ` for vhost "{vhost}" ...`, k.path + "/{vhost}", noVHost,
+				columns("vhost name pattern apply-to definition:text priority"),
+			}.run,
 		},
 	}
 }
 
 func (k policyKind) set(ctx context.Context, c *call) error {
 	name, pattern, definition := c.operands[0], c.operands[1], c.operands[2]
-	priority, applyTo := "0", "all"
-	if c.has("priority") {
-		priority = c.value("priority")
-	}
+	priority, applyTo := cmp.Or(c.value("priority"), "0"), "all"
 	if c.has("apply-to") {
 		applyTo = c.value("apply-to")
 	}
-	c.say("Setting %s \"%s\" for pattern \"%s\" to \"%s\" with priority \"%s\" for vhost \"%s\" ...", k.setting(), name, pattern, definition, priority, c.vhost())
-	raw, err := document(definition)
+	noun := k.noun
+	if k == operatorPolicy {
+		noun = "operator policy override"
+	}
+	c.banner("Setting %s \"%s\" for pattern \"%s\" to \"%s\" with priority \"%s\" for vhost \"%s\" ...", noun, name, pattern, definition, priority, c.vhost())
+	raw, err := parseJSON(definition)
 	if err != nil {
 		return err
 	}
@@ -78,35 +72,17 @@ func (k policyKind) set(ctx context.Context, c *call) error {
 		return err
 	}
 	body := map[string]any{"pattern": pattern, "definition": raw, "priority": number, "apply-to": applyTo}
-	if err := c.api.put(ctx, path(k.path, c.vhost(), name), body); err != nil {
-		return instead(err, noVHost(c.vhost()))
+	if err := c.api.put(ctx, c.path(k.path+"/{vhost}/{1}"), body); err != nil {
+		return c.missing(err, noVHost)
 	}
 	return c.done()
 }
 
-// document is JSON that was typed.
-func document(text string) (json.RawMessage, error) {
+// parseJSON checks an operand that is JSON.
+func parseJSON(text string) (json.RawMessage, error) {
 	var raw json.RawMessage
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {
 		return nil, failed(unavailable, "JSON decoding error. Reason: %v", err)
 	}
 	return raw, nil
-}
-
-func (k policyKind) clear(ctx context.Context, c *call) error {
-	c.say("Clearing %s \"%s\" on vhost \"%s\" ...", k.noun, c.operands[0], c.vhost())
-	if err := c.api.remove(ctx, path(k.path, c.vhost(), c.operands[0])); err != nil {
-		return instead(err, errNoParameter)
-	}
-	return c.done()
-}
-
-func (k policyKind) list(ctx context.Context, c *call) error {
-	c.say("Listing %s for vhost \"%s\" ...", k.all, c.vhost())
-	var all []object
-	if err := c.api.get(ctx, path(k.path, c.vhost()), &all); err != nil {
-		return instead(err, noVHost(c.vhost()))
-	}
-	return c.showAll(all, column{name: "vhost"}, column{name: "name"}, column{name: "pattern"}, column{name: "apply-to"},
-		column{name: "definition", show: showText}, column{name: "priority"})
 }

@@ -15,19 +15,18 @@ func (prettyFormatter) table(w io.Writer, t table) error {
 	if !t.bare {
 		lines = append(lines, t.columns)
 	}
-	count := 0
+	header := len(lines)
 	for row, err := range t.rows {
 		if err != nil {
 			return err
 		}
-		count++
-		line := make([]string, len(row))
-		for i, c := range row {
-			line[i] = strings.NewReplacer("\t", " ", "\n", " ", "\r", " ").Replace(c.text())
+		line := texts(row)
+		for i, text := range line {
+			line[i] = strings.NewReplacer("\t", " ", "\n", " ", "\r", " ").Replace(text)
 		}
 		lines = append(lines, line)
 	}
-	if count == 0 {
+	if len(lines) == header {
 		return nil
 	}
 	_, err := io.WriteString(w, boxed(lines))

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Remote is the management API, for other commands of this binary: found, and entered, as the commands of this one do it.
+// Remote calls the management API for other commands of this binary, with the flags and variables of this one.
 type Remote struct{ api *client }
 
-// Connect finds the API. given are the flags that were, by the names that they have here: url, host, port, username, password,
-// cacert, insecure. transport is what requests go over, nil for the network.
+// Connect finds the API. given holds the flags that were given, by their names here: url, host, port, username, password, cacert,
+// insecure. transport carries the requests; nil = the network.
 func Connect(given map[string]string, environ []string, transport http.RoundTripper) (*Remote, error) {
 	c, err := connect(&commandLine{values: given}, environ)
 	if err != nil {
@@ -23,25 +23,25 @@ func Connect(given map[string]string, environ []string, transport http.RoundTrip
 	return &Remote{c}, nil
 }
 
-// Close gives up connections that are kept open for the next call.
+// Close closes idle connections.
 func (r *Remote) Close() { r.api.http.CloseIdleConnections() }
 
-// Path is the path of a resource below /api. Its parts may have any character.
+// Path returns the path of a resource below /api. Its parts may have any character.
 func Path(parts ...string) string { return path(parts...) }
 
-// Call sends body as JSON, nil for none, and decodes the answer into into, nil to ignore it.
+// Call sends body as JSON (nil = none) and decodes the answer into into (nil = ignore it).
 func (r *Remote) Call(ctx context.Context, method, path string, body, into any) error {
 	err := r.api.call(ctx, method, path, body, into)
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		return &Refusal{Status: refused.status, Reason: strings.TrimPrefix(refused.failure(r.api).Error(), "Error:\n")}
 	}
 	if f, ok := errors.AsType[*failure](err); ok {
-		return &failure{f.status, strings.TrimPrefix(f.text, "Error: ")} // the caller says in its own way that it is one
+		return &failure{f.status, strings.TrimPrefix(f.text, "Error: ")} // the caller adds its own prefix
 	}
 	return err
 }
 
-// Refusal is an answer of the API that is not the one hoped for.
+// Refusal is an answer of the API with a status other than 2xx.
 type Refusal struct {
 	Status int // of HTTP
 	Reason string

@@ -1,13 +1,14 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 )
 
-// report is an outcome in chapters: what people read, and what machines read of the same facts.
+// report is a result in chapters: text for people, and the same facts for programs.
 type report struct {
 	text  strings.Builder
 	facts map[string]any
@@ -22,13 +23,20 @@ func (r *report) chapter(title string) {
 
 func (r *report) line(format string, args ...any) { fmt.Fprintf(&r.text, format+"\n", args...) }
 
-// items are lines with a dot, or "(none)".
+// items writes a line for each item, or "(none)".
 func (r *report) items(all []string) {
 	for _, item := range all {
 		r.line(" * %s", item)
 	}
 	if len(all) == 0 {
 		r.line("(none)")
+	}
+}
+
+// copy adds facts that have the API's names.
+func (r *report) copy(from object, names ...string) {
+	for _, name := range names {
+		r.facts[name] = from[name]
 	}
 }
 
@@ -45,7 +53,7 @@ func (c *call) printReport(r *report) error {
 	return err
 }
 
-// units are how bytes can be printed.
+// units are those that --unit accepts.
 var units = map[string]int64{"bytes": 1, "mb": 1e6, "gb": 1e9}
 
 func (c *call) unit() string {
@@ -70,7 +78,7 @@ func (c *call) bytes(n int64) string {
 	return fmt.Sprintf("%.4f %s", float64(n)/float64(units[unit]), unit)
 }
 
-// node asks for the broker's description of itself.
+// node returns what the API knows about the broker and its node.
 func (c *call) node(ctx context.Context) (overview, node object, err error) {
 	if overview, err = c.overview(ctx); err != nil {
 		return nil, nil, err
@@ -96,7 +104,7 @@ func printStatus(ctx context.Context, c *call) error {
 	if err := c.api.get(ctx, path("vhosts")+"?columns=name", &vhosts); err != nil {
 		return err
 	}
-	c.say("Status of node %s ...", overview.text("node"))
+	c.banner("Status of node %s ...", overview.text("node"))
 	r := &report{facts: make(map[string]any)}
 	r.runtime(overview, node)
 	r.files(node)
@@ -117,26 +125,23 @@ func (r *report) runtime(overview, node object) {
 	r.line("Node name: %s", overview.text("node"))
 	r.chapter("Plugins")
 	r.line("Enabled plugins:\n")
-	r.items(texts(node["enabled_plugins"]))
+	r.items(stringList(node["enabled_plugins"]))
+	r.copy(overview, "rabbitmq_version", "product_name", "product_version", "node")
 	r.facts["pid"] = node["os_pid"]
 	r.facts["uptime"] = node.number("uptime") / 1000
-	r.facts["rabbitmq_version"] = overview["rabbitmq_version"]
-	r.facts["product_name"] = overview["product_name"]
-	r.facts["product_version"] = overview["product_version"]
-	r.facts["node"] = overview["node"]
-	r.facts["active_plugins"] = texts(node["enabled_plugins"])
+	r.facts["active_plugins"] = stringList(node["enabled_plugins"])
 }
 
 func (r *report) files(node object) {
 	r.chapter("Data directory")
 	r.line("Node data directory: %s", node.text("db_dir"))
 	r.chapter("Config files")
-	r.items(texts(node["config_files"]))
+	r.items(stringList(node["config_files"]))
 	r.chapter("Log file(s)")
-	r.items(texts(node["log_files"]))
+	r.items(stringList(node["log_files"]))
 	r.facts["data_directory"] = node["db_dir"]
-	r.facts["config_files"] = texts(node["config_files"])
-	r.facts["log_files"] = texts(node["log_files"])
+	r.facts["config_files"] = stringList(node["config_files"])
+	r.facts["log_files"] = stringList(node["log_files"])
 }
 
 func alarms(node object) []string {
@@ -169,8 +174,7 @@ func (r *report) resources(c *call, node object) {
 	r.facts["file_descriptors"] = map[string]any{
 		"total_used": node["fd_used"], "total_limit": node["fd_total"], "sockets_used": node["sockets_used"], "sockets_limit": node["sockets_total"],
 	}
-	r.facts["disk_free"] = node["disk_free"]
-	r.facts["disk_free_limit"] = node["disk_free_limit"]
+	r.copy(node, "disk_free", "disk_free_limit")
 }
 
 func (r *report) totals(overview object, vhosts int) {
@@ -185,7 +189,7 @@ func (r *report) totals(overview object, vhosts int) {
 	}
 }
 
-// purposes is what rabbitmqctl says that listeners are for.
+// purposes are rabbitmqctl's descriptions of protocols.
 var purposes = map[string]string{
 	"amqp": "AMQP 0-9-1", "amqp/ssl": "AMQP 0-9-1 over TLS",
 	"http": "HTTP API", "https": "HTTP API over TLS (HTTPS)",
@@ -214,12 +218,7 @@ func (r *report) listeners(overview object, withNode bool) {
 	r.facts["listeners"] = facts
 }
 
-func purpose(protocol string) string {
-	if p := purposes[protocol]; p != "" {
-		return p
-	}
-	return protocol
-}
+func purpose(protocol string) string { return cmp.Or(purposes[protocol], protocol) }
 
 func printCluster(ctx context.Context, c *call) error {
 	overview, node, err := c.node(ctx)
@@ -227,7 +226,7 @@ func printCluster(ctx context.Context, c *call) error {
 		return err
 	}
 	name := overview.text("node")
-	c.say("Cluster status of node %s ...", name)
+	c.banner("Cluster status of node %s ...", name)
 	r := &report{facts: map[string]any{
 		"cluster_name": overview["cluster_name"], "disk_nodes": []string{name}, "running_nodes": []string{name}, "ram_nodes": []string{},
 		"alarms": append([]string{}, alarms(node)...), "partitions": map[string]any{},

@@ -11,33 +11,33 @@ func userCommands() []command {
 	const stdin = "Without a password among the arguments, it is asked for, or read from standard input."
 	return []command{
 		{
-			name: "add_user", operands: "<username> [<password>]", least: 1, most: 2, check: nonEmptyUser, run: addUser,
+			name: "add_user", operands: "<username> [<password>]", check: nonEmptyUser, run: addUser,
 			options: []option{{long: "pre-hashed-password", about: "the password is a password_hash, as definitions have it"}},
 			about:   "adds a user, who has no permissions yet", more: stdin,
 		},
 		{
-			name: "delete_user", operands: "<username>", least: 1, most: 1, run: deleteUser,
-			about: "removes a user, and what the user was permitted",
+			name: "delete_user", operands: "<username>", about: "removes a user, and what the user was permitted",
+			run: deletion(`Deleting user "{1}" ...`, "users/{1}", &failure{noUser, "Error:\nUser \"{1}\" does not exist"}),
 		},
 		{
-			name: "change_password", operands: "<username> [<password>]", least: 1, most: 2, run: changePassword,
+			name: "change_password", operands: "<username> [<password>]", run: changePassword,
 			about: "sets a user's password", more: stdin,
 		},
 		{
-			name: "clear_password", operands: "<username>", least: 1, most: 1, run: clearPassword,
+			name: "clear_password", operands: "<username>", run: clearPassword,
 			about: "takes a user's password away, so that the user cannot log in with one",
 		},
 		{
-			name: "authenticate_user", operands: "<username> [<password>]", least: 1, most: 2, run: authenticateUser,
+			name: "authenticate_user", operands: "<username> [<password>]", run: authenticateUser,
 			about: "tells whether a password is the user's", more: stdin,
 		},
 		{
-			name: "set_user_tags", operands: "<username> [<tag> ...]", least: 1, most: -1, run: setUserTags,
+			name: "set_user_tags", operands: "<username> [<tag> ...]", run: setUserTags,
 			about: "replaces a user's tags: administrator, monitoring, policymaker, management, or others", more: "Without a tag, the user has none.",
 		},
 		{
-			name: "list_users", run: listUsers,
-			about: "lists users and their tags",
+			name: "list_users", about: "lists users and their tags",
+			run: listing{"Listing users ...", "users", nil, columns("user=name tags:names")}.run,
 		},
 	}
 }
@@ -49,12 +49,12 @@ func nonEmptyUser(c *call) error {
 	return nil
 }
 
-// hashing is the algorithm that a password_hash without one is of.
+// hashing is the algorithm of a password_hash that does not name one.
 const hashing = "rabbit_password_hashing_sha256"
 
 func addUser(ctx context.Context, c *call) error {
 	name := c.operands[0]
-	c.say("Adding user \"%s\" ...", name)
+	c.banner("Adding user \"%s\" ...", name)
 	password, err := c.password(ctx)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func addUser(ctx context.Context, c *call) error {
 	switch _, err := c.user(ctx, name); {
 	case err == nil:
 		return failed(softwareError, "User \"%s\" already exists", name)
-	case !errors.Is(err, errNoUser):
+	case !isRefusal(err, http.StatusNotFound):
 		return err
 	}
 	body := map[string]any{"tags": ""}
@@ -74,59 +74,44 @@ func addUser(ctx context.Context, c *call) error {
 	default:
 		body["password"] = password
 	}
-	if err := c.api.put(ctx, path("users", name), body); err != nil {
+	if err := c.api.put(ctx, c.path("users/{1}"), body); err != nil {
 		return err
 	}
 	if c.has("quiet") || c.has("silent") {
 		return nil
 	}
-	return c.tell("Done. Don't forget to grant the user permissions to some virtual hosts! See '%s help set_permissions' to learn more.", c.program.Name)
+	return c.result("Done. Don't forget to grant the user permissions to some virtual hosts! See '%s help set_permissions' to learn more.", c.program.Name)
 }
 
-var errNoUser = errors.New("no such user")
-
-// user returns what the API tells of a user; errNoUser if there is none.
+// user returns what the API knows about a user.
 func (c *call) user(ctx context.Context, name string) (object, error) {
 	var u object
 	err := c.api.get(ctx, path("users", name), &u)
-	return u, instead(err, errNoUser)
+	return u, err
 }
 
-// changeUser replaces some of a user's properties. The API sets all of them at once.
-func (c *call) changeUser(ctx context.Context, name string, change func(body map[string]any)) error {
-	u, err := c.user(ctx, name)
-	if errors.Is(err, errNoUser) {
-		return noSuchUser(name)
-	}
+// changeUser replaces properties of the user in the first operand. It repeats the others, because the API sets all of them at
+// once.
+func (c *call) changeUser(ctx context.Context, change func(body map[string]any)) error {
+	u, err := c.user(ctx, c.operands[0])
 	if err != nil {
-		return err
+		return instead(err, noSuchUser(c.operands[0]))
 	}
 	body := map[string]any{"tags": u["tags"], "password_hash": u.text("password_hash")}
 	if algorithm := u.text("hashing_algorithm"); algorithm != "" {
 		body["hashing_algorithm"] = algorithm
 	}
 	change(body)
-	if err := c.api.put(ctx, path("users", name), body); err != nil {
-		return err
-	}
-	return c.done()
-}
-
-func deleteUser(ctx context.Context, c *call) error {
-	c.say("Deleting user \"%s\" ...", c.operands[0])
-	if err := c.api.remove(ctx, path("users", c.operands[0])); err != nil {
-		return instead(err, noSuchUser(c.operands[0]))
-	}
-	return c.done()
+	return c.put(ctx, "users/{1}", body)
 }
 
 func changePassword(ctx context.Context, c *call) error {
-	c.say("Changing password for user \"%s\" ...", c.operands[0])
+	c.banner("Changing password for user \"%s\" ...", c.operands[0])
 	password, err := c.password(ctx)
 	if err != nil {
 		return err
 	}
-	return c.changeUser(ctx, c.operands[0], func(body map[string]any) {
+	return c.changeUser(ctx, func(body map[string]any) {
 		delete(body, "hashing_algorithm")
 		if password == "" {
 			body["password_hash"] = ""
@@ -138,28 +123,28 @@ func changePassword(ctx context.Context, c *call) error {
 }
 
 func clearPassword(ctx context.Context, c *call) error {
-	c.say("Clearing password for user \"%s\" ...", c.operands[0])
-	return c.changeUser(ctx, c.operands[0], func(body map[string]any) {
+	c.banner("Clearing password for user \"%s\" ...", c.operands[0])
+	return c.changeUser(ctx, func(body map[string]any) {
 		body["password_hash"] = ""
 		delete(body, "hashing_algorithm")
 	})
 }
 
-// authenticateUser calls the API as that user. Users without a tag may not, and are told so only when the password is right.
+// authenticateUser calls the API as that user. A user without tags is refused for that only if the password is right.
 func authenticateUser(ctx context.Context, c *call) error {
 	name := c.operands[0]
-	c.say("Authenticating user \"%s\" ...", name)
+	c.banner("Authenticating user \"%s\" ...", name)
 	password, err := c.password(ctx)
 	if err != nil {
 		return err
 	}
 	api := *c.api
 	api.user, api.password = name, password
-	err = api.get(ctx, path("whoami"), nil)
+	err = api.get(ctx, c.path("whoami"), nil)
 	r, refused := errors.AsType[*refusal](err)
 	switch {
 	case err == nil, refused && r.status == http.StatusUnauthorized && r.reason == "Not management user":
-		return c.tell("Success")
+		return c.result("Success")
 	case !refused:
 		return err
 	case r.reason == "Login failed":
@@ -170,15 +155,6 @@ func authenticateUser(ctx context.Context, c *call) error {
 
 func setUserTags(ctx context.Context, c *call) error {
 	tags := c.operands[1:]
-	c.say("Setting tags for user \"%s\" to [%s] ...", c.operands[0], strings.Join(tags, ", "))
-	return c.changeUser(ctx, c.operands[0], func(body map[string]any) { body["tags"] = strings.Join(tags, ",") })
-}
-
-func listUsers(ctx context.Context, c *call) error {
-	c.say("Listing users ...")
-	var all []object
-	if err := c.api.get(ctx, path("users"), &all); err != nil {
-		return err
-	}
-	return c.showAll(all, column{name: "user", path: "name"}, column{name: "tags", show: showNames})
+	c.banner("Setting tags for user \"%s\" to [%s] ...", c.operands[0], strings.Join(tags, ", "))
+	return c.changeUser(ctx, func(body map[string]any) { body["tags"] = strings.Join(tags, ",") })
 }

@@ -3,59 +3,46 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 )
 
-var vhostColumns = known{
-	columns: []column{
-		{name: "name"},
-		{name: "tracing"},
-		{name: "cluster_state", show: showStates},
-		{name: "description"},
-		{name: "tags", show: showNames},
-		{name: "default_queue_type"},
-	},
-	usual: "name",
-}
+var vhostColumns = known{columns("name tracing cluster_state:states description tags:names default_queue_type"), "name"}
 
 func vhostCommands() []command {
 	return []command{
 		{
-			name: "add_vhost", operands: "<vhost>", least: 1, most: 1, run: addVHost,
+			name: "add_vhost", operands: "<vhost>", run: addVHost, about: "adds a virtual host",
 			options: []option{
 				{long: "description", value: "description", about: "what it is for"},
 				{long: "tags", value: "tag,tag,...", about: "names to find it by"},
 				{long: "default-queue-type", value: "type", about: "the type of queues whose declaration names none"},
 			},
-			about: "adds a virtual host",
 		},
 		{
-			name: "delete_vhost", operands: "<vhost>", least: 1, most: 1, run: deleteVHost,
-			about: "removes a virtual host, with all that is in it",
+			name: "delete_vhost", operands: "<vhost>", about: "removes a virtual host, with all that is in it",
+			run: deletion(`Deleting vhost "{1}" ...`, "vhosts/{1}", &failure{dataError, "Virtual host '{1}' does not exist"}),
 		},
 		{
-			name: "set_vhost_tags", operands: "<vhost> [<tag> ...]", least: 1, most: -1, run: setVHostTags,
+			name: "set_vhost_tags", operands: "<vhost> [<tag> ...]", run: setVHostTags,
 			about: "replaces the tags of a virtual host",
 		},
 		{
 			name: "trace_on", scoped: true, run: traceOn,
 			about: "copies all that is published and delivered in a virtual host to its exchange amq.rabbitmq.trace",
 		},
+		{name: "trace_off", scoped: true, run: traceOff, about: "ends that"},
 		{
-			name: "trace_off", scoped: true, run: traceOff,
-			about: "ends that",
-		},
-		{
-			name: "list_vhosts", most: -1, lists: &vhostColumns, check: vhostColumns.check, run: listVHosts,
-			about: "lists virtual hosts",
+			name: "list_vhosts", lists: &vhostColumns, about: "lists virtual hosts",
+			run: columnList("Listing vhosts ...", "vhosts"),
 		},
 	}
 }
 
-// addVHost leaves a virtual host that is there already as it is.
+// addVHost leaves a virtual host that exists as it is.
 func addVHost(ctx context.Context, c *call) error {
-	c.say("Adding vhost \"%s\" ...", c.operands[0])
+	c.banner("Adding vhost \"%s\" ...", c.operands[0])
 	switch err := c.api.get(ctx, path("vhosts", c.operands[0])+"?columns=name", nil); {
 	case err == nil:
 		return c.done()
@@ -72,23 +59,12 @@ func addVHost(ctx context.Context, c *call) error {
 		body["default_queue_type"] = c.value("default-queue-type")
 		body["defaultqueuetype"] = c.value("default-queue-type") // what RabbitMQ before 3.11 reads
 	}
-	if err := c.api.put(ctx, path("vhosts", c.operands[0]), body); err != nil {
-		return err
-	}
-	return c.done()
-}
-
-func deleteVHost(ctx context.Context, c *call) error {
-	c.say("Deleting vhost \"%s\" ...", c.operands[0])
-	if err := c.api.remove(ctx, path("vhosts", c.operands[0])); err != nil {
-		return instead(err, noVHost(c.operands[0]))
-	}
-	return c.done()
+	return c.put(ctx, "vhosts/{1}", body)
 }
 
 func setVHostTags(ctx context.Context, c *call) error {
 	name, tags := c.operands[0], c.operands[1:]
-	c.say("Setting tags for virtual host \"%s\" to [%s] ...", name, strings.Join(tags, ", "))
+	c.banner("Setting tags for virtual host \"%s\" to [%s] ...", name, strings.Join(tags, ", "))
 	if err := c.amendVHost(ctx, name, "tags", strings.Join(tags, ",")); err != nil {
 		return err
 	}
@@ -99,7 +75,7 @@ func setVHostTags(ctx context.Context, c *call) error {
 func (c *call) amendVHost(ctx context.Context, name, property string, value any) error {
 	var v object
 	if err := c.api.get(ctx, path("vhosts", name), &v); err != nil {
-		return instead(err, noVHost(name))
+		return instead(err, &failure{dataError, fmt.Sprintf("Virtual host '%s' does not exist", name)})
 	}
 	body := map[string]any{}
 	for _, other := range []string{"description", "tags", "default_queue_type", "tracing"} {
@@ -112,27 +88,22 @@ func (c *call) amendVHost(ctx context.Context, name, property string, value any)
 }
 
 func traceOn(ctx context.Context, c *call) error {
-	c.say("Starting tracing for vhost \"%s\" ...", c.vhost())
+	c.banner("Starting tracing for vhost \"%s\" ...", c.vhost())
 	if err := c.amendVHost(ctx, c.vhost(), "tracing", true); err != nil {
 		return err
 	}
-	return c.tell("Trace enabled for vhost %s", c.vhost())
+	return c.result("Trace enabled for vhost %s", c.vhost())
 }
 
 func traceOff(ctx context.Context, c *call) error {
-	c.say("Stopping tracing for vhost \"%s\" ...", c.vhost())
+	c.banner("Stopping tracing for vhost \"%s\" ...", c.vhost())
 	if err := c.amendVHost(ctx, c.vhost(), "tracing", false); err != nil {
 		return err
 	}
-	return c.tell("Trace disabled for vhost %s", c.vhost())
+	return c.result("Trace disabled for vhost %s", c.vhost())
 }
 
-func listVHosts(ctx context.Context, c *call) error {
-	c.say("Listing vhosts ...")
-	return c.list(ctx, path("vhosts"), vhostColumns, nil)
-}
-
-// defined is whether the API says something other than "not set".
+// defined reports whether the API knows a value.
 func defined(raw json.RawMessage) bool {
 	return raw != nil && string(raw) != "null" && string(raw) != `"undefined"`
 }

@@ -10,13 +10,13 @@ import (
 func watermarkCommands() []command {
 	return []command{
 		{
-			name: "set_vm_memory_high_watermark", operands: "<fraction> | absolute <value>", least: 1, most: 2,
+			name: "set_vm_memory_high_watermark", operands: "<fraction> | absolute <value>",
 			check: checkMemoryWatermark, run: setMemoryWatermark,
 			about: "sets the memory above which publishers are blocked, until the broker ends",
 			more:  "A fraction is of the machine's memory; 0 blocks them at once. A value is in bytes and may have a unit: " + someUnits + ".",
 		},
 		{
-			name: "set_disk_free_limit", operands: "<disk_limit> | mem_relative <fraction>", least: 1, most: 2,
+			name: "set_disk_free_limit", operands: "<disk_limit> | mem_relative <fraction>",
 			check: checkDiskLimit, run: setDiskLimit,
 			about: "sets the free disk space below which publishers are blocked, until the broker ends",
 			more:  "A limit is in bytes and may have a unit: " + someUnits + ". A fraction is of the machine's memory.",
@@ -146,7 +146,7 @@ func (c *call) setWatermark(ctx context.Context, w watermark, value any, say, as
 		return err
 	}
 	node := overview.text("node")
-	c.say(say, node, asked)
+	c.banner(say, node, asked)
 	if err := c.api.put(ctx, path("nodes", node, w.name), map[string]any{w.how: value}); err != nil {
 		return err
 	}
