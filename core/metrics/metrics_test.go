@@ -195,8 +195,8 @@ func TestExpiry(t *testing.T) {
 		{Reason: hook.ReasonRejected, Outcome: telemetry.Cycle, Target: &hook.Target{}},
 	}
 	cfg := r.declare(v, "q").Config()
-	v.Removed(cfg, hook.Instant(r.now.Load()), left)
-	v.Refused(cfg, 5)
+	v.QueueHost().Removed(cfg, hook.Instant(r.now.Load()), left)
+	v.QueueHost().Refused(cfg, 5)
 	c := r.collect()
 	for series, n := range map[string]float64{
 		`curfew_messages_expired_total{vhost="v",strategy="` + cfg.Strategy + `"}`:                                                     2,
@@ -226,11 +226,11 @@ func TestVHostsBeyondTheLimitAreCountedTogether(t *testing.T) {
 	}
 	cfg := r.declare(a, "q").Config()
 	left := []telemetry.Removal{{Reason: hook.ReasonExpired}}
-	a.Removed(cfg, 1, left)
+	a.QueueHost().Removed(cfg, 1, left)
 	if _, named := e.read(a); named {
 		t.Fatal("a vhost beyond the limit has series of its own")
 	}
-	a.Removed(cfg, 1, left)
+	a.QueueHost().Removed(cfg, 1, left)
 	e.read(a)
 	clear(e.named)
 	e.keep(nil)

@@ -38,7 +38,7 @@ func tally(v *vhost.VHost, t *session.Counters) vhostTotals {
 	all.n = [counts]uint64{
 		published: t.Published, routed: t.Routed, returned: t.Returned, dropped: t.Dropped,
 		confirmable: t.Confirmable, confirmed: t.Confirmed,
-		queuesDeclared: churn.QueuesDeclared.Load(), queuesCreated: churn.QueuesCreated.Load(), queuesDeleted: churn.QueuesDeleted.Load(),
+		queuesDeclared: churn.QueuesDeclared, queuesCreated: churn.QueuesCreated, queuesDeleted: churn.QueuesDeleted,
 	}
 	return all
 }

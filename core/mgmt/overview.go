@@ -166,9 +166,9 @@ func (a *API) churn() object {
 	var declared, created, deleted uint64
 	for _, v := range a.Store.VHosts() {
 		n := v.Churn()
-		declared += n.QueuesDeclared.Load()
-		created += n.QueuesCreated.Load()
-		deleted += n.QueuesDeleted.Load()
+		declared += n.QueuesDeclared
+		created += n.QueuesCreated
+		deleted += n.QueuesDeleted
 	}
 	return a.meters.stats(nil, churnKey{}, []tallied{
 		{"channel_closed", int64(ch.ChannelsClosed.Load())},

@@ -133,8 +133,8 @@ func TestUserLimits(t *testing.T) {
 	a.refused(530, "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (2)")
 	b.send(0, &amqp.ConnectionClose{})
 	probeOf(t, s, Peer{}).open().channel(1).channel(2)
-	if v, _ := s.VHosts("/"); v.Connections() != 1 || s.Users.Connections(auth.Guest) != 1 || s.OpenConnections() != 1 {
-		t.Errorf("%d in the vhost, %d of the user, %d in all", v.Connections(), s.Users.Connections(auth.Guest), s.OpenConnections())
+	if v, _ := s.VHosts("/"); v.Stats().Connections != 1 || s.Users.Connections(auth.Guest) != 1 || s.OpenConnections() != 1 {
+		t.Errorf("%d in the vhost, %d of the user, %d in all", v.Stats().Connections, s.Users.Connections(auth.Guest), s.OpenConnections())
 	}
 }
 
@@ -145,8 +145,8 @@ func TestRefusedConnectionLeaves(t *testing.T) {
 	p := probeOf(t, s, Peer{}).login().tune()
 	p.send(0, &amqp.ConnectionOpen{VirtualHost: "/"})
 	p.refused(530, "NOT_ALLOWED - connection refused: node connection limit (1) is reached")
-	if v, _ := s.VHosts("/"); v.Connections() != 1 || s.Users.Connections(auth.Guest) != 1 {
-		t.Errorf("%d in the vhost, %d of the user", v.Connections(), s.Users.Connections(auth.Guest))
+	if v, _ := s.VHosts("/"); v.Stats().Connections != 1 || s.Users.Connections(auth.Guest) != 1 {
+		t.Errorf("%d in the vhost, %d of the user", v.Stats().Connections, s.Users.Connections(auth.Guest))
 	}
 }
 

@@ -27,11 +27,11 @@ func TestTogetherAsOneByOne(t *testing.T) {
 				alone := make([]queue.DeadLetter, len(ds))
 				copy(alone, ds)
 				for i := range alone {
-					v.DeadLetter(from.Config(), second, alone[i:i+1], queue.Tracking{})
+					v.QueueHost().DeadLetter(from.Config(), second, alone[i:i+1], queue.Tracking{})
 					synctest.Wait()
 				}
 				want := all(t, v)
-				v.DeadLetter(from.Config(), second, ds, queue.Tracking{})
+				v.QueueHost().DeadLetter(from.Config(), second, ds, queue.Tracking{})
 				synctest.Wait()
 				if got := all(t, v); !reflect.DeepEqual(got, want) {
 					t.Errorf("got\n%.2000s\nwant\n%.2000s", fmt.Sprint(got), fmt.Sprint(want))

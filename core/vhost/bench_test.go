@@ -94,7 +94,7 @@ func BenchmarkDeadLetter(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := 0; i < b.N; i += len(ds) {
-				v.DeadLetter(from.Config(), hook.Instant(i), ds, queue.Tracking{})
+				v.QueueHost().DeadLetter(from.Config(), hook.Instant(i), ds, queue.Tracking{})
 				b.StopTimer()
 				must(b, to.Do(func(q *queue.Queue, now hook.Instant) { q.Purge(now) }))
 				b.StartTimer()

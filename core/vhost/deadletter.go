@@ -1,321 +1,196 @@
 package vhost
 
 import (
+	"bytes"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/block"
-	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// DeadLetter publishes the messages that a queue gave up to where its plugins say. It is part of [queue.Host]. A message
-// for an exchange that does not exist is dropped, one for an exchange that leads nowhere too, and one that would go round
-// for ever does not enter the queue where it would [RabbitMQ: dlx.html]. Messages for the same queue leave as one batch, in
-// order.
-func (v *VHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.DeadLetter, t queue.Tracking) {
-	b := burials.Get().(*deadLetterRun)
-	b.vhost, b.from, b.now = v, from, now
+// DeadLetter republishes dead letters to the exchanges that their targets name. A message is dropped if its exchange does not
+// exist or routes it to no queue; it does not enter a queue where it would close a cycle [RabbitMQ: dlx.html]. Messages for the
+// same queue leave as one batch, in order.
+func (h *queueHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.DeadLetter, t queue.Tracking) {
+	r := deadLetterRuns.Get().(*deadLetterRun)
+	r.vhost = (*VHost)(h)
+	r.deaths.queue, r.deaths.now = from.Name, now
 	for i := range ds {
-		b.rest = ds[i:]
 		if i > 0 && alike(&ds[i-1], &ds[i]) {
-			b.follow(&ds[i-1], &ds[i])
+			r.routeAlike(&ds[i-1], ds[i:])
 			continue
 		}
-		b.routeOne(&ds[i])
+		r.routeOne(ds[i:])
 	}
-	b.publish(t)
-	b.release()
+	r.out.publish(t)
+	r.release()
 }
 
-// deadLetterRun is one run of dead-lettering and the memory it works in.
+// deadLetterRun republishes the dead letters of one call. Runs are pooled for their buffers.
 type deadLetterRun struct {
-	vhost    *VHost
-	from     *queue.Config
-	now      hook.Instant
-	recorder death.Recorder
-	keys     [][]byte
+	vhost  *VHost
+	deaths deathWriter
+	block  blockWriter
+	route  routeMemo
+	out    outgoing
 
-	// The message at hand.
-	props []byte // with the death recorded
-	read  bool   // its headers were looked at to route it
+	props       []byte // of the current message, with its death added
+	headers     func() amqp.RawTable
+	headersRead bool // since it was last cleared, routing asked for the headers
 
-	// Where the last message went: the next one may go there, too.
-	target *hook.Target
-	key    []byte
-	same   bool // nothing but target and key decided
-	exists bool // the exchange does
-	origin *queue.RoutingInfo
-	shells []*queue.Mailbox
-	places []int // of shells, in outs
-
-	outs  []out
-	index map[*queue.Mailbox]int // places in outs, once they are many
-
-	sent queue.Message // what the last message became, if it went anywhere
-	to   []int         // of outs: where it went
-
-	block *block.Block // new bytes go here
-	used  int
-	rest  []queue.DeadLetter // the message at hand, and those after it
-
-	headers func() amqp.RawTable
+	sent  queue.Message // what the last message was republished as, if to any queue
+	slots []int         // the batches in out that it was added to
 }
 
-// out is what leaves for one queue.
-type out struct {
-	shell *queue.Mailbox
-	batch *queue.Batch
-}
-
-var burials = sync.Pool{New: func() any {
-	b := &deadLetterRun{}
-	b.headers = b.newHeaders
-	return b
+var deadLetterRuns = sync.Pool{New: func() any {
+	r := &deadLetterRun{}
+	r.out.index = map[*queue.Mailbox]int{}
+	r.headers = r.readHeaders // once: a method value allocates
+	return r
 }}
 
-// routeOne sends one message on its way.
-func (b *deadLetterRun) routeOne(d *queue.DeadLetter) {
-	idx, err := amqp.IndexProps(d.Props)
-	if err != nil { // a session checked them
-		d.Outcome = telemetry.Unroutable
-		return
-	}
-	cc := b.copies(d, idx.Headers(d.Props))
-	known := b.knows(d, cc)
-	if !known || len(b.shells) > 0 {
-		b.record(d, cc)
-	}
-	if !known {
-		b.resolve(d, cc)
-	}
-	switch {
-	case !b.exists:
-		d.Outcome = telemetry.NoExchange
-	case len(b.shells) == 0:
-		d.Outcome = telemetry.Unroutable
-	default:
-		b.send(d, &idx)
-	}
-}
-
-// copies returns the keys in the CC header, as long as they count: once a message was routed by another key than its own
-// they do not. Whether it was shows in its last death, which has the keys it was published with before.
-func (b *deadLetterRun) copies(d *queue.DeadLetter, headers amqp.RawTable) []string {
-	cc, _, err := death.SenderSelected(headers)
-	if err != nil || len(cc) == 0 || d.Flags&queue.HasDeathHistory == 0 {
-		return cc
-	}
-	before := lastKeys(headers)
-	if len(before) <= len(cc) || before[0] != any(string(d.Key)) {
-		return nil
-	}
-	return cc
-}
-
-func lastKeys(headers amqp.RawTable) amqp.Array {
-	v, _, _ := headers.Lookup("x-death")
-	deaths, _ := v.(amqp.Array)
-	if len(deaths) == 0 {
-		return nil
-	}
-	last, _ := deaths[0].(amqp.Table)
-	keys, _ := last.Lookup("routing-keys")
-	list, _ := keys.(amqp.Array)
-	return list
-}
-
-// record writes the message's properties with its death into the block.
-func (b *deadLetterRun) record(d *queue.DeadLetter, cc []string) {
-	b.keys = death.Keys(b.keys[:0], d.Key, cc, d.BCC)
-	b.recorder.Prepare(death.Death{Queue: b.from.Name, Reason: d.Reason, Exchange: d.Exchange, Keys: b.keys, At: b.now})
-	b.room(len(d.Props) + len(d.Body) + recordSize)
-	// It fails on properties that cannot be scanned alone, and these were.
-	b.props, _ = b.recorder.Append(b.block.Buf[b.used:b.used], d.Props, d.Flags&queue.HasDeathHistory != 0)
-}
-
-// room sees to it that the block has room for about size more bytes.
-func (b *deadLetterRun) room(size int) {
-	if b.block != nil && b.used+size <= len(b.block.Buf) {
-		return
-	}
-	const most = 256 << 10
-	if b.block != nil {
-		b.block.Release()
-	}
-	b.block, b.used = block.New(max(size, expected(b.rest, most))), 0
-}
-
-// knows says whether the message goes where the one before it went.
-func (b *deadLetterRun) knows(d *queue.DeadLetter, cc []string) bool {
-	if !b.same || b.target != d.Target {
-		return false
-	}
-	return d.Target.HasKey || len(cc)+len(d.BCC) == 0 && string(b.key) == string(d.Key)
-}
-
-// resolve finds the queues the message goes to.
-func (b *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
-	m := message{key: d.Target.Key, headers: b.headers}
-	b.origin = &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
-	if !d.Target.HasKey {
-		m.key, m.extra = string(d.Key), slices.Concat(cc, d.BCC)
-		b.origin.Key, b.origin.CC, b.origin.BCC = m.key, cc, slices.Clone(d.BCC)
-	}
-	b.read = false
-	b.shells, b.exists = b.vhost.routeDead(d.Target.Exchange, m, b.shells[:0])
-	b.target, b.key = d.Target, append(b.key[:0], m.key...)
-	b.same = !b.read && len(m.extra) == 0
-	b.places = b.places[:0]
-	for _, s := range b.shells {
-		b.places = append(b.places, b.place(s))
-	}
-}
-
-// newHeaders are the headers that exchanges see: those with the death in them.
-func (b *deadLetterRun) newHeaders() amqp.RawTable {
-	b.read = true
-	idx, err := amqp.IndexProps(b.props)
+// readHeaders returns the headers that exchanges match: those with the death added.
+func (r *deadLetterRun) readHeaders() amqp.RawTable {
+	r.headersRead = true
+	idx, err := amqp.IndexProps(r.props)
 	if err != nil {
 		return nil
 	}
-	return idx.Headers(b.props)
+	return idx.Headers(r.props)
 }
 
-// place finds what leaves for a queue.
-func (b *deadLetterRun) place(s *queue.Mailbox) int {
-	const few = 16
-	if len(b.outs) < few {
-		if i := slices.IndexFunc(b.outs, func(o out) bool { return o.shell == s }); i >= 0 {
-			return i
-		}
-	} else {
-		b.note()
-		if i, ok := b.index[s]; ok {
-			return i
-		}
-		b.index[s] = len(b.outs)
-	}
-	b.outs = append(b.outs, out{shell: s})
-	return len(b.outs) - 1
-}
-
-// note begins the index of outs.
-func (b *deadLetterRun) note() {
-	if len(b.index) > 0 {
+// routeOne republishes ds[0]. The others are still to come; block sizes are chosen for all of them.
+func (r *deadLetterRun) routeOne(ds []queue.DeadLetter) {
+	d := &ds[0]
+	idx, err := amqp.IndexProps(d.Props)
+	if err != nil { // cannot happen: the session checked them
+		d.Outcome = telemetry.Unroutable
 		return
 	}
-	if b.index == nil {
-		b.index = map[*queue.Mailbox]int{}
+	cc := ccKeys(d, idx.Headers(d.Props))
+	known := r.route.appliesTo(d, cc)
+	if !known || len(r.route.queues) > 0 {
+		r.block.reserve(len(d.Props)+len(d.Body)+deathSize, ds)
+		r.props = r.deaths.append(r.block.free(), d, cc)
 	}
-	for i, o := range b.outs {
-		b.index[o.shell] = i
+	if !known {
+		r.resolve(d, cc)
+	}
+	switch {
+	case !r.route.exists:
+		d.Outcome = telemetry.NoExchange
+	case len(r.route.queues) == 0:
+		d.Outcome = telemetry.Unroutable
+	default:
+		r.send(d, &idx)
 	}
 }
 
-// send adds the message to what leaves for its queues, but for those where it would close a cycle.
-func (b *deadLetterRun) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
-	p := queue.Message{Routing: b.origin, Seq: d.Seq, Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.HasDeathHistory | queue.HasHeaders}
-	if priority, ok := idx.Priority(d.Props); ok {
-		p.Priority, p.Flags = priority, p.Flags|queue.HasPriority
+// routeMemo is where the last message went. The next message often goes there, too.
+type routeMemo struct {
+	target   *hook.Target
+	key      []byte
+	reusable bool // target and key alone decided the route
+
+	exists  bool // the exchange does
+	routing *queue.RoutingInfo
+	queues  []*queue.Mailbox
+	slots   []int // of queues, in outgoing
+}
+
+// appliesTo reports whether d, with these CC keys, goes where the last message went.
+func (m *routeMemo) appliesTo(d *queue.DeadLetter, cc []string) bool {
+	if !m.reusable || m.target != d.Target {
+		return false
 	}
-	history := b.recorder.History()
-	b.to = b.to[:0]
-	for i, s := range b.shells {
-		if name := s.Config().Name; history.Cycle(name) {
-			b.vhost.warn(history, name)
+	return d.Target.HasKey || len(cc)+len(d.BCC) == 0 && string(m.key) == string(d.Key)
+}
+
+// resolve finds the queues that d goes to.
+func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
+	m := message{key: d.Target.Key, headers: r.headers}
+	routing := &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
+	if !d.Target.HasKey {
+		m.key, m.extra = string(d.Key), slices.Concat(cc, d.BCC)
+		routing.Key, routing.CC, routing.BCC = m.key, cc, slices.Clone(d.BCC)
+	}
+	r.headersRead = false
+	memo := &r.route
+	memo.queues, memo.exists = r.vhost.routeInternal(d.Target.Exchange, m, memo.queues[:0])
+	memo.target, memo.key, memo.routing = d.Target, append(memo.key[:0], m.key...), routing
+	memo.reusable = !r.headersRead && len(m.extra) == 0
+	memo.slots = memo.slots[:0]
+	for _, q := range memo.queues {
+		memo.slots = append(memo.slots, r.out.slot(q))
+	}
+}
+
+// send adds d to the batches of its queues, except where it would close a cycle.
+func (r *deadLetterRun) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
+	history := r.deaths.recorder.History()
+	r.slots = r.slots[:0]
+	for i, q := range r.route.queues {
+		if name := q.Config().Name; history.Cycle(name) {
+			r.vhost.warnOfCycle(history, name)
 			continue
 		}
-		b.to = append(b.to, b.places[i])
+		r.slots = append(r.slots, r.route.slots[i])
 	}
-	d.Outcome = telemetry.Cycle
-	if len(b.to) > 0 {
-		d.Outcome = telemetry.DeadLettered
-		b.keepProps(&p)
-		b.deliver(d, p)
-	}
-}
-
-// deliver adds the message, whose body is not kept yet, to what leaves for the queues that it goes to.
-func (b *deadLetterRun) deliver(d *queue.DeadLetter, p queue.Message) {
-	b.keepBody(&p, d.Body)
-	for _, place := range b.to {
-		b.outs[place].add(p, b.block)
-	}
-	b.sent, d.Sent = p, len(b.to)
-}
-
-// keepProps makes the new properties part of the block.
-func (b *deadLetterRun) keepProps(p *queue.Message) {
-	p.Props = slices.Clip(b.props)
-	if unsafe.SliceData(b.props) == unsafe.SliceData(b.block.Buf[b.used:]) { // else they had no room in it
-		b.used += len(b.props)
-	}
-}
-
-// keepBody makes a copy of the body part of the block, if it has room.
-func (b *deadLetterRun) keepBody(p *queue.Message, body []byte) {
-	if len(body) > len(b.block.Buf)-b.used {
-		p.Body = slices.Clone(body)
+	if len(r.slots) == 0 {
+		d.Outcome = telemetry.Cycle
 		return
 	}
-	end := b.used + copy(b.block.Buf[b.used:], body)
-	p.Body = b.block.Buf[b.used:end:end]
-	b.used = end
+	m := queue.Message{
+		Routing: r.route.routing, Seq: d.Seq, Props: r.block.keep(r.props),
+		Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.HasDeathHistory | queue.HasHeaders,
+	}
+	if priority, ok := idx.Priority(d.Props); ok {
+		m.Priority, m.Flags = priority, m.Flags|queue.HasPriority
+	}
+	d.Outcome = telemetry.DeadLettered
+	r.add(d, m)
 }
 
-func (o *out) add(p queue.Message, block *block.Block) {
-	if o.batch == nil {
-		o.batch = queue.NewBatch()
+// add adds m, with d's body, to the batches in slots.
+func (r *deadLetterRun) add(d *queue.DeadLetter, m queue.Message) {
+	m.Body = r.block.copy(d.Body)
+	for _, slot := range r.slots {
+		r.out.add(slot, m, r.block.block)
 	}
-	o.batch.Hold(block)
-	o.batch.Messages = append(o.batch.Messages, p)
+	r.sent, d.Sent = m, len(r.slots)
 }
 
-// publish sends the batches, all with the same tracking.
-func (b *deadLetterRun) publish(t queue.Tracking) {
-	batches := 0
-	for _, o := range b.outs {
-		if o.batch != nil {
-			o.batch.Tracking = t
-			batches++
-		}
-	}
-	t.Removal.Expect(batches)
-	for _, o := range b.outs {
-		if o.batch != nil {
-			o.shell.PublishAsync(o.batch)
-		}
-	}
-	if b.block != nil {
-		b.block.Release()
-	}
+// alike reports whether b differs from a in nothing but body and number. Messages that leave a queue together mostly do: one
+// client published them, and they died of one cause. Then only the first of them is routed and gets its death written; the
+// others share its properties.
+func alike(a, b *queue.DeadLetter) bool {
+	return a.Target == b.Target && a.Reason == b.Reason && a.Flags == b.Flags && len(a.BCC)+len(b.BCC) == 0 &&
+		bytes.Equal(a.Props, b.Props) && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Exchange, b.Exchange)
 }
 
-// release gives b back. It keeps no queue and no message.
-func (b *deadLetterRun) release() {
-	clear(b.outs)
-	clear(b.shells)
-	const many = 4096
-	if len(b.index) > many {
-		b.index = nil // it would have to be cleared after every run
+// routeAlike republishes ds[0], which is alike the message before it, to the same queues.
+func (r *deadLetterRun) routeAlike(before *queue.DeadLetter, ds []queue.DeadLetter) {
+	d := &ds[0]
+	d.Outcome = before.Outcome
+	if before.Sent == 0 {
+		return
 	}
-	clear(b.index)
-	clear(b.keys[:cap(b.keys)])
-	b.outs, b.shells = b.outs[:0], b.shells[:0]
-	b.vhost, b.from, b.props, b.target, b.origin, b.block, b.rest = nil, nil, nil, nil, nil, nil, nil
-	b.sent = queue.Message{}
-	b.same = false
-	burials.Put(b)
+	m := r.sent
+	m.Seq = d.Seq
+	r.block.reserve(len(d.Body), ds) // the batches hold the block that has the properties
+	r.add(d, m)
 }
 
-// warn logs a cycle the first time.
-func (v *VHost) warn(h *death.History, name string) {
-	if v.cycles.First(h, name) {
-		v.log.Warn(h.Warning(name), "queue", name) //nolint:sloglint // RabbitMQ's text: operators look for it
-	}
+// release returns r to the pool. It retains no queue and no message.
+func (r *deadLetterRun) release() {
+	r.out.reset()
+	r.block.release()
+	clear(r.deaths.keys[:cap(r.deaths.keys)])
+	clear(r.route.queues)
+	r.route = routeMemo{key: r.route.key, queues: r.route.queues[:0], slots: r.route.slots}
+	r.vhost, r.props, r.sent = nil, nil, queue.Message{}
+	deadLetterRuns.Put(r)
 }

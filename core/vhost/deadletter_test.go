@@ -26,12 +26,12 @@ func die(v *VHost, from *queue.Mailbox, reason hook.Reason, target *hook.Target,
 		}
 	}
 	now := hook.Instant(time.Now().UnixNano())
-	v.DeadLetter(from.Config(), now, ds, queue.Tracking{})
+	v.QueueHost().DeadLetter(from.Config(), now, ds, queue.Tracking{})
 	ls := make([]telemetry.Removal, len(ds))
 	for i := range ds {
 		ls[i] = telemetry.Removal{Reason: reason, Outcome: ds[i].Outcome, Target: target}
 	}
-	v.Removed(from.Config(), now, ls)
+	v.QueueHost().Removed(from.Config(), now, ls)
 	for i := range ds { // nothing of them may be kept
 		scribble(ds[i].Exchange)
 		scribble(ds[i].Key)
@@ -46,11 +46,13 @@ type outcomes [telemetry.Outcomes]uint64
 
 // dead is what became of messages that left for a reason.
 func dead(v *VHost, why hook.Reason) outcomes {
-	var sum RemovalCounts
+	var sum outcomes
 	for _, e := range v.Stats().Removals {
-		sum.Add(&e)
+		for outcome, n := range e[why] {
+			sum[outcome] += n
+		}
 	}
-	return sum[why]
+	return sum
 }
 
 func scribble(b []byte) {
@@ -170,7 +172,7 @@ func TestDeadLettersKeepTheirOrder(t *testing.T) {
 				Reason: hook.ReasonExpired, Target: targets[i/10%2],
 			})
 		}
-		v.DeadLetter(from.Config(), 0, ds, queue.Tracking{})
+		v.QueueHost().DeadLetter(from.Config(), 0, ds, queue.Tracking{})
 		synctest.Wait()
 		for i := range 40 {
 			s, err := v.Queue(strconv.Itoa(i), 0)
@@ -471,18 +473,18 @@ func TestDeadLettersHoldNoBlocks(t *testing.T) {
 			declare(t, v, name)
 			bind(t, v, "amq.fanout", name, "")
 		}
-		b := burials.Get().(*deadLetterRun)
-		b.vhost, b.from = v, from.Config()
-		b.routeOne(&queue.DeadLetter{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}})
-		block := b.block
+		r := deadLetterRuns.Get().(*deadLetterRun)
+		r.vhost, r.deaths.queue = v, from.Config().Name
+		r.routeOne([]queue.DeadLetter{{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}}})
+		block := r.block.block
 		block.Retain() // ours
-		b.publish(queue.Tracking{})
-		b.release()
+		r.out.publish(queue.Tracking{})
+		r.release()
 		synctest.Wait()
 		if block.Shared() {
 			t.Error("somebody holds the block")
 		}
-		if slices.ContainsFunc(b.outs[:cap(b.outs)], func(o out) bool { return o.shell != nil }) {
+		if slices.ContainsFunc(r.out.batches[:cap(r.out.batches)], func(b queueBatch) bool { return b.mailbox != nil }) {
 			t.Error("the pool holds queues")
 		}
 	})

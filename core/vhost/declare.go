@@ -36,7 +36,7 @@ type Declared struct {
 
 // DeclareQueue creates a queue, or finds that there is one that is the same.
 func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
-	v.churn.QueuesDeclared.Add(1)
+	v.churn.declared.Add(1)
 	d.Durable = d.Durable && !d.Exclusive // an exclusive queue does not outlive its connection
 	v.applyDefaultType(&d)
 	if err := nameQueue(&d); err != nil {
@@ -201,7 +201,7 @@ func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	if err := v.checkQueueLimit(d.Name); err != nil {
 		return nil, err
 	}
-	shell := queue.NewMailbox(cfg, v.chain, v, v.clock)
+	shell := queue.NewMailbox(cfg, v.chain, v.QueueHost(), v.clock)
 	if d.Exclusive {
 		v.addToTable(shell, d.Owner)
 		return shell, nil
@@ -219,7 +219,7 @@ func (v *VHost) addToTable(shell *queue.Mailbox, owner Owner) {
 		v.addExclusive(e)
 	}
 	v.queues[shell.Config().Name] = e
-	v.churn.QueuesCreated.Add(1)
+	v.churn.created.Add(1)
 	v.peak = max(v.peak, len(v.queues))
 	if v.unroutedName.Load() {
 		v.invalidateRoutes()

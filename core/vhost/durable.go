@@ -251,7 +251,7 @@ func (v *VHost) addReserved(c *pendingQueue, err error) *queue.Mailbox {
 	if applied := v.policies.Load().Match(subject(cfg)); applied != cfg.Policies {
 		cfg = reconfigured(cfg, v.newProfile(cfg.Args, applied))
 	}
-	shell := queue.NewMailbox(cfg, v.chain, v, v.clock)
+	shell := queue.NewMailbox(cfg, v.chain, v.QueueHost(), v.clock)
 	v.addToTable(shell, 0)
 	return shell
 }
@@ -361,7 +361,7 @@ func (v *VHost) restoreQueue(q definedQueue, r *queue.Storage) *queue.Mailbox {
 	}
 	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
 	cfg.Storage = r
-	shell := queue.NewPausedMailbox(cfg, v.chain, v, v.clock)
+	shell := queue.NewPausedMailbox(cfg, v.chain, v.QueueHost(), v.clock)
 	v.addToTable(shell, 0)
 	return shell
 }

@@ -291,7 +291,7 @@ func TestQueueComes(t *testing.T) {
 		if got := names(t, v, "", "q"); got != "" {
 			t.Errorf("a message is routed to %s", got)
 		}
-		if got := k.read(t).Queues(); got != 1 {
+		if got := len(k.read(t).queues); got != 1 {
 			t.Errorf("%d queues are written down, want 1", got)
 		}
 		k.bulky.Store(true)
@@ -307,8 +307,8 @@ func TestQueueComes(t *testing.T) {
 		}
 		<-third
 		synctest.Wait()
-		if k.bulky.Load() || k.read(t).Queues() != 1 {
-			t.Errorf("of the rewritten definitions there are %d queues, want 1", k.read(t).Queues())
+		if k.bulky.Load() || len(k.read(t).queues) != 1 {
+			t.Errorf("of the rewritten definitions there are %d queues, want 1", len(k.read(t).queues))
 		}
 	})
 }

@@ -14,6 +14,6 @@ func (v *VHost) Tracing() bool { return v.tracing.Load() }
 
 // RouteCopy appends to dst the queues that the copy of a message goes to, by the copy's key and headers.
 func (v *VHost) RouteCopy(key string, headers func() amqp.RawTable, dst []*queue.Mailbox) []*queue.Mailbox {
-	dst, _ = v.routeDead(TraceExchange, message{key: key, headers: headers}, dst)
+	dst, _ = v.routeInternal(TraceExchange, message{key: key, headers: headers}, dst)
 	return dst
 }

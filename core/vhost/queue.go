@@ -161,7 +161,7 @@ func (v *VHost) removeQueue(s *queue.Mailbox) *pendingQueue {
 		left = v.logDeletion(s)
 	}
 	delete(v.queues, name)
-	v.churn.QueuesDeleted.Add(1)
+	v.churn.deleted.Add(1)
 	v.shrink()
 	v.invalidateRoutes()
 	if e.extras == nil {

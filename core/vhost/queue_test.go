@@ -235,7 +235,7 @@ func TestGoneButInTheTable(t *testing.T) {
 		t.Errorf("deleted %d messages, %d queues are left", n, len(v.Queues()))
 	}
 	s := declare(t, v, "q")
-	v.Deleted(gone, queue.Deletion{}) // late: there is another one by now
+	v.QueueHost().Deleted(gone, queue.Deletion{}) // late: there is another one by now
 	if got, err := v.Queue("q", 0); got != s || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}

@@ -55,9 +55,6 @@ func (d *Definitions) add(x Exchange) {
 	d.exchanges[x.Name] = made
 }
 
-// Queues is how many queues there are.
-func (d *Definitions) Queues() int { return len(d.queues) }
-
 // Apply takes in the next definition of the vhost.
 func (d *Definitions) Apply(def *Definition) error {
 	if def.VHost == "" {

@@ -32,8 +32,8 @@ func (v *VHost) Route(exchange, key string, headers func() amqp.RawTable, extra 
 	return dst, allUsable(dst)
 }
 
-// routeDead is Route for dead letters, which may go through internal exchanges. ok is false if there is no such exchange.
-func (v *VHost) routeDead(exchange string, m message, dst []*queue.Mailbox) (queues []*queue.Mailbox, ok bool) {
+// routeInternal is Route for dead letters, which may go through internal exchanges. ok is false if there is no such exchange.
+func (v *VHost) routeInternal(exchange string, m message, dst []*queue.Mailbox) (queues []*queue.Mailbox, ok bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	x := v.exchanges[exchange]

@@ -3,82 +3,124 @@ package vhost
 import (
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Stats are the counts of a vhost. Those that grow do so for as long as the broker runs, whatever becomes of the queues.
+// Stats counts what a vhost has, and what happened in it since the broker was started.
 type Stats struct {
-	Exchanges, Queues int
+	Exchanges, Queues, Connections int
 
-	// Removals counts the messages that left queues for a reason, by the expiry strategy of the queue. Users choose the names
-	// of strategies: see [telemetry.Strategies].
+	// Removals counts the messages that left queues, by the expiry strategy of the queue. Users choose the names of strategies:
+	// see [telemetry.Strategies].
 	Removals      map[string]RemovalCounts
-	Refused       uint64 // messages that did not get in: their publishers got a nack
+	Refused       uint64 // messages; their publishers got basic.nack
 	QueuesExpired uint64
 }
 
-// RemovalCounts counts messages that left for a reason, by what became of them. Each is counted once, when it has left for good.
+// RemovalCounts counts removed messages by reason and outcome. Each message is counted once, when it has left for good.
 type RemovalCounts [hook.Reasons][telemetry.Outcomes]uint64
 
-// Add adds what others have counted.
-func (e *RemovalCounts) Add(o *RemovalCounts) {
-	for reason := range e {
-		for outcome := range e[reason] {
-			e[reason][outcome] += o[reason][outcome]
-		}
-	}
+// DeadLetterStrategy is RabbitMQ's classification of a message that left its queue for a reason.
+type DeadLetterStrategy uint8
+
+// The dead-letter strategies.
+const (
+	DeadLetterDisabled DeadLetterStrategy = iota // it had no target, or the target's exchange does not exist
+	AtMostOnce                                   // it may be lost on its way
+	AtLeastOnce                                  // it stays until all targets confirm
+	DeadLetterStrategies
+)
+
+// String returns RabbitMQ's name.
+func (s DeadLetterStrategy) String() string {
+	return [DeadLetterStrategies]string{"disabled", "at_most_once", "at_least_once"}[s]
 }
 
-// Stats returns the counts.
+// DeadLetterCounts counts removed messages by the type of their queue.
+type DeadLetterCounts [queue.Types][DeadLetterStrategies][hook.Reasons]uint64
+
+// Churn counts the queues that were declared, created and deleted since the broker was started.
+type Churn struct{ QueuesDeclared, QueuesCreated, QueuesDeleted uint64 }
+
+// Churn returns the current counts.
+func (v *VHost) Churn() Churn {
+	return Churn{v.churn.declared.Load(), v.churn.created.Load(), v.churn.deleted.Load()}
+}
+
+// Stats returns the current counts.
 func (v *VHost) Stats() Stats {
 	v.mu.RLock()
-	s := Stats{Exchanges: len(v.exchanges), Queues: len(v.queues)}
+	s := Stats{Exchanges: len(v.exchanges), Queues: len(v.queues), Connections: len(v.connections)}
 	v.mu.RUnlock()
-	s.Removals, s.Refused, s.QueuesExpired = v.removals.read(), v.refused.Load(), v.expiredQueues.Load()
+	s.Removals, s.Refused, s.QueuesExpired = v.removals.readStrategies(), v.refused.Load(), v.expiredQueues.Load()
 	return s
 }
 
-// Churn counts queues that came and went since the broker was started.
-type Churn struct{ QueuesDeclared, QueuesCreated, QueuesDeleted atomic.Uint64 }
-
-// Churn returns the vhost's counts, which go on counting.
-func (v *VHost) Churn() *Churn { return &v.churn }
-
-// removalCounts counts messages that left, by strategy. Any goroutine may use it; the zero value is empty.
-type removalCounts struct {
-	telemetry.Strategies[exitCounts]
+// DeadLetters returns the counts since the broker was started, and how many at-least-once dead letters were confirmed.
+func (v *VHost) DeadLetters() (counts DeadLetterCounts, confirmed uint64) {
+	for kind := range counts {
+		for strategy := range counts[kind] {
+			for reason := range counts[kind][strategy] {
+				counts[kind][strategy][reason] = v.removals.byType[kind][strategy][reason].Load()
+			}
+		}
+	}
+	return counts, v.removals.confirmed.Load()
 }
 
-type exitCounts [hook.Reasons][telemetry.Outcomes]atomic.Uint64
+// churnCounters is Churn while it grows.
+type churnCounters struct{ declared, created, deleted atomic.Uint64 }
 
-// add counts messages of one queue. Nearly always all of them left in the same way.
-func (e *removalCounts) add(strategy string, ls []telemetry.Removal) {
-	counts := e.Of(strategy, func() *exitCounts { return new(exitCounts) })
-	for len(ls) > 0 {
-		n := 1
-		for n < len(ls) && ls[n].Reason == ls[0].Reason && ls[n].Outcome == ls[0].Outcome {
+// removalCounters counts removals. Any goroutine may use it; the zero value is empty.
+type removalCounters struct {
+	byStrategy telemetry.Strategies[strategyCounters]
+	byType     [queue.Types][DeadLetterStrategies][hook.Reasons]atomic.Uint64
+	confirmed  atomic.Uint64
+}
+
+type strategyCounters [hook.Reasons][telemetry.Outcomes]atomic.Uint64
+
+// add counts removals from one queue. Nearly always they have the same reason and outcome, and are counted together.
+func (c *removalCounters) add(from *queue.Config, rs []telemetry.Removal) {
+	counts := c.byStrategy.Of(from.Strategy, func() *strategyCounters { return new(strategyCounters) })
+	ofType := &c.byType[queue.TypeOf(from.Kind)]
+	for len(rs) > 0 {
+		r, strategy, n := &rs[0], deadLetterStrategyOf(&rs[0]), 1
+		for n < len(rs) && rs[n].Reason == r.Reason && rs[n].Outcome == r.Outcome && deadLetterStrategyOf(&rs[n]) == strategy {
 			n++
 		}
-		counts[ls[0].Reason][ls[0].Outcome].Add(uint64(n))
-		ls = ls[n:]
+		counts[r.Reason][r.Outcome].Add(uint64(n))
+		ofType[strategy][r.Reason].Add(uint64(n))
+		if strategy == AtLeastOnce && r.Outcome == telemetry.DeadLettered {
+			c.confirmed.Add(uint64(n))
+		}
+		rs = rs[n:]
 	}
 }
 
-func (e *removalCounts) read() map[string]RemovalCounts {
-	all := e.All()
+func deadLetterStrategyOf(r *telemetry.Removal) DeadLetterStrategy {
+	switch {
+	case r.Target == nil || r.Outcome == telemetry.NoExchange:
+		return DeadLetterDisabled
+	case r.Target.AtLeastOnce:
+		return AtLeastOnce
+	}
+	return AtMostOnce
+}
+
+func (c *removalCounters) readStrategies() map[string]RemovalCounts {
+	all := c.byStrategy.All()
 	read := make(map[string]RemovalCounts, len(all))
 	for strategy, counts := range all {
-		read[strategy] = counts.read()
+		var n RemovalCounts
+		for reason := range counts {
+			for outcome := range counts[reason] {
+				n[reason][outcome] = counts[reason][outcome].Load()
+			}
+		}
+		read[strategy] = n
 	}
 	return read
-}
-
-func (c *exitCounts) read() (e RemovalCounts) {
-	for reason := range c {
-		for outcome := range c[reason] {
-			e[reason][outcome] = c[reason][outcome].Load()
-		}
-	}
-	return e
 }

@@ -27,13 +27,6 @@ func (v *VHost) AddConnection(owner Owner, user string, evict func(reason string
 	return nil
 }
 
-// Connections is how many connections are in the vhost.
-func (v *VHost) Connections() int {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return len(v.connections)
-}
-
 // Delete ends the vhost: its connections are closed, its queues deleted, and a restart knows nothing of it. Nobody gets in any
 // more. If that cannot be kept, the vhost stays as it is.
 func (v *VHost) Delete() error {

@@ -21,7 +21,7 @@ func TestConnectionLimit(t *testing.T) {
 	must(t, v.SetLimits(Limits{Connections: hook.LimitOf(1)}))
 	v.RemoveConnection(1)
 	must(t, enter(2))
-	if n := v.Connections(); n != 1 {
+	if n := v.Stats().Connections; n != 1 {
 		t.Errorf("%d connections", n)
 	}
 }

@@ -83,16 +83,13 @@ type VHost struct {
 	unroutedName atomic.Bool // a message for a queue that does not exist was routed since generation changed
 
 	telemetry     *telemetry.Recorder
-	churn         Churn
-	removals      removalCounts
-	deadLetters   deadLetterCounts
+	churn         churnCounters
+	removals      removalCounters
 	refused       atomic.Uint64 // messages
 	expiredQueues atomic.Uint64 // queues
 	cycles        death.Warnings
 	expiry        expiryLog
 }
-
-var _ queue.Host = (*VHost)(nil)
 
 // New returns a vhost with the exchanges every vhost has [AMQP 3.1.3.1].
 func New(c Config) *VHost {

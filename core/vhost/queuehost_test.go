@@ -107,8 +107,8 @@ func TestDeadLettersAreFollowed(t *testing.T) {
 func TestRefusalsAreCounted(t *testing.T) {
 	v, _ := newVHost(t)
 	q := declare(t, v, "q")
-	v.Refused(q.Config(), 3)
-	v.Refused(q.Config(), 1)
+	v.QueueHost().Refused(q.Config(), 3)
+	v.QueueHost().Refused(q.Config(), 1)
 	if got := v.Stats().Refused; got != 4 {
 		t.Errorf("got %d", got)
 	}
@@ -122,7 +122,7 @@ func TestTellingAllocatesNothing(t *testing.T) {
 	for i := range ls {
 		ls[i] = telemetry.Removal{Key: []byte("key"), Props: []byte{0, 0}, Reason: hook.ReasonExpired, Deadline: 1, Outcome: telemetry.Outcome(i % 2)}
 	}
-	if n := testing.AllocsPerRun(100, func() { v.Removed(q.Config(), 5, ls) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { v.QueueHost().Removed(q.Config(), 5, ls) }); n > 0 {
 		t.Errorf("got %v allocations for 64 messages, want none", n)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func TestBuriedByCare(t *testing.T) {
+func TestDeadLetterCounts(t *testing.T) {
 	v := &VHost{}
 	safe := &hook.Target{AtLeastOnce: true}
-	left := []telemetry.Removal{
+	removals := []telemetry.Removal{
 		{Reason: hook.ReasonExpired},
 		{Reason: hook.ReasonExpired, Target: &hook.Target{}, Outcome: telemetry.NoExchange},
 		{Reason: hook.ReasonExpired, Target: &hook.Target{}, Outcome: telemetry.Cycle},
@@ -20,15 +20,15 @@ func TestBuriedByCare(t *testing.T) {
 		{Reason: hook.ReasonMaxLen, Target: safe, Outcome: telemetry.DeadLettered},
 		{Reason: hook.ReasonMaxLen, Target: safe, Outcome: telemetry.Unroutable},
 	}
-	v.deadLetters.add(queue.Quorum, left)
-	v.deadLetters.add(queue.Classic, left[:1])
+	v.removals.add(&queue.Config{Profile: &queue.Profile{Kind: queue.Quorum}}, removals)
+	v.removals.add(&queue.Config{Profile: &queue.Profile{Kind: queue.Classic}}, removals[:1])
 	var want DeadLetterCounts
 	want[0][DeadLetterDisabled][hook.ReasonExpired] = 1
 	want[1][DeadLetterDisabled][hook.ReasonExpired] = 2
 	want[1][AtMostOnce][hook.ReasonExpired] = 2
 	want[1][AtMostOnce][hook.ReasonMaxLen] = 1
 	want[1][AtLeastOnce][hook.ReasonMaxLen] = 2
-	if got, arrived := v.DeadLetters(); got != want || arrived != 1 {
-		t.Errorf("got %v with %d arrived, want %v with 1", got, arrived, want)
+	if got, confirmed := v.DeadLetters(); got != want || confirmed != 1 {
+		t.Errorf("got %v with %d confirmed, want %v with 1", got, confirmed, want)
 	}
 }

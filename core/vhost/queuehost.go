@@ -1,0 +1,57 @@
+package vhost
+
+import (
+	"github.com/curfewmq/curfew/core/death"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// queueHost is a vhost as its queues call it, from their turns. Its own type keeps these methods out of VHost's.
+type queueHost VHost
+
+// QueueHost returns the methods that queues of this vhost call.
+func (v *VHost) QueueHost() queue.Host { return (*queueHost)(v) }
+
+// Removed counts and reports messages that left a queue.
+func (h *queueHost) Removed(from *queue.Config, now hook.Instant, rs []telemetry.Removal) {
+	h.removals.add(from, rs)
+	ref := refOf(from)
+	h.telemetry.Removed(&ref, now, rs)
+}
+
+// Refused counts messages that a queue refused.
+func (h *queueHost) Refused(_ *queue.Config, messages int) { h.refused.Add(uint64(messages)) }
+
+// Decided reports what a policy decided about a traced message.
+func (h *queueHost) Decided(from *queue.Config, now hook.Instant, m *telemetry.Message, d *hook.Decision) {
+	if s := h.telemetry.Spans(); s != nil {
+		ref := refOf(from)
+		s.Decided(&ref, now, m, d)
+	}
+}
+
+// Deleted removes a queue that deleted itself from the table.
+func (h *queueHost) Deleted(m *queue.Mailbox, why queue.Deletion) {
+	(*VHost)(h).removeQueue(m)
+	if why.Reason != queue.DeletedExpired {
+		return
+	}
+	h.expiredQueues.Add(1)
+	h.expiry.expired(why.At, m.Config(), &why)
+	ref := refOf(m.Config())
+	h.telemetry.QueueExpired(&ref, why.At, &telemetry.QueueEnd{
+		LastUse: why.LastUse, Lease: why.Lease, Messages: why.Messages, DeadLettered: why.DeadLettered,
+	})
+}
+
+func refOf(q *queue.Config) telemetry.QueueRef {
+	return telemetry.QueueRef{VHost: q.VHost, Queue: q.Name, Strategy: q.Strategy}
+}
+
+// warnOfCycle logs a cycle of dead letters the first time.
+func (v *VHost) warnOfCycle(h *death.History, queue string) {
+	if v.cycles.First(h, queue) {
+		v.log.Warn(h.Warning(queue), "queue", queue) //nolint:sloglint // RabbitMQ's text: operators look for it
+	}
+}
