@@ -84,6 +84,6 @@ func BenchmarkAttach(b *testing.B) {
 	q := hooktest.NewQueue(hooktest.Spec{Strategy: "s"})
 	b.ReportAllocs()
 	for b.Loop() {
-		c.Attach(q)
+		c.Attach(q, new(Memo))
 	}
 }

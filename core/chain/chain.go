@@ -1,11 +1,11 @@
-// Package chain makes one set of callbacks out of the configured plugins.
+// Package chain combines the hooks of the configured plugins into one set per queue.
 //
-// Plugins are asked in the order of the configuration, each seeing what its
-// predecessor decided; Refuse ends the chain for a message, otherwise the last
-// word wins. Only the queue's expiry strategy may move a deadline later or set
-// a message's state. A plugin that panics, or says what its hook point has no
-// use for, is counted and leaves the verdicts it was given: no message is lost
-// or expires early because a plugin failed.
+// Plugins are asked in the order of the configuration, and each sees the
+// verdicts of the plugins before it. Refuse ends the chain for a message;
+// otherwise the last plugin's verdict applies. Only the queue's expiry strategy
+// may move a deadline later or set a message's state. Panics and invalid
+// verdicts are counted, and the previous verdicts stay: no message is lost or
+// expires early because a plugin failed.
 package chain
 
 import (
@@ -19,41 +19,41 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// strategyArgument is how a client chooses a queue's expiry strategy.
+// strategyArgument is the queue argument that chooses an expiry strategy.
 const strategyArgument = "x-expiry-strategy"
 
-// Named is a configured plugin under the name the configuration gives it.
+// Named is a plugin and its name in the configuration.
 type Named struct {
 	Name   string
 	Plugin hook.Plugin
 }
 
-// Options are what a chain needs of its broker.
+// Options configure a chain.
 type Options struct {
-	// OnPanic is told of every panic that was contained, from the goroutine it
-	// happened on; v is what was panicked with. It may be nil. A plugin can
-	// panic with every batch, so whoever logs limits the rate.
+	// OnPanic is called for every contained panic, on the goroutine that
+	// panicked; v is the panic's value. nil means no call. A plugin can panic
+	// with every batch, so a callback that logs has to limit the rate.
 	OnPanic func(plugin, point string, v any, stack []byte)
 }
 
-// Chain is the plugins of a broker in their order. It does not change after
-// [New] and may be used from any goroutine.
+// Chain holds the broker's plugins in their order. It does not change after
+// [New]; any goroutine may use it.
 type Chain struct {
-	parts      []pluginEntry
-	arguments  []hook.Argument
-	strategies []string                // those that are always there
-	owners     map[string]*pluginEntry // of these
-	dynamic    []*pluginEntry          // have others, which come and go
-	fallback   string
-	none       Hooks // for queues that no plugin has anything to do for
+	plugins         []pluginEntry
+	arguments       []hook.Argument
+	strategies      []string                // of plugins whose strategies never change
+	owners          map[string]*pluginEntry // by strategy
+	dynamic         []*pluginEntry          // plugins whose strategies come and go
+	defaultStrategy string
+	noHooks         Hooks // shared by the queues for which no plugin has hooks
 }
 
-// New puts the plugins together. Its error joins everything that is wrong.
+// New returns a chain of the plugins. Its error joins all mistakes.
 func New(plugins []Named, o Options) (*Chain, error) {
 	if len(plugins) > math.MaxInt8 { // Hooks counts steps in bytes
 		return nil, fmt.Errorf("plugins.chain: %d plugins, at most %d", len(plugins), math.MaxInt8)
 	}
-	c := &Chain{parts: make([]pluginEntry, len(plugins)), owners: make(map[string]*pluginEntry)}
+	c := &Chain{plugins: make([]pluginEntry, len(plugins)), owners: make(map[string]*pluginEntry)}
 	var errs []error
 	for i, n := range plugins {
 		if n.Plugin == nil {
@@ -63,7 +63,7 @@ func New(plugins []Named, o Options) (*Chain, error) {
 			errs = append(errs, fmt.Errorf("plugins.chain: %s stands in it twice", n.Name))
 			continue
 		}
-		p := &c.parts[i]
+		p := &c.plugins[i]
 		p.name, p.plugin, p.onPanic = n.Name, n.Plugin, o.OnPanic
 		errs = append(errs, c.addArguments(p), c.addStrategies(p))
 	}
@@ -107,11 +107,11 @@ func (c *Chain) addStrategies(p *pluginEntry) error {
 	return errors.Join(errs...)
 }
 
-// chooseDefault takes the first default that a plugin names. Any plugin's
-// strategy may be another's default, so all must be known by then.
+// chooseDefault takes the first default that a plugin names. It runs after all
+// strategies are known, because one plugin's strategy may be another's default.
 func (c *Chain) chooseDefault() error {
-	for i := range c.parts {
-		p := &c.parts[i]
+	for i := range c.plugins {
+		p := &c.plugins[i]
 		s, ok := p.plugin.(hook.Strategist)
 		if !ok {
 			continue
@@ -120,8 +120,8 @@ func (c *Chain) chooseDefault() error {
 		if name != "" && c.owner(name) == nil {
 			return fmt.Errorf("plugins.%s: strategy: %q is not an expiry strategy; there are %s", p.name, name, strings.Join(c.Strategies(), ", "))
 		}
-		if c.fallback == "" {
-			c.fallback = name
+		if c.defaultStrategy == "" {
+			c.defaultStrategy = name
 		}
 	}
 	if len(c.strategies)+len(c.dynamic) > 0 {
@@ -135,19 +135,19 @@ func (c *Chain) checkStrategy(v any, _ hook.Args) error {
 		return err
 	}
 	if name, _ := v.(string); c.owner(name) == nil {
-		const enough = 64 // a name is quoted no further: replies are short
-		return &hook.ArgError{Term: fmt.Sprintf("unknown expiry strategy '%.*s', expected one of %s", enough, name, strings.Join(c.Strategies(), ", "))}
+		const maxQuoted = 64 // replies are short
+		return &hook.ArgError{Term: fmt.Sprintf("unknown expiry strategy '%.*s', expected one of %s", maxQuoted, name, strings.Join(c.Strategies(), ", "))}
 	}
 	return nil
 }
 
-// Arguments lists the queue arguments the plugins give a meaning to, and
-// x-expiry-strategy when one of them offers strategies. A Check that panics
-// refuses the value. The slice belongs to the chain.
+// Arguments returns the plugins' queue arguments, and x-expiry-strategy if a
+// plugin offers strategies. A Check that panics refuses the value. The slice
+// belongs to the chain.
 func (c *Chain) Arguments() []hook.Argument { return c.arguments }
 
-// Strategies lists the names x-expiry-strategy may have at the moment. The slice
-// belongs to the chain.
+// Strategies returns the present values of x-expiry-strategy. The slice belongs
+// to the chain.
 func (c *Chain) Strategies() []string {
 	if len(c.dynamic) == 0 {
 		return c.strategies
@@ -159,10 +159,10 @@ func (c *Chain) Strategies() []string {
 	return all
 }
 
-// Offers reports whether there is a strategy of that name at the moment.
+// Offers reports whether a plugin offers the strategy at present.
 func (c *Chain) Offers(strategy string) bool { return c.owner(strategy) != nil }
 
-// owner finds who offers a strategy, nil if nobody does.
+// owner returns the plugin that offers a strategy; nil if none does.
 func (c *Chain) owner(strategy string) *pluginEntry {
 	if p := c.owners[strategy]; p != nil {
 		return p
@@ -175,33 +175,27 @@ func (c *Chain) owner(strategy string) *pluginEntry {
 	return nil
 }
 
-// OnStrategyChange sets what is called when a strategy came, went, or became
-// another; see [hook.Dynamic]. It is called once.
+// OnStrategyChange sets the callback for strategies that are added, removed or
+// replaced; see [hook.Dynamic]. It must be called at most once.
 func (c *Chain) OnStrategyChange(changed func(strategy string, recompute bool)) {
 	for _, p := range c.dynamic {
-		p.plugin.(hook.Dynamic).OnChange(changed) //nolint:forcetypeassert // that is why it is in the list
+		p.plugin.(hook.Dynamic).OnChange(changed) //nolint:forcetypeassert // dynamic has only these
 	}
 }
 
-// DefaultStrategy is the strategy of queues that name none; "" when no plugin
+// DefaultStrategy is the strategy of queues that name none; "" if no plugin
 // offers one.
-func (c *Chain) DefaultStrategy() string { return c.fallback }
+func (c *Chain) DefaultStrategy() string { return c.defaultStrategy }
 
-// Attach asks the plugins what they do for q. It is called when a queue comes
-// to be and again when its settings change. The plugins may keep q.
-func (c *Chain) Attach(q hook.Queue) *Hooks {
-	h, _ := c.attach(q)
-	return h
-}
-
-// Memo remembers the hooks that one chain has for queues that are alike. The
-// zero value is empty; any goroutine may use it.
+// Memo caches the hooks of queues with equal settings. The zero value is empty;
+// any goroutine may use it.
 type Memo struct{ hooks atomic.Pointer[Hooks] }
 
-// AttachLike is Attach for one of several queues of the same vhost, type,
-// strategy and settings, which share memo: if every plugin allows it, they
-// share one Hooks.
-func (c *Chain) AttachLike(q hook.Queue, memo *Memo) *Hooks {
+// Attach asks the plugins for their hooks for q. It is called when a queue is
+// created and again when its settings change. The plugins may retain q. Queues
+// of the same vhost, type, strategy and settings pass the same memo: if every
+// plugin allows it, they share one Hooks.
+func (c *Chain) Attach(q hook.Queue, memo *Memo) *Hooks {
 	if h := memo.hooks.Load(); h != nil {
 		return h
 	}
@@ -212,15 +206,15 @@ func (c *Chain) AttachLike(q hook.Queue, memo *Memo) *Hooks {
 	return h
 }
 
-// attach also reports whether every plugin lets queues like q share the Hooks.
+// attach also reports whether every plugin allows queues with equal settings to share the Hooks.
 func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 	var h Hooks
 	shared := true
 	owner := c.owner(q.Strategy())
-	var last idleFunc                 // the strategy's
-	var head, requeue, restamp []step // collected apart: the steps of a point lie together
-	for i := range c.parts {
-		p := &c.parts[i]
+	var strategyIdle idleFunc         // asked last
+	var head, requeue, restamp []step // separate, because the steps of one hook point lie together
+	for i := range c.plugins {
+		p := &c.plugins[i]
 		hs := p.attach(q)
 		shared = shared && hs.Shared
 		h.Length, h.Bytes = h.Length.Min(hs.Length), h.Bytes.Min(hs.Bytes)
@@ -228,25 +222,33 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 		head = appendStep(head, hs.OnHead, p)
 		strategy := p == owner && hs.Strategy
 		if hs.OnIdle != nil && !strategy {
-			h.idle = append(h.idle, idleStep{call: hs.OnIdle, part: p})
+			h.idle = append(h.idle, idleStep{call: hs.OnIdle, plugin: p})
 		}
 		if !strategy {
 			continue
 		}
-		h.strategy, last = p, hs.OnIdle
+		h.strategy, strategyIdle = p, hs.OnIdle
 		requeue = appendStep(requeue, hs.OnRequeue, p)
 		restamp, h.Restamps = appendStep(restamp, hs.OnRestamp, p), restamps(&hs)
 		if hs.Scan <= hook.ScanLazy {
 			h.Scan = hs.Scan
 		}
 	}
-	if last != nil {
-		h.idle = append(h.idle, idleStep{call: last, part: h.strategy})
+	if strategyIdle != nil {
+		h.idle = append(h.idle, idleStep{call: strategyIdle, plugin: h.strategy})
 	}
-	return c.finish(h, head, requeue, restamp), shared
+	h.enqueues, h.heads = uint8(len(h.steps)), uint8(len(head))
+	h.WantsEnqueue, h.WantsHead = len(h.steps) > 0, len(head) > 0
+	h.WantsRequeue, h.WantsIdle = len(requeue) > 0, len(h.idle) > 0
+	h.steps = slices.Concat(h.steps, head, requeue, restamp)
+	h.idle = slices.Clip(h.idle)
+	if len(h.steps)+len(h.idle) == 0 && h.Scan == 0 && !h.Length.Set() && !h.Bytes.Set() {
+		return &c.noHooks, shared
+	}
+	return &h, shared
 }
 
-// restamps says when a strategy's OnRestamp is asked.
+// restamps returns when a strategy's OnRestamp is asked.
 func restamps(hs *hook.Hooks) Restamps {
 	switch {
 	case hs.OnRestamp == nil:
@@ -261,18 +263,5 @@ func appendStep(steps []step, call batchFunc, p *pluginEntry) []step {
 	if call == nil {
 		return steps
 	}
-	return append(steps, step{call: call, part: p})
-}
-
-// finish lays the steps out; queues with nothing to do share one Hooks.
-func (c *Chain) finish(h Hooks, head, requeue, restamp []step) *Hooks {
-	h.enqueues, h.heads = uint8(len(h.steps)), uint8(len(head))
-	h.WantsEnqueue, h.WantsHead = len(h.steps) > 0, len(head) > 0
-	h.WantsRequeue, h.WantsIdle = len(requeue) > 0, len(h.idle) > 0
-	h.steps = slices.Concat(h.steps, head, requeue, restamp)
-	h.idle = slices.Clip(h.idle)
-	if len(h.steps)+len(h.idle) == 0 && h.Scan == 0 && !h.Length.Set() && !h.Bytes.Set() {
-		return &c.none
-	}
-	return &h
+	return append(steps, step{call: call, plugin: p})
 }

@@ -189,21 +189,21 @@ func TestAttachMerges(t *testing.T) {
 		fake{hooks: hook.Hooks{OnHead: nothing, Length: hook.LimitOf(5), Scan: hook.ScanLazy, OnRequeue: nothing}},
 		strategist{names: []string{"s"}, fake: fake{hooks: hook.Hooks{Strategy: true, Scan: hook.ScanTop, OnEnqueue: nothing, Bytes: hook.LimitOf(7)}}},
 		fake{hooks: hook.Hooks{Length: hook.LimitOf(3)}})
-	h := c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "s"}))
+	h := c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "s"}), new(Memo))
 	if h.Scan != hook.ScanTop || h.Length != hook.LimitOf(3) || h.Bytes != hook.LimitOf(7) {
 		t.Errorf("got scan %d, length %d, bytes %d, want %d, 3, 7", h.Scan, h.Length.N(), h.Bytes.N(), hook.ScanTop)
 	}
 	if !h.WantsEnqueue || !h.WantsHead || h.WantsRequeue || h.WantsIdle {
 		t.Errorf("wants enqueue %t, head %t, requeue %t, idle %t, want the first two", h.WantsEnqueue, h.WantsHead, h.WantsRequeue, h.WantsIdle)
 	}
-	if h := c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "t"})); h.Scan != hook.ScanAnywhere {
+	if h := c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "t"}), new(Memo)); h.Scan != hook.ScanAnywhere {
 		t.Errorf("another strategy's queue: got scan %d, want %d", h.Scan, hook.ScanAnywhere)
 	}
 }
 
 func TestQueuesWithNothingToDoShare(t *testing.T) {
 	c := newChain(t, fake{}, fake{})
-	a, b := c.Attach(hooktest.NewQueue(hooktest.Spec{})), c.Attach(hooktest.NewQueue(hooktest.Spec{}))
+	a, b := c.Attach(hooktest.NewQueue(hooktest.Spec{}), new(Memo)), c.Attach(hooktest.NewQueue(hooktest.Spec{}), new(Memo))
 	if a != b || a.WantsEnqueue || a.WantsHead || a.WantsRequeue || a.WantsIdle {
 		t.Errorf("got %+v and %+v, want one that wants nothing", a, b)
 	}
@@ -216,7 +216,7 @@ func TestQueuesWithNothingToDoShare(t *testing.T) {
 	a.Idle(1, time.Hour, &vs[0])
 }
 
-func TestAttachLike(t *testing.T) {
+func TestAttachShares(t *testing.T) {
 	asked := 0
 	attach := func(h hook.Hooks) func(hook.Queue) hook.Hooks {
 		return func(hook.Queue) hook.Hooks { asked++; return h }
@@ -234,8 +234,8 @@ func TestAttachLike(t *testing.T) {
 		asked = 0
 		c := newChain(t, fake{attach: attach(tc.one)}, fake{attach: attach(tc.two)})
 		var memo Memo
-		a := c.AttachLike(hooktest.NewQueue(hooktest.Spec{Name: "a"}), &memo)
-		b := c.AttachLike(hooktest.NewQueue(hooktest.Spec{Name: "b"}), &memo)
+		a := c.Attach(hooktest.NewQueue(hooktest.Spec{Name: "a"}), &memo)
+		b := c.Attach(hooktest.NewQueue(hooktest.Spec{Name: "b"}), &memo)
 		if asked != tc.want || (a == b) != (tc.want == 2) {
 			t.Errorf("%s: asked %d times, one Hooks %t, want %d times", tc.name, asked, a == b, tc.want)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// hookPoint is a place where the broker calls a plugin.
+// hookPoint is one of the broker's calls into a plugin.
 type hookPoint uint8
 
 const (
@@ -19,11 +19,11 @@ const (
 	onIdle
 	onAttach
 	onCheck
-	points
+	hookPoints
 )
 
 func (p hookPoint) String() string {
-	return [points]string{"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "Attach", "Check"}[p]
+	return [hookPoints]string{"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "Attach", "Check"}[p]
 }
 
 // pluginEntry is one plugin of the chain. Any goroutine may use it.
@@ -31,24 +31,24 @@ type pluginEntry struct {
 	name    string
 	plugin  hook.Plugin
 	onPanic func(plugin, point string, v any, stack []byte)
-	panics  [points]atomic.Uint64
-	bad     [points]atomic.Uint64 // verdicts that were put back
+	panics  [hookPoints]atomic.Uint64
+	invalid [hookPoints]atomic.Uint64 // verdicts that were put back
 }
 
-// Fault counts what a plugin did wrong at one hook point since the start.
+// Fault counts a plugin's faults at one hook point since the start.
 type Fault struct {
 	Plugin, Point string
 	Panics        uint64 // calls that panicked
-	Verdicts      uint64 // verdicts that made no sense
+	Verdicts      uint64 // invalid verdicts, which were put back
 }
 
-// Faults lists the hook points where a plugin went wrong.
+// Faults returns the hook points at which a plugin had faults.
 func (c *Chain) Faults() []Fault {
 	var fs []Fault
-	for i := range c.parts {
-		p := &c.parts[i]
-		for at := range points {
-			f := Fault{Plugin: p.name, Point: at.String(), Panics: p.panics[at].Load(), Verdicts: p.bad[at].Load()}
+	for i := range c.plugins {
+		p := &c.plugins[i]
+		for at := range hookPoints {
+			f := Fault{Plugin: p.name, Point: at.String(), Panics: p.panics[at].Load(), Verdicts: p.invalid[at].Load()}
 			if f.Panics > 0 || f.Verdicts > 0 {
 				fs = append(fs, f)
 			}
@@ -57,7 +57,7 @@ func (c *Chain) Faults() []Fault {
 	return fs
 }
 
-// contain is deferred around a call into the plugin and ends a panic there.
+// contain is deferred around a call into the plugin. It recovers and counts a panic.
 func (p *pluginEntry) contain(at hookPoint) {
 	v := recover()
 	if v == nil {
@@ -69,10 +69,10 @@ func (p *pluginEntry) contain(at hookPoint) {
 	}
 }
 
-// run calls the plugin and reports whether it returned. After a panic, vs is
-// in whatever state it left behind.
+// run calls the plugin and reports whether it returned. After a panic, vs has
+// whatever the plugin left there.
 func (t *step) run(p hookPoint, now hook.Instant, ms []hook.Message, vs []hook.Verdict) (returned bool) {
-	defer t.part.contain(p)
+	defer t.plugin.contain(p)
 	if scribbles {
 		lent := lend(ms)
 		defer scribble(lent)
@@ -83,25 +83,25 @@ func (t *step) run(p hookPoint, now hook.Instant, ms []hook.Message, vs []hook.V
 }
 
 func (t *idleStep) run(now hook.Instant, idle time.Duration, v *hook.Verdict) (returned bool) {
-	defer t.part.contain(onIdle)
+	defer t.plugin.contain(onIdle)
 	t.call(now, idle, v)
 	return true
 }
 
-// attach asks the plugin for its hooks; a panic means that it has none.
+// attach asks the plugin for its hooks; it has none if it panics.
 func (p *pluginEntry) attach(q hook.Queue) (hs hook.Hooks) {
 	defer p.contain(onAttach)
 	return p.plugin.Attach(q)
 }
 
-// strategies asks a plugin what it offers at the moment; a panic means nothing.
+// strategies returns the strategies that the plugin offers at present; none if it panics.
 func (p *pluginEntry) strategies() []string {
 	defer p.contain(onAttach)
-	return p.plugin.(hook.Strategist).Strategies() //nolint:forcetypeassert // only those who are one are asked
+	return p.plugin.(hook.Strategist).Strategies() //nolint:forcetypeassert // called for plugins in dynamic
 }
 
-// contained returns a with a Check that is always there and never panics: one
-// that does refuses the value.
+// contained returns a with a Check that is never nil and never panics: a panic
+// refuses the value.
 func (p *pluginEntry) contained(a hook.Argument) hook.Argument {
 	check := a.Check
 	a.Check = func(v any, all hook.Args) (err error) {

@@ -34,7 +34,7 @@ func TestPanicsAreReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "s"}))
+	h := c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "s"}), new(Memo))
 	var v hook.Verdict
 	for range 2 {
 		ask(h, onEnqueue, hook.Message{}, v)

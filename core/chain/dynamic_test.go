@@ -25,7 +25,7 @@ func TestStrategiesComeAndGo(t *testing.T) {
 	c := newChain(t, strategist{names: []string{"s"}, fallback: "s"}, p)
 	check := lookup(t, c, strategyArgument)
 	attached := func() hook.Instant {
-		h := c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "new"}))
+		h := c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "new"}), new(Memo))
 		return ask(h, onEnqueue, hook.Message{}, hook.Verdict{}).Deadline
 	}
 	if c.Offers("new") || check("new", nil) == nil {

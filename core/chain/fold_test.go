@@ -43,7 +43,7 @@ func strategyAt(p hookPoint, call batchFunc) strategist {
 func attach(tb testing.TB, plugins ...hook.Plugin) (*Chain, *Hooks) {
 	tb.Helper()
 	c := newChain(tb, plugins...)
-	return c, c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "s"}))
+	return c, c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "s"}), new(Memo))
 }
 
 // ask runs hook point p on one message.
@@ -258,7 +258,7 @@ func TestNestedCalls(t *testing.T) {
 	_, inner := attach(t, at(onHead, set(expired)), at(onHead, asIs))
 	_, outer := attach(t, at(onHead, asIs), at(onHead, each(func(_ *hook.Message, v *hook.Verdict) {
 		ask(inner, onHead, due, hook.Verdict{})
-		v.Action = 9 // put back from the scratch
+		v.Action = 9 // put back from the buffers
 	})))
 	if got, want := ask(outer, onHead, due, hook.Verdict{}), (hook.Verdict{Deadline: 900, State: 9}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

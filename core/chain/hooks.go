@@ -7,23 +7,23 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Hooks is what the chain does for one queue: its exported fields are for the
-// queue to read. It does not change; its methods are for one goroutine at a
-// time, as the plugins' callbacks are.
+// Hooks are the chain's hooks for one queue; the queue reads the exported
+// fields. They do not change. Like the plugins' callbacks, the methods are for
+// one goroutine at a time.
 type Hooks struct {
-	// The hook points that somebody listens to. Calling the others is free but
-	// pointless, so what they need can be left undone.
+	// The hook points that a plugin uses. Calling the others does nothing, so
+	// the queue need not prepare their arguments.
 	WantsEnqueue, WantsHead, WantsRequeue, WantsIdle bool
 
-	// Restamps says when the strategy is to be asked for new deadlines.
+	// Restamps says when the strategy is asked for new deadlines.
 	Restamps Restamps
 
-	// Scan is where deadlines are acted on, as the queue's strategy has it.
+	// Scan says where in the queue the strategy acts on deadlines.
 	Scan hook.Scan
 
-	enqueues, heads uint8 // steps holds these, then at most one for requeue and one for restamp
+	enqueues, heads uint8 // so many steps come first, then at most one for requeue and one for restamp
 
-	// Length and Bytes are the lowest limits that a plugin has set.
+	// Length and Bytes are the lowest limits set by a plugin.
 	Length, Bytes hook.Limit
 
 	strategy *pluginEntry // nil: the queue has none
@@ -31,13 +31,13 @@ type Hooks struct {
 	idle     []idleStep
 }
 
-// Restamps is an occasion for new deadlines of messages that are there.
+// Restamps says when queued messages get new deadlines.
 type Restamps uint8
 
 // The occasions.
 const (
 	NeverRestamp Restamps = iota
-	OnChange              // of the queue's settings, and when asked for
+	OnChange              // of the queue's settings, and on request
 	WhenAsked
 )
 
@@ -45,85 +45,81 @@ type batchFunc = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 
 // step is one plugin's callback at one hook point.
 type step struct {
-	call batchFunc
-	part *pluginEntry
+	call   batchFunc
+	plugin *pluginEntry
 }
 
 type idleFunc = func(now hook.Instant, idle time.Duration, v *hook.Verdict)
 
 type idleStep struct {
-	call idleFunc
-	part *pluginEntry
+	call   idleFunc
+	plugin *pluginEntry
 }
 
-// scratch is what a fold over more than one plugin needs. Queues borrow it:
-// there are many of them and few at work.
-type scratch struct {
-	before []hook.Verdict // verdicts as the plugin being asked found them
-	ms     []hook.Message // messages that are not refused, when some are
-	vs     []hook.Verdict
+// foldBuffers are the buffers for asking several plugins. They are pooled,
+// because of many queues only few are running.
+type foldBuffers struct {
+	before []hook.Verdict // verdicts before the plugin being asked
+	ms     []hook.Message // the messages that are not refused, if some are
+	vs     []hook.Verdict // of ms
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+var buffersPool = sync.Pool{New: func() any { return new(foldBuffers) }}
 
-// borrow returns a scratch; release gives it back.
-func borrow() *scratch { return scratches.Get().(*scratch) }
-
-func (s *scratch) release() {
-	const large = 4096 // one that grew this big is not worth keeping
-	if cap(s.before) > large {
+func (b *foldBuffers) release() {
+	const maxPooled = 4096 // larger buffers are left to the collector
+	if cap(b.before) > maxPooled {
 		return
 	}
-	clear(s.ms)
-	scratches.Put(s)
+	clear(b.ms)
+	buffersPool.Put(b)
 }
 
-// Enqueue asks what becomes of messages about to enter the queue. vs is as
-// long as ms and zero: every verdict starts as Keep.
+// Enqueue decides about messages that are about to be enqueued. vs is as long
+// as ms and zero: every verdict starts as Keep.
 func (h *Hooks) Enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	if h.enqueues == 0 {
 		return
 	}
-	first, rest := &h.steps[0], h.steps[1:h.enqueues]
+	first, others := &h.steps[0], h.steps[1:h.enqueues]
 	if !first.run(onEnqueue, now, ms, vs) {
 		clear(vs)
 	}
-	refused := h.vet(first.part, onEnqueue, ms, nil, vs)
-	if len(rest) == 0 {
+	refused := h.vet(first.plugin, onEnqueue, ms, nil, vs)
+	if len(others) == 0 {
 		return
 	}
-	s := borrow()
-	for i := range rest {
+	b := buffersPool.Get().(*foldBuffers)
+	for i := range others {
 		if refused == 0 {
-			refused = h.ask(&rest[i], onEnqueue, s, now, ms, vs)
+			refused = h.ask(&others[i], onEnqueue, b, now, ms, vs)
 			continue
 		}
-		s.gather(ms, vs)
-		if len(s.ms) == 0 {
+		b.gather(ms, vs)
+		if len(b.ms) == 0 {
 			break
 		}
-		refused += h.ask(&rest[i], onEnqueue, s, now, s.ms, s.vs)
-		s.scatter(vs)
+		refused += h.ask(&others[i], onEnqueue, b, now, b.ms, b.vs)
+		b.scatter(vs)
 	}
-	s.release()
+	b.release()
 }
 
-// Head asks what becomes of messages that are due or at the head, whose
-// verdicts come in as Keep, and of messages that leave, whose verdicts come in
-// as Drop with the reason. It fills in the deadlines and states in force; with
-// Keep, they are to be stored again where they changed.
+// Head decides about messages that are due or at the head, whose verdicts come
+// in as Keep, and about messages being removed, whose verdicts come in as Drop
+// with the reason. It fills in the deadlines and states in force. With Keep,
+// the caller stores those that have changed.
 func (h *Hooks) Head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	h.fold(onHead, h.steps[h.enqueues:h.enqueues+h.heads], now, ms, vs)
 }
 
-// Requeue asks for the deadlines and states of messages that came back. vs
-// comes in as Keep and stays Keep; deadlines and states are filled in as in
-// Head.
+// Requeue asks for the deadlines and states of requeued messages. vs comes in
+// as Keep and stays Keep; deadlines and states are filled in as in Head.
 func (h *Hooks) Requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	h.fold(onRequeue, h.steps[h.enqueues+h.heads:h.restamps()], now, ms, vs)
 }
 
-// restamps is where the step for restamp is, if there is one.
+// restamps is the index of the step for restamp, if there is one.
 func (h *Hooks) restamps() uint8 {
 	if h.WantsRequeue {
 		return h.enqueues + h.heads + 1
@@ -131,9 +127,9 @@ func (h *Hooks) restamps() uint8 {
 	return h.enqueues + h.heads
 }
 
-// Restamp asks for the deadlines and states that messages get because the
-// queue's settings have changed. vs is zero and stays Keep; where the strategy
-// fails, it says what is in force.
+// Restamp asks for the deadlines and states of queued messages after the
+// queue's settings have changed. vs is zero and stays Keep; if the strategy
+// fails, it gets the deadlines and states in force.
 func (h *Hooks) Restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	steps := h.steps[h.restamps():]
 	if len(steps) == 0 || !steps[0].run(onRestamp, now, ms, vs) {
@@ -148,7 +144,7 @@ func (h *Hooks) Restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) 
 	}
 }
 
-// fillIn makes the deadlines and states in force those of the verdicts.
+// fillIn copies the deadlines and states in force to the verdicts.
 func fillIn(ms []hook.Message, vs []hook.Verdict) {
 	for i := range vs {
 		vs[i].Deadline, vs[i].State, vs[i].Digest = ms[i].Deadline, ms[i].State, ms[i].Digest
@@ -160,24 +156,24 @@ func (h *Hooks) fold(p hookPoint, steps []step, now hook.Instant, ms []hook.Mess
 	if len(steps) == 0 {
 		return
 	}
-	s := borrow()
+	b := buffersPool.Get().(*foldBuffers)
 	for i := range steps {
-		h.ask(&steps[i], p, s, now, ms, vs)
+		h.ask(&steps[i], p, b, now, ms, vs)
 	}
-	s.release()
+	b.release()
 }
 
-// ask puts one plugin's question and returns how many messages it refused.
-func (h *Hooks) ask(t *step, p hookPoint, s *scratch, now hook.Instant, ms []hook.Message, vs []hook.Verdict) int {
-	s.before = append(s.before[:0], vs...)
+// ask asks one plugin and returns how many messages it refused.
+func (h *Hooks) ask(t *step, p hookPoint, b *foldBuffers, now hook.Instant, ms []hook.Message, vs []hook.Verdict) int {
+	b.before = append(b.before[:0], vs...)
 	if !t.run(p, now, ms, vs) {
-		copy(vs, s.before)
+		copy(vs, b.before)
 		return 0
 	}
-	return h.vet(t.part, p, ms, s.before, vs)
+	return h.vet(t.plugin, p, ms, b.before, vs)
 }
 
-// Idle asks whether an unused queue may stay. v comes in zero; with Keep, its
+// Idle decides whether an unused queue stays. v comes in zero; with Keep, its
 // Deadline says when to ask again.
 func (h *Hooks) Idle(now hook.Instant, idle time.Duration, v *hook.Verdict) {
 	for i := range h.idle {
@@ -186,27 +182,27 @@ func (h *Hooks) Idle(now hook.Instant, idle time.Duration, v *hook.Verdict) {
 			*v = before
 			continue
 		}
-		h.vetOne(t.part, onIdle, &before, v)
+		h.vetOne(t.plugin, onIdle, &before, v)
 	}
 }
 
 // gather collects the messages that are not refused, with their verdicts.
-func (s *scratch) gather(ms []hook.Message, vs []hook.Verdict) {
-	s.ms, s.vs = s.ms[:0], s.vs[:0]
+func (b *foldBuffers) gather(ms []hook.Message, vs []hook.Verdict) {
+	b.ms, b.vs = b.ms[:0], b.vs[:0]
 	for i := range vs {
 		if vs[i].Action != hook.Refuse {
-			s.ms, s.vs = append(s.ms, ms[i]), append(s.vs, vs[i])
+			b.ms, b.vs = append(b.ms, ms[i]), append(b.vs, vs[i])
 		}
 	}
 }
 
-// scatter writes the verdicts back to where gather took them from: it has not
-// written to vs since, so those refused then still say so.
-func (s *scratch) scatter(vs []hook.Verdict) {
+// scatter writes the verdicts back to where gather took them from. vs has not
+// changed since, so its refused verdicts still mark the others' positions.
+func (b *foldBuffers) scatter(vs []hook.Verdict) {
 	next := 0
 	for i := range vs {
 		if vs[i].Action != hook.Refuse {
-			vs[i] = s.vs[next]
+			vs[i] = b.vs[next]
 			next++
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// scribbles makes every plugin work on a copy of the messages that is written
-// over afterwards, so that one that keeps them reads garbage at once.
+// scribbles gives every plugin a copy of the messages and overwrites the copy
+// afterwards, so that a plugin that retains messages reads garbage at once.
 const scribbles = true
 
 func lend(ms []hook.Message) []hook.Message { return slices.Clone(ms) }

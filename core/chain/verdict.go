@@ -2,8 +2,8 @@ package chain
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// allowed says which actions a hook point has a use for, as bits.
-var allowed = [points]uint8{
+// allowed has the valid actions of each hook point, as bits.
+var allowed = [hookPoints]uint8{
 	onEnqueue: 1<<hook.Keep | 1<<hook.Drop | 1<<hook.Route | 1<<hook.Refuse,
 	onHead:    1<<hook.Keep | 1<<hook.Drop | 1<<hook.Route,
 	onRequeue: 1 << hook.Keep,
@@ -11,7 +11,7 @@ var allowed = [points]uint8{
 	onIdle:    1<<hook.Keep | 1<<hook.Drop,
 }
 
-// valid reports whether v can be carried out at hook point p.
+// valid reports whether the queue can carry out v at hook point p.
 func valid(p hookPoint, v *hook.Verdict) bool {
 	if v.Action > hook.Refuse || allowed[p]&(1<<v.Action) == 0 {
 		return false
@@ -29,8 +29,8 @@ func valid(p hookPoint, v *hook.Verdict) bool {
 
 func hasReason(r hook.Reason) bool { return r != hook.ReasonNone && r < hook.Reasons }
 
-// vet holds verdicts against what the plugin found and returns how many refuse.
-// A nil before stands for zero verdicts.
+// vet checks a plugin's verdicts against the previous ones and returns how many
+// refuse. nil means that the previous ones were zero.
 func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs []hook.Verdict) int {
 	refused := 0
 	strategy := by == h.strategy
@@ -41,8 +41,8 @@ func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs 
 		if before != nil {
 			was = &before[i]
 		}
-		if kept(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && v.Digest == was.Digest && v.Again == was.Again) {
-			continue // as nearly all are
+		if keeps(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && v.Digest == was.Digest && v.Again == was.Again) {
+			continue // the common case
 		}
 		if v.Action == hook.Keep && p == onHead && ms[i].Why == hook.WhyLeaving {
 			by.putBack(p, was, v)
@@ -56,10 +56,10 @@ func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs 
 	return refused
 }
 
-func kept(was, v *hook.Verdict) bool { return v.Action == hook.Keep && was.Action == hook.Keep }
+func keeps(was, v *hook.Verdict) bool { return v.Action == hook.Keep && was.Action == hook.Keep }
 
-// vetOne puts was back in place of a verdict that cannot be carried out, and
-// keeps those who are not the strategy to what they may change.
+// vetOne puts back an invalid verdict, and undoes the changes that only the
+// strategy may make.
 func (h *Hooks) vetOne(by *pluginEntry, p hookPoint, was, v *hook.Verdict) {
 	if !valid(p, v) {
 		by.putBack(p, was, v)
@@ -74,7 +74,8 @@ func (h *Hooks) vetOne(by *pluginEntry, p hookPoint, was, v *hook.Verdict) {
 	}
 }
 
+// putBack counts an invalid verdict and replaces it by the previous one.
 func (p *pluginEntry) putBack(at hookPoint, was, v *hook.Verdict) {
-	p.bad[at].Add(1)
+	p.invalid[at].Add(1)
 	*v = *was
 }

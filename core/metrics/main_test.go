@@ -34,6 +34,7 @@ type rig struct {
 	collector *Collector
 	now       atomic.Int64
 	policies  []Policy
+	faults    []chain.Fault
 	alarms    []string
 }
 
@@ -63,6 +64,7 @@ func newRig(tb testing.TB, queues int) *rig {
 		Version: "1.2.3", Speaks: "3.13.7", Node: "curfew@test", Cluster: func() string { return "tests" },
 		Store: r.store, AMQP: r.server, Recorder: recorder, Clock: clock,
 		Alarms: func() []string { return r.alarms }, Policies: func() []Policy { return r.policies },
+		Faults: func() []chain.Fault { return r.faults },
 		Machine: func() Machine {
 			return Machine{Memory: 1 << 20, MemoryLimit: 1 << 30, DiskFree: 1 << 40, Files: 10, FilesLimit: 1000}
 		},

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
@@ -80,6 +81,8 @@ type Options struct {
 	Machine func() Machine
 	// Policies describes the policies in WebAssembly; nil = there are none.
 	Policies func() []Policy
+	// Faults counts what plugins did wrong; nil = nobody knows.
+	Faults func() []chain.Fault
 	// Exported returns how many spans a collector of spans has taken, and how many it has not; nil = nobody knows.
 	Exported func() (taken, lost uint64)
 	// Queues is how many queues have series of their own: the busiest.
@@ -143,6 +146,7 @@ func (c *Collector) gather(now hook.Instant) []*Family {
 	c.gatherExpiry(&b)
 	c.gatherLogs(&b)
 	c.gatherPolicies(&b)
+	c.gatherPlugins(&b)
 	c.gatherTelemetry(&b)
 	return b.families
 }

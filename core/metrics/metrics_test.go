@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -172,6 +173,17 @@ func TestCountersStayWhenAllElseGoes(t *testing.T) {
 	}
 	if n := after[`curfew_wasm_calls_total{policy="p",digest="d"}`]; n != 11 {
 		t.Errorf("%v calls of a policy that was loaded twice, want 11", n)
+	}
+}
+
+func TestPluginFaults(t *testing.T) {
+	r := newRig(t, 10)
+	r.faults = []chain.Fault{{Plugin: "own", Point: "OnEnqueue", Panics: 2}, {Plugin: "own", Point: "OnHead", Verdicts: 3}}
+	c := r.collect()
+	want(t, c, `curfew_plugin_panics_total{plugin="own",hook="OnEnqueue"}`, 2)
+	want(t, c, `curfew_plugin_invalid_verdicts_total{plugin="own",hook="OnHead"}`, 3)
+	if _, ok := value(c, `curfew_plugin_panics_total{plugin="own",hook="OnHead"}`); ok {
+		t.Error("a hook that never panicked has a series")
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/curfewmq/curfew/core/chain"
 )
 
 // recorded is a family of RabbitMQ's.
@@ -126,6 +128,7 @@ func TestFamiliesAreWellFormed(t *testing.T) {
 	r := newRig(t, 10)
 	r.alarms = []string{"memory", "shard 1"}
 	r.policies = []Policy{{Name: "p", Digest: "d", Failures: map[string]uint64{"trap": 2}, Shadow: true}}
+	r.faults = []chain.Fault{{Plugin: "ttl", Point: "OnHead", Panics: 1, Verdicts: 1}}
 	seen := map[string]bool{}
 	for _, f := range r.collect().Families {
 		switch {

@@ -80,7 +80,7 @@ func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock)
 	s := &Mailbox{clock: clock, order: mailboxSeq.Add(1), running: true}
 	s.config.Store(cfg)
 	s.queue = Queue{cfg: cfg, host: host, mailbox: s}
-	s.queue.hooks = c.AttachLike((*pluginView)(&s.queue), &cfg.Hooks)
+	s.queue.hooks = c.Attach((*pluginView)(&s.queue), &cfg.Hooks)
 	return s
 }
 

@@ -192,7 +192,7 @@ type Stats struct {
 
 // attach puts the hooks of a chain in force and starts the queue's lease anew.
 func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
-	q.hooks = c.AttachLike((*pluginView)(q), &q.cfg.Hooks)
+	q.hooks = c.Attach((*pluginView)(q), &q.cfg.Hooks)
 	if q.contents != nil {
 		q.askBackoff = askBackoff{}
 	}

@@ -1,0 +1,19 @@
+package metrics
+
+// gatherPlugins adds the plugins' faults. A series exists once there is something to count.
+func (c *Collector) gatherPlugins(b *builder) {
+	if c.Faults == nil {
+		return
+	}
+	panics := b.family(Counter, "curfew_plugin_panics_total", "Calls of a plugin that panicked")
+	verdicts := b.family(Counter, "curfew_plugin_invalid_verdicts_total", "Verdicts of a plugin that were invalid and put back")
+	for _, f := range c.Faults() {
+		l := label("plugin", f.Plugin, "hook", f.Point)
+		if f.Panics > 0 {
+			panics.add(l, float64(f.Panics))
+		}
+		if f.Verdicts > 0 {
+			verdicts.add(l, float64(f.Verdicts))
+		}
+	}
+}
