@@ -56,7 +56,7 @@ func (ch *channel) tracePublished(m *queue.Message, queues int, adopted bool) {
 	exchange := amqp.BytesOf(m.Routing.Exchange)
 	c.srv.spans.Published(&telemetry.Message{
 		VHost: c.vhost.Name(), Exchange: exchange, Key: maskedKey(exchange, amqp.BytesOf(m.Routing.Key)), Props: m.Props, Size: len(m.Body),
-		Adopted: adopted,
+		Injected: adopted,
 	}, c.title, queues)
 }
 

@@ -27,8 +27,8 @@ func (t *tape) Take(s *telemetry.Span) bool {
 	var b strings.Builder
 	b.WriteString(s.Name)
 	all := s.Attributes
-	if s.Shape != nil {
-		all = slices.Concat(s.Shape.Attributes, all)
+	if s.Template != nil {
+		all = slices.Concat(s.Template.Attributes, all)
 	}
 	for _, a := range all {
 		if slices.Contains(noted, string(a.Key)) {

@@ -129,21 +129,21 @@ func (e *Event) part(i int) (text []byte, cut bool) {
 	return e.texts[from:e.cuts[i]], e.cut&(1<<i) != 0
 }
 
-// keep copies a part, after those before it.
-func (e *Event) keep(i, most int, text []byte) {
+// copyPart copies a part, after those before it.
+func (e *Event) copyPart(i, most int, text []byte) {
 	from := 0
 	if i > 0 {
 		from = int(e.cuts[i-1])
 	}
 	if len(text) > most {
-		text = whole(text[:most])
+		text = trimPartialRune(text[:most])
 		e.cut |= 1 << i
 	}
 	e.cuts[i] = uint8(from + copy(e.texts[from:], text))
 }
 
-// whole leaves out the beginning of a character at the end of text, the rest of which was cut off.
-func whole(text []byte) []byte {
+// trimPartialRune leaves out the beginning of a character at the end of text, the rest of which was cut off.
+func trimPartialRune(text []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
 		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {
 			if !utf8.FullRune(last) {
@@ -175,9 +175,9 @@ func (e *Event) message(p *QueueRef, now hook.Instant, l *Removal) {
 	e.Target, e.Digest, e.Size, e.Underway = l.Target, l.Digest, l.Size, l.Underway
 	e.cut = 0
 	id, _ := amqp.MessageID(l.Props)
-	e.keep(partID, maxID, id)
-	e.keep(partKey, maxKey, l.Key)
-	e.keep(partExchange, maxExchange, l.Exchange)
+	e.copyPart(partID, maxID, id)
+	e.copyPart(partKey, maxKey, l.Key)
+	e.copyPart(partExchange, maxExchange, l.Exchange)
 }
 
 // Notice tells of something that happened to the broker.

@@ -8,10 +8,10 @@ import (
 
 // Histogram is a distribution in fixed buckets. Any goroutine may use it.
 type Histogram struct {
-	bounds []float64 // upper bounds, inclusive, ascending
-	counts []atomic.Uint64
-	whole  atomic.Int64 // of the sum
-	rest   atomic.Int64 // of the sum, millionths: in one number with whole they would overflow when it counts bytes
+	bounds        []float64 // upper bounds, inclusive, ascending
+	counts        []atomic.Uint64
+	sumWhole      atomic.Int64 // of the sum
+	sumMillionths atomic.Int64 // of the sum, millionths: in one number with whole they would overflow when it counts bytes
 }
 
 // NewHistogram returns an empty histogram with these upper bounds, ascending; what is above the last one has a bucket, too.
@@ -33,9 +33,9 @@ func (h *Histogram) Add(value float64, n uint64) {
 
 func (h *Histogram) addSum(sum float64) {
 	whole, rest := math.Modf(sum)
-	h.whole.Add(int64(whole))
+	h.sumWhole.Add(int64(whole))
 	if m := int64(math.Round(rest * millionths)); m != 0 {
-		h.rest.Add(m)
+		h.sumMillionths.Add(m)
 	}
 }
 
@@ -62,7 +62,7 @@ func (h *Histogram) Read() Distribution {
 	if h == nil {
 		return Distribution{Counts: []uint64{0}}
 	}
-	d := Distribution{Bounds: h.bounds, Counts: make([]uint64, len(h.counts)), Sum: float64(h.whole.Load()) + float64(h.rest.Load())/millionths}
+	d := Distribution{Bounds: h.bounds, Counts: make([]uint64, len(h.counts)), Sum: float64(h.sumWhole.Load()) + float64(h.sumMillionths.Load())/millionths}
 	for i := range h.counts {
 		d.Counts[i] = h.counts[i].Load()
 		d.Count += d.Counts[i]

@@ -62,7 +62,7 @@ func TestLatenessIsAHistogram(t *testing.T) {
 		for range rng.IntN(20) {
 			late := time.Duration(rng.Int64N(1 << rng.IntN(43)))
 			if rng.IntN(3) == 0 {
-				late = lateLimits[rng.IntN(len(lateLimits))]
+				late = latenessBounds[rng.IntN(len(latenessBounds))]
 			}
 			ls = append(ls, Removal{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(late)})
 			want.Add(late.Seconds(), 1)

@@ -6,8 +6,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// lateLimits are the bounds of distributions of lateness: times after the deadline.
-var lateLimits = [...]time.Duration{
+// latenessBounds are the bounds of distributions of lateness: times after the deadline.
+var latenessBounds = [...]time.Duration{
 	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
@@ -15,8 +15,8 @@ var lateLimits = [...]time.Duration{
 }
 
 func newLateness() *Histogram {
-	bounds := make([]float64, len(lateLimits))
-	for i, limit := range lateLimits {
+	bounds := make([]float64, len(latenessBounds))
+	for i, limit := range latenessBounds {
 		bounds[i] = limit.Seconds()
 	}
 	return NewHistogram(bounds)
@@ -28,17 +28,17 @@ type Lateness struct{ byStrategy Strategies[Histogram] }
 
 // add counts those of the messages that expired. It is called with every message that expires, on the turn of its queue.
 func (l *Lateness) add(strategy string, now hook.Instant, ls []Removal) {
-	var counts [len(lateLimits) + 1]uint64
+	var counts [len(latenessBounds) + 1]uint64
 	sum, expired, at := 0., false, 0
 	for i := range ls {
 		late, known := ls[i].Late(now)
 		if !known || ls[i].Reason != hook.ReasonExpired {
 			continue
 		}
-		for at > 0 && late <= lateLimits[at-1] { // most are about as late as the one before
+		for at > 0 && late <= latenessBounds[at-1] { // most are about as late as the one before
 			at--
 		}
-		for at < len(lateLimits) && late > lateLimits[at] {
+		for at < len(latenessBounds) && late > latenessBounds[at] {
 			at++
 		}
 		counts[at]++

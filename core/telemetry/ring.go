@@ -48,7 +48,7 @@ func NewRing(size int, begin uint64) *Ring {
 type lane struct {
 	chunks [][]Event // made as they are needed
 	size   int       // most events
-	oldest int       // place of the oldest event; 0 until the lane is full
+	head   int       // place of the oldest event; 0 until the lane is full
 	length int
 }
 
@@ -58,7 +58,7 @@ func (l *lane) at(place int) *Event { return &l.chunks[place/chunkSize][place%ch
 
 // nth returns the nth of the events, the oldest being 0.
 func (l *lane) nth(n int) *Event {
-	place := l.oldest + n
+	place := l.head + n
 	if place >= l.size {
 		place -= l.size
 	}
@@ -68,9 +68,9 @@ func (l *lane) nth(n int) *Event {
 // add returns the place for one more event, which is another's that is forgotten once the lane is full.
 func (l *lane) add() *Event {
 	if l.length == l.size {
-		e := l.at(l.oldest)
-		if l.oldest++; l.oldest == l.size {
-			l.oldest = 0
+		e := l.at(l.head)
+		if l.head++; l.head == l.size {
+			l.head = 0
 		}
 		return e
 	}
@@ -94,15 +94,15 @@ func (r *Ring) add(lane int) *Event {
 	return e
 }
 
-// ring wakes those who wait. The caller holds mu.
-func (r *Ring) ring() {
+// wakeReaders wakes those who wait. The caller holds mu.
+func (r *Ring) wakeReaders() {
 	if r.wake != nil {
 		close(r.wake)
 		r.wake = nil
 	}
 }
 
-func (r *Ring) left(p *QueueRef, now hook.Instant, ls []Removal) {
+func (r *Ring) removed(p *QueueRef, now hook.Instant, ls []Removal) {
 	if r == nil {
 		return
 	}
@@ -115,7 +115,7 @@ func (r *Ring) left(p *QueueRef, now hook.Instant, ls []Removal) {
 	for i := range ls {
 		r.add(ofMessages).message(p, now, &ls[i])
 	}
-	r.ring()
+	r.wakeReaders()
 }
 
 func (r *Ring) queueExpired(p *QueueRef, now hook.Instant, end *QueueEnd) {
@@ -127,7 +127,7 @@ func (r *Ring) queueExpired(p *QueueRef, now hook.Instant, end *QueueEnd) {
 	e := r.add(ofQueues)
 	e.At, e.Kind, e.QueueRef, e.Reason = now, QueueExpired, *p, hook.ReasonQueueExpired
 	e.Since, e.Deadline, e.Messages, e.DeadLettered = end.LastUse, end.Lease, end.Messages, end.DeadLettered
-	r.ring()
+	r.wakeReaders()
 }
 
 func (r *Ring) notice(now hook.Instant, n *Notice) {
@@ -138,7 +138,7 @@ func (r *Ring) notice(now hook.Instant, n *Notice) {
 	defer r.mu.Unlock()
 	e := r.add(ofBroker)
 	e.At, e.Kind, e.QueueRef.VHost, e.Notice = now, n.Kind, n.VHost, n
-	r.ring()
+	r.wakeReaders()
 }
 
 // First returns the number before that of the first event there ever was: to read what comes after it is to read everything

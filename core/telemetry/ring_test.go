@@ -83,7 +83,7 @@ func TestEvents(t *testing.T) {
 func TestEventsAreOverwrittenWhole(t *testing.T) {
 	r := NewRing(1, 0)
 	long := []byte(strings.Repeat("é", 100))
-	r.left(&QueueRef{Queue: "a"}, 1, []Removal{{Key: long, Exchange: long, Props: props(string(long)), Deadline: 1, Target: &hook.Target{}, Digest: 1}})
+	r.removed(&QueueRef{Queue: "a"}, 1, []Removal{{Key: long, Exchange: long, Props: props(string(long)), Deadline: 1, Target: &hook.Target{}, Digest: 1}})
 	all, _ := readAll(r, 0)
 	id, idCut := all[0].MessageID()
 	key, keyCut := all[0].RoutingKey()
@@ -91,7 +91,7 @@ func TestEventsAreOverwrittenWhole(t *testing.T) {
 	if !idCut || !keyCut || !exchangeCut || len(id) != maxID || len(key) != maxKey || len(exchange) != maxExchange {
 		t.Errorf("kept %d, %d and %d bytes", len(id), len(key), len(exchange))
 	}
-	r.left(&QueueRef{Queue: "b"}, 2, []Removal{{Key: []byte("k"), Reason: hook.ReasonRejected}})
+	r.removed(&QueueRef{Queue: "b"}, 2, []Removal{{Key: []byte("k"), Reason: hook.ReasonRejected}})
 	if n := r.Read(1, all); n != 1 || all[0].Seq != 2 {
 		t.Fatalf("read %d events, number %d", n, all[0].Seq)
 	}
@@ -108,7 +108,7 @@ func TestWhole(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", "a": "a", "é": "é", "é"[:1]: "", "a€"[:3]: "a", "a€": "a€", "\xff\xff": "\xff\xff", "\x80\x80\x80\x80\x80": "\x80\x80\x80\x80\x80", "😀"[:3]: "",
 	} {
-		if got := whole([]byte(in)); string(got) != want {
+		if got := trimPartialRune([]byte(in)); string(got) != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestStormLeavesTheRestAlone(t *testing.T) {
 	r := NewRing(100, 0)
 	r.notice(1, &Notice{Kind: AlarmRaised, Name: "memory"})
 	for range 50 {
-		r.left(&QueueRef{}, 2, make([]Removal, 77))
+		r.removed(&QueueRef{}, 2, make([]Removal, 77))
 	}
 	r.queueExpired(&QueueRef{Queue: "gone"}, 3, &QueueEnd{})
 	all, missed := readAll(r, 0)
@@ -134,7 +134,7 @@ func TestBatchLargerThanTheRing(t *testing.T) {
 	for i := range batch {
 		batch[i].Size = i
 	}
-	r.left(&QueueRef{}, 1, batch)
+	r.removed(&QueueRef{}, 1, batch)
 	all, missed := readAll(r, 10)
 	if len(all) != 3 || missed != 5 || all[0].Size != 5 || all[2].Seq != 18 || r.Last() != 18 {
 		t.Errorf("got %d events, the first with %d, missed %d", len(all), all[0].Size, missed)
@@ -155,7 +155,7 @@ func TestNoRing(t *testing.T) {
 
 func TestKnows(t *testing.T) {
 	r := NewRing(4, 100)
-	r.left(&QueueRef{}, 1, make([]Removal, 2))
+	r.removed(&QueueRef{}, 1, make([]Removal, 2))
 	for seq, want := range map[uint64]bool{0: false, 99: false, 100: true, 102: true, 103: false} {
 		if r.Knows(seq) != want {
 			t.Errorf("%d: got %v", seq, !want)
@@ -199,7 +199,7 @@ func TestReadersSeeEverythingOnceOrMissIt(t *testing.T) {
 			switch rng.IntN(5) {
 			case 0:
 				n := rng.IntN(100)
-				r.left(place, 1, make([]Removal, n))
+				r.removed(place, 1, make([]Removal, n))
 				told = append(told, slices.Repeat([]Kind{MessageDropped}, n)...)
 			case 1:
 				r.queueExpired(place, 1, &QueueEnd{})
@@ -240,7 +240,7 @@ func TestRingIsForEverybody(t *testing.T) {
 	for range writers {
 		writing.Go(func() {
 			for i := range batches {
-				r.left(&QueueRef{Queue: "q"}, hook.Instant(i), make([]Removal, size))
+				r.removed(&QueueRef{Queue: "q"}, hook.Instant(i), make([]Removal, size))
 				r.notice(1, &Notice{Kind: AlarmRaised})
 			}
 		})
@@ -279,7 +279,7 @@ func BenchmarkRing(b *testing.B) {
 			r := NewRing(4096, 0)
 			b.ReportAllocs()
 			for n := 0; n < b.N; n += size {
-				r.left(place, 3, batch[:size])
+				r.removed(place, 3, batch[:size])
 			}
 		})
 	}

@@ -24,7 +24,7 @@ type Span struct {
 	State      string // tracestate; "" = none
 	Began      hook.Instant
 	Ended      hook.Instant
-	Shape      *SpanTemplate // what it has in common with others, attributes among it; nil: nothing
+	Template   *SpanTemplate // what it has in common with others, attributes among it; nil: nothing
 	Attributes []attribute.KeyValue
 	Events     []SpanEvent
 	Failure    string // why it is an error; "" = it is not
@@ -46,11 +46,11 @@ type Sink interface {
 	Take(s *Span) bool
 }
 
-var blanks = sync.Pool{New: func() any { return new(Span) }}
+var spanPool = sync.Pool{New: func() any { return new(Span) }}
 
 // begin returns a span about a message, a child of what brought it if that is known.
-func (s *Spans) begin(m *telling) *Span {
-	p := blanks.Get().(*Span)
+func (s *Spans) begin(m *tracedProps) *Span {
+	p := spanPool.Get().(*Span)
 	*p = Span{Attributes: p.Attributes[:0], Events: p.Events[:0], name: p.name[:0], destination: p.destination[:0]}
 	if m == nil || !m.context.valid() {
 		p.Trace = newContext().trace
@@ -68,7 +68,7 @@ func (s *Spans) open(m *subject, operation, of string) *Span {
 	if m == nil {
 		p = s.begin(nil)
 	} else {
-		p = s.begin(&m.telling)
+		p = s.begin(&m.tracedProps)
 	}
 	p.name = appendName(p.name, operation, of)
 	p.Name, p.Kind = valid(stringOf(p.name)), trace.SpanKindInternal
@@ -93,18 +93,18 @@ func (s *Spans) end(p *Span, began, ended hook.Instant) {
 	}
 	clear(p.Attributes) // they refer to the message's memory, which may be anything soon
 	clear(p.Events)
-	blanks.Put(p)
+	spanPool.Put(p)
 }
 
-// happened adds what happened during a span.
-func (p *Span) happened(name string, at hook.Instant, as ...attribute.KeyValue) {
+// addEvent adds what happened during a span.
+func (p *Span) addEvent(name string, at hook.Instant, as ...attribute.KeyValue) {
 	p.Events = append(p.Events, SpanEvent{name, at, as})
 }
 
 // add adds an attribute, and tellText one that is a text, unless it is empty.
 func (p *Span) add(a attribute.KeyValue) { p.Attributes = append(p.Attributes, a) }
 
-func (p *Span) tellText(k attribute.Key, text string) {
+func (p *Span) addText(k attribute.Key, text string) {
 	p.Attributes = appendText(p.Attributes, k, text)
 }
 

@@ -14,9 +14,9 @@ import (
 func noting(s *Spans) {
 	s.Published(message(traced), "app", 2)
 	s.Delivered(message(traced), "q", noon-5, "worker", "tag", true)
-	s.Published(message(table(amqp.Field{Key: "traceparent", Value: sampled}, amqp.Field{Key: "large", Value: strings.Repeat("x", maxNote)})), "app", 1)
+	s.Published(message(table(amqp.Field{Key: "traceparent", Value: sampled}, amqp.Field{Key: "large", Value: strings.Repeat("x", maxBufferedProps)})), "app", 1)
 	m := message(nil)
-	m.Props, m.Adopted = []byte{0, 0}, true
+	m.Props, m.Injected = []byte{0, 0}, true
 	s.Published(m, "", 0)
 	s.Delivered(m, "q", 0, "", "", false)
 }
@@ -25,7 +25,7 @@ func noting(s *Spans) {
 func TestNotes(t *testing.T) {
 	want := tapeOf(t, SpanOptions{}, noting)
 	told := 0
-	got := tapeOf(t, SpanOptions{Many: func() { told++ }, Notes: 10, Enough: 2}, func(s *Spans) {
+	got := tapeOf(t, SpanOptions{FlushDue: func() { told++ }, MaxBuffered: 10, FlushEvery: 2}, func(s *Spans) {
 		noting(s)
 		if n := s.Made(); n != 1 {
 			t.Errorf("%d spans were made at once, want that of the large message", n)
@@ -54,8 +54,8 @@ func TestNotes(t *testing.T) {
 // However many ways messages take, each span tells of its own.
 func TestEachNoteHasItsScene(t *testing.T) {
 	tell := func(s *Spans) {
-		for i := range 3 * maxShapes {
-			queue := fmt.Sprint("q", i%(2*maxShapes))
+		for i := range 3 * maxTemplates {
+			queue := fmt.Sprint("q", i%(2*maxTemplates))
 			s.Delivered(message(traced), queue, noon-5, "app", "tag", i%3 == 0)
 			if i%2 == 0 {
 				s.Published(message(traced), "app", i)
@@ -63,7 +63,7 @@ func TestEachNoteHasItsScene(t *testing.T) {
 		}
 	}
 	want := tapeOf(t, SpanOptions{}, tell)
-	got := tapeOf(t, SpanOptions{Many: func() {}, Notes: 10 * maxShapes, Enough: 10}, func(s *Spans) {
+	got := tapeOf(t, SpanOptions{FlushDue: func() {}, MaxBuffered: 10 * maxTemplates, FlushEvery: 10}, func(s *Spans) {
 		tell(s)
 		s.Flush()
 	})
@@ -80,7 +80,7 @@ func TestEachNoteHasItsScene(t *testing.T) {
 // Notes that nobody flushes do not pile up.
 func TestNotesAreBounded(t *testing.T) {
 	to := &tape{}
-	s := NewSpans(SpanOptions{Sink: to, Many: func() {}, Notes: 3, Enough: 100})
+	s := NewSpans(SpanOptions{Sink: to, FlushDue: func() {}, MaxBuffered: 3, FlushEvery: 100})
 	for range 5 {
 		s.Published(message(traced), "app", 1)
 	}
@@ -98,9 +98,9 @@ func TestNotesAreBounded(t *testing.T) {
 // Notes of large messages use up their memory before there are many: whoever flushes them was told by then.
 func TestLargeNotesAreToldOf(t *testing.T) {
 	told := false
-	s := NewSpans(SpanOptions{Sink: nowhere{}, Many: func() { told = true }, Notes: 1 << 20, Enough: 1 << 20})
-	m := message(table(amqp.Field{Key: "large", Value: strings.Repeat("x", maxNote/2)}))
-	for range 4 * maxNotes / maxNote {
+	s := NewSpans(SpanOptions{Sink: nowhere{}, FlushDue: func() { told = true }, MaxBuffered: 1 << 20, FlushEvery: 1 << 20})
+	m := message(table(amqp.Field{Key: "large", Value: strings.Repeat("x", maxBufferedProps/2)}))
+	for range 4 * maxBufferBytes / maxBufferedProps {
 		s.Published(m, "app", 1)
 		if told {
 			told = false
@@ -116,7 +116,7 @@ func TestNotesCostNoMemory(t *testing.T) {
 	if lossyPools {
 		t.Skip("the race detector has sync.Pool drop what it is given")
 	}
-	s := NewSpans(SpanOptions{Sink: nowhere{}, Many: func() {}, Notes: 10_000, Enough: 100})
+	s := NewSpans(SpanOptions{Sink: nowhere{}, FlushDue: func() {}, MaxBuffered: 10_000, FlushEvery: 100})
 	m := message(table(amqp.Field{Key: "traceparent", Value: sampled}))
 	do := func() {
 		for range 10 {
@@ -133,7 +133,7 @@ func TestNotesCostNoMemory(t *testing.T) {
 }
 
 func BenchmarkNotes(b *testing.B) {
-	s := NewSpans(SpanOptions{Sink: nowhere{}, Many: func() {}, Notes: 1 << 20, Enough: 1 << 20})
+	s := NewSpans(SpanOptions{Sink: nowhere{}, FlushDue: func() {}, MaxBuffered: 1 << 20, FlushEvery: 1 << 20})
 	m := message(traced)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

@@ -16,15 +16,15 @@ import (
 // waits for nobody. What is published and delivered is noted, if somebody flushes the notes, and becomes spans then: there is
 // much more of it, and many in a row cost less. The zero value has no sink.
 type Spans struct {
-	sink     Sink
-	clock    func() hook.Instant
-	sampling Sampling
-	bound    uint64  // of numbers of 63 bits that are chosen
-	tails    float64 // log(1 - sampling.Ratio)
-	always   bool    // expiries of messages that are not traced have spans, too
+	sink         Sink
+	clock        func() hook.Instant
+	sampling     Sampling
+	threshold    uint64  // of numbers of 63 bits that are chosen
+	logUnsampled float64 // log(1 - sampling.Ratio)
+	always       bool    // expiries of messages that are not traced have spans, too
 
-	orphans orphans
-	notes   *spanBuffer // nil: spans of messages that are published and delivered are made at once
+	roots  rootContexts
+	buffer *spanBuffer // nil: spans of messages that are published and delivered are made at once
 
 	made, dropped atomic.Uint64
 }
@@ -36,10 +36,10 @@ type SpanOptions struct {
 	Sampling       Sampling
 	AlwaysExpiries bool // expiries of messages that are not traced have spans, too
 
-	// Many, if there is one, is called whenever Enough publishes and deliveries more are noted, or 1 MiB more of them, for
+	// FlushDue, if there is one, is called whenever Enough publishes and deliveries more are noted, or 1 MiB more of them, for
 	// [Spans.Flush] to make spans of them. It must not wait. Up to Notes of them wait, and 4 MiB; what is beyond is dropped.
-	Many          func()
-	Notes, Enough int
+	FlushDue                func()
+	MaxBuffered, FlushEvery int
 }
 
 // Sampling says which messages are traced.
@@ -53,10 +53,10 @@ type Sampling struct {
 func NewSpans(o SpanOptions) *Spans {
 	s := &Spans{
 		sink: o.Sink, clock: o.Clock, sampling: o.Sampling, always: o.AlwaysExpiries,
-		bound: uint64(o.Sampling.Ratio * (1 << 63)), tails: math.Log1p(-o.Sampling.Ratio),
+		threshold: uint64(o.Sampling.Ratio * (1 << 63)), logUnsampled: math.Log1p(-o.Sampling.Ratio),
 	}
-	if o.Many != nil {
-		s.notes = &spanBuffer{most: o.Notes, many: o.Enough, tell: o.Many, shapes: newShapes()}
+	if o.FlushDue != nil {
+		s.buffer = &spanBuffer{maxSpans: o.MaxBuffered, flushEvery: o.FlushEvery, flushDue: o.FlushDue, templates: newTemplateCache()}
 	}
 	return s
 }
@@ -84,7 +84,7 @@ func (s *Spans) ParentSamplingOf(headers amqp.RawTable) ParentSampling {
 	switch {
 	case !c.valid():
 		return NoParent
-	case s.sampling.ByRatio && s.chosen(binary.BigEndian.Uint64(c.trace[8:])):
+	case s.sampling.ByRatio && s.sampled(binary.BigEndian.Uint64(c.trace[8:])):
 		return ParentSampled
 	case !s.sampling.ByRatio && c.flags.IsSampled():
 		return ParentSampled
@@ -93,15 +93,15 @@ func (s *Spans) ParentSamplingOf(headers amqp.RawTable) ParentSampling {
 }
 
 // SampleRoot reports whether an orphan is to be traced. It is cheap.
-func (s *Spans) SampleRoot() bool { return s.bound > 0 && s.chosen(rand.Uint64()) }
+func (s *Spans) SampleRoot() bool { return s.threshold > 0 && s.sampled(rand.Uint64()) }
 
-// chosen decides about a random number, as OpenTelemetry's samplers by ratio do about the last half of a trace's.
-func (s *Spans) chosen(random uint64) bool { return random>>1 < s.bound }
+// sampled decides about a random number, as OpenTelemetry's samplers by ratio do about the last half of a trace's.
+func (s *Spans) sampled(random uint64) bool { return random>>1 < s.threshold }
 
 // Message is one that is traced, as a session or a queue sees it. The slices are valid during the call.
 type Message struct {
 	VHost                string
 	Exchange, Key, Props []byte
 	Size                 int  // of the body, bytes
-	Adopted              bool // its context is of [Spans.Adopt]; for [Spans.Published] alone
+	Injected             bool // its context is of [Spans.Adopt]; for [Spans.Published] alone
 }

@@ -32,7 +32,7 @@ func BenchmarkPublished(b *testing.B) {
 				if s != nil && s.SampleRoot() {
 					adopted := *m
 					adopted.Props, _ = s.Inject(m.Props, x)
-					adopted.Adopted = true
+					adopted.Injected = true
 					s.Published(&adopted, "app", 1)
 				}
 			}
@@ -53,7 +53,7 @@ func BenchmarkLeft(b *testing.B) {
 			b.ReportAllocs()
 			for range b.N / len(ls) {
 				if s != nil {
-					s.left(place, noon, ls)
+					s.removed(place, noon, ls)
 				}
 			}
 		})

@@ -10,13 +10,13 @@ import (
 // Published tells that a client published a message that is traced, which was routed to so many queues.
 func (s *Spans) Published(m *Message, connection string, queues int) {
 	now := s.now()
-	s.note(now, now, m, &templateKey{kind: ofPublish, adopted: m.Adopted, connection: amqp.BytesOf(connection), queues: uint32(queues)})
+	s.record(now, now, m, &templateKey{kind: ofPublish, injected: m.Injected, connection: amqp.BytesOf(connection), queues: uint32(queues)})
 }
 
 // Delivered tells that a message that is traced was handed to a client. enqueued is when it entered the queue, tag the
 // consumer's ("" for basic.get).
 func (s *Spans) Delivered(m *Message, queue string, enqueued hook.Instant, connection, tag string, redelivered bool) {
-	s.note(s.now(), enqueued, m, &templateKey{
+	s.record(s.now(), enqueued, m, &templateKey{
 		kind: ofDelivery, queue: amqp.BytesOf(queue), connection: amqp.BytesOf(connection), tag: amqp.BytesOf(tag), redelivered: redelivered,
 	})
 }
@@ -40,11 +40,11 @@ func since(began, now hook.Instant) hook.Instant {
 func (s *Spans) Decided(at *QueueRef, now hook.Instant, m *Message, d *hook.Decision) {
 	about := m.subject()
 	p := s.open(&about, "policy", d.Policy)
-	p.about(&about, "policy", at.Queue)
+	p.addMessage(&about, "policy", at.Queue)
 	p.Attributes = append(p.Attributes,
 		text(policyKey, d.Policy), text(digestKey, d.Digest), text(hookKey, d.Hook),
 		fuelKey.Int64(d.Fuel), batchKey.Int(d.Batch), verdictKey.String(verdict(d.Verdict.Action)))
-	p.follows(d)
+	p.addVerdict(d)
 	p.Failure = valid(d.Failure)
 	s.end(p, now, now.Add(max(0, d.Took)))
 }
@@ -52,13 +52,13 @@ func (s *Spans) Decided(at *QueueRef, now hook.Instant, m *Message, d *hook.Deci
 // maxPolicyAttributes bounds what a policy may say about a message: names and values.
 const maxPolicyAttributes = 2 * 32
 
-// follows adds what follows from a verdict, and what the policy says itself.
-func (p *Span) follows(d *hook.Decision) {
-	p.tellText(reasonKey, reasonName(d.Verdict.Reason))
+// addVerdict adds what follows from a verdict, and what the policy says itself.
+func (p *Span) addVerdict(d *hook.Decision) {
+	p.addText(reasonKey, reasonName(d.Verdict.Reason))
 	if d.Verdict.Deadline != 0 && d.Verdict.Action == hook.Keep {
 		p.add(deadlineKey.String(instant(d.Verdict.Deadline)))
 	}
-	p.tellTarget(d.Verdict.Target)
+	p.addTarget(d.Verdict.Target)
 	said := d.Attributes[:min(len(d.Attributes), maxPolicyAttributes)]
 	for i := 0; i+1 < len(said); i += 2 {
 		p.add(text(attribute.Key(ofPolicy+valid(said[i])), said[i+1]))

@@ -35,10 +35,10 @@ func (t *tape) Take(p *Span) bool {
 		return false
 	}
 	s := &taped{Span: *p, attributes: readable(p.Attributes)}
-	if p.Shape != nil {
-		maps.Copy(s.attributes, readable(p.Shape.Attributes))
+	if p.Template != nil {
+		maps.Copy(s.attributes, readable(p.Template.Attributes))
 	}
-	s.Name, s.Shape, s.Attributes, s.Events = strings.Clone(p.Name), nil, nil, nil
+	s.Name, s.Template, s.Attributes, s.Events = strings.Clone(p.Name), nil, nil, nil
 	for _, h := range p.Events {
 		s.events = append(s.events, fmt.Sprintf("%s +%v%s", h.Name, h.At.Sub(p.Began), attributesOf(h.Attributes)))
 	}
@@ -263,7 +263,7 @@ func TestAdoptedMessagesBelongToTheirPublishing(t *testing.T) {
 	var props []byte
 	s := one(t, func(s *Spans) {
 		m := message(nil)
-		m.Props, m.Adopted = adopt(s, m.Props), true
+		m.Props, m.Injected = adopt(s, m.Props), true
 		props = m.Props
 		s.Published(m, "app", 1)
 	})
@@ -388,7 +388,7 @@ func TestUntracedMessagesCostNoMemory(t *testing.T) {
 	}{
 		{"judge", func() { s.ParentSamplingOf(headers); s.ParentSamplingOf(garbage); s.ParentSamplingOf(nil) }},
 		{"draw", func() { s.SampleRoot() }},
-		{"left", func() { s.left(place, noon, left) }},
+		{"left", func() { s.removed(place, noon, left) }},
 		{"nobody listens", func() { (*Recorder)(nil).Removed(place, noon, left); _ = (*Recorder)(nil).Spans() }},
 		{"off", func() { _ = r.Spans() }},
 	} {

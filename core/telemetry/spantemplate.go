@@ -19,51 +19,51 @@ type SpanTemplate struct {
 	// shape it is valid during the call that it comes with, and nobody else touches it then.
 	Encoded []byte
 
-	scene   []byte // which the shape is made of, and which its texts are parts of
-	texts   []byte // the others
-	adopted bool
+	key      []byte // which the shape is made of, and which its texts are parts of
+	texts    []byte // the others
+	injected bool
 }
 
 // templateKey is what is told of a publish or a delivery, but for the message.
 type templateKey struct {
-	kind        sceneKind
-	adopted     bool   // of a publish
+	kind        templateKind
+	injected    bool   // of a publish
 	redelivered bool   // of a delivery
 	queues      uint32 // of a publish
 
 	vhost, exchange, key, queue, connection, tag []byte
 }
 
-type sceneKind uint8
+type templateKind uint8
 
 const (
-	ofPublish sceneKind = iota
+	ofPublish templateKind = iota
 	ofDelivery
 )
 
 // The bits of a scene's second byte.
 const (
-	adoptedScene     = 1
-	redeliveredScene = 2
+	injectedBit    = 1
+	redeliveredBit = 2
 )
 
 // A scene in bytes begins with its kind, its bits and how many queues there were, and then the sizes of its parts.
 const (
-	sceneSizes = 1 + 1 + 4
-	sceneParts = 6
-	sceneHead  = sceneSizes + 2*sceneParts
+	keySizesAt  = 1 + 1 + 4
+	keyParts    = 6
+	keyHeadSize = keySizesAt + 2*keyParts
 )
 
 // append appends the scene.
 func (c *templateKey) append(b []byte) []byte {
 	var bits byte
-	if c.adopted {
-		bits |= adoptedScene
+	if c.injected {
+		bits |= injectedBit
 	}
 	if c.redelivered {
-		bits |= redeliveredScene
+		bits |= redeliveredBit
 	}
-	parts := [sceneParts][]byte{c.vhost, c.exchange, c.key, c.queue, c.connection, c.tag}
+	parts := [keyParts][]byte{c.vhost, c.exchange, c.key, c.queue, c.connection, c.tag}
 	b = append(b, byte(c.kind), bits)
 	b = binary.LittleEndian.AppendUint32(b, c.queues)
 	for i := range parts {
@@ -75,12 +75,12 @@ func (c *templateKey) append(b []byte) []byte {
 	return b
 }
 
-// sceneOf returns a scene that was appended, of whose bytes its names are parts.
-func sceneOf(b []byte) (c templateKey) {
+// parseKey returns a scene that was appended, of whose bytes its names are parts.
+func parseKey(b []byte) (c templateKey) {
 	le := binary.LittleEndian
-	c.kind, c.adopted, c.redelivered, c.queues = sceneKind(b[0]), b[1]&adoptedScene != 0, b[1]&redeliveredScene != 0, le.Uint32(b[2:])
-	sizes, rest := b[sceneSizes:], b[sceneHead:]
-	for i, part := range [sceneParts]*[]byte{&c.vhost, &c.exchange, &c.key, &c.queue, &c.connection, &c.tag} {
+	c.kind, c.injected, c.redelivered, c.queues = templateKind(b[0]), b[1]&injectedBit != 0, b[1]&redeliveredBit != 0, le.Uint32(b[2:])
+	sizes, rest := b[keySizesAt:], b[keyHeadSize:]
+	for i, part := range [keyParts]*[]byte{&c.vhost, &c.exchange, &c.key, &c.queue, &c.connection, &c.tag} {
 		n := le.Uint16(sizes[2*i:])
 		*part, rest = rest[:n], rest[n:]
 	}
@@ -89,9 +89,9 @@ func sceneOf(b []byte) (c templateKey) {
 
 // make makes the shape of the spans of its scene.
 func (s *SpanTemplate) make() {
-	c := sceneOf(s.scene)
+	c := parseKey(s.key)
 	queue, connection := stringOf(c.queue), stringOf(c.connection)
-	s.adopted, s.Kind, s.Encoded = c.adopted, c.spanKind(), s.Encoded[:0]
+	s.injected, s.Kind, s.Encoded = c.injected, c.spanKind(), s.Encoded[:0]
 
 	operation, named := "publish", exchangeName(stringOf(c.exchange))
 	if c.kind == ofDelivery {
@@ -122,29 +122,29 @@ func (s *SpanTemplate) make() {
 }
 
 func (c *templateKey) spanKind() trace.SpanKind {
-	if c.kind == ofPublish && !c.adopted {
+	if c.kind == ofPublish && !c.injected {
 		return trace.SpanKindServer
 	}
 	return trace.SpanKindProducer
 }
 
-// shapes are those of the scenes that were there last: most messages take a way that others take too.
-type shapes struct {
-	seed maphash.Seed
-	last []SpanTemplate // in the place that a scene's hash says
+// templateCache are those of the scenes that were there last: most messages take a way that others take too.
+type templateCache struct {
+	seed      maphash.Seed
+	templates []SpanTemplate // in the place that a scene's hash says
 }
 
-// maxShapes bounds them. One takes about 1.5 KB.
-const maxShapes = 256
+// maxTemplates bounds them. One takes about 1.5 KB.
+const maxTemplates = 256
 
-func newShapes() shapes {
-	return shapes{seed: maphash.MakeSeed(), last: make([]SpanTemplate, maxShapes)}
+func newTemplateCache() templateCache {
+	return templateCache{seed: maphash.MakeSeed(), templates: make([]SpanTemplate, maxTemplates)}
 }
 
-func (k *shapes) of(scene []byte) *SpanTemplate {
-	s := &k.last[maphash.Bytes(k.seed, scene)%maxShapes]
-	if !bytes.Equal(s.scene, scene) {
-		s.scene = append(s.scene[:0], scene...)
+func (k *templateCache) get(scene []byte) *SpanTemplate {
+	s := &k.templates[maphash.Bytes(k.seed, scene)%maxTemplates]
+	if !bytes.Equal(s.key, scene) {
+		s.key = append(s.key[:0], scene...)
 		s.make()
 	}
 	return s

@@ -10,18 +10,18 @@ import (
 // subject is the message that a span is about, as far as spans tell of it. It is valid for as long as the message's bytes stay
 // as they are.
 type subject struct {
-	telling
+	tracedProps
 	vhost, exchange, key string
 	size                 int
 }
 
-// telling is what spans tell of a message's properties.
-type telling struct {
+// tracedProps is what spans tell of a message's properties.
+type tracedProps struct {
 	context                 spanContext
 	id, conversation, state string
 }
 
-func tellingOf(props []byte) telling {
+func parseProps(props []byte) tracedProps {
 	x, err := amqp.ScanProps(props)
 	if err != nil {
 		props = nil // tells of it what there is
@@ -29,7 +29,7 @@ func tellingOf(props []byte) telling {
 	headers := x.Headers(props)
 	id, _ := x.MessageID(props)
 	conversation, _ := x.CorrelationID(props)
-	return telling{contextOf(headers), stringOf(id), stringOf(conversation), stringOf(stateOf(headers))}
+	return tracedProps{contextOf(headers), stringOf(id), stringOf(conversation), stringOf(stateOf(headers))}
 }
 
 func (m *Message) subject() subject {
@@ -37,19 +37,19 @@ func (m *Message) subject() subject {
 }
 
 func newSubject(vhost string, exchange, key, props []byte, size int) subject {
-	return subject{telling: tellingOf(props), vhost: vhost, exchange: stringOf(exchange), key: stringOf(key), size: size}
+	return subject{tracedProps: parseProps(props), vhost: vhost, exchange: stringOf(exchange), key: stringOf(key), size: size}
 }
 
-// about adds what every span about a message tells; queue is "" where none is concerned.
-func (p *Span) about(m *subject, operation, queue string) {
+// addMessage adds what every span about a message tells; queue is "" where none is concerned.
+func (p *Span) addMessage(m *subject, operation, queue string) {
 	p.destination = appendDestination(p.destination[:0], m.exchange, m.key, queue)
 	p.Attributes = append(p.Attributes,
 		systemKey.String("rabbitmq"), operationKey.String(operation), text(destinationKey, stringOf(p.destination)),
 		bodySizeKey.Int(m.size), text(vhostKey, m.vhost))
-	p.tellText(routingKeyKey, m.key)
-	p.tellText(messageIDKey, m.id)
-	p.tellText(conversationKey, m.conversation)
-	p.tellText(queueKey, queue)
+	p.addText(routingKeyKey, m.key)
+	p.addText(messageIDKey, m.id)
+	p.addText(conversationKey, m.conversation)
+	p.addText(queueKey, queue)
 }
 
 // appendDestination appends where a message goes, as OpenTelemetry's conventions for RabbitMQ have it.

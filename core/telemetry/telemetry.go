@@ -112,9 +112,9 @@ func (r *Recorder) Removed(p *QueueRef, now hook.Instant, ls []Removal) {
 		return
 	}
 	r.late.add(p.Strategy, now, ls)
-	r.events.left(p, now, ls)
+	r.events.removed(p, now, ls)
 	if r.spans != nil {
-		r.spans.left(p, now, ls)
+		r.spans.removed(p, now, ls)
 	}
 }
 

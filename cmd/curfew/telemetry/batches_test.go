@@ -171,7 +171,7 @@ func TestShapes(t *testing.T) {
 		of := core.SpanTemplate{Name: "publish orders", Kind: trace.SpanKindProducer, Attributes: []attribute.KeyValue{attribute.String("queue", "new")}}
 		span := func(i int) {
 			b.Take(&core.Span{
-				Name: of.Name, Kind: of.Kind, Shape: &of, Began: 1, Ended: 2, Attributes: []attribute.KeyValue{attribute.Int("size", i)},
+				Name: of.Name, Kind: of.Kind, Template: &of, Began: 1, Ended: 2, Attributes: []attribute.KeyValue{attribute.Int("size", i)},
 			})
 		}
 		span(0)
@@ -268,7 +268,7 @@ func TestThereIsRoomWhileABatchIsMade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := core.NewSpans(core.SpanOptions{Sink: b, Many: b.kick, Notes: l.waiting, Enough: l.spans})
+		s := core.NewSpans(core.SpanOptions{Sink: b, FlushDue: b.kick, MaxBuffered: l.waiting, FlushEvery: l.spans})
 		b.start(s.Flush, s.Dropped)
 		for i := range 5000 {
 			s.Published(&core.Message{VHost: "/", Exchange: []byte("e"), Props: []byte{0, 0}}, "app", 1)

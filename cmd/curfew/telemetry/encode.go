@@ -75,7 +75,7 @@ func appendSpan(b []byte, s *core.Span) []byte {
 	if s.Parent.IsValid() {
 		b = appendField(b, parentOfSpan, s.Parent[:])
 	}
-	if of := s.Shape; of != nil {
+	if of := s.Template; of != nil {
 		if len(of.Encoded) == 0 {
 			of.Encoded = appendAttributes(appendName(of.Encoded, of.Name, of.Kind), attributesOfSpan, of.Attributes)
 		}

@@ -122,8 +122,8 @@ func page(s *core.Span) string {
 	if s.Failure != "" {
 		fmt.Fprintf(w, "  error\t%s\n", printable(s.Failure))
 	}
-	if s.Shape != nil {
-		list(w, s.Shape.Attributes)
+	if s.Template != nil {
+		list(w, s.Template.Attributes)
 	}
 	list(w, s.Attributes)
 	for i := range s.Events {

@@ -53,7 +53,7 @@ func TestPrintedTrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		props, _ := r.Spans().Inject(none, x)
-		r.Spans().Published(&core.Message{VHost: "/", Key: []byte("jobs\x1b[2J"), Props: props, Size: 3, Adopted: true}, "app", 1)
+		r.Spans().Published(&core.Message{VHost: "/", Key: []byte("jobs\x1b[2J"), Props: props, Size: 3, Injected: true}, "app", 1)
 		r.Removed(&core.QueueRef{VHost: "/", Queue: "jobs", Strategy: "deadline"}, noon.Add(2*time.Second), []core.Removal{{
 			Key: []byte("jobs"), Props: props, Size: 3, Traced: true, Enqueued: noon, Deadline: noon.Add(time.Second),
 			Reason: hook.ReasonExpired, Outcome: core.NoExchange, Target: &hook.Target{Exchange: "dlx"},

@@ -22,7 +22,7 @@ func expired(headers amqp.RawTable) Removal {
 
 func tapeOfLeft(t *testing.T, ls ...Removal) []*taped {
 	t.Helper()
-	return tapeOf(t, SpanOptions{}, func(s *Spans) { s.left(place, noon, ls) })
+	return tapeOf(t, SpanOptions{}, func(s *Spans) { s.removed(place, noon, ls) })
 }
 
 func TestExpired(t *testing.T) {
@@ -117,7 +117,7 @@ func TestOnlyWhatIsTracedHasSpans(t *testing.T) {
 	if n := len(tapeOfLeft(t, untraced, rejected)); n != 0 {
 		t.Errorf("%d spans of messages that are not traced", n)
 	}
-	spans := tapeOf(t, SpanOptions{AlwaysExpiries: true}, func(s *Spans) { s.left(place, noon, []Removal{untraced, rejected}) })
+	spans := tapeOf(t, SpanOptions{AlwaysExpiries: true}, func(s *Spans) { s.removed(place, noon, []Removal{untraced, rejected}) })
 	if len(spans) != 1 || spans[0].Name != "expire q" {
 		t.Fatalf("%d spans, want that of the expiry", len(spans))
 	}

@@ -7,26 +7,26 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func (s *Spans) left(p *QueueRef, now hook.Instant, ls []Removal) {
+func (s *Spans) removed(p *QueueRef, now hook.Instant, ls []Removal) {
 	for i := range ls {
 		if ls[i].Traced || s.always && ls[i].Reason == hook.ReasonExpired {
-			d := departure{Removal: &ls[i], place: *p, now: now}
+			d := removedMessage{Removal: &ls[i], queue: *p, now: now}
 			d.subject = newSubject(p.VHost, d.Exchange, d.Key, d.Props, d.Size)
 			d.make(s)
 		}
 	}
 }
 
-// departure is a message that left its queue for a reason.
-type departure struct {
+// removedMessage is a message that left its queue for a reason.
+type removedMessage struct {
 	*Removal
 	subject
-	place QueueRef
+	queue QueueRef
 	now   hook.Instant
 }
 
 // make makes a span of what happened to the message, and one inside it where it both expired and was to go elsewhere.
-func (d *departure) make(s *Spans) {
+func (d *removedMessage) make(s *Spans) {
 	switch {
 	case d.Reason == hook.ReasonExpired:
 		d.expire(s)
@@ -37,18 +37,18 @@ func (d *departure) make(s *Spans) {
 	}
 }
 
-func (d *departure) expire(s *Spans) {
+func (d *removedMessage) expire(s *Spans) {
 	began := since(d.Enqueued, d.now)
-	p := s.open(&d.subject, "expire", d.place.Queue)
-	d.departing(p, "expire")
-	d.expiry(p)
-	p.happened("enqueue", began)
+	p := s.open(&d.subject, "expire", d.queue.Queue)
+	d.addOutcome(p, "expire")
+	d.addExpiry(p)
+	p.addEvent("enqueue", began)
 	if d.Deadline != 0 {
-		p.happened("deadline_set", began, text(strategyKey, d.place.Strategy), deadlineKey.String(instant(d.Deadline)))
-		p.happened("due", d.Deadline)
+		p.addEvent("deadline_set", began, text(strategyKey, d.queue.Strategy), deadlineKey.String(instant(d.Deadline)))
+		p.addEvent("due", d.Deadline)
 	}
 	if d.Underway >= 0 {
-		p.happened("decided", d.now-hook.Instant(d.Underway), outcomeKey.String(d.Outcome.String()))
+		p.addEvent("decided", d.now-hook.Instant(d.Underway), outcomeKey.String(d.Outcome.String()))
 	}
 	if d.Target != nil {
 		d.deadLetter(s, p)
@@ -56,9 +56,9 @@ func (d *departure) expire(s *Spans) {
 	s.end(p, began, d.now)
 }
 
-// departing adds what every span about it tells.
-func (d *departure) departing(p *Span, operation string) {
-	p.about(&d.subject, operation, d.place.Queue)
+// addOutcome adds what every span about it tells.
+func (d *removedMessage) addOutcome(p *Span, operation string) {
+	p.addMessage(&d.subject, operation, d.queue.Queue)
 	p.add(reasonKey.String(reasonName(d.Reason)))
 	p.add(outcomeKey.String(d.Outcome.String()))
 }
@@ -71,9 +71,9 @@ func reasonName(r hook.Reason) string {
 	return r.String()
 }
 
-// expiry adds what there is to know of the deadline.
-func (d *departure) expiry(p *Span) {
-	p.tellText(strategyKey, d.place.Strategy)
+// addExpiry adds what there is to know of the deadline.
+func (d *removedMessage) addExpiry(p *Span) {
+	p.addText(strategyKey, d.queue.Strategy)
 	if d.Deadline != 0 {
 		p.add(deadlineKey.String(instant(d.Deadline)))
 	}
@@ -86,22 +86,22 @@ func (d *departure) expiry(p *Span) {
 }
 
 // deadLetter makes the span of the message's going elsewhere, inside another one if there is one.
-func (d *departure) deadLetter(s *Spans, within *Span) {
-	p := s.open(&d.subject, "dead_letter", d.place.Queue)
+func (d *removedMessage) deadLetter(s *Spans, within *Span) {
+	p := s.open(&d.subject, "dead_letter", d.queue.Queue)
 	if within != nil {
 		p.Trace, p.Parent, p.Remote = within.Trace, within.ID, false
 	}
-	d.departing(p, "dead_letter")
+	d.addOutcome(p, "dead_letter")
 	p.add(operationTypeKey.String("send"))
-	p.tellTarget(d.Target)
+	p.addTarget(d.Target)
 	if d.Outcome != DeadLettered {
 		p.Failure = "the message is lost: " + d.Outcome.String()
 	}
 	s.end(p, d.now, d.now)
 }
 
-// tellTarget adds where a message is to go, if anywhere.
-func (p *Span) tellTarget(to *hook.Target) {
+// addTarget adds where a message is to go, if anywhere.
+func (p *Span) addTarget(to *hook.Target) {
 	if to == nil {
 		return
 	}
@@ -111,9 +111,9 @@ func (p *Span) tellTarget(to *hook.Target) {
 	}
 }
 
-func (d *departure) drop(s *Spans) {
-	p := s.open(&d.subject, "drop", d.place.Queue)
-	d.departing(p, "drop")
+func (d *removedMessage) drop(s *Spans) {
+	p := s.open(&d.subject, "drop", d.queue.Queue)
+	d.addOutcome(p, "drop")
 	s.end(p, d.now, d.now)
 }
 
@@ -128,12 +128,12 @@ func (s *Spans) queueExpired(at *QueueRef, now hook.Instant, e *QueueEnd) {
 		systemKey.String("rabbitmq"), operationKey.String("queue_expire"), text(destinationKey, at.Queue),
 		text(vhostKey, at.VHost), text(queueKey, at.Queue), text(strategyKey, at.Strategy),
 		idleKey.Int64(int64(now.Sub(began)/time.Millisecond)), messagesKey.Int(e.Messages), deadLetteredKey.Int(e.DeadLettered))
-	p.happened("last_use", began)
+	p.addEvent("last_use", began)
 	if e.Lease != 0 {
 		p.add(deadlineKey.String(instant(e.Lease)))
 		p.add(latenessKey.Float64(milliseconds(max(0, now.Sub(e.Lease)))))
-		p.happened("due", e.Lease)
+		p.addEvent("due", e.Lease)
 	}
-	p.happened("decided", now)
+	p.addEvent("decided", now)
 	s.end(p, began, now)
 }

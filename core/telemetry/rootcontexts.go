@@ -20,7 +20,7 @@ func (s *Spans) SkipCount() int {
 	case r <= 0:
 		return math.MaxInt
 	default: // how often a coin that shows heads with the chance r shows tails before it does
-		return int(min(math.Log(1-rand.Float64())/s.tails, math.MaxInt32))
+		return int(min(math.Log(1-rand.Float64())/s.logUnsampled, math.MaxInt32))
 	}
 }
 
@@ -28,26 +28,26 @@ func (s *Spans) SkipCount() int {
 // [Spans.Published] makes of a message that is [Message.Adopted]. The gap is the one behind this orphan, see [Spans.Gap].
 func (s *Spans) Inject(props []byte, x amqp.PropIndex) (adopted []byte, gap int) {
 	headers := x.Headers(props)
-	if brings(headers, parentHeader) || brings(headers, stateHeader) {
+	if hasHeader(headers, parentHeader) || hasHeader(headers, stateHeader) {
 		props = amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: withoutContext(headers)})
 		x, _ = amqp.ScanProps(props) // what the broker made cannot be wrong
 	}
-	b, room := s.orphans.take(s, len(props)+amqp.MaxHeaderGrowth+contextField)
-	return amqp.AppendHeader(room, props, x, b.field[:]), b.gap
+	b, room := s.roots.take(s, len(props)+amqp.MaxHeaderGrowth+contextField)
+	return amqp.AppendHeader(room, props, x, b.field[:]), b.skip
 }
 
-// orphans is what orphans are given. It is prepared for many at a time: between other messages, the code that makes up a context
+// rootContexts is what orphans are given. It is prepared for many at a time: between other messages, the code that makes up a context
 // is not in the processor's caches, and takes longer to get there than to run.
-type orphans struct {
-	mu         sync.Mutex
-	beginnings [32]beginning
-	left       int    // of them
-	free       []byte // for properties
+type rootContexts struct {
+	mu       sync.Mutex
+	prepared [32]rootContext
+	left     int    // of them
+	arena    []byte // for properties
 }
 
-type beginning struct {
+type rootContext struct {
 	field [contextField]byte // a context as a field of a table
-	gap   int
+	skip  int
 }
 
 // A field's key and its text have their sizes before them, and between them is what kind of field it is.
@@ -58,46 +58,46 @@ const (
 )
 
 // take returns a beginning, and room for so many bytes.
-func (o *orphans) take(s *Spans, size int) (beginning, []byte) {
+func (o *rootContexts) take(s *Spans, size int) (rootContext, []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.left == 0 {
 		o.prepare(s)
 	}
 	o.left--
-	return o.beginnings[o.left], o.room(size)
+	return o.prepared[o.left], o.allocate(size)
 }
 
 // prepare fills the beginnings. The caller holds mu.
-func (o *orphans) prepare(s *Spans) {
-	for i := range o.beginnings {
-		b := &o.beginnings[i]
+func (o *rootContexts) prepare(s *Spans) {
+	for i := range o.prepared {
+		b := &o.prepared[i]
 		c := newContext()
 		copy(b.field[:], contextHead)
 		c.parent(b.field[contextAt:contextAt])
-		b.gap = s.SkipCount()
+		b.skip = s.SkipCount()
 	}
-	o.left = len(o.beginnings)
+	o.left = len(o.prepared)
 }
 
-// freed is how many bytes are got at a time for properties. They stay until the last of these is in its queues, which copy it; large
+// arenaSize is how many bytes are got at a time for properties. They stay until the last of these is in its queues, which copy it; large
 // properties have memory of their own.
-const freed = 8 << 10
+const arenaSize = 8 << 10
 
-// room returns room for so many bytes. The caller holds mu.
-func (o *orphans) room(size int) []byte {
-	if size > freed/8 {
+// allocate returns room for so many bytes. The caller holds mu.
+func (o *rootContexts) allocate(size int) []byte {
+	if size > arenaSize/8 {
 		return make([]byte, 0, size)
 	}
-	if size > len(o.free) {
-		o.free = make([]byte, freed)
+	if size > len(o.arena) {
+		o.arena = make([]byte, arenaSize)
 	}
-	room := o.free[:0:size]
-	o.free = o.free[size:]
+	room := o.arena[:0:size]
+	o.arena = o.arena[size:]
 	return room
 }
 
-func brings(headers amqp.RawTable, key string) bool {
+func hasHeader(headers amqp.RawTable, key string) bool {
 	_, ok := headers.LookupRaw(key)
 	return ok
 }
