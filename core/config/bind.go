@@ -1,20 +1,21 @@
 package config
 
 import (
-	"encoding"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"reflect"
-	"strconv"
+	"slices"
 	"strings"
-	"time"
 )
 
-// bind returns a setting for every field of the struct that into points to,
-// nested structs included, named by its koanf tag below section and explained by
-// its doc tag, if it has one. A map has a section of its own, in which entries
-// says what there is. An error means that the struct cannot be a configuration,
-// whatever the user writes.
+// bind returns a setting for every field of the struct that into points to, nested structs included. Its tags are
+//
+//	koanf  the name below section; "-" = no setting
+//	doc    what it means, for the operator
+//	live   "true": a reload applies it
+//	range, bytes, oneof, kind   what it accepts: see variable
+//
+// A map is a section whose keys entries lists. An error means that the struct cannot be a configuration, whatever the user writes.
 func bind(section string, into any, entries entries) ([]*setting, error) {
 	p := reflect.ValueOf(into)
 	if p.Kind() != reflect.Pointer || p.IsNil() || p.Elem().Kind() != reflect.Struct {
@@ -37,7 +38,7 @@ func (e entries) bindStruct(section string, v reflect.Value) ([]*setting, error)
 		if name == "" {
 			return nil, fmt.Errorf("field %s.%s has no koanf tag", v.Type(), f.Name)
 		}
-		more, err := e.bindField(section+"."+name, f.Tag.Get("doc"), v.Field(i))
+		more, err := e.bindField(strings.TrimPrefix(section+"."+name, "."), f.Tag, v.Field(i))
 		if err != nil {
 			return nil, fmt.Errorf("field %s.%s: %w", v.Type(), f.Name, err)
 		}
@@ -46,9 +47,10 @@ func (e entries) bindStruct(section string, v reflect.Value) ([]*setting, error)
 	return settings, nil
 }
 
-func (e entries) bindField(key, doc string, v reflect.Value) ([]*setting, error) {
-	if val := variable(v); val != nil {
-		return []*setting{{key: key, value: val, doc: doc}}, nil
+func (e entries) bindField(key string, tag reflect.StructTag, v reflect.Value) ([]*setting, error) {
+	doc := tag.Get("doc")
+	if val := variable(v, tag); val != nil {
+		return []*setting{{key: key, value: val, doc: doc, live: tag.Get("live") == "true"}}, nil
 	}
 	switch t := v.Type(); {
 	case v.Kind() == reflect.Struct:
@@ -61,123 +63,127 @@ func (e entries) bindField(key, doc string, v reflect.Value) ([]*setting, error)
 	return nil, fmt.Errorf("%s is not a type that a configuration may have", v.Type())
 }
 
-// variable returns the value behind v, nil when its type is not a single value.
-func variable(v reflect.Value) value {
-	switch p := v.Addr().Interface().(type) {
-	case *time.Duration:
-		return &parsed[time.Duration]{p: p, parse: parseDuration, format: formatDuration, accepted: "a duration"}
-	case *[]string:
-		return list{p}
-	case *bool:
-		return boolean(p)
-	case textual:
-		return marshaled{p}
+// entries returns the keys that the user has below a section, without the section's name, sorted. nil = those in the maps.
+type entries func(section string) []string
+
+// bindMap binds a map of structs: each entry is a section.
+func (e entries) bindMap(section string, v reflect.Value) ([]*setting, error) {
+	var names []string
+	if e == nil {
+		for _, k := range v.MapKeys() {
+			names = append(names, k.String())
+		}
+		slices.Sort(names)
+	} else {
+		for _, key := range e(section) {
+			name, _, _ := strings.Cut(key, ".")
+			names = append(names, name)
+		}
+		names = slices.Compact(names)
+		v.Set(reflect.MakeMap(v.Type()))
 	}
+	var settings []*setting
+	for _, name := range names {
+		entry := v.MapIndex(reflect.ValueOf(name))
+		if !entry.IsValid() {
+			entry = reflect.New(v.Type().Elem().Elem())
+			v.SetMapIndex(reflect.ValueOf(name), entry)
+		}
+		more, err := e.bindStruct(section+"."+name, entry.Elem())
+		if err != nil {
+			return nil, err
+		}
+		settings = append(settings, more...)
+	}
+	return settings, nil
+}
+
+// bindOpen binds a section that may hold anything.
+func (e entries) bindOpen(section, doc string, v reflect.Value) []*setting {
+	root, _ := reflect.TypeAssert[map[string]any](v)
+	var keys []string
+	if e == nil {
+		keys = leaves("", root)
+		slices.Sort(keys)
+	} else {
+		keys, root = e(section), map[string]any{}
+		v.Set(reflect.ValueOf(root))
+	}
+	settings := make([]*setting, len(keys))
+	for i, key := range keys {
+		settings[i] = &setting{key: section + "." + key, value: open(root, strings.Split(key, ".")), doc: doc}
+	}
+	return settings
+}
+
+// leaves lists the paths of all values that are not maps.
+func leaves(prefix string, m map[string]any) []string {
+	var keys []string
+	for k, v := range m {
+		if inner, ok := v.(map[string]any); ok {
+			keys = append(keys, leaves(prefix+k+".", inner)...)
+			continue
+		}
+		keys = append(keys, prefix+k)
+	}
+	return keys
+}
+
+// open is a value of any type in an open section: a string, a json.Number, a bool, or a []any of these. A text without quotes is
+// what it looks like.
+func open(root map[string]any, path []string) *value {
+	last := len(path) - 1
+	store := func(v any) error {
+		m := root
+		for _, name := range path[:last] {
+			inner, ok := m[name].(map[string]any)
+			if !ok {
+				inner = map[string]any{}
+				m[name] = inner
+			}
+			m = inner
+		}
+		m[path[last]] = v
+		return nil
+	}
+	write := func(quote func(string) string) string {
+		m := root
+		for _, name := range path[:last] {
+			m, _ = m[name].(map[string]any)
+		}
+		if s, ok := m[path[last]].(string); ok {
+			return quote(s)
+		}
+		return toJSON(m[path[last]]) // which is YAML, too
+	}
+	return &value{
+		accepted:  "text, a number, true, false, or a list of these",
+		set:       func(s string) error { return store(typed(s)) },
+		setQuoted: func(s string) error { return store(s) },
+		setList: func(items []string) error {
+			all := make([]any, len(items))
+			for i, item := range items {
+				all[i] = typed(item)
+			}
+			return store(all)
+		},
+		format: func() string { return write(func(s string) string { return s }) },
+		yaml:   func() string { return write(quote) },
+	}
+}
+
+// typed returns a text as what it looks like: true, false and numbers as JSON writes them, and everything else as a string.
+func typed(s string) any {
 	switch {
-	case v.Kind() == reflect.String:
-		return word{v}
-	case v.CanInt(), v.CanUint(), v.CanFloat():
-		return number{v}
+	case s == "true", s == "false":
+		return s == "true"
+	case s != "" && strings.IndexByte("-0123456789", s[0]) >= 0 && json.Valid([]byte(s)):
+		return json.Number(s)
 	}
-	return nil
+	return s
 }
 
-// textual is a plugin's own type with a textual form.
-type textual interface {
-	encoding.TextMarshaler
-	encoding.TextUnmarshaler
-}
-
-type marshaled struct{ p textual }
-
-func (m marshaled) Set(s string) error {
-	if err := m.p.UnmarshalText([]byte(s)); err != nil {
-		return fmt.Errorf("is not understood: %w", err)
-	}
-	return nil
-}
-
-func (m marshaled) YAML() string    { return quote(m.String()) }
-func (m marshaled) Accepts() string { return "" }
-
-func (m marshaled) String() string {
-	b, err := m.p.MarshalText()
-	if err != nil {
-		return ""
-	}
-	return string(b)
-}
-
-// word is a string of any named type.
-type word struct{ v reflect.Value }
-
-func (w word) Set(s string) error { w.v.SetString(s); return nil }
-func (w word) String() string     { return w.v.String() }
-func (w word) YAML() string       { return quote(w.String()) }
-func (w word) Accepts() string    { return "text" }
-
-// number is a number of any type.
-type number struct{ v reflect.Value }
-
-func (n number) Set(s string) error {
-	s = strings.TrimSpace(s)
-	bits := n.v.Type().Bits()
-	switch {
-	case n.v.CanInt():
-		i, err := strconv.ParseInt(s, 10, bits)
-		return n.store(err, func() { n.v.SetInt(i) })
-	case n.v.CanUint():
-		u, err := strconv.ParseUint(s, 10, bits)
-		return n.store(err, func() { n.v.SetUint(u) })
-	}
-	f, err := strconv.ParseFloat(s, bits)
-	return n.store(err, func() { n.v.SetFloat(f) })
-}
-
-func (n number) store(err error, set func()) error {
-	if errors.Is(err, strconv.ErrRange) {
-		return errOutOfRange
-	}
-	if err != nil {
-		return errors.New("is not " + n.kind())
-	}
-	set()
-	return nil
-}
-
-func (n number) kind() string {
-	if n.v.CanFloat() {
-		return "a number"
-	}
-	return "a whole number"
-}
-
-// Accepts tells the range of the type; the plugin may accept less.
-func (n number) Accepts() string {
-	bits := n.v.Type().Bits()
-	switch {
-	case n.v.CanInt():
-		return fmt.Sprintf("%d to %d", -1<<(bits-1), 1<<(bits-1)-1)
-	case n.v.CanUint():
-		return fmt.Sprintf("0 to %d", ^uint64(0)>>(64-bits))
-	}
-	return n.kind()
-}
-
-func (n number) String() string {
-	switch {
-	case n.v.CanInt():
-		return strconv.FormatInt(n.v.Int(), 10)
-	case n.v.CanUint():
-		return strconv.FormatUint(n.v.Uint(), 10)
-	}
-	return strconv.FormatFloat(n.v.Float(), 'g', -1, n.v.Type().Bits())
-}
-
-func (n number) YAML() string { return n.String() }
-
-// show makes settings print what config holds, the struct a plugin ended up
-// with, in place of what was decoded.
+// show makes settings print config, the struct that a plugin ended up with, instead of what was decoded.
 func show(settings []*setting, section string, config any) {
 	v := reflect.Indirect(reflect.ValueOf(config))
 	if v.Kind() != reflect.Struct {

@@ -1,30 +1,26 @@
-// Package config loads the broker's configuration: defaults, then a YAML file,
-// then CURFEW_ environment variables, then flags, a later source overriding an
-// earlier one. It is strict: an unknown key, a wrong type or a value out of
-// range is an error that names the key, the value, where it was said and what
-// would be accepted, and all of them are reported at once.
+// Package config loads the broker's configuration: defaults, then a YAML file, then CURFEW_ environment variables, then flags. A
+// later source overrides an earlier one. The package is strict: an unknown key, a wrong type or a value out of range is an error
+// that names the key, the value, its source and what would be accepted. All errors are reported at once.
 //
-// Every value has one textual form, the same in a file, in a variable and on
-// the command line, so one parser serves the three.
+// A key is a tagged field of a struct: of [Config], or of a plugin's configuration. Every value has one textual form, the same in
+// a file, in a variable and on the command line, so that one parser serves the three.
 package config
 
 import (
-	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Input is everything a configuration is made of. The zero value of a field
-// means that this source says nothing.
+// Input holds the sources of a configuration. A source with the zero value is absent.
 type Input struct {
 	File    string   // path of the YAML file
 	Environ []string // as os.Environ returns it
 	Flags   []Flag
 	Plugins []hook.Factory // every plugin that plugins.chain may name
 	Version string         // the broker's version, the default of compat.version
-	// Check, when set, looks at the plugins of the chain together. Its errors
-	// read "plugins.NAME: KEY: problem".
+	// Check, if set, checks the plugins of the chain together. Its errors read "plugins.NAME: KEY: problem".
 	Check func([]Plugin) error
 }
 
@@ -35,105 +31,25 @@ type Flag struct {
 	Value string
 }
 
-// Config is a configuration that passed every check. It is not changed after
-// [Load].
+// Config is a configuration that passed every check. It is not changed after [Load].
 type Config struct {
-	Listen     Listen
-	Management Management
-	Data       Data
-	// Durability is what it takes for a persistent message to be confirmed.
-	Durability Durability
-	Memory     Memory
-	TLS        TLS
-	Auth       Auth
-	Limits     Limits
-	Log        Log
-	Telemetry  Telemetry
-	Compat     Compat
-	// Plugins is the chain, configured, in its order.
-	Plugins []Plugin
+	Listen     Listen     `koanf:"listen"`
+	Management Management `koanf:"management"`
+	Data       Data       `koanf:"data"`
+	Durability Durability `koanf:"durability" oneof:"fsync flush" doc:"When a persistent message is confirmed: fsync = the disk has it, flush = the operating system has it."`
+	Memory     Memory     `koanf:"memory"`
+	TLS        TLS        `koanf:"tls"`
+	Auth       Auth       `koanf:"auth"`
+	Limits     Limits     `koanf:"limits"`
+	Log        Log        `koanf:"log"`
+	Telemetry  Telemetry  `koanf:"telemetry"`
+	Compat     Compat     `koanf:"compat"`
+	// Plugins is the configured chain, in its order.
+	Plugins []Plugin `koanf:"-"`
 
 	chain    []string
 	settings []*setting
 }
-
-// Listen holds the addresses to listen on, "host:port"; "" is off.
-type Listen struct{ AMQP, AMQPS, Management, ManagementTLS, Metrics string }
-
-// Management is about the management HTTP API.
-type Management struct {
-	OperatorPolicyChanges bool // operator policies can be set and cleared over it
-	RatesInterval         time.Duration
-	BodySize              Size
-	Hosts                 []string // names that requests may be for, in lower case; empty = any
-}
-
-// Data says where the broker keeps what must survive a restart.
-type Data struct {
-	Dir    string
-	Shards int // logs that new durable queues are spread over
-}
-
-// Durability says when an operation counts as kept: after the disk has it, or
-// after the operating system does.
-type Durability string
-
-// The durabilities.
-const (
-	Fsync Durability = "fsync" // survives power loss
-	Flush Durability = "flush" // survives the end of the process
-)
-
-// Memory says what messages may take of it.
-type Memory struct{ Bodies Watermark }
-
-// TLS configures the listeners listen.amqps and listen.management-tls. The fields are paths of PEM files.
-type TLS struct {
-	Cert, Key, CA string
-	VerifyPeer    bool   // AMQP: demand a client certificate that CA signed
-	MinVersion    string // "1.2" or "1.3"
-}
-
-// Auth says who may log in.
-type Auth struct {
-	GuestLoopbackOnly bool
-	PasswordHashing   Hashing
-}
-
-// Hashing is how new passwords are kept.
-type Hashing string
-
-// The hashings.
-const (
-	PBKDF2 Hashing = "pbkdf2"
-	SHA512 Hashing = "sha512"
-)
-
-// Limits bounds what clients may use.
-type Limits struct {
-	Connections      int // 0 = as many as the machine takes
-	Handshakes       int // connections that are not open yet; 0 = any number
-	Management       int // connections of the management API and for metrics; 0 = any number
-	Channels         int // per connection, announced as channel-max
-	Consumers        int // per channel; 0 = any number
-	Bindings         int // per virtual host; 0 = any number
-	FrameMax         Size
-	MessageSize      Size
-	HandshakeTimeout time.Duration
-	Heartbeat        time.Duration // whole seconds; 0 = off
-	MemoryWatermark  Watermark
-	DiskFree         Reserve
-	ConsumerTimeout  time.Duration // 0 = off
-}
-
-// Log says what is logged, and how.
-type Log struct {
-	Level  slog.Level
-	Format string // "auto", "text" or "json"
-}
-
-// Compat is what the broker calls itself towards clients.
-type Compat struct{ Product, Version string }
 
 // Plugin is one plugin of the chain.
 type Plugin struct {
@@ -141,10 +57,15 @@ type Plugin struct {
 	Plugin hook.Plugin
 }
 
-// Load reads the sources of in. Its error joins one [*Error] per problem, in
-// the order of the sources and, within the file, of the lines.
+// Load reads the sources of in. Its error joins one [*Error] per problem, in the order of the sources and, within the file, of
+// the lines.
 func Load(in Input) (*Config, error) {
 	c := defaults(in.Version)
+	var err error
+	if c.settings, err = bind("", c, nil); err != nil {
+		return nil, err
+	}
+	c.settings = append(c.settings, &setting{key: "plugins.chain", value: variable(reflect.ValueOf(&c.chain).Elem(), ""), doc: "Plugins in the order they are asked."})
 	l := loader{in: in, cfg: c}
 	l.read()
 	l.assign(c.settings)
@@ -164,7 +85,7 @@ func defaults(version string) *Config {
 		Management: Management{
 			OperatorPolicyChanges: true,
 			RatesInterval:         5 * time.Second,
-			BodySize:              32 * MiB,
+			BodySize:              32 * miB,
 		},
 		Data: Data{Dir: "./curfew-data", Shards: 1},
 		TLS:  TLS{MinVersion: "1.2"},
@@ -179,8 +100,8 @@ func defaults(version string) *Config {
 			Channels:         2047,
 			Consumers:        10_000,
 			Bindings:         1_000_000,
-			FrameMax:         128 * KiB,
-			MessageSize:      16 * MiB,
+			FrameMax:         128 * kiB,
+			MessageSize:      16 * miB,
 			HandshakeTimeout: 10 * time.Second,
 			Heartbeat:        60 * time.Second,
 			MemoryWatermark:  Watermark{Fraction: 0.6},
@@ -197,6 +118,5 @@ func defaults(version string) *Config {
 		Compat: Compat{Product: "Curfew", Version: version},
 		chain:  []string{"ttl", "wasm", "maxlength", "deadletter", "expires"},
 	}
-	c.settings = coreSettings(c)
 	return c
 }

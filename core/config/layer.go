@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,21 +14,19 @@ import (
 	"github.com/knadh/koanf/v2"
 )
 
-// layer is what one source says. koanf reads and flattens it; merging is left
-// to the loader, because a value that a later source overrides is checked, too,
-// and a value's source is part of the result.
+// layer is one source. koanf reads and flattens it. The loader merges layers, because it also checks values that a later source
+// overrides, and reports the source of each.
 type layer struct {
 	said *koanf.Koanf
-	// name is how this source spells a key, with sep between the levels.
+	// name returns this source's name for a key, with sep between the levels.
 	name func(key string) string
 	sep  string
 	term string // what a name is called here: "key" or "variable"
-	// source tells where the layer's own name for a key was said.
+	// source returns where one of the layer's own names was set.
 	source func(name string) Source
 }
 
-// value returns what the layer says of key: a string, a []string, a map, or
-// nil for a key without a value.
+// value returns the layer's value for key: a string, a []string, a map, or nil for a key without a value.
 func (y *layer) value(key string) (v any, s Source, ok bool) {
 	name := y.name(key)
 	if !y.said.Exists(name) {
@@ -36,8 +35,7 @@ func (y *layer) value(key string) (v any, s Source, ok bool) {
 	return y.said.Get(name), y.source(name), true
 }
 
-// names returns what the layer holds, in the order it was said as far as the
-// source has one.
+// names returns the layer's own names, in the order of the source if it has one.
 func (y *layer) names() []string {
 	names := y.said.Keys()
 	slices.SortStableFunc(names, func(a, b string) int { return y.source(a).Line - y.source(b).Line })
@@ -46,8 +44,7 @@ func (y *layer) names() []string {
 
 func same(key string) string { return key }
 
-// readFile returns the layer of the YAML file at path. Its problems have no
-// layer: they are reported and the rest of the file is used.
+// readFile returns the layer of the YAML file at path, and the keys that cannot be read, which the layer lacks.
 func readFile(path string) (*layer, []*Error) {
 	d := &document{}
 	k := koanf.New(".")
@@ -69,8 +66,7 @@ func fileProblem(err error) string {
 	return err.Error()
 }
 
-// readEnv returns the layer of the environment's CURFEW_ variables, under their
-// own names.
+// readEnv returns the layer of the environment's CURFEW_ variables.
 func readEnv(environ []string) (*layer, error) {
 	m := map[string]any{}
 	for _, entry := range environ {
@@ -79,23 +75,26 @@ func readEnv(environ []string) (*layer, error) {
 			m[name] = v
 		}
 	}
-	k := koanf.New(".")
-	err := k.Load(confmap.Provider(m, ""), nil)
+	k, err := flat(m)
 	return &layer{said: k, name: envName, sep: "__", term: "variable", source: func(name string) Source { return Source{Kind: FromEnv, Name: name} }}, err
+}
+
+func flat(m map[string]any) (*koanf.Koanf, error) {
+	k := koanf.New(".")
+	return k, k.Load(confmap.Provider(m, ""), nil)
 }
 
 // FileVariable names the configuration file when no flag does.
 const FileVariable = envPrefix + "CONFIG"
 
-// ofClient reports whether a variable is of curfew ctl, which may be set in the
-// broker's environment as well. Sections have two underscores behind them.
+// ofClient reports whether a variable is one of curfew ctl, which may be set in the broker's environment, too. Two underscores
+// follow a section's name.
 func ofClient(name string) bool {
 	rest, ok := strings.CutPrefix(name, envPrefix+"CTL_")
 	return ok && !strings.HasPrefix(rest, "_")
 }
 
-// Kubernetes gives every container variables for every service in its
-// namespace; a service called "curfew" must not keep the broker from starting.
+// Kubernetes sets variables for every service of a namespace. A service called "curfew" must not keep the broker from starting.
 var (
 	serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$`)
 	portVariable    = regexp.MustCompile(`_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
@@ -118,7 +117,42 @@ func readFlags(flags []Flag) (*layer, error) {
 	for _, f := range flags {
 		m[f.Key], names[f.Key] = f.Value, f.Name
 	}
-	k := koanf.New(".")
-	err := k.Load(confmap.Provider(m, ""), nil)
+	k, err := flat(m)
 	return &layer{said: k, name: same, sep: ".", term: "key", source: func(name string) Source { return Source{Kind: FromFlag, Name: names[name]} }}, err
 }
+
+// entries returns the keys that the layers have below a section.
+func (l *loader) entries(section string) []string {
+	l.openEnded = append(l.openEnded, section)
+	found := map[string]bool{}
+	for _, y := range l.layers {
+		prefix := y.name(section) + y.sep
+		for _, name := range y.names() {
+			if rest, ok := strings.CutPrefix(name, prefix); ok {
+				found[y.key(rest, found)] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// key returns the key for the layer's own name. A variable has the same character for a dash and an underscore: each part is
+// taken for the part of a known key that is spelt like it, or else for one with dashes.
+func (y *layer) key(name string, known map[string]bool) string {
+	if y.sep == "." {
+		return name
+	}
+	var parts []string
+	for part := range strings.SplitSeq(name, y.sep) {
+		parts = append(parts, strings.ToLower(strings.ReplaceAll(part, "_", "-")))
+		for k := range known {
+			if other := strings.Split(k, "."); len(other) >= len(parts) && slices.EqualFunc(other[:len(parts)], parts, alike) {
+				copy(parts, other)
+			}
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// alike reports whether two parts of keys are spelt alike in a variable.
+func alike(a, b string) bool { return envName(a) == envName(b) }

@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// loader gathers the problems of one Load.
+// loader collects the problems of one Load.
 type loader struct {
 	in       Input
 	cfg      *Config
 	layers   []*layer // in the order in which they override one another
 	problems []*Error
-	// spoiled are plugin sections that were refused as a whole: nothing more is
-	// said of their keys.
+	// spoiled are plugin sections that were refused as a whole: their keys are not reported.
 	spoiled map[string]bool
-	// openEnded are sections whose keys are the user's choice.
+	// openEnded are sections whose keys the user chooses.
 	openEnded []string
 }
 
@@ -55,7 +54,7 @@ func (l *loader) add(y *layer, err error, from Source) {
 	l.layers = append(l.layers, y)
 }
 
-// assign sets the settings to what the layers say, the last word winning.
+// assign sets the settings to what the layers say, in the order in which these override one another.
 func (l *loader) assign(settings []*setting) {
 	for _, y := range l.layers {
 		for _, s := range settings {
@@ -76,39 +75,33 @@ func (l *loader) assign(settings []*setting) {
 func (s *setting) assign(v any) *Error {
 	switch v := v.(type) {
 	case string:
-		return s.assignText(v, s.value.Set)
+		return s.refused(v, s.value.set(v))
 	case quoted:
-		if q, ok := s.value.(interface{ SetQuoted(text string) error }); ok {
-			return s.assignText(string(v), q.SetQuoted)
+		set := s.value.set
+		if s.value.setQuoted != nil {
+			set = s.value.setQuoted
 		}
-		return s.assignText(string(v), s.value.Set)
+		return s.refused(string(v), set(string(v)))
 	case []string:
-		return s.assignList(v)
+		if s.value.setList == nil {
+			return &Error{Problem: "is a single value, not a list", Accepted: s.value.accepted}
+		}
+		return s.refused(strings.Join(v, ", "), s.value.setList(v))
 	case nil:
-		return &Error{Problem: "has no value; leave the key out for its default", Accepted: s.value.Accepts()}
+		return &Error{Problem: "has no value; leave the key out for its default", Accepted: s.value.accepted}
 	}
-	return &Error{Problem: "is a single value, not a section", Accepted: s.value.Accepts()}
+	return &Error{Problem: "is a single value, not a section", Accepted: s.value.accepted}
 }
 
-func (s *setting) assignText(text string, set func(string) error) *Error {
-	if err := set(text); err != nil {
-		return &Error{Value: text, HasValue: true, Problem: err.Error(), Accepted: s.value.Accepts()}
+// refused returns what is wrong with a text, nil if it was accepted.
+func (s *setting) refused(text string, err error) *Error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return &Error{Value: text, HasValue: true, Problem: err.Error(), Accepted: s.value.accepted}
 }
 
-func (s *setting) assignList(items []string) *Error {
-	many, ok := s.value.(lister)
-	if !ok {
-		return &Error{Problem: "is a single value, not a list", Accepted: s.value.Accepts()}
-	}
-	if err := many.SetList(items); err != nil {
-		return &Error{Value: strings.Join(items, ", "), HasValue: true, Problem: err.Error(), Accepted: s.value.Accepts()}
-	}
-	return nil
-}
-
-// refuseUnknown reports everything the layers say that no setting has read.
+// refuseUnknown reports every name in the layers that is no key.
 func (l *loader) refuseUnknown() {
 	for _, y := range l.layers {
 		known := make([]string, len(l.cfg.settings))
@@ -135,7 +128,7 @@ func (l *loader) refuseName(y *layer, name string, known []string) {
 		return
 	}
 	if y.sep == "." && slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(name, k+".") }) {
-		return // the key above was told that it is not a section
+		return // the key above was refused for being a section
 	}
 	if slices.ContainsFunc(l.openEnded, func(section string) bool { return y.name(section) == name }) {
 		l.refuse(&Error{Key: name, Problem: "is a section: it has " + y.term + "s of your choice, and no value", Source: from})
@@ -160,39 +153,37 @@ func isSection(v any) bool {
 	return ok
 }
 
-// unknown says that there is no such what, and which may have been meant.
+// unknown says that there is no such thing, and which one may have been meant.
 func unknown(what, name string, known []string) string {
 	return "unknown " + what + Suggest(name, known, "%s")
 }
 
-// checkTogether checks settings that depend on one another. The check is for
-// values that passed alone.
+// checkTogether checks settings that depend on one another, of which each is right by itself.
 func (l *loader) checkTogether() {
 	c := l.cfg
 	if c.Listen.AMQP == "" && c.Listen.AMQPS == "" {
 		l.need("listen.amqp", "listen.amqp", "is off, and so is listen.amqps: nobody could connect")
 	}
-	if c.Listen.AMQPS != "" && c.TLS.Cert == "" {
-		l.need("tls.cert", "listen.amqps", "is missing: listen.amqps is on")
-	}
-	if c.Listen.AMQPS != "" && c.TLS.Key == "" {
-		l.need("tls.key", "listen.amqps", "is missing: listen.amqps is on")
-	}
-	if c.Listen.ManagementTLS != "" && c.TLS.Cert == "" {
-		l.need("tls.cert", "listen.management-tls", "is missing: listen.management-tls is on")
-	}
-	if c.Listen.ManagementTLS != "" && c.TLS.Key == "" {
-		l.need("tls.key", "listen.management-tls", "is missing: listen.management-tls is on")
-	}
-	if c.TLS.VerifyPeer && c.TLS.CA == "" {
-		l.need("tls.ca", "tls.verify-peer", "is missing: tls.verify-peer is true")
+	for _, n := range []struct {
+		key, value, because, how string
+		wanted                   bool
+	}{
+		{"tls.cert", c.TLS.Cert, "listen.amqps", "on", c.Listen.AMQPS != ""},
+		{"tls.key", c.TLS.Key, "listen.amqps", "on", c.Listen.AMQPS != ""},
+		{"tls.cert", c.TLS.Cert, "listen.management-tls", "on", c.Listen.ManagementTLS != ""},
+		{"tls.key", c.TLS.Key, "listen.management-tls", "on", c.Listen.ManagementTLS != ""},
+		{"tls.ca", c.TLS.CA, "tls.verify-peer", "true", c.TLS.VerifyPeer},
+	} {
+		if n.wanted && n.value == "" {
+			l.need(n.key, n.because, "is missing: "+n.because+" is "+n.how)
+		}
 	}
 }
 
-// need reports that key is not as because, another key or the same, demands.
+// need reports that key is not as the key because demands. It reports each key once.
 func (l *loader) need(key, because, problem string) {
 	if slices.ContainsFunc(l.problems, func(e *Error) bool { return e.Key == key }) {
-		return // it is there, but wrong
+		return // it is set, but wrong
 	}
 	l.refuse(&Error{Key: key, Problem: problem, Source: l.cfg.setting(because).source})
 }

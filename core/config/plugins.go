@@ -8,8 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// loadPlugins configures the plugins of the chain and refuses sections of
-// others.
+// loadPlugins configures the plugins of the chain, and refuses the sections of others.
 func (l *loader) loadPlugins() {
 	l.spoiled = map[string]bool{}
 	seen := map[string]bool{}
@@ -51,8 +50,8 @@ func (l *loader) plugins() []string {
 	return names
 }
 
-// loadPlugin lets the factory decode its section. Wrong values are noted and
-// keep their defaults, so that the plugin's own checks see the others.
+// loadPlugin lets the factory decode its section. Wrong values are reported and keep their defaults, so that the plugin can check
+// the others.
 func (l *loader) loadPlugin(f *hook.Factory) {
 	section := "plugins." + f.Name
 	var mine []*setting
@@ -72,8 +71,7 @@ func (l *loader) loadPlugin(f *hook.Factory) {
 	l.cfg.Plugins = append(l.cfg.Plugins, Plugin{Name: f.Name, Plugin: p})
 }
 
-// checkChain has the plugins checked together, which makes sense only when all
-// else is right.
+// checkChain checks the plugins together, if everything else is right.
 func (l *loader) checkChain() {
 	if l.in.Check == nil || len(l.problems) > 0 {
 		return
@@ -83,8 +81,8 @@ func (l *loader) checkChain() {
 	}
 }
 
-// refusedBy reports what a plugin says of its section: "KEY: problem", or
-// several of these joined. What is not about a key is about the section.
+// refusedBy reports a plugin's error about its section: "KEY: problem", or several of these joined. An error without a key
+// concerns the section.
 func (l *loader) refusedBy(section string, err error) {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range many.Unwrap() {
@@ -112,8 +110,7 @@ func (l *loader) isSection(key string) bool {
 	return slices.ContainsFunc(l.cfg.settings, func(s *setting) bool { return strings.HasPrefix(s.key, key+".") })
 }
 
-// refuseSections reports the sections of plugins that are not in the chain,
-// each once.
+// refuseSections reports each section of a plugin that is not in the chain once.
 func (l *loader) refuseSections(y *layer) {
 	refused := map[string]bool{}
 	for _, name := range y.names() {
@@ -126,7 +123,7 @@ func (l *loader) refuseSections(y *layer) {
 	}
 }
 
-// section returns the part of name that stands where a plugin's name does.
+// section returns the plugin's name in a name of the layer.
 func (y *layer) section(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, y.name("plugins")+y.sep)
 	if !ok || name == y.name("plugins.chain") {
@@ -136,7 +133,7 @@ func (y *layer) section(name string) (string, bool) {
 	return section, true
 }
 
-// spelt returns how layer y writes a plugin's name.
+// spelt returns a plugin's name as layer y spells it.
 func (y *layer) spelt(plugin string) string {
 	return strings.TrimPrefix(y.name("plugins."+plugin), y.name("plugins")+y.sep)
 }

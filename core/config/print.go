@@ -6,13 +6,11 @@ import (
 	"strings"
 )
 
-// commentColumn is where the sources stand in a printed configuration, unless
-// a value reaches further.
+// commentColumn is the column of the sources in a printed configuration, unless a value reaches further.
 const commentColumn = 48
 
-// Print writes the effective configuration as YAML that can be loaded back,
-// each value followed by its source. With explain, what a key means, which
-// values it takes and which variable sets it stand above it.
+// Print writes the effective configuration as YAML that can be loaded back, each value followed by its source. With explain, the
+// lines above a key say what it means, which values it takes and which variable sets it.
 func (c *Config) Print(w io.Writer, explain bool) error {
 	var b strings.Builder
 	var open []string // the sections the last line stood in
@@ -35,7 +33,7 @@ func (c *Config) Print(w io.Writer, explain bool) error {
 	return err
 }
 
-// openSections writes the headings that lead from one section to the next.
+// openSections writes the headings between one section and the next.
 func openSections(b *strings.Builder, from, to []string) {
 	same := 0
 	for same < len(from) && same < len(to) && from[same] == to[same] {
@@ -51,7 +49,7 @@ func (s *setting) explanation(indent string) string {
 	if s.doc != "" {
 		b.WriteString(indent + "# " + s.doc + "\n")
 	}
-	if a := s.value.Accepts(); a != "" {
+	if a := s.value.accepted; a != "" {
 		b.WriteString(indent + "# Accepted: " + a + "\n")
 	}
 	b.WriteString(indent + "# Variable: " + envName(s.key) + "\n")
@@ -61,13 +59,13 @@ func (s *setting) explanation(indent string) string {
 // oneLine keeps a file name with a line break in it inside its comment.
 func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
 
-// Change is a key with another value than before.
+// Change is a key whose value has changed.
 type Change struct {
 	Key, Old, New string
 	Live          bool // the running broker can take it over; otherwise it needs a restart
 }
 
-// Changes returns what is different in next.
+// Changes returns the keys whose values differ in next.
 func (c *Config) Changes(next *Config) []Change {
 	var changes []Change
 	for _, s := range next.settings {

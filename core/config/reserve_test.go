@@ -19,14 +19,14 @@ func TestReserve(t *testing.T) {
 		{text: "1.5x", memory: 1000, disk: 64 << 20, want: 1500},
 		{text: "0", disk: 64 << 20, want: 0},
 	} {
-		r, err := ParseReserve(tt.text)
+		r, err := parseReserve(tt.text)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.text, err)
 		}
 		if got := r.Of(tt.memory, tt.disk); got != tt.want {
 			t.Errorf("%s of a disk of %d: got %d, want %d", tt.text, tt.disk, got, tt.want)
 		}
-		if again, err := ParseReserve(r.String()); err != nil || again != r {
+		if again, err := parseReserve(r.String()); err != nil || again != r {
 			t.Errorf("%s is printed as %s", tt.text, r)
 		}
 	}

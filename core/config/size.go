@@ -13,14 +13,13 @@ import (
 // KiB, MiB, GiB and TiB are powers of 1024, KB, MB, GB and TB of 1000.
 type Size int64
 
-// The units.
 const (
-	MB Size = 1e6
+	mb Size = 1e6
 
-	KiB Size = 1 << 10
-	MiB Size = 1 << 20
-	GiB Size = 1 << 30
-	TiB Size = 1 << 40
+	kiB Size = 1 << 10
+	miB Size = 1 << 20
+	giB Size = 1 << 30
+	tiB Size = 1 << 40
 )
 
 // units has longer names before the shorter ones they end in.
@@ -28,10 +27,10 @@ var units = []struct {
 	name string
 	size Size
 }{
-	{"TiB", TiB},
-	{"GiB", GiB},
-	{"MiB", MiB},
-	{"KiB", KiB},
+	{"TiB", tiB},
+	{"GiB", giB},
+	{"MiB", miB},
+	{"KiB", kiB},
 	{"TB", 1e12},
 	{"GB", 1e9},
 	{"MB", 1e6},
@@ -41,9 +40,8 @@ var units = []struct {
 
 var errNotSize = errors.New("is not a byte size such as 64MiB, 128KB or 4096")
 
-// ParseSize reads a size. Units are read in any case; "1.5GiB" is fine, a
-// fraction of a byte is not.
-func ParseSize(s string) (Size, error) {
+// parseSize reads a size. The case of units does not matter. "1.5GiB" is accepted, a fraction of a byte is not.
+func parseSize(s string) (Size, error) {
 	number, unit := splitUnit(s)
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err == nil && n >= 0 && n <= math.MaxInt64/int64(unit) {
@@ -63,7 +61,7 @@ func ParseSize(s string) (Size, error) {
 	return Size(f), nil
 }
 
-// splitUnit cuts the unit off s; without one it is bytes.
+// splitUnit splits s into number and unit; without a unit it is in bytes.
 func splitUnit(s string) (number string, unit Size) {
 	for _, u := range units {
 		at := len(s) - len(u.name)
@@ -74,7 +72,7 @@ func splitUnit(s string) (number string, unit Size) {
 	return s, 1
 }
 
-// String returns the shortest form with a unit, or the plain number, that [ParseSize] reads back.
+// String returns the shortest form with a unit, or the plain number, that [parseSize] reads back.
 func (s Size) String() string {
 	shortest := ""
 	for _, u := range units {
@@ -88,14 +86,13 @@ func (s Size) String() string {
 	return cmp.Or(shortest, strconv.FormatInt(int64(s), 10))
 }
 
-// Watermark is an amount of memory: a share of what the machine has, or a
-// size. One of the two fields is set.
+// Watermark is an amount of memory: a share of the machine's, or a size. One of the two fields is set.
 type Watermark struct {
 	Fraction float64 // above 0, at most 1
 	Bytes    Size
 }
 
-const minWatermark = 16 * MiB
+const minWatermark = 16 * miB
 
 // Of returns the watermark in bytes on a machine with total bytes of memory.
 func (w Watermark) Of(total uint64) uint64 {
@@ -105,8 +102,8 @@ func (w Watermark) Of(total uint64) uint64 {
 	return uint64(w.Fraction * float64(total))
 }
 
-// ParseWatermark reads "0.6", "60%" or a size.
-func ParseWatermark(s string) (Watermark, error) {
+// parseWatermark reads "0.6", "60%" or a size.
+func parseWatermark(s string) (Watermark, error) {
 	number, isPercent := strings.CutSuffix(s, "%")
 	f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if isPercent {
@@ -118,7 +115,7 @@ func ParseWatermark(s string) (Watermark, error) {
 	if isPercent {
 		return Watermark{}, errOutOfRange
 	}
-	b, err := ParseSize(s)
+	b, err := parseSize(s)
 	if err != nil {
 		return Watermark{}, errors.New("is neither a share nor a byte size")
 	}
@@ -135,14 +132,9 @@ func (w Watermark) String() string {
 	return strconv.FormatFloat(w.Fraction, 'g', -1, 64)
 }
 
-func watermark(p *Watermark) value {
-	return &parsed[Watermark]{
-		p: p, parse: ParseWatermark, format: Watermark.String,
-		accepted: fmt.Sprintf("above 0 and up to 1 (a share of the machine's memory, also as 60%%), or a size from %s", minWatermark),
-	}
-}
+var watermarkAccepted = fmt.Sprintf("above 0 and up to 1 (a share of the machine's memory, also as 60%%), or a size from %s", minWatermark)
 
-// Reserve is an amount of disk space: so many times the machine's memory, a size, or what suits the disk. The zero one is none.
+// Reserve is an amount of disk space: a multiple of the machine's memory, a size, or what suits the disk. The zero value is none.
 type Reserve struct {
 	Auto  bool    // autoReserve, or less where that is more than an autoShare-th of the disk
 	Times float64 // above 0, at most maxTimes
@@ -151,11 +143,11 @@ type Reserve struct {
 
 const (
 	maxTimes    = 100
-	autoReserve = 50 * MB // RabbitMQ's default
+	autoReserve = 50 * mb // RabbitMQ's default
 	autoShare   = 20
 )
 
-// Of returns the reserve in bytes on a machine with that much memory, for a disk of that size; 0 = unknown.
+// Of returns the reserve in bytes for these sizes of memory and disk; 0 = unknown.
 func (r Reserve) Of(memory, disk uint64) int64 {
 	switch {
 	case r.Auto && disk > 0:
@@ -168,8 +160,8 @@ func (r Reserve) Of(memory, disk uint64) int64 {
 	return int64(r.Bytes)
 }
 
-// ParseReserve reads "auto", "0", "1.5x", which is that many times the memory, or a size.
-func ParseReserve(s string) (Reserve, error) {
+// parseReserve reads "auto", "0", "1.5x", which is that many times the memory, or a size.
+func parseReserve(s string) (Reserve, error) {
 	if s == leftOpen {
 		return Reserve{Auto: true}, nil
 	}
@@ -183,7 +175,7 @@ func ParseReserve(s string) (Reserve, error) {
 		}
 		return Reserve{Times: f}, nil
 	}
-	b, err := ParseSize(s)
+	b, err := parseSize(s)
 	if err != nil {
 		return Reserve{}, errors.New("is neither auto nor a byte size nor a number of times the machine's memory")
 	}
@@ -200,9 +192,6 @@ func (r Reserve) String() string {
 	return r.Bytes.String()
 }
 
-func reserve(p *Reserve) value {
-	return &parsed[Reserve]{
-		p: p, parse: ParseReserve, format: Reserve.String,
-		accepted: fmt.Sprintf("auto (%s, or a twentieth of the disk where that is less), a size, 0 = none, or times the machine's memory, above 0x and up to %dx, as in 1.5x", autoReserve, maxTimes),
-	}
-}
+var reserveAccepted = fmt.Sprintf(
+	"auto (%s, or a twentieth of the disk where that is less), a size, 0 = none, or times the machine's memory, above 0x and up to %dx, as in 1.5x",
+	autoReserve, maxTimes)

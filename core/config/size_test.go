@@ -21,21 +21,21 @@ func TestSize(t *testing.T) {
 		{"3TiB", 3 << 40, ""},
 		{"9223372036854775807", 1<<63 - 1, ""},
 	} {
-		got, err := ParseSize(tt.text)
+		got, err := parseSize(tt.text)
 		if err != nil || got != tt.want {
-			t.Errorf("ParseSize(%q) = %d, %v, want %d", tt.text, got, err, tt.want)
+			t.Errorf("parseSize(%q) = %d, %v, want %d", tt.text, got, err, tt.want)
 			continue
 		}
 		if tt.back == "" {
 			tt.back = tt.text
 		}
 		if got.String() != tt.back {
-			t.Errorf("ParseSize(%q).String() = %q, want %q", tt.text, got, tt.back)
+			t.Errorf("parseSize(%q).String() = %q, want %q", tt.text, got, tt.back)
 		}
 	}
 	for _, s := range []string{"", "B", "MiB", "-1", "-1MiB", "1e3", "0x10", "1_000", "NaN", "Inf", "inf", "1Mi", "1M", "1.0000001KiB", "1 2", "9223372036854775808", "8388608TiB"} {
-		if got, err := ParseSize(s); err == nil {
-			t.Errorf("ParseSize(%q) = %d, want an error", s, got)
+		if got, err := parseSize(s); err == nil {
+			t.Errorf("parseSize(%q) = %d, want an error", s, got)
 		}
 	}
 }
@@ -54,14 +54,14 @@ func TestWatermark(t *testing.T) {
 		{"32MiB", 1000, 32 << 20},
 		{"33554432", 1000, 32 << 20},
 	} {
-		w, err := ParseWatermark(tt.text)
+		w, err := parseWatermark(tt.text)
 		if err != nil || w.Of(tt.total) != tt.want {
 			t.Errorf("%q of %d = %d, %v, want %d", tt.text, tt.total, w.Of(tt.total), err, tt.want)
 		}
 	}
 	for _, s := range []string{"", "0", "0%", "-0.5", "NaN", "1.5", "2", "101%", "15MiB", "half"} {
-		if w, err := ParseWatermark(s); err == nil {
-			t.Errorf("ParseWatermark(%q) = %v, want an error", s, w)
+		if w, err := parseWatermark(s); err == nil {
+			t.Errorf("parseWatermark(%q) = %v, want an error", s, w)
 		}
 	}
 }

@@ -17,7 +17,7 @@ const (
 	FromFlag
 )
 
-// Source tells where a value comes from.
+// Source is where a value comes from.
 type Source struct {
 	Kind Kind
 	Name string // the file's path, the variable's or the flag's name
@@ -39,14 +39,14 @@ func (s Source) String() string {
 	return "default"
 }
 
-// Error is one thing wrong with a configuration. Its text reads
-// "KEY: VALUE PROBLEM; accepted: RANGE (SOURCE)", without the parts it lacks.
+// Error is one problem of a configuration. Its text is "KEY: VALUE PROBLEM; accepted: RANGE (SOURCE)", without the parts that are
+// empty.
 type Error struct {
 	Key      string
 	Value    string // as it was written
 	HasValue bool   // whether the problem is about a value
 	Problem  string
-	Accepted string // what would do; "" when there is nothing to say
+	Accepted string // "" = not known
 	Source   Source
 }
 

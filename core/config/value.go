@@ -2,11 +2,12 @@ package config
 
 import (
 	"cmp"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,337 +15,295 @@ import (
 	"time"
 )
 
-// value is a typed variable behind a key.
-type value interface {
-	// Set parses text and stores it. Its error continues a sentence that began
-	// with the text: "is not a duration".
-	Set(text string) error
-	// String returns what Set reads back.
-	String() string
-	// Accepts tells which texts Set takes.
-	Accepts() string
-	// YAML returns the value as a YAML scalar or flow sequence.
-	YAML() string
+// value is the textual form of a variable behind a key.
+type value struct {
+	// set parses a text and stores it. Its error continues a sentence that began with the text: "is not a duration".
+	set func(text string) error
+	// setQuoted stores a text that stood in quotes; nil = set.
+	setQuoted func(text string) error
+	// setList stores a YAML list; nil = the value is no list.
+	setList func(items []string) error
+	// format returns a text that set reads back.
+	format func() string
+	// yaml returns a YAML scalar or flow sequence; nil = the text, quoted if it must be.
+	yaml     func() string
+	accepted string // the texts that set takes
 }
 
-// lister is a value that may also be written as a YAML list.
-type lister interface{ SetList(items []string) error }
+func (v *value) String() string { return v.format() }
+
+// YAML returns the value as a YAML scalar or flow sequence.
+func (v *value) YAML() string {
+	if v.yaml != nil {
+		return v.yaml()
+	}
+	return quote(v.format())
+}
 
 var errOutOfRange = errors.New("is out of range")
 
-// parsed is a value with a parser of its own, and a textual form that YAML
-// needs no quotes for.
-type parsed[T any] struct {
-	p        *T
-	parse    func(string) (T, error)
-	format   func(T) string
-	accepted string
-}
-
-func (v *parsed[T]) Set(s string) error {
-	t, err := v.parse(strings.TrimSpace(s))
-	if err != nil {
-		return err
+// variable returns the value of a field by its type and tags; nil if its type is not a single value.
+func variable(v reflect.Value, tag reflect.StructTag) *value {
+	bounds := tag.Get("range")
+	switch p := v.Addr().Interface().(type) {
+	case *time.Duration:
+		parse := parseDuration
+		if tag.Get("kind") == "seconds" {
+			parse = parseSeconds
+		}
+		return within(p, bounds, parse, formatDuration, "a duration")
+	case *Size:
+		return within(p, bounds, parseSize, Size.String, "a size")
+	case *Optional[float64]:
+		return optional(p, bounds, parseShare, formatShare)
+	case *Optional[time.Duration]:
+		return optional(p, bounds, parseDuration, formatDuration)
+	case *Watermark:
+		return parsed(p, parseWatermark, Watermark.String, watermarkAccepted)
+	case *Reserve:
+		return parsed(p, parseReserve, Reserve.String, reserveAccepted)
+	case *slog.Level:
+		return parsed(p, parseLevel, formatLevel, "debug, info, warn, error")
+	case *bool:
+		return parsed(p, parseBool, strconv.FormatBool, "true or false")
+	case *[]string:
+		if tag.Get("kind") == "hosts" {
+			return list(p, checkHosts, "a list such as [broker.example.com], or a.example.com,b.example.com")
+		}
+		return list(p, nil, "a list such as [ttl, expires], or ttl,expires")
+	case textual:
+		return marshaled(p)
 	}
-	*v.p = t
+	switch {
+	case v.Kind() == reflect.String:
+		return text(v, tag)
+	case v.CanInt(), v.CanUint(), v.CanFloat():
+		return number(v, bounds)
+	}
 	return nil
 }
 
-func (v *parsed[T]) String() string  { return v.format(*v.p) }
-func (v *parsed[T]) YAML() string    { return v.format(*v.p) }
-func (v *parsed[T]) Accepts() string { return v.accepted }
-
-// between is a parsed value from low to high.
-func between[T cmp.Ordered](p *T, low, high T, parse func(string) (T, error), format func(T) string) *parsed[T] {
-	return &parsed[T]{
-		p: p, format: format, accepted: format(low) + " to " + format(high),
-		parse: func(s string) (T, error) {
-			t, err := parse(s)
-			if err == nil && (t < low || t > high) {
-				err = errOutOfRange
-			}
-			return t, err
-		},
-	}
-}
-
-func whole(p *int, low, high int) value { return between(p, low, high, parseWhole, strconv.Itoa) }
-
-func size(p *Size, low, high Size) value { return between(p, low, high, ParseSize, Size.String) }
-
-func duration(p *time.Duration, low, high time.Duration) value {
-	return between(p, low, high, parseDuration, formatDuration)
-}
-
-// seconds is a duration that AMQP carries in whole seconds.
-func seconds(p *time.Duration, low, high time.Duration) value {
-	parse := func(s string) (time.Duration, error) {
-		d, err := parseDuration(s)
-		if err == nil && d%time.Second != 0 {
-			err = errors.New("is not in whole seconds")
+// scalar is a value with a parser, and a textual form that YAML needs no quotes for.
+func scalar[T any](get func() T, put func(T), parse func(string) (T, error), format func(T) string, accepted string) *value {
+	text := func() string { return format(get()) }
+	return &value{format: text, yaml: text, accepted: accepted, set: func(s string) error {
+		t, err := parse(strings.TrimSpace(s))
+		if err == nil {
+			put(t)
 		}
-		return d, err
-	}
-	return between(p, low, high, parse, formatDuration)
+		return err
+	}}
 }
 
-func boolean(p *bool) value {
-	return &parsed[bool]{p: p, parse: parseBool, format: strconv.FormatBool, accepted: "true or false"}
+func parsed[T any](p *T, parse func(string) (T, error), format func(T) string, accepted string) *value {
+	return scalar(func() T { return *p }, func(t T) { *p = t }, parse, format, accepted)
 }
 
-func level(p *slog.Level) value {
-	format := func(l slog.Level) string { return strings.ToLower(l.String()) }
-	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
-	return &parsed[slog.Level]{
-		p: p, format: format, accepted: "debug, info, warn, error",
-		parse: func(s string) (slog.Level, error) {
-			i := slices.IndexFunc(levels, func(l slog.Level) bool { return format(l) == s })
-			if i < 0 {
-				return 0, errors.New("is not a log level")
-			}
-			return levels[i], nil
-		},
+// within is a parsed value within bounds such as "1s..10m", if there are any.
+func within[T cmp.Ordered](p *T, bounds string, parse func(string) (T, error), format func(T) string, accepted string) *value {
+	if bounds != "" {
+		parse, accepted = bounded(bounds, parse, format)
 	}
+	return parsed(p, parse, format, accepted)
 }
 
-func parseWhole(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if errors.Is(err, strconv.ErrRange) {
-		return 0, errOutOfRange
+func bounded[T cmp.Ordered](bounds string, parse func(string) (T, error), format func(T) string) (check func(string) (T, error), accepted string) {
+	from, to, _ := strings.Cut(bounds, "..")
+	low, err := parse(from)
+	high, err2 := parse(to)
+	if err := errors.Join(err, err2); err != nil {
+		panic(fmt.Errorf("the range %q %w", bounds, err)) // it stands in a tag
 	}
-	if err != nil {
-		return 0, errors.New("is not a whole number")
-	}
-	return n, nil
+	return func(s string) (T, error) {
+		t, err := parse(s)
+		if err == nil && (t < low || t > high) {
+			err = errOutOfRange
+		}
+		return t, err
+	}, format(low) + " to " + format(high)
 }
 
-func parseBool(s string) (bool, error) {
-	switch s {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
-	}
-	return false, errors.New("is not a truth value")
+// leftOpen is the text of a value that is left open.
+const leftOpen = "auto"
+
+// optional is a value within bounds, or none.
+func optional[T cmp.Ordered](p *Optional[T], bounds string, parse func(string) (T, error), format func(T) string) *value {
+	parse, accepted := bounded(bounds, parse, format)
+	return parsed(p, func(s string) (Optional[T], error) {
+		if s == leftOpen {
+			return Optional[T]{}, nil
+		}
+		v, err := parse(s)
+		return Optional[T]{v, true}, err
+	}, func(o Optional[T]) string {
+		if !o.Given {
+			return leftOpen
+		}
+		return format(o.Value)
+	}, leftOpen+", or "+accepted)
 }
 
-func parseDuration(s string) (time.Duration, error) {
-	if d, err := time.ParseDuration(s); err == nil {
-		return d, nil
-	}
-	if _, err := strconv.ParseFloat(s, 64); err == nil {
-		return 0, fmt.Errorf("is a duration without a unit (%ss, %[1]sms, %[1]sm or %[1]sh?)", s)
-	}
-	return 0, errors.New("is not a duration such as 10s, 500ms or 1h30m")
-}
-
-// formatDuration is Duration.String without the zeros at its end: "30m", not
-// "30m0s".
-func formatDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-// chars is a string that check lets pass; nil lets everything pass.
-type chars struct {
-	p        *string
+// kinds are the kinds of text that are checked.
+var kinds = map[string]struct {
 	check    func(string) error
 	accepted string
+}{
+	"":         {nil, "text"},
+	"path":     {nil, "the path of a file"},
+	"address":  {checkAddress, "host:port, :port for all interfaces, or off"},
+	"endpoint": {checkEndpoint, "host:port, or a URL such as http://collector:4318"},
 }
 
-func (v *chars) Set(s string) error {
-	if v.check != nil {
-		if err := v.check(s); err != nil {
-			return err
+// text is a string of any named type. Its tags say what is accepted: a kind, a choice or a range of lengths.
+func text(v reflect.Value, tag reflect.StructTag) *value {
+	kind := kinds[tag.Get("kind")]
+	check, accepted := kind.check, kind.accepted
+	if choices := strings.Fields(tag.Get("oneof")); len(choices) > 0 {
+		accepted = strings.Join(choices, ", ")
+		check = func(s string) error {
+			if !slices.Contains(choices, s) {
+				return errors.New("is not a choice")
+			}
+			return nil
 		}
 	}
-	*v.p = s
-	return nil
+	if low, most, ok := strings.Cut(tag.Get("bytes"), ".."); ok {
+		check, accepted = checkLength(low, most), low+" to "+most+" bytes"
+		if low == "0" {
+			accepted = "up to " + most + " bytes"
+		}
+	}
+	off := tag.Get("kind") == "address" // what the text "off" says
+	return &value{accepted: accepted, set: func(s string) error {
+		if off && s == "off" {
+			s = ""
+		}
+		if check != nil {
+			if err := check(s); err != nil {
+				return err
+			}
+		}
+		v.SetString(s)
+		return nil
+	}, format: func() string {
+		if off && v.String() == "" {
+			return "off"
+		}
+		return v.String()
+	}}
 }
 
-func (v *chars) String() string  { return *v.p }
-func (v *chars) YAML() string    { return quote(*v.p) }
-func (v *chars) Accepts() string { return v.accepted }
-
-// text is a string of 1 to most bytes.
-func text(p *string, most int) value {
-	check := func(s string) error {
-		if s == "" {
+func checkLength(low, most string) func(string) error {
+	return func(s string) error {
+		if s == "" && low != "0" {
 			return errors.New("is empty")
 		}
-		return notLonger(s, most)
-	}
-	return &chars{p: p, check: check, accepted: fmt.Sprintf("1 to %d bytes", most)}
-}
-
-// optionalText is a string of at most most bytes.
-func optionalText(p *string, most int) value {
-	check := func(s string) error { return notLonger(s, most) }
-	return &chars{p: p, check: check, accepted: fmt.Sprintf("up to %d bytes", most)}
-}
-
-func notLonger(s string, most int) error {
-	if len(s) > most {
-		return fmt.Errorf("has %d bytes", len(s))
-	}
-	return nil
-}
-
-// path is a file name; "" is none.
-func path(p *string) value {
-	return &chars{p: p, accepted: "the path of a file"}
-}
-
-// choice is a string that is one of a few.
-type choice[T ~string] struct {
-	p       *T
-	choices []T
-}
-
-func oneOf[T ~string](p *T, choices ...T) value { return choice[T]{p, choices} }
-
-func (v choice[T]) Set(s string) error {
-	if !slices.Contains(v.choices, T(s)) {
-		return errors.New("is not a choice")
-	}
-	*v.p = T(s)
-	return nil
-}
-
-func (v choice[T]) String() string { return string(*v.p) }
-func (v choice[T]) YAML() string   { return quote(string(*v.p)) }
-
-func (v choice[T]) Accepts() string {
-	words := make([]string, len(v.choices))
-	for i, c := range v.choices {
-		words[i] = string(c)
-	}
-	return strings.Join(words, ", ")
-}
-
-// listener is an address to listen on. It reads "off" as "".
-type listener struct{ chars }
-
-func address(p *string) value {
-	return &listener{chars{p: p, check: checkAddress, accepted: "host:port, :port for all interfaces, or off"}}
-}
-
-func (v *listener) Set(s string) error {
-	if s == "off" {
-		s = ""
-	}
-	return v.chars.Set(s)
-}
-
-func (v *listener) String() string {
-	if *v.p == "" {
-		return "off"
-	}
-	return *v.p
-}
-
-func (v *listener) YAML() string { return quote(v.String()) }
-
-func checkAddress(s string) error {
-	if s == "" {
+		if n, err := strconv.Atoi(most); err != nil || len(s) > n {
+			return fmt.Errorf("has %d bytes", len(s))
+		}
 		return nil
 	}
-	_, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return missingPart(s)
+}
+
+// textual is a plugin's own type with a textual form.
+type textual interface {
+	encoding.TextMarshaler
+	encoding.TextUnmarshaler
+}
+
+func marshaled(p textual) *value {
+	return &value{set: func(s string) error {
+		if err := p.UnmarshalText([]byte(s)); err != nil {
+			return fmt.Errorf("is not understood: %w", err)
+		}
+		return nil
+	}, format: func() string {
+		b, err := p.MarshalText()
+		if err != nil {
+			return ""
+		}
+		return string(b)
+	}}
+}
+
+// number is a number of any type. Without bounds it accepts what the type does; a plugin may accept less.
+func number(v reflect.Value, bounds string) *value {
+	bits := v.Type().Bits()
+	switch {
+	case v.CanInt():
+		parse, accepted := bounded(cmp.Or(bounds, fmt.Sprintf("%d..%d", -1<<(bits-1), 1<<(bits-1)-1)), parseInt, formatInt)
+		return scalar(v.Int, v.SetInt, parse, formatInt, accepted)
+	case v.CanUint():
+		parse, accepted := bounded(cmp.Or(bounds, fmt.Sprintf("0..%d", ^uint64(0)>>(64-bits))), parseUint, formatUint)
+		return scalar(v.Uint, v.SetUint, parse, formatUint, accepted)
 	}
-	if n, err := strconv.ParseUint(port, 10, 64); err != nil || n > 65535 {
-		return fmt.Errorf("has the port %q, which is not 0 to 65535", port)
+	parse := func(s string) (float64, error) {
+		f, err := strconv.ParseFloat(s, bits)
+		return f, numberError(err, "a number")
+	}
+	return scalar(v.Float, v.SetFloat, parse, func(f float64) string { return strconv.FormatFloat(f, 'g', -1, bits) }, "a number")
+}
+
+func parseInt(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, numberError(err, "a whole number")
+}
+
+func parseUint(s string) (uint64, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	return n, numberError(err, "a whole number")
+}
+
+func numberError(err error, kind string) error {
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return errOutOfRange
+	case err != nil:
+		return errors.New("is not " + kind)
 	}
 	return nil
 }
 
-// missingPart guesses what somebody meant who wrote half an address.
-func missingPart(s string) error {
-	if _, err := strconv.ParseUint(s, 10, 16); err == nil {
-		return fmt.Errorf("is a port without its colon (:%s?)", s)
-	}
-	if strings.Count(s, ":") > 1 && !strings.Contains(s, "[") {
-		return errors.New("is not an address: an IPv6 host stands in brackets, as in [::1]:5672")
-	}
-	return errors.New("is not an address such as :5672 or 127.0.0.1:5672")
-}
+func formatInt(n int64) string   { return strconv.FormatInt(n, 10) }
+func formatUint(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// list is a list of words; in one text, commas stand between them.
-type list struct{ p *[]string }
-
-func (v list) Set(s string) error {
-	if strings.TrimSpace(s) == "" {
-		return v.SetList(nil)
-	}
-	return v.SetList(strings.Split(s, ","))
-}
-
-func (v list) SetList(items []string) error {
-	words := make([]string, len(items))
-	for i, item := range items {
-		words[i] = strings.TrimSpace(item)
-		if words[i] == "" {
-			return errors.New("has an empty item")
+// list is a list of words, which check may change. In one text, commas stand between them.
+func list(p *[]string, check func(words []string) error, accepted string) *value {
+	setList := func(items []string) error {
+		words := make([]string, len(items))
+		for i, item := range items {
+			words[i] = strings.TrimSpace(item)
+			if words[i] == "" {
+				return errors.New("has an empty item")
+			}
+			if strings.Contains(words[i], ",") {
+				return fmt.Errorf("has a comma in the item %q", item)
+			}
 		}
-		if strings.Contains(words[i], ",") {
-			return fmt.Errorf("has a comma in the item %q", item)
+		if check != nil {
+			if err := check(words); err != nil {
+				return err
+			}
 		}
+		*p = words
+		return nil
 	}
-	*v.p = words
-	return nil
-}
-
-func (v list) String() string  { return strings.Join(*v.p, ",") }
-func (v list) Accepts() string { return "a list such as [ttl, expires], or ttl,expires" }
-
-func (v list) YAML() string {
-	items := make([]string, len(*v.p))
-	for i, item := range *v.p {
-		items[i] = quote(item)
-	}
-	return "[" + strings.Join(items, ", ") + "]"
-}
-
-// hosts is a list of names of hosts, in lower case.
-type hosts struct{ list }
-
-var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
-
-func (v hosts) Set(s string) error {
-	if strings.TrimSpace(s) == "" {
-		return v.SetList(nil)
-	}
-	return v.SetList(strings.Split(s, ","))
-}
-
-func (v hosts) SetList(items []string) error {
-	var words []string
-	if err := (list{&words}).SetList(items); err != nil {
-		return err
-	}
-	for i, word := range words {
-		words[i] = strings.ToLower(word)
-		if !hostName.MatchString(words[i]) {
-			return fmt.Errorf("has %q, which is not the name of a host without scheme and port", word)
+	set := func(s string) error {
+		if strings.TrimSpace(s) == "" {
+			return setList(nil)
 		}
+		return setList(strings.Split(s, ","))
 	}
-	*v.p = words
-	return nil
+	return &value{set: set, setList: setList, accepted: accepted, format: func() string { return strings.Join(*p, ",") }, yaml: func() string {
+		items := make([]string, len(*p))
+		for i, item := range *p {
+			items[i] = quote(item)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	}}
 }
 
-func (v hosts) Accepts() string {
-	return "a list such as [broker.example.com], or a.example.com,b.example.com"
-}
-
-// plain are the strings that every YAML reader takes for a string; words like
-// "no" are not among them.
+// plain are the strings that every YAML reader takes for a string; words like "no" are not among them.
 var (
 	plain    = regexp.MustCompile(`^(\.{0,2}/)?[A-Za-z][A-Za-z0-9._/-]*$`)
 	reserved = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)
@@ -355,9 +314,13 @@ func quote(s string) string {
 	if plain.MatchString(s) && !reserved.MatchString(s) {
 		return s
 	}
-	b, err := json.Marshal(s)
+	return toJSON(s)
+}
+
+func toJSON(v any) string {
+	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // a string always has a JSON form
+		panic(err) // it was made of texts
 	}
 	return string(b)
 }

@@ -9,15 +9,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is a koanf parser for YAML that remembers the line of every key and
-// leaves scalars as they were written: 4.10 stays "4.10", and whether it is a
-// number is for the key to say. Leaves are string, quoted, []string or nil.
+// document is a koanf parser for YAML that keeps the line of every key and leaves scalars as they were written: 4.10 stays "4.10",
+// and its key decides whether it is a number. Leaves are string, quoted, []string or nil.
 type document struct {
 	lines    map[string]int
 	problems []problem
 }
 
-// quoted is a text that stands in quotes: it is no number, whatever it looks like.
+// quoted is a text that stood in quotes: it is no number, whatever it looks like.
 type quoted string
 
 // problem is a fault in the file's form, as opposed to one in a value.
@@ -27,8 +26,7 @@ type problem struct {
 	text string
 }
 
-// Unmarshal returns the document as nested maps. Faults that concern single
-// keys are kept in d.problems, and those keys left out.
+// Unmarshal returns the document as nested maps. It leaves keys with faults out, and adds these to d.problems.
 func (d *document) Unmarshal(b []byte) (map[string]any, error) {
 	d.lines = map[string]int{}
 	dec := yaml.NewDecoder(strings.NewReader(string(b)))
@@ -51,8 +49,7 @@ func (d *document) Unmarshal(b []byte) (map[string]any, error) {
 	return nil, errors.New("is not a YAML mapping of sections, such as limits and plugins")
 }
 
-// Marshal completes koanf's interface; a configuration is printed by
-// [Config.Print], which knows the sources.
+// Marshal completes koanf's interface. [Config.Print], which knows the sources, prints a configuration.
 func (d *document) Marshal(map[string]any) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 func notYAML(err error) error {

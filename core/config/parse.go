@@ -1,0 +1,148 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func formatLevel(l slog.Level) string { return strings.ToLower(l.String()) }
+
+func parseLevel(s string) (slog.Level, error) {
+	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
+	i := slices.IndexFunc(levels, func(l slog.Level) bool { return formatLevel(l) == s })
+	if i < 0 {
+		return 0, errors.New("is not a log level")
+	}
+	return levels[i], nil
+}
+
+func parseBool(s string) (bool, error) {
+	if s != "true" && s != "false" {
+		return false, errors.New("is not a truth value")
+	}
+	return s == "true", nil
+}
+
+func parseDuration(s string) (time.Duration, error) {
+	if d, err := time.ParseDuration(s); err == nil {
+		return d, nil
+	}
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
+		return 0, fmt.Errorf("is a duration without a unit (%ss, %[1]sms, %[1]sm or %[1]sh?)", s)
+	}
+	return 0, errors.New("is not a duration such as 10s, 500ms or 1h30m")
+}
+
+// parseSeconds reads a duration that AMQP carries in whole seconds.
+func parseSeconds(s string) (time.Duration, error) {
+	d, err := parseDuration(s)
+	if err == nil && d%time.Second != 0 {
+		err = errors.New("is not in whole seconds")
+	}
+	return d, err
+}
+
+// formatDuration is Duration.String without the zeros at its end: "30m", not "30m0s".
+func formatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// parseShare reads a part of a whole: "0.01" or "1%".
+func parseShare(s string) (float64, error) {
+	number, percent := strings.CutSuffix(s, "%")
+	f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil || math.IsNaN(f) {
+		return 0, errors.New("is not a share such as 0.01 or 1%")
+	}
+	if percent {
+		f /= 100
+	}
+	return f, nil
+}
+
+func formatShare(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+func checkAddress(s string) error {
+	if s == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return missingPart(s)
+	}
+	if n, err := strconv.ParseUint(port, 10, 64); err != nil || n > 65535 {
+		return fmt.Errorf("has the port %q, which is not 0 to 65535", port)
+	}
+	return nil
+}
+
+// missingPart guesses what half an address was meant to be.
+func missingPart(s string) error {
+	if _, err := strconv.ParseUint(s, 10, 16); err == nil {
+		return fmt.Errorf("is a port without its colon (:%s?)", s)
+	}
+	if strings.Count(s, ":") > 1 && !strings.Contains(s, "[") {
+		return errors.New("is not an address: an IPv6 host stands in brackets, as in [::1]:5672")
+	}
+	return errors.New("is not an address such as :5672 or 127.0.0.1:5672")
+}
+
+// checkEndpoint checks the address of a collector, host:port or a URL; "" is none.
+func checkEndpoint(s string) error {
+	if s == "" {
+		return nil
+	}
+	if strings.Contains(s, "://") {
+		return checkCollectorURL(s)
+	}
+	if err := checkAddress(s); err != nil {
+		return err
+	}
+	if strings.HasPrefix(s, ":") {
+		return errors.New("has no host")
+	}
+	return nil
+}
+
+func checkCollectorURL(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" {
+		return errors.New("is not a URL")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("is a URL of scheme %q, not http or https", u.Scheme)
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("has more than host, port and path; credentials go into OTEL_EXPORTER_OTLP_HEADERS")
+	}
+	return nil
+}
+
+var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
+
+// checkHosts checks names of hosts, and puts them in lower case.
+func checkHosts(words []string) error {
+	for i, word := range words {
+		words[i] = strings.ToLower(word)
+		if !hostName.MatchString(words[i]) {
+			return fmt.Errorf("has %q, which is not the name of a host without scheme and port", word)
+		}
+	}
+	return nil
+}
