@@ -68,7 +68,7 @@ func newBroker(ctx context.Context, s setup) (broker, error) {
 // openStore opens the data directory. kept is going to be what it returns.
 func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules, kept *atomic.Pointer[store.Store]) (*store.Store, error) {
 	if s.bodies > 0 {
-		room, err := store.Room(dir)
+		room, err := store.HasSpace(dir)
 		if err != nil {
 			return nil, err
 		}

@@ -10,15 +10,15 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Account is what a broker knows of a user, besides permissions. Nobody changes the tags of one that was handed over.
+// Account describes a user, without permissions. Its tags must not be changed once it was passed on.
 type Account struct {
 	Name     string
 	Tags     []string
-	Password Hash // the zero one lets nobody in
+	Password Hash // the zero Hash matches no password
 	Limits   Limits
 }
 
-// Limits are how many connections and channels a user may have; absent ones are none.
+// Limits are how many connections and channels a user may have; an absent limit allows any number.
 type Limits struct {
 	Connections, Channels hook.Limit
 }
@@ -29,7 +29,7 @@ const (
 	maxLimit = math.MaxInt32
 )
 
-// Check reports what is wrong with an account, as an [*Invalid].
+// Check returns an [*Invalid] if no user can have such an account.
 func (a *Account) Check() error {
 	if err := checkName("user name", a.Name); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (l Limits) check(user string) error {
 	return nil
 }
 
-// checkName refuses names that could not be used: in a login, which has NUL around them, in JSON, in a short string.
+// checkName refuses names that do not fit a SASL login, where NUL separates them, JSON, or a short string.
 func checkName(what, name string) error {
 	switch {
 	case name == "":
@@ -88,82 +88,66 @@ func (s *Store) Lookup(name string) (Account, bool) {
 	return u.Account, true
 }
 
-// HasTag reports whether a user has a tag by now.
+// HasTag reports whether a user has a tag now.
 func (s *Store) HasTag(name, tag string) bool {
 	u := s.user(name)
 	return u != nil && slices.Contains(u.Tags, tag)
 }
 
-// Set adds a user, or gives an existing one this password, these tags and limits instead; permissions stay.
+// Set adds a user, or replaces the password, tags and limits of an existing one; permissions stay.
 func (s *Store) Set(a Account) (created bool, err error) {
 	if err := a.Check(); err != nil {
 		return false, err
 	}
 	a.Tags = slices.Clone(a.Tags)
-	err = s.change(func() (replacement, error) {
+	err = s.change(func(c *change) error {
 		created = s.users[a.Name] == nil
-		s.note(defineAccount(&a))
-		return replacement{a.Name: s.with(a)}, nil
+		c.put(a.Name, s.with(a), defineAccount(&a))
+		return nil
 	})
 	return created, err
 }
 
 // with returns the user that has this account from now on. The caller holds changing.
 func (s *Store) with(a Account) *user {
-	s.verifier.expect(&a.Password)
+	s.verifier.matchRounds(&a.Password)
 	u := s.users[a.Name]
 	if u == nil {
-		s.births++
-		return &user{Account: a, born: s.births}
+		s.generation++
+		return &user{Account: a, generation: s.generation}
 	}
 	changed := *u
 	changed.Account = a
 	return &changed
 }
 
-// SetPassword gives a user another password.
-func (s *Store) SetPassword(name string, h Hash) error {
-	return s.changeAccount(name, func(a *Account) { a.Password = h })
-}
-
-// SetTags gives a user these tags instead of others.
-func (s *Store) SetTags(name string, tags []string) error {
-	return s.changeAccount(name, func(a *Account) { a.Tags = slices.Clone(tags) })
-}
-
-// SetLimits gives a user these limits instead of others. Whoever is connected stays.
+// SetLimits replaces the limits of a user. Open connections and channels stay.
 func (s *Store) SetLimits(name string, l Limits) error {
-	return s.changeAccount(name, func(a *Account) { a.Limits = l })
-}
-
-func (s *Store) changeAccount(name string, set func(*Account)) error {
-	return s.change(func() (replacement, error) {
+	return s.change(func(c *change) error {
 		u := s.users[name]
 		if u == nil {
-			return nil, errNoUser(name)
+			return errNoUser(name)
 		}
-		a := u.Account
-		set(&a)
-		if err := a.Check(); err != nil {
-			return nil, err
+		if err := l.check(name); err != nil {
+			return err
 		}
-		s.note(defineAccount(&a))
-		return replacement{name: s.with(a)}, nil
+		changed := *u
+		changed.Limits = l
+		c.put(name, &changed, defineAccount(&changed.Account))
+		return nil
 	})
 }
 
-// Delete deletes a user with all permissions, and has its connections closed.
+// Delete deletes a user with all permissions, and closes the user's connections.
 func (s *Store) Delete(name string) (existed bool, err error) {
-	err = s.change(func() (replacement, error) {
-		if s.users[name] == nil {
-			return nil, nil
+	err = s.change(func(c *change) error {
+		if existed = s.users[name] != nil; existed {
+			c.put(name, nil, defineUserDeleted(name))
 		}
-		existed = true
-		s.note(defineUserDeleted(name))
-		return replacement{name: nil}, nil
+		return nil
 	})
 	if existed && err == nil {
-		s.seats.evict(name, "user '"+name+"' is deleted")
+		s.tracker.evict(name, "user '"+name+"' is deleted")
 	}
 	return existed, err
 }

@@ -1,24 +1,25 @@
-// Package auth knows the users: who they are, what they may touch, how many connections they may have, and whether somebody
-// who wants to log in is one of them.
+// Package auth holds the users: their passwords, permissions and limits. It authenticates logins, authorises access to queues
+// and exchanges, and tracks each user's connections.
 package auth
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/definition"
 )
 
-// Guest is the user a new broker has. Its password is no secret, and so it may
-// log in over a loopback address only [RabbitMQ: access-control.html#loopback-users].
+// Guest is the user of a new broker. Its password is public, so it may log in from a loopback address only
+// [RabbitMQ: access-control.html#loopback-users].
 const Guest = "guest"
 
-// User is somebody who is logged in.
+// User is a user who is logged in.
 type User struct {
 	Name string
 	Tags []string
 
-	born uint64 // tells users apart who had the same name one after the other
+	generation uint64 // distinguishes users who had the same name at different times
 }
 
 // Has reports whether the user has a tag, such as administrator.
@@ -26,38 +27,37 @@ func (u User) Has(tag string) bool { return slices.Contains(u.Tags, tag) }
 
 // Options are what a store is made with.
 type Options struct {
-	// Hashing is what new passwords are hashed with: PBKDF2, which is the default, or SHA512.
+	// Hashing is the algorithm for new passwords: PBKDF2, which is the default, or SHA512.
 	Hashing Algorithm
-	// DefinitionLog keeps what is changed; nil = nobody does.
-	Keeper DefinitionLog
-	// VHost reports whether a vhost exists that permissions are to be set for; nil = all do. It must not call the store.
+	// Definitions is where changes are written; nil = nothing is durable.
+	Definitions definition.Log
+	// VHost reports whether a vhost exists, before permissions for it are set; nil = all do. It must not call the store.
 	VHost func(name string) bool
 }
 
-// Store holds the users and what they may do. Any goroutine may use it.
+// Store holds the users and what they may do. It is safe for concurrent use.
 type Store struct {
 	options    Options
-	iterations uint32 // of new passwords
+	iterations uint32 // of PBKDF2, for new passwords
 
 	verifier *verifier
-	seats    connTracker
+	tracker  connTracker
 	version  atomic.Uint64
 	logins   [ways]loginCounts
-	untold   untold
+	unlogged unlogged
 
-	changing sync.Mutex // held while users change, until that is durable; it guards what follows
-	births   uint64     // users there ever were
-	noted    []byte     // definitions of the change at hand
+	changing   sync.Mutex // held during a change of users, until it is durable; guards generation
+	generation uint64     // number of users ever added
 
-	mu    sync.RWMutex     // guards users, which are changed with changing held, too
-	users map[string]*user // a user in it is replaced, never changed
+	mu    sync.RWMutex     // guards users; a change of users also holds changing
+	users map[string]*user // a user in it is replaced, never modified
 }
 
 type user struct {
 	Account
-	born   uint64
-	grants map[string]grant // by vhost
-	topics map[topicPlace]topicGrant
+	generation uint64
+	grants     map[string]compiledGrant // by vhost
+	topics     map[topicKey]compiledTopicGrant
 }
 
 // New returns a store without users.
@@ -72,14 +72,8 @@ func New(o Options) *Store {
 	return &Store{options: o, iterations: iterations, users: map[string]*user{}, verifier: newVerifier(rounds)}
 }
 
-// Default returns the store of a new broker that keeps nothing, see [Store.Furnish].
-func Default() (*Store, error) {
-	s := New(Options{})
-	return s, s.CreateDefaults()
-}
-
-// CreateDefaults gives a store without users what a new broker has: guest with the password guest, an administrator with every permission in the
-// vhost "/".
+// CreateDefaults gives a store without users what a new broker has: guest with the password guest, an administrator with every
+// permission in the vhost "/".
 func (s *Store) CreateDefaults() error {
 	h, err := s.hashPublic(Guest)
 	if err != nil {
@@ -88,21 +82,15 @@ func (s *Store) CreateDefaults() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	guest := s.with(Account{Name: Guest, Tags: []string{"administrator"}, Password: h})
-	guest.grants = map[string]grant{"/": {Permissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"}}}
-	s.replace(replacement{Guest: guest})
-	k := s.options.Keeper
-	if k == nil {
-		return nil
+	guest.grants = map[string]compiledGrant{"/": {Permissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"}}}
+	s.apply(&change{users: map[string]*user{Guest: guest}})
+	if log := s.options.Definitions; log != nil {
+		log.Rewrite(definition.Parts(s.definitions))
 	}
-	k.Rewrite(s.parts)
-	if err := k.WaitDurable(); err != nil {
-		return fmt.Errorf("users: definitions: %w", err)
-	}
-	return nil
+	return s.waitDurable()
 }
 
-// Version changes with every change to users and permissions: results of Check
-// that were kept are void then.
+// Version changes with every change of users and permissions. Cached results of Check are void then.
 func (s *Store) Version() uint64 { return s.version.Load() }
 
 // user returns the user of this name, nil if there is none.

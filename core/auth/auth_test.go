@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // store has guest and alice.
 func store(tb testing.TB) *Store {
 	tb.Helper()
-	s, err := Default()
+	s := New(Options{})
+	err := s.CreateDefaults()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func store(tb testing.TB) *Store {
 // put adds a user whose password takes no time to check.
 func put(tb testing.TB, s *Store, name, password string, tags ...string) {
 	tb.Helper()
-	h, err := derive(password, publicIterations)
+	h, err := s.hashPublic(password)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -238,7 +239,7 @@ func BenchmarkLogin(b *testing.B) {
 }
 
 func BenchmarkFirstLogin(b *testing.B) {
-	h, err := derive("secret", iterations)
+	h, err := New(Options{}).Hash("secret")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,19 +1,14 @@
 package auth
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Users are recorded as definitions, one after another, like what is durable in a vhost. A definition is a field table as AMQP
-// has them [AMQP 4.2.5.5], with its length in front. The first field is
-//
-//	op     what happened
-//
-// and the others depend on op:
+// What is durable of users is written as definitions, see core/definition. Their fields depend on op:
 //
 //	user.none          nothing more: there are no users
 //	user.set           name, tags, algorithm, password, max-connections, max-channels
@@ -24,8 +19,8 @@ import (
 //	topic.clear        user, vhost, exchange
 //	permission.forget  vhost; all permissions for it end, those for topics too
 //
-// Tags are an array of strings. The password is a byte array, empty if there is none: see [ParseHash] for what is in it. Limits
-// that are not set are -1.
+// Tags are an array of strings. The password is a byte array, empty if there is none; hashOf reads it. Limits that are not set
+// are -1.
 const (
 	opNoUsers          = "user.none"
 	opSetUser          = "user.set"
@@ -39,7 +34,6 @@ const (
 
 // The fields of definitions.
 const (
-	fieldOp             = "op"
 	fieldName           = "name"
 	fieldTags           = "tags"
 	fieldAlgorithm      = "algorithm"
@@ -59,15 +53,11 @@ func IsUserOp(op string) bool {
 	return strings.HasPrefix(op, "user.") || strings.HasPrefix(op, "permission.") || strings.HasPrefix(op, "topic.")
 }
 
-// IsSecretField reports whether a field of a definition of users is for nobody's eyes.
+// IsSecretField reports whether a field of a definition of users must not be shown.
 func IsSecretField(field string) bool { return field == fieldPassword }
 
-// Resets reports whether no user that was defined before a definition with this op counts any more.
+// Resets reports whether a definition with this op voids all earlier ones of users.
 func Resets(op string) bool { return op == opNoUsers }
-
-func define(op string, more ...amqp.Field) amqp.Table {
-	return append(amqp.Table{{Key: fieldOp, Value: op}}, more...)
-}
 
 func text(key, value string) amqp.Field { return amqp.Field{Key: key, Value: value} }
 
@@ -78,116 +68,66 @@ func defineAccount(a *Account) amqp.Table {
 	for i, tag := range a.Tags {
 		tags[i] = tag
 	}
-	return define(opSetUser, text(fieldName, a.Name), amqp.Field{Key: fieldTags, Value: tags},
+	return definition.New(opSetUser, text(fieldName, a.Name), amqp.Field{Key: fieldTags, Value: tags},
 		text(fieldAlgorithm, string(a.Password.algorithm)), amqp.Field{Key: fieldPassword, Value: a.Password.bytes()},
 		limit(fieldMaxConnections, a.Limits.Connections), limit(fieldMaxChannels, a.Limits.Channels))
 }
 
-func defineUserDeleted(name string) amqp.Table { return define(opDeleteUser, text(fieldName, name)) }
+func defineUserDeleted(name string) amqp.Table {
+	return definition.New(opDeleteUser, text(fieldName, name))
+}
 
 func definePermissions(g *Grant) amqp.Table {
-	return define(opSetPermissions, text(fieldUser, g.User), text(fieldVHost, g.VHost),
+	return definition.New(opSetPermissions, text(fieldUser, g.User), text(fieldVHost, g.VHost),
 		text(fieldConfigure, g.Configure), text(fieldWrite, g.Write), text(fieldRead, g.Read))
 }
 
 func defineNoPermissions(user, vhost string) amqp.Table {
-	return define(opClearPermissions, text(fieldUser, user), text(fieldVHost, vhost))
+	return definition.New(opClearPermissions, text(fieldUser, user), text(fieldVHost, vhost))
 }
 
-func defineNoVHost(vhost string) amqp.Table { return define(opForgetVHost, text(fieldVHost, vhost)) }
+func defineNoVHost(vhost string) amqp.Table {
+	return definition.New(opForgetVHost, text(fieldVHost, vhost))
+}
 
 func defineTopics(g *TopicGrant) amqp.Table {
-	return define(opSetTopics, text(fieldUser, g.User), text(fieldVHost, g.VHost),
+	return definition.New(opSetTopics, text(fieldUser, g.User), text(fieldVHost, g.VHost),
 		text(fieldExchange, g.Exchange), text(fieldWrite, g.Write), text(fieldRead, g.Read))
 }
 
-func defineNoTopics(user string, p topicPlace) amqp.Table {
-	return define(opClearTopics, text(fieldUser, user), text(fieldVHost, p.vhost), text(fieldExchange, p.exchange))
+func defineNoTopics(user string, p topicKey) amqp.Table {
+	return definition.New(opClearTopics, text(fieldUser, user), text(fieldVHost, p.vhost), text(fieldExchange, p.exchange))
 }
 
-// Definitions returns the definitions of everything there is.
+// Definitions returns the definitions of all users.
 func (s *Store) Definitions() []byte {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	var all []byte
-	for b := range s.parts {
-		all = append(all, b...)
+	for def := range s.definitions {
+		all = amqp.AppendTable(all, def)
 	}
 	return all
 }
 
-// partSize is about how many bytes of definitions are written at once.
-const partSize = 32 << 10
-
-// parts yields the definitions of everything there is in parts. The caller holds changing.
-func (s *Store) parts(yield func([]byte) bool) {
-	b := amqp.AppendTable(nil, define(opNoUsers))
+// definitions yields the definitions of all users. The caller holds changing.
+func (s *Store) definitions(yield func(amqp.Table) bool) {
+	more := yield(definition.New(opNoUsers))
 	for _, u := range s.users {
-		if b = u.appendTo(b); len(b) < partSize {
-			continue
+		for def := range u.definitions {
+			if more = more && yield(def); !more {
+				return
+			}
 		}
-		if !yield(b) {
-			return
-		}
-		b = b[:0]
 	}
-	yield(b)
 }
 
-// appendTo adds the definitions of a user.
-func (u *user) appendTo(b []byte) []byte {
-	b = amqp.AppendTable(b, defineAccount(&u.Account))
+func (u *user) definitions(yield func(amqp.Table) bool) {
+	more := yield(defineAccount(&u.Account))
 	for vhost, g := range u.grants {
-		b = amqp.AppendTable(b, definePermissions(&Grant{User: u.Name, VHost: vhost, Permissions: g.Permissions}))
+		more = more && yield(definePermissions(&Grant{User: u.Name, VHost: vhost, Permissions: g.Permissions}))
 	}
-	for p, g := range u.topics {
-		b = amqp.AppendTable(b, defineTopics(&TopicGrant{User: u.Name, VHost: p.vhost, TopicPermissions: g.TopicPermissions}))
+	for key, g := range u.topics {
+		more = more && yield(defineTopics(&TopicGrant{User: u.Name, VHost: key.vhost, TopicPermissions: g.TopicPermissions}))
 	}
-	return b
-}
-
-// reader reads the fields of a definition. Its err is that of the first that could not be read.
-type reader struct {
-	op     string
-	fields amqp.Table
-	err    error
-}
-
-func read[T any](r *reader, key string) (v T) {
-	raw, ok := r.fields.Lookup(key)
-	if ok {
-		v, ok = raw.(T)
-	}
-	if !ok && r.err == nil {
-		r.err = fmt.Errorf("definition %q: %s is missing or of a wrong type", r.op, key)
-	}
-	return v
-}
-
-func (r *reader) limit(key string) hook.Limit { return hook.LimitOf(read[int64](r, key)) }
-
-func (r *reader) account() Account {
-	a := Account{Name: read[string](r, fieldName)}
-	for _, raw := range read[amqp.Array](r, fieldTags) {
-		tag, _ := raw.(string)
-		a.Tags = append(a.Tags, tag)
-	}
-	a.Limits = Limits{Connections: r.limit(fieldMaxConnections), Channels: r.limit(fieldMaxChannels)}
-	algorithm, password := read[string](r, fieldAlgorithm), read[[]byte](r, fieldPassword)
-	if r.err == nil && algorithm != "" {
-		a.Password, r.err = hashOf(Algorithm(algorithm), password)
-	}
-	return a
-}
-
-func (r *reader) grant() Grant {
-	return Grant{User: read[string](r, fieldUser), VHost: read[string](r, fieldVHost), Permissions: Permissions{
-		Configure: read[string](r, fieldConfigure), Write: read[string](r, fieldWrite), Read: read[string](r, fieldRead),
-	}}
-}
-
-func (r *reader) topicGrant() TopicGrant {
-	return TopicGrant{User: read[string](r, fieldUser), VHost: read[string](r, fieldVHost), TopicPermissions: TopicPermissions{
-		Exchange: read[string](r, fieldExchange), Write: read[string](r, fieldWrite), Read: read[string](r, fieldRead),
-	}}
 }

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// notebook is a keeper in memory.
+// notebook is a definition log in memory.
 type notebook struct {
 	written  []byte
 	bulky    bool
@@ -33,22 +34,33 @@ func (n *notebook) Rewrite(parts iter.Seq[[]byte]) {
 // restarted is a store that was made of what a notebook says.
 func (n *notebook) restarted(tb testing.TB) *Store {
 	tb.Helper()
-	s := New(Options{Keeper: n})
-	for b := n.written; len(b) > 0; {
-		fields, size, err := amqp.ParseTable(b)
+	s := New(Options{Definitions: n})
+	for def, err := range definition.Parse(n.written) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		op, _ := fields[0].Value.(string)
-		if !IsUserOp(op) {
-			tb.Fatalf("%q is none of ours", op)
+		if !IsUserOp(def.Op) {
+			tb.Fatalf("%q is none of ours", def.Op)
 		}
-		if err := s.Apply(op, fields); err != nil {
+		if err := s.Apply(def); err != nil {
 			tb.Fatal(err)
 		}
-		b = b[size:]
 	}
 	return s
+}
+
+func setTags(s *Store, name string, tags ...string) error {
+	a, _ := s.Lookup(name)
+	a.Tags = tags
+	_, err := s.Set(a)
+	return err
+}
+
+func setPassword(s *Store, name string, h Hash) error {
+	a, _ := s.Lookup(name)
+	a.Password = h
+	_, err := s.Set(a)
+	return err
 }
 
 // says is everything that is in a store.
@@ -65,18 +77,18 @@ func says(s *Store) string {
 // Whatever is changed, a store that is made of what was written is the same.
 func TestRestart(t *testing.T) {
 	n := &notebook{}
-	s := New(Options{Keeper: n})
+	s := New(Options{Definitions: n})
 	if err := s.CreateDefaults(); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, "alice", "secret", "monitoring", "ünïcode")
 	put(t, s, "bob", "secret")
 	steps := []func() error{
-		func() error { return s.SetTags("bob", []string{"a", "a"}) },
+		func() error { return setTags(s, "bob", "a", "a") },
 		func() error {
 			return s.SetLimits("bob", Limits{Connections: hook.LimitOf(0), Channels: hook.LimitOf(7)})
 		},
-		func() error { return s.SetPassword("alice", Hash{}) },
+		func() error { return setPassword(s, "alice", Hash{}) },
 		func() error { _, err := s.Set(Account{Name: "carol"}); return err },
 		func() error { grantAll(t, s, "alice", "/"); grantAll(t, s, "bob", "v"); return nil },
 		func() error {
@@ -111,13 +123,9 @@ func TestRestart(t *testing.T) {
 // What is refused is not written.
 func TestRefusedIsNotWritten(t *testing.T) {
 	n := &notebook{}
-	s := New(Options{Keeper: n})
-	for i, err := range []error{
-		s.SetTags("bob", nil), s.SetLimits("bob", Limits{}), s.SetPassword("bob", Hash{}),
-	} {
-		if !errors.Is(err, ErrNoUser) {
-			t.Errorf("%d: %v", i, err)
-		}
+	s := New(Options{Definitions: n})
+	if err := s.SetLimits("bob", Limits{}); !errors.Is(err, ErrNoUser) {
+		t.Error(err)
 	}
 	long := strings.Repeat("x", 256)
 	for _, a := range []Account{
@@ -147,7 +155,7 @@ func TestRefusedIsNotWritten(t *testing.T) {
 // Nonsense in a log is an error, whatever it is.
 func FuzzApply(f *testing.F) {
 	n := &notebook{}
-	s := New(Options{Keeper: n})
+	s := New(Options{Definitions: n})
 	if err := s.CreateDefaults(); err != nil {
 		f.Fatal(err)
 	}
@@ -156,20 +164,17 @@ func FuzzApply(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(n.written)
-	f.Add(amqp.AppendTable(nil, define(opSetUser)))
+	f.Add(amqp.AppendTable(nil, definition.New(opSetUser)))
 	f.Add(amqp.AppendTable(nil, defineNoPermissions("nobody", "/")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := New(Options{})
-		for len(b) > 0 {
-			fields, size, err := amqp.ParseTable(b)
-			if err != nil || len(fields) == 0 {
+		for def, err := range definition.Parse(b) {
+			if err != nil {
 				return
 			}
-			op, _ := fields[0].Value.(string)
-			if s.Apply(op, fields) != nil {
+			if s.Apply(def) != nil {
 				break
 			}
-			b = b[size:]
 		}
 		n := notebook{written: s.Definitions()}
 		if got, want := says(n.restarted(t)), says(s); got != want {

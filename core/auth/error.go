@@ -5,21 +5,19 @@ import (
 	"fmt"
 )
 
-// The errors of asking for what does not exist.
+// What errors about a missing user or vhost wrap.
 var (
 	ErrNoUser  = errors.New("no such user")
 	ErrNoVHost = errors.New("no such vhost")
 )
 
-// Invalid is the error of a value that nobody can have.
+// Invalid is the error of a value that is not allowed.
 type Invalid struct{ Text string }
 
 func (e *Invalid) Error() string { return e.Text }
 
 func invalid(layout string, args ...any) error { return &Invalid{fmt.Sprintf(layout, args...)} }
 
-// errNoUser names the user that there is not.
 func errNoUser(name string) error { return fmt.Errorf("user %q: %w", name, ErrNoUser) }
 
-// errNoVHost names the vhost that there is not.
 func errNoVHost(name string) error { return fmt.Errorf("vhost %q: %w", name, ErrNoVHost) }

@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// gate says who may have a password checked, and when: a few at a time, because each takes a tenth of a second of a processor;
-// of every place in turn, so that nobody waits for strangers who try out passwords; no more of them waiting than make sense.
+// gate schedules password checks. It runs few at a time, because each takes a tenth of a second of CPU time. Sources take
+// turns, so that a stranger who guesses passwords does not delay others, and the number of waiting checks is bounded.
 //
-// It has no goroutine: whoever is let through checks on their own, and says what came of it. Any goroutine may use it.
+// The gate has no goroutine: an attempt that is woken checks the password itself and reports the result. It is safe for
+// concurrent use.
 type gate struct {
 	failed *throttle
-	known  func(digest) bool // passwords that were right
+	known  func(digest) bool // reports whether a password was right before
 	most   int               // checks at a time
 
-	mu      sync.Mutex // guards what follows, and what attempts and checks say is the gate's
+	mu      sync.Mutex // guards what follows, and the fields of attempts and checks that belong to the gate
 	running int
-	waiting int // checks that nobody is at
+	waiting int // checks in lines
 	checks  map[checkKey]*check
-	lines   map[string]*line
-	turns   []*line // those in which somebody waits; the first is next
+	lines   map[string]*line // by source
+	turns   []*line          // lines with waiting checks; the first is next
 }
 
 const (
-	// maxWaiting bounds the checks that wait, and maxLine those of one place: those behind would not be done by the time that
-	// clients give up.
+	// maxWaiting bounds the waiting checks, and maxLine those of one source. Clients would give up before a later one is done.
 	maxWaiting = 1024
 	maxLine    = 256
 )
@@ -34,117 +34,117 @@ func newGate(failed *throttle, known func(digest) bool, most int) *gate {
 	return &gate{failed: failed, known: known, most: most, checks: map[checkKey]*check{}, lines: map[string]*line{}}
 }
 
-// checkKey tells checks apart. Whoever tries the same at the same time from the same place waits for the same check, however
-// many they are. The name is in it so that users who do not exist are not taken for one another: that would show.
+// checkKey identifies a check. Attempts with the same password at the same time from the same source share one. The name is
+// part of it: names without a user would otherwise share a check, which would show that there are no such users.
 type checkKey struct {
 	source, name string
 	digest       digest
 }
 
-// check is a password that has to be checked, for all who wait to know. It is the gate's.
+// check is one check of a password, for all attempts that wait for its result. It belongs to the gate.
 type check struct {
 	checkKey
 	attempts []*attempt
-	runner   *attempt // who was told to check; nil = it waits in its line
+	runner   *attempt // the attempt that runs the check; nil = the check waits in its line
 }
 
-// line is the checks that wait of one place, in the order they came.
+// line holds the waiting checks of one source, in order of arrival.
 type line struct {
 	source string
 	checks []*check
 }
 
-// attempt is one login on its way. It is the gate's but for told and, when that has been received from, verdict.
+// attempt is one login in progress. It belongs to the gate, except for woken, and for result once woken was received from.
 type attempt struct {
 	login
 	check    *check
-	admitted bool          // it counts among those that may fail
-	told     chan struct{} // capacity 1: has a value when the verdict is there, or when the attempt is to do the check
-	verdict  verdict
+	admitted bool          // the throttle counts it as undecided
+	woken    chan struct{} // capacity 1: receives when the result is there, or when the attempt is to run the check
+	result   result
 }
 
-// verdict is what came of an attempt.
-type verdict struct {
-	is    outcome
-	retry time.Duration // of a login that came too early: when not to
+// result is the result of an attempt.
+type result struct {
+	is    resultKind
+	retry time.Duration // if early: how long to wait
 }
 
-type outcome uint8
+type resultKind uint8
 
 const (
-	undecided outcome = iota
+	undecided resultKind = iota
 	right
 	wrong
-	barred // right, but it lets nobody in who is where the login comes from
-	early  // too many failed: the password was not looked at
-	busy   // too many wait, or it took too long for whoever asks: the password was not looked at
+	barred // right, but the user may not log in from there
+	early  // too many logins failed; the password was not checked
+	busy   // too many checks wait, or the caller gave up; the password was not checked
 )
 
-// enter has a login wait for its turn. It is told when that has come, or when there is no need to.
+// enter begins an attempt. It is woken when it has a result or is to run the check.
 func (g *gate) enter(l login) *attempt {
-	a := &attempt{login: l, told: make(chan struct{}, 1)}
+	a := &attempt{login: l, woken: make(chan struct{}, 1)}
 	key := checkKey{network(l.from.Host), l.name, l.digest}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.settle(a) {
+	if g.decided(a) {
 		return a
 	}
 	k := g.checks[key]
 	if k == nil {
-		if !g.makeRoom(key.source) {
-			a.decide(g.failed, verdict{is: busy})
+		if !g.makeSpace(key.source) {
+			g.decide(a, result{is: busy})
 			return a
 		}
 		k = &check{checkKey: key}
 		g.checks[key] = k
-		g.wait(k, false)
+		g.enqueue(k, false)
 	}
 	a.check = k
 	k.attempts = append(k.attempts, a)
-	g.serve()
+	g.startChecks()
 	return a
 }
 
-// settle decides an attempt that needs no check, and reports whether it is decided. To look whether a password is one that was
-// right is a guess, too: no more of them are undecided at a time than may fail.
-func (g *gate) settle(a *attempt) bool {
+// decided decides an attempt that needs no check, and reports whether it did. Comparing with known passwords is a guess, too:
+// so only attempts that the throttle admits are compared.
+func (g *gate) decided(a *attempt) bool {
 	if !a.admitted {
-		a.admitted = g.failed.begin(a.suspects, a.from.Now)
+		a.admitted = g.failed.begin(a.keys, a.from.Now)
 	}
 	if a.admitted {
-		if !a.barred && g.known(a.digest) {
-			a.decide(g.failed, verdict{is: right})
-			return true
+		if a.barred || !g.known(a.digest) {
+			return false
 		}
-		return false
-	}
-	if retry := g.failed.retry(a.suspects, a.from.Now); retry > 0 {
-		a.decide(g.failed, verdict{is: early, retry: retry})
+		g.decide(a, result{is: right})
 		return true
 	}
-	return false
-}
-
-// decide tells an attempt what came of it.
-func (a *attempt) decide(failed *throttle, v verdict) {
-	a.leave(failed)
-	if v.is == wrong || v.is == barred {
-		failed.fail(a.suspects, a.from.Now)
+	retry := g.failed.retry(a.keys, a.from.Now)
+	if retry > 0 {
+		g.decide(a, result{is: early, retry: retry})
 	}
-	a.verdict = v
-	a.told <- struct{}{}
+	return retry > 0
 }
 
-// leave counts an attempt out of those that may fail.
-func (a *attempt) leave(failed *throttle) {
+// decide gives an attempt its result.
+func (g *gate) decide(a *attempt, r result) {
+	g.end(a)
+	if r.is == wrong || r.is == barred {
+		g.failed.fail(a.keys, a.from.Now)
+	}
+	a.result = r
+	a.woken <- struct{}{}
+}
+
+// end makes the throttle count an attempt no longer as undecided.
+func (g *gate) end(a *attempt) {
 	if a.admitted {
 		a.admitted = false
-		failed.end(a.suspects, a.from.Now)
+		g.failed.end(a.keys, a.from.Now)
 	}
 }
 
-// makeRoom reports whether one more check of a place may wait. If too many do, the place that has most of them gives way.
-func (g *gate) makeRoom(source string) bool {
+// makeSpace reports whether one more check of a source may wait. If too many do, the source with most loses its last one.
+func (g *gate) makeSpace(source string) bool {
 	own := 0
 	if l := g.lines[source]; l != nil {
 		own = len(l.checks)
@@ -162,28 +162,28 @@ func (g *gate) makeRoom(source string) bool {
 	k := longest.checks[len(longest.checks)-1]
 	g.drop(k)
 	for _, a := range k.attempts {
-		a.decide(g.failed, verdict{is: busy})
+		g.decide(a, result{is: busy})
 	}
 	return true
 }
 
-// wait puts a check in its line, at the end or in front.
-func (g *gate) wait(k *check, front bool) {
+// enqueue adds a check to its line, at the end or in front.
+func (g *gate) enqueue(k *check, front bool) {
 	l := g.lines[k.source]
 	if l == nil {
 		l = &line{source: k.source}
 		g.lines[k.source] = l
 		g.turns = append(g.turns, l)
 	}
-	at := len(l.checks)
+	i := len(l.checks)
 	if front {
-		at = 0
+		i = 0
 	}
-	l.checks = slices.Insert(l.checks, at, k)
+	l.checks = slices.Insert(l.checks, i, k)
 	g.waiting++
 }
 
-// drop takes a check that waits out of its line, and forgets it.
+// drop removes a waiting check.
 func (g *gate) drop(k *check) {
 	l := g.lines[k.source]
 	l.checks = slices.DeleteFunc(l.checks, func(other *check) bool { return other == k })
@@ -195,101 +195,99 @@ func (g *gate) drop(k *check) {
 	}
 }
 
-// serve lets those through whose turn it is, as many as may.
-func (g *gate) serve() {
+// startChecks starts as many checks as may run, one of each line in turn.
+func (g *gate) startChecks() {
 	for passed := 0; g.running < g.most && passed < len(g.turns); {
 		l := g.turns[0]
 		g.turns = append(g.turns[1:], l)
 		if k := g.next(l); k != nil {
 			g.start(k)
 			passed = 0
-			continue
-		}
-		if g.lines[l.source] == l { // all who wait there have to wait for others
+		} else if g.lines[l.source] == l { // none of its attempts is admitted yet
 			passed++
 		}
 	}
 }
 
-// next returns the first check of a line that can be done now, nil if there is none. What needs none any more is settled.
+// next returns the first check of a line that can run, nil if there is none. It decides attempts that need no check any more.
 func (g *gate) next(l *line) *check {
 	for i := 0; i < len(l.checks); {
 		k := l.checks[i]
-		k.attempts = slices.DeleteFunc(k.attempts, g.settle)
-		if len(k.attempts) == 0 {
+		k.attempts = slices.DeleteFunc(k.attempts, g.decided)
+		switch {
+		case len(k.attempts) == 0:
 			g.drop(k)
-			continue
-		}
-		if k.admitted() != nil {
+		case k.admitted() != nil:
 			return k
+		default:
+			i++
 		}
-		i++
 	}
 	return nil
 }
 
 // admitted returns an attempt that may fail, nil if there is none.
 func (k *check) admitted() *attempt {
-	i := slices.IndexFunc(k.attempts, func(a *attempt) bool { return a.admitted })
-	if i < 0 {
-		return nil
+	for _, a := range k.attempts {
+		if a.admitted {
+			return a
+		}
 	}
-	return k.attempts[i]
+	return nil
 }
 
-// start has one of the attempts do the check.
+// start wakes one of the attempts to run the check.
 func (g *gate) start(k *check) {
 	g.drop(k)
-	g.checks[k.checkKey] = k // whoever comes now waits for it, too
+	g.checks[k.checkKey] = k // later attempts share it while it runs
 	g.running++
 	k.runner = k.admitted()
-	k.runner.told <- struct{}{}
+	k.runner.woken <- struct{}{}
 }
 
-// finish says whether the password is right that an attempt was told to check. Those who were not to know yet wait on.
-func (g *gate) finish(a *attempt, is outcome) {
+// finish reports the result of a check that an attempt ran. Attempts that the throttle has not admitted yet wait on.
+func (g *gate) finish(a *attempt, is resultKind) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := a.check
-	g.running--
 	k.attempts = slices.DeleteFunc(k.attempts, func(other *attempt) bool {
 		if !other.admitted {
 			return false
 		}
-		other.decide(g.failed, verdict{is: is})
+		g.decide(other, result{is: is})
 		return true
 	})
-	g.again(k)
+	g.stopped(k)
 }
 
-// again has a check that nobody is at any more wait in front, if anybody still wants it done.
-func (g *gate) again(k *check) {
+// stopped puts a check that ran back in front of its line, if attempts still wait for it.
+func (g *gate) stopped(k *check) {
+	g.running--
 	k.runner = nil
 	if len(k.attempts) == 0 {
 		delete(g.checks, k.checkKey)
 	} else {
-		g.wait(k, true)
+		g.enqueue(k, true)
 	}
-	g.serve()
+	g.startChecks()
 }
 
-// abandon takes back an attempt that nobody waits for any more. It does nothing if that has been decided.
+// abandon ends an attempt whose caller gave up. It does nothing if the attempt has a result.
 func (g *gate) abandon(a *attempt) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a.verdict.is != undecided {
+	if a.result.is != undecided {
 		return
 	}
-	a.leave(g.failed)
-	a.verdict.is = busy
+	g.end(a)
+	a.result.is = busy
 	k := a.check
 	k.attempts = slices.DeleteFunc(k.attempts, func(other *attempt) bool { return other == a })
 	switch {
 	case k.runner == a:
-		g.running--
-		g.again(k)
+		g.stopped(k)
 	case k.runner == nil && len(k.attempts) == 0:
 		g.drop(k)
 	}
-	g.serve() // somebody else of its kind may have a turn now
+	g.startChecks() // another attempt may be admitted in its place
 }

@@ -179,7 +179,7 @@ func (c *crowd) idle() {
 	if g.running != 0 || g.waiting != 0 || len(g.checks) != 0 || len(g.lines) != 0 || len(g.turns) != 0 {
 		c.t.Errorf("running %d, waiting %d, %d checks, %d lines, %d turns", g.running, g.waiting, len(g.checks), len(g.lines), len(g.turns))
 	}
-	for _, p := range c.s.verifier.failed.pasts {
+	for _, p := range c.s.verifier.failed.histories {
 		if p.pending != 0 {
 			c.t.Errorf("%d are undecided", p.pending)
 		}

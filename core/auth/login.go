@@ -4,31 +4,33 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Mechanisms are the SASL mechanisms [Store.Login] understands, as connection.start lists them.
+// Mechanisms are the SASL mechanisms that [Store.Login] knows, as connection.start lists them.
 const Mechanisms = "PLAIN AMQPLAIN"
 
-// Refused is the error of a login with credentials that will not do. What is
-// wrong with them is for the log only.
+// Refused is the error of a login with credentials that are not accepted. Only the log is told the reason.
 type Refused struct {
 	Mechanism string // "" = not by SASL
 	User      string
 	Reason    string
-	// Retry is how long to wait before the next try, if there were too many: the password was not looked at. 0 = try at once.
+	// Retry is how long to wait before the next login, after too many that failed; 0 = it may follow at once.
 	Retry time.Duration
-	// Busy says that too many logins wait for their turn, or that this one did so for too long: the password was not looked at.
+	// Busy reports that too many logins wait to be checked, or that this one waited for too long.
 	Busy bool
-	// Unseen says that the password was not looked at: there was none, it came too early, or too many waited.
-	Unseen bool
-	// Elsewhere says that it is guest, who may log in from this machine only, with whatever password.
+	// unchecked reports that the password was not checked: it was empty, or the login came early or was Busy.
+	unchecked bool
+	// Elsewhere reports that the user is guest, who may log in only from this machine, with any password.
 	Elsewhere bool
 }
 
-// Error says everything, for the log.
+// Error returns the reason, for the log.
 func (r *Refused) Error() string {
 	if r.Mechanism == "" {
 		return "login refused: " + r.Reason
@@ -36,7 +38,7 @@ func (r *Refused) Error() string {
 	return r.Mechanism + " login refused: " + r.Reason
 }
 
-// Reply is what a client is told that has the capability authentication_failure_close.
+// Reply is sent to clients with the capability authentication_failure_close.
 func (r *Refused) Reply() *amqp.Error {
 	if r.Busy {
 		return amqp.Errorf(amqp.ReplyConnectionForced, "too many logins at a time, try again later")
@@ -44,9 +46,8 @@ func (r *Refused) Reply() *amqp.Error {
 	return amqp.Errorf(amqp.ReplyAccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", r.Mechanism)
 }
 
-// Login checks the response a client gave with connection.start-ok. It may take a while: it waits for its turn, until ctx is done
-// and nobody waits for it any more. The error is a [*Refused], or an [*amqp.Error] for a
-// mechanism there is not or a response that is none.
+// Login checks the response of a client's connection.start-ok. It may wait for its turn, until ctx is done. The error is a
+// [*Refused], or an [*amqp.Error] for an unknown mechanism or a malformed response.
 func (s *Store) Login(ctx context.Context, mechanism, response string, from Origin) (User, error) {
 	name, password, err := credentials(mechanism, response)
 	if err != nil {
@@ -62,7 +63,7 @@ func (s *Store) Login(ctx context.Context, mechanism, response string, from Orig
 	return u, nil
 }
 
-// Authenticate checks a name and a password, as Login does. The error is a [*Refused].
+// Authenticate checks a name and a password like Login. The error is a [*Refused].
 func (s *Store) Authenticate(ctx context.Context, name, password string, from Origin) (User, error) {
 	u, refused := s.authenticate(ctx, name, password, from)
 	s.logins[byName].count(refused == nil)
@@ -72,7 +73,7 @@ func (s *Store) Authenticate(ctx context.Context, name, password string, from Or
 	return u, nil
 }
 
-// Waiting is how many passwords wait to be checked.
+// Waiting returns how many passwords wait to be checked.
 func (s *Store) Waiting() int {
 	g := s.verifier.gate
 	g.mu.Lock()
@@ -84,36 +85,33 @@ func (s *Store) authenticate(ctx context.Context, name, password string, from Or
 	name = shortened(name)
 	if password == "" {
 		r := refuse(name, "user '%s' attempted to log in with a blank password", name)
-		r.Unseen = true
+		r.unchecked = true
 		return User{}, r
 	}
 	u, elsewhere := s.user(name), name == Guest && !from.Loopback
-	var h Hash // without a user there is no password
+	var h Hash // without a user no password is right
 	if u != nil {
 		h = u.Password
 	}
 	v := s.verifier.verify(ctx, login{name: name, from: from, barred: elsewhere}, &h, password)
-	if v.is == right {
-		u = s.still(u)
-	}
-	if v.is == right && u != nil {
-		return User{Name: u.Name, Tags: u.Tags, born: u.born}, nil
+	if v.is == right && s.isCurrent(u) {
+		return User{Name: u.Name, Tags: u.Tags, generation: u.generation}, nil
 	}
 	r := v.refuse(name, &from)
 	r.Elsewhere = elsewhere
 	return User{}, r
 }
 
-// refuse says what is wrong with a login.
-func (v *verdict) refuse(name string, from *Origin) *Refused {
+// refuse returns the refusal that follows from a result.
+func (v *result) refuse(name string, from *Origin) *Refused {
 	switch v.is {
 	case early:
 		r := refuse(name, "too many failed logins of user '%s' from %s, or of others from there", name, from.Host)
-		r.Retry, r.Unseen = v.retry, true
+		r.Retry, r.unchecked = v.retry, true
 		return r
 	case busy:
 		r := refuse(name, "too many logins at a time: that of user '%s' from %s waits no longer", name, from.Host)
-		r.Busy, r.Unseen = true, true
+		r.Busy, r.unchecked = true, true
 		return r
 	case barred:
 		return refuse(name, "user '%s' can only connect via localhost", name)
@@ -121,20 +119,17 @@ func (v *verdict) refuse(name string, from *Origin) *Refused {
 	return refuse(name, "user '%s' - invalid credentials", name)
 }
 
-// still returns the user as it is by now, whose password was looked at a while ago: nil if it has another one, or is not any more.
-func (s *Store) still(u *user) *user {
+// isCurrent reports whether a user still exists with the same password, after it was checked.
+func (s *Store) isCurrent(u *user) bool {
 	now := s.user(u.Name)
-	if now == nil || now.born != u.born || !now.Password.is(&u.Password) {
-		return nil
-	}
-	return now
+	return now != nil && now.generation == u.generation && now.Password.equal(&u.Password)
 }
 
 func refuse(user, layout string, args ...any) *Refused {
 	return &Refused{User: user, Reason: fmt.Sprintf(layout, args...)}
 }
 
-// shortened is a name that is no longer than one has to be to see that it is nobody's: it waits in memory, and goes to the log.
+// shortened cuts a name that is too long for any user, because it is kept in memory and logged.
 func shortened(name string) string {
 	if len(name) <= maxName {
 		return name
@@ -142,8 +137,63 @@ func shortened(name string) string {
 	return name[:maxName] + "..."
 }
 
-// credentials takes a response apart. Its errors repeat nothing of the response:
-// they go to the log, and passwords do not.
+// logInterval is how often a refusal with an unchecked password is logged.
+const logInterval = time.Second
+
+// unlogged counts refusals that are not logged. Checks are limited in rate, so each wrong password is logged. Logins without a
+// check cost strangers nothing and are not limited, so only one per interval is logged.
+type unlogged struct {
+	mu   sync.Mutex // guards what follows
+	n    int        // since the last one that was logged
+	last hook.Instant
+}
+
+// ShouldLog reports whether to log a refusal, and how many like it were not logged since the last.
+func (s *Store) ShouldLog(r *Refused, now hook.Instant) (should bool, skipped int) {
+	if !r.unchecked {
+		return true, 0
+	}
+	u := &s.unlogged
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.last != 0 && now.Sub(u.last) < logInterval {
+		u.n++
+		return false, 0
+	}
+	skipped, u.n, u.last = u.n, 0, now
+	return true, skipped
+}
+
+// Attempts counts logins since the store was made.
+type Attempts struct{ Succeeded, Failed uint64 }
+
+// Attempts returns the logins by SASL, which are AMQP's, and those by name and password, which are HTTP's.
+func (s *Store) Attempts() (sasl, basic Attempts) {
+	return s.logins[bySASL].read(), s.logins[byName].read()
+}
+
+// The ways to log in.
+const (
+	bySASL = iota
+	byName
+	ways
+)
+
+type loginCounts struct{ succeeded, failed atomic.Uint64 }
+
+func (a *loginCounts) read() Attempts {
+	return Attempts{Succeeded: a.succeeded.Load(), Failed: a.failed.Load()}
+}
+
+func (a *loginCounts) count(succeeded bool) {
+	if succeeded {
+		a.succeeded.Add(1)
+		return
+	}
+	a.failed.Add(1)
+}
+
+// credentials reads a response. Its errors repeat nothing of it, because they are logged and passwords must not be.
 func credentials(mechanism, response string) (name, password string, err error) {
 	switch mechanism {
 	case "PLAIN":
@@ -154,8 +204,7 @@ func credentials(mechanism, response string) (name, password string, err error) 
 	return "", "", amqp.Errorf(amqp.ReplyCommandInvalid, "unknown authentication mechanism '%s'", mechanism)
 }
 
-// plain reads NUL, name, NUL, password. An identity to act as, which may precede
-// them, is refused as in RabbitMQ [RFC 4616].
+// plain reads NUL, name, NUL, password. Like RabbitMQ it refuses an authorization identity before them [RFC 4616].
 func plain(response string) (name, password string, err error) {
 	name, password, separated := strings.Cut(strings.TrimPrefix(response, "\x00"), "\x00")
 	if !separated || response[0] != 0 || strings.Contains(password, "\x00") {

@@ -13,10 +13,10 @@ import (
 	"slices"
 )
 
-// Algorithm is how a password is hashed, by the name it has in files of definitions.
+// Algorithm is a password hashing algorithm, by its name in exported definitions.
 type Algorithm string
 
-// The algorithms. The first is ours; the others are RabbitMQ's, one round over four bytes of salt and the password.
+// The algorithms. PBKDF2 is ours; the others are RabbitMQ's, one round over four bytes of salt and the password.
 const (
 	PBKDF2 Algorithm = "curfew_password_hashing_pbkdf2_sha256"
 	SHA512 Algorithm = "rabbit_password_hashing_sha512"
@@ -25,11 +25,11 @@ const (
 )
 
 const (
-	// iterations is what OWASP advises for PBKDF2 with HMAC-SHA-256.
+	// iterations follows OWASP's advice for PBKDF2 with HMAC-SHA-256.
 	iterations = 600_000
-	// publicIterations are for a password that everybody knows.
+	// publicIterations is for public passwords.
 	publicIterations = 1000
-	// maxIterations keeps a login from taking more than a second or two.
+	// maxIterations limits a login to a second or two.
 	maxIterations = 5_000_000
 
 	saltSize        = 16
@@ -37,15 +37,14 @@ const (
 	iterationsBytes = 4
 )
 
-// Hash is a password as it is kept. The zero Hash is of no password: it lets nobody in.
+// Hash is the hash of a password. The zero Hash matches no password.
 type Hash struct {
 	algorithm  Algorithm
 	iterations uint32 // of PBKDF2
 	salt, sum  string
 }
 
-// Hash hashes a new password. It may take a tenth of a second, as long as one guess at the password takes. The hash of the
-// empty password is the zero one.
+// Hash hashes a new password, which takes as long as a check of it: a tenth of a second. The empty password has the zero Hash.
 func (s *Store) Hash(password string) (Hash, error) {
 	if password == "" {
 		return Hash{}, nil
@@ -53,51 +52,40 @@ func (s *Store) Hash(password string) (Hash, error) {
 	return s.hash(password, s.iterations)
 }
 
-// hashPublic hashes a password that everybody knows.
+// hashPublic hashes a public password.
 func (s *Store) hashPublic(password string) (Hash, error) { return s.hash(password, publicIterations) }
 
-// hash hashes a password with the algorithm of new ones; iterations are for those that have them.
+// hash hashes a password with the algorithm for new ones; iterations are PBKDF2's.
 func (s *Store) hash(password string, iterations uint32) (Hash, error) {
-	if s.options.Hashing == PBKDF2 {
-		return derive(password, iterations)
-	}
+	h := Hash{algorithm: s.options.Hashing}
 	salt := make([]byte, rabbitSaltSize)
+	if h.algorithm == PBKDF2 {
+		h.iterations, salt = iterations, make([]byte, saltSize)
+	}
 	rand.Read(salt)
-	h := Hash{algorithm: s.options.Hashing, salt: string(salt)}
+	h.salt = string(salt)
 	sum, err := h.of(password)
 	h.sum = string(sum)
 	return h, err
 }
 
-// derive hashes a password with PBKDF2.
-func derive(password string, iterations uint32) (Hash, error) {
-	salt := make([]byte, saltSize)
-	rand.Read(salt)
-	h := Hash{algorithm: PBKDF2, iterations: iterations, salt: string(salt)}
-	sum, err := h.of(password)
-	h.sum = string(sum)
-	return h, err
-}
-
-// Empty reports that the hash is of no password.
+// Empty reports whether no password matches.
 func (h *Hash) Empty() bool { return h.algorithm == "" }
 
-// rounds is how many it takes to check a password. Those of RabbitMQ's algorithms are as good as none.
+// rounds returns how many rounds a check takes; 0 for RabbitMQ's algorithms, whose one round costs next to nothing.
 func (h *Hash) rounds() uint32 { return h.iterations }
 
-// is reports whether a hash is the same.
-func (h *Hash) is(other *Hash) bool {
+func (h *Hash) equal(other *Hash) bool {
 	return h.algorithm == other.algorithm && subtle.ConstantTimeCompare(h.bytes(), other.bytes()) == 1
 }
 
-// matches reports whether this is the password. It takes its time, the same for
-// every password.
+// matches reports whether the hash is that of a password. It takes the same time for every password.
 func (h *Hash) matches(password string) bool {
 	sum, err := h.of(password)
 	return err == nil && len(h.sum) > 0 && subtle.ConstantTimeCompare(sum, []byte(h.sum)) == 1
 }
 
-// of hashes a password like the one the hash is of.
+// of hashes a password with the algorithm, rounds and salt of h.
 func (h *Hash) of(password string) ([]byte, error) {
 	salted := []byte(h.salt + password)
 	switch h.algorithm {
@@ -120,21 +108,19 @@ func (h *Hash) of(password string) ([]byte, error) {
 	return nil, fmt.Errorf("password: unknown algorithm %q", h.algorithm)
 }
 
-// The bytes of a hash are, as RabbitMQ has them,
+// The bytes of a hash, which definitions and the management API have in base64, are those of RabbitMQ,
 //
 //	salt (4) | sum
 //
-// and those of PBKDF2
+// or with PBKDF2
 //
 //	iterations (4, big-endian) | salt (16) | sum (32)
-//
-// In definitions and in the management API they are in base64.
 
-// sumSizes are how long the sums of RabbitMQ's algorithms are, in bytes.
+// sumSizes are the sizes of the sums of RabbitMQ's algorithms, in bytes.
 var sumSizes = map[Algorithm]int{SHA512: sha512.Size, SHA256: sha256.Size, MD5: md5.Size}
 
-// ParseHash reads a hash as definitions and the management API have it: password_hash and hashing_algorithm. Without an
-// algorithm it is SHA-256, and without a hash nobody can log in. The error is an [*Invalid].
+// ParseHash reads password_hash and hashing_algorithm as in exported definitions and the management API. Without an algorithm
+// the hash is SHA-256, and an empty one is the zero Hash. The error is an [*Invalid].
 func ParseHash(passwordHash, algorithm string) (Hash, error) {
 	if passwordHash == "" {
 		return Hash{}, nil

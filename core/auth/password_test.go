@@ -81,7 +81,7 @@ func TestNewHashes(t *testing.T) {
 		hash      func(string) (Hash, error)
 	}{
 		{SHA512, fast},
-		{PBKDF2, func(password string) (Hash, error) { return derive(password, publicIterations) }},
+		{PBKDF2, New(Options{}).hashPublic},
 	} {
 		a, err := c.hash("secret")
 		if err != nil {

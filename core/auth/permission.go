@@ -13,8 +13,8 @@ import (
 // [RabbitMQ: access-control.html#authorisation].
 type Permission uint8
 
-// The permissions: to declare and delete; to publish to and bind as destination;
-// to consume from and bind as source.
+// Configure is for declaring and deleting, Write for publishing and binding as destination, Read for consuming and binding as
+// source.
 const (
 	Configure Permission = iota
 	Write
@@ -24,10 +24,10 @@ const (
 // String returns the permission's name.
 func (p Permission) String() string { return [...]string{"configure", "write", "read"}[p] }
 
-// Kind is what a permission is for.
+// Kind is the kind of a [Resource].
 type Kind uint8
 
-// The kinds.
+// The kinds of resources.
 const (
 	Exchange Kind = iota
 	Queue
@@ -42,9 +42,8 @@ type Resource struct {
 	VHost, Name string
 }
 
-// Permissions are regular expressions, one for each permission; it holds for the
-// names that match, somewhere in the name unless the expression says otherwise.
-// The empty one matches the empty name alone.
+// Permissions are regular expressions, one for each permission. A permission holds for names in which its expression matches
+// anywhere. The empty expression matches only the empty name.
 type Permissions struct {
 	Configure, Write, Read string
 }
@@ -55,20 +54,20 @@ type Grant struct {
 	Permissions
 }
 
-// grant is a Grant that was checked.
-type grant struct {
+// compiledGrant is a Grant that was checked.
+type compiledGrant struct {
 	Permissions
-	patterns [3]*regexp.Regexp // by Permission. Nil matches everything
+	patterns [3]*regexp.Regexp // by Permission; nil matches everything
 }
 
-// Check reports what is wrong with a grant, as an [*Invalid]. It does not look whether there is such a user or vhost.
+// Check returns an [*Invalid] if a grant is malformed. It does not check that the user and the vhost exist.
 func (g *Grant) Check() error {
 	_, err := g.compile()
 	return err
 }
 
-func (g *Grant) compile() (grant, error) {
-	compiled := grant{Permissions: g.Permissions}
+func (g *Grant) compile() (compiledGrant, error) {
+	compiled := compiledGrant{Permissions: g.Permissions}
 	if err := checkNames(g.User, g.VHost); err != nil {
 		return compiled, err
 	}
@@ -92,7 +91,7 @@ func checkNames(user, vhost string) error {
 // maxPattern bounds regular expressions, in bytes.
 const maxPattern = 4096
 
-// compile returns nil for what matches everything.
+// compile returns nil for a pattern that matches everything.
 func compile(pattern string) (*regexp.Regexp, error) {
 	if len(pattern) > maxPattern {
 		return nil, invalid("regular expression of %d bytes: at most %d are allowed", len(pattern), maxPattern)
@@ -100,7 +99,7 @@ func compile(pattern string) (*regexp.Regexp, error) {
 	return compileExpanded(pattern)
 }
 
-// compileExpanded is compile for what may have become longer.
+// compileExpanded is compile without the limit: names were substituted into the pattern.
 func compileExpanded(pattern string) (*regexp.Regexp, error) {
 	switch pattern {
 	case ".*":
@@ -115,41 +114,41 @@ func compileExpanded(pattern string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// SetPermissions sets what a user may do in a vhost, from now on, on open connections too.
+// SetPermissions sets what a user may do in a vhost. It applies to open connections, too.
 func (s *Store) SetPermissions(g Grant) (created bool, err error) {
 	compiled, err := g.compile()
 	if err != nil {
 		return false, err
 	}
-	err = s.permit(g.User, g.VHost, func(u *user) bool {
+	err = s.permit(g.User, g.VHost, func(u *user) []amqp.Table {
 		_, existed := u.grants[g.VHost]
 		created = !existed
 		u.grants = with(u.grants, g.VHost, compiled)
-		s.note(definePermissions(&g))
-		return true
+		return []amqp.Table{definePermissions(&g)}
 	})
 	return created, err
 }
 
-// permit changes what a user may do in a vhost, if both exist, and if change says that there is something to do.
-func (s *Store) permit(name, vhost string, change func(*user) bool) error {
-	return s.change(func() (replacement, error) {
+// permit changes what a user may do in a vhost, if both exist. set changes its argument, and returns the definitions of the
+// change; none = nothing changes.
+func (s *Store) permit(name, vhost string, set func(*user) []amqp.Table) error {
+	return s.change(func(c *change) error {
 		u := s.users[name]
 		if u == nil {
-			return nil, errNoUser(name)
+			return errNoUser(name)
 		}
 		if exists := s.options.VHost; exists != nil && !exists(vhost) {
-			return nil, errNoVHost(vhost)
+			return errNoVHost(vhost)
 		}
 		changed := *u
-		if !change(&changed) {
-			return nil, nil
+		if defs := set(&changed); len(defs) > 0 {
+			c.put(name, &changed, defs...)
 		}
-		return replacement{name: &changed}, nil
+		return nil
 	})
 }
 
-// with returns m with one more.
+// with returns a copy of m in which key has the value v.
 func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	m = maps.Clone(m)
 	if m == nil {
@@ -159,39 +158,39 @@ func with[K comparable, V any](m map[K]V, key K, v V) map[K]V {
 	return m
 }
 
-// ClearPermissions takes what a user may do in a vhost away.
+// ClearPermissions removes what a user may do in a vhost.
 func (s *Store) ClearPermissions(name, vhost string) (existed bool, err error) {
-	err = s.permit(name, vhost, func(u *user) bool {
-		if _, existed = u.grants[vhost]; existed {
-			u.dropGrant(vhost)
-			s.note(defineNoPermissions(name, vhost))
+	err = s.permit(name, vhost, func(u *user) []amqp.Table {
+		if _, existed = u.grants[vhost]; !existed {
+			return nil
 		}
-		return existed
+		u.revoke(vhost)
+		return []amqp.Table{defineNoPermissions(name, vhost)}
 	})
 	return existed && err == nil, err
 }
 
-// dropGrant is for a user that nobody sees yet.
-func (u *user) dropGrant(vhost string) {
+// revoke changes a user that is not in the table yet.
+func (u *user) revoke(vhost string) {
 	u.grants = maps.Clone(u.grants)
 	delete(u.grants, vhost)
 }
 
-// ForgetVHost takes all permissions for a vhost away, which must not exist any more as far as [Options] say.
+// ForgetVHost removes all permissions for a vhost. The vhost must not exist any more as far as [Options.VHost] says.
 func (s *Store) ForgetVHost(vhost string) error {
-	return s.change(func() (replacement, error) {
-		s.note(defineNoVHost(vhost))
-		return s.withoutVHost(vhost), nil
+	return s.change(func(c *change) error {
+		c.users, c.definitions = s.withoutVHost(vhost), amqp.AppendTable(nil, defineNoVHost(vhost))
+		return nil
 	})
 }
 
-// withoutVHost is what all users are without their permissions for a vhost.
-func (s *Store) withoutVHost(vhost string) replacement {
-	next := make(replacement, len(s.users))
+// withoutVHost returns all users without their permissions for a vhost.
+func (s *Store) withoutVHost(vhost string) map[string]*user {
+	next := make(map[string]*user, len(s.users))
 	for name, u := range s.users {
 		changed := *u
-		changed.dropGrant(vhost)
-		changed.dropTopics(func(p topicPlace) bool { return p.vhost == vhost })
+		changed.revoke(vhost)
+		changed.revokeTopics(func(k topicKey) bool { return k.vhost == vhost })
 		next[name] = &changed
 	}
 	return next
@@ -213,8 +212,7 @@ func (s *Store) Grants() []Grant {
 	return all
 }
 
-// OpenVHost checks that a user may use a vhost: that it has any permissions
-// there. The error is an [*amqp.Error].
+// OpenVHost checks that a user has any permissions in a vhost. The error is an [*amqp.Error].
 func (s *Store) OpenVHost(name, vhost string) error {
 	if u := s.user(name); u != nil {
 		if _, ok := u.grants[vhost]; ok {
@@ -224,8 +222,8 @@ func (s *Store) OpenVHost(name, vhost string) error {
 	return amqp.Errorf(amqp.ReplyNotAllowed, "access to vhost '%s' refused for user '%s'", vhost, name)
 }
 
-// Check checks that a user has a permission for a resource. The default exchange
-// goes by the name amq.default here. The error is an [*amqp.Error].
+// Check checks that a user has a permission for a resource. Patterns match the default exchange by the name amq.default. The
+// error is an [*amqp.Error].
 func (s *Store) Check(name string, p Permission, r Resource) error {
 	if r.Kind == Exchange && r.Name == "" {
 		r.Name = "amq.default"
@@ -238,5 +236,5 @@ func (s *Store) Check(name string, p Permission, r Resource) error {
 	return amqp.Errorf(amqp.ReplyAccessRefused, "%s access to %s '%s' in vhost '%s' refused for user '%s'", p, r.Kind, r.Name, r.VHost, name)
 }
 
-// matches takes nil for what matches everything.
+// matches reports whether re matches in s; nil matches everything.
 func matches(re *regexp.Regexp, s string) bool { return re == nil || re.MatchString(s) }

@@ -5,81 +5,105 @@ import (
 	"maps"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Apply takes in the next definition of users. Nobody else may use the store yet. Nothing is written.
-func (s *Store) Apply(op string, fields amqp.Table) error {
-	r := reader{op: op, fields: fields}
-	switch op {
+// Apply replays the next definition of users. The store must not be in use yet. Nothing is written.
+func (s *Store) Apply(def *definition.Definition) (err error) {
+	switch def.Op {
 	case opNoUsers:
 		clear(s.users)
 	case opSetUser:
-		s.applyUser(&r)
+		return s.applyAccount(def)
 	case opDeleteUser:
-		delete(s.users, read[string](&r, fieldName))
+		var name string
+		definition.Read(def, fieldName, &name, &err)
+		delete(s.users, name)
 	case opForgetVHost:
-		maps.Copy(s.users, s.withoutVHost(read[string](&r, fieldVHost)))
+		var vhost string
+		definition.Read(def, fieldVHost, &vhost, &err)
+		maps.Copy(s.users, s.withoutVHost(vhost))
 	case opSetPermissions, opClearPermissions, opSetTopics, opClearTopics:
-		s.applyTo(&r)
+		return s.applyPermissions(def)
 	default:
-		return fmt.Errorf("definition %q: is unknown", op)
+		return def.Unknown()
 	}
-	return r.err
+	return err
 }
 
-func (s *Store) applyUser(r *reader) {
-	a := r.account()
-	if r.err == nil {
-		r.err = a.Check()
+func (s *Store) applyAccount(def *definition.Definition) (err error) {
+	var a Account
+	var tags amqp.Array
+	var algorithm string
+	var password []byte
+	var connections, channels int64
+	definition.Read(def, fieldName, &a.Name, &err)
+	definition.Read(def, fieldTags, &tags, &err)
+	definition.Read(def, fieldMaxConnections, &connections, &err)
+	definition.Read(def, fieldMaxChannels, &channels, &err)
+	definition.Read(def, fieldAlgorithm, &algorithm, &err)
+	definition.Read(def, fieldPassword, &password, &err)
+	for _, raw := range tags {
+		tag, _ := raw.(string)
+		a.Tags = append(a.Tags, tag)
 	}
-	if r.err == nil {
+	a.Limits = Limits{Connections: hook.LimitOf(connections), Channels: hook.LimitOf(channels)}
+	if err == nil && algorithm != "" {
+		a.Password, err = hashOf(Algorithm(algorithm), password)
+	}
+	if err == nil {
+		err = a.Check()
+	}
+	if err == nil {
 		s.users[a.Name] = s.with(a)
 	}
+	return err
 }
 
-// applyTo applies what is about a user.
-func (s *Store) applyTo(r *reader) {
-	name := read[string](r, fieldUser)
-	u := s.users[name]
-	if u == nil && r.err == nil {
-		r.err = fmt.Errorf("definition %q: there is no user %q", r.op, name)
+// applyPermissions replays a definition about what one user may do.
+func (s *Store) applyPermissions(def *definition.Definition) (err error) {
+	var name, vhost, exchange string
+	definition.Read(def, fieldUser, &name, &err)
+	definition.Read(def, fieldVHost, &vhost, &err)
+	if def.Op == opSetTopics || def.Op == opClearTopics {
+		definition.Read(def, fieldExchange, &exchange, &err)
 	}
-	if r.err != nil {
-		return
+	u := s.users[name]
+	if u == nil && err == nil {
+		err = fmt.Errorf("definition %q: there is no user %q", def.Op, name)
+	}
+	if err != nil {
+		return err
 	}
 	changed := *u
-	switch r.op {
+	switch def.Op {
 	case opSetPermissions:
-		changed.applyGrant(r)
-	case opClearPermissions:
-		changed.dropGrant(read[string](r, fieldVHost))
+		g := Grant{User: name, VHost: vhost}
+		definition.Read(def, fieldConfigure, &g.Configure, &err)
+		definition.Read(def, fieldWrite, &g.Write, &err)
+		definition.Read(def, fieldRead, &g.Read, &err)
+		if err == nil {
+			var compiled compiledGrant
+			compiled, err = g.compile()
+			changed.grants = with(changed.grants, vhost, compiled)
+		}
 	case opSetTopics:
-		changed.applyTopics(r)
+		g := TopicGrant{User: name, VHost: vhost, TopicPermissions: TopicPermissions{Exchange: exchange}}
+		definition.Read(def, fieldWrite, &g.Write, &err)
+		definition.Read(def, fieldRead, &g.Read, &err)
+		if err == nil {
+			var compiled compiledTopicGrant
+			compiled, err = g.compile()
+			changed.topics = with(changed.topics, g.key(), compiled)
+		}
+	case opClearPermissions:
+		changed.revoke(vhost)
 	case opClearTopics:
-		gone := topicPlace{read[string](r, fieldVHost), read[string](r, fieldExchange)}
-		changed.dropTopics(func(p topicPlace) bool { return p == gone })
+		changed.revokeTopics(func(k topicKey) bool { return k == topicKey{vhost, exchange} })
 	}
-	s.users[name] = &changed
-}
-
-func (u *user) applyGrant(r *reader) {
-	g := r.grant()
-	if r.err != nil {
-		return
+	if err == nil {
+		s.users[name] = &changed
 	}
-	var compiled grant
-	if compiled, r.err = g.compile(); r.err == nil {
-		u.grants = with(u.grants, g.VHost, compiled)
-	}
-}
-
-func (u *user) applyTopics(r *reader) {
-	g := r.topicGrant()
-	if r.err != nil {
-		return
-	}
-	var compiled topicGrant
-	if compiled, r.err = g.compile(); r.err == nil {
-		u.topics = with(u.topics, g.place(), compiled)
-	}
+	return err
 }

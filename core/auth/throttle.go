@@ -9,50 +9,50 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Origin is where somebody who wants to log in comes from.
+// Origin is where a login comes from.
 type Origin struct {
 	Host     string // the address, without a port
-	Loopback bool   // it is this machine, or as good as that
+	Loopback bool   // the client is on this machine, or trusted like it
 	Now      hook.Instant
 }
 
-// rate is how often a login may fail: burst times at once, then once per interval.
+// rate is how often logins may fail: burst times at once, then once per interval.
 type rate struct {
 	burst    int
 	interval time.Duration
 }
 
-// The rates are for one user from one host, and for all users from one host, which may be the address of many machines.
+// pairRate limits one user from one host. hostRate limits all users from one host, which may be the address of many machines.
 var (
 	pairRate = rate{burst: 10, interval: time.Second}
 	hostRate = rate{burst: 100, interval: 500 * time.Millisecond}
 )
 
-// maxThrottled bounds what is remembered of failed logins.
+// maxThrottled bounds the number of histories that are kept.
 const maxThrottled = 1 << 14
 
-// throttle slows down those who guess passwords. Any goroutine may use it.
+// throttle limits failed logins, so that passwords cannot be guessed quickly. It is safe for concurrent use.
 type throttle struct {
 	seed maphash.Seed
 
-	mu    sync.Mutex // guards pasts
-	pasts map[uint64]attemptHistory
+	mu        sync.Mutex // guards histories
+	histories map[uint64]attemptHistory
 }
 
-// attemptHistory is what is remembered of a host, or of a user at a host.
+// attemptHistory is the history of failed logins of a host, or of a user at a host.
 type attemptHistory struct {
-	settled hook.Instant // when the last failure will be as good as forgotten
-	pending int          // logins that were let through and are undecided
+	forgotten hook.Instant // when the last failure no longer counts
+	pending   int          // logins that were admitted and are undecided
 }
 
 func newThrottle() *throttle {
-	return &throttle{seed: maphash.MakeSeed(), pasts: map[uint64]attemptHistory{}}
+	return &throttle{seed: maphash.MakeSeed(), histories: map[uint64]attemptHistory{}}
 }
 
-// throttleKeys are the keys of a login.
+// throttleKeys are the keys of a login's histories.
 type throttleKeys struct{ pair, host uint64 }
 
-func (t *throttle) suspects(host, user string) throttleKeys {
+func (t *throttle) keys(host, user string) throttleKeys {
 	host = network(host)
 	return throttleKeys{
 		pair: maphash.Comparable(t.seed, [2]string{host, user}),
@@ -60,7 +60,7 @@ func (t *throttle) suspects(host, user string) throttleKeys {
 	}
 }
 
-// network is an IPv4 address, or what a host of IPv6 has to itself.
+// network returns an IPv4 address, or the /64 that an IPv6 host usually has to itself.
 func network(host string) string {
 	a, err := netip.ParseAddr(host)
 	if err != nil {
@@ -70,95 +70,93 @@ func network(host string) string {
 	if a.Is4() {
 		return a.String()
 	}
-	p, _ := a.Prefix(64) // it has as many bits
+	p, _ := a.Prefix(64) // no error: an IPv6 address has as many bits
 	return p.String()
 }
 
-// retry is how long it takes until one more login may fail; 0 = it may now.
-func (r rate) retry(p attemptHistory, now hook.Instant) time.Duration {
-	return max(0, p.settled.Sub(now)-time.Duration(r.burst-1)*r.interval)
+// retry returns how long it takes until one more login may fail; 0 = one may fail now.
+func (r rate) retry(h attemptHistory, now hook.Instant) time.Duration {
+	return max(0, h.forgotten.Sub(now)-time.Duration(r.burst-1)*r.interval)
 }
 
 // admits reports whether one more login may be undecided.
-func (r rate) admits(p attemptHistory, now hook.Instant) bool {
-	p.settled = max(p.settled, now).Add(time.Duration(p.pending) * r.interval)
-	return r.retry(p, now) == 0
+func (r rate) admits(h attemptHistory, now hook.Instant) bool {
+	h.forgotten = max(h.forgotten, now).Add(time.Duration(h.pending) * r.interval)
+	return r.retry(h, now) == 0
 }
 
 // fail counts a failure.
-func (r rate) fail(p attemptHistory, now hook.Instant) attemptHistory {
-	p.settled = max(p.settled, now).Add(r.interval)
-	return p
+func (r rate) fail(h attemptHistory, now hook.Instant) attemptHistory {
+	h.forgotten = max(h.forgotten, now).Add(r.interval)
+	return h
 }
 
-// begin lets a login through, if it may fail with all that are undecided. It is to be ended then.
-func (t *throttle) begin(s throttleKeys, now hook.Instant) bool {
+// begin admits a login, if it may still fail along with all that are undecided. The caller ends an admitted one.
+func (t *throttle) begin(k throttleKeys, now hook.Instant) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	pair, host := t.pasts[s.pair], t.pasts[s.host]
+	pair, host := t.histories[k.pair], t.histories[k.host]
 	if !pairRate.admits(pair, now) || !hostRate.admits(host, now) {
 		return false
 	}
 	pair.pending++
 	host.pending++
-	t.put(s.pair, pair, now)
-	t.put(s.host, host, now)
+	t.put(k.pair, pair, now)
+	t.put(k.host, host, now)
 	return true
 }
 
-// end ends what begin let through.
-func (t *throttle) end(s throttleKeys, now hook.Instant) {
+// end ends a login that begin admitted.
+func (t *throttle) end(k throttleKeys, now hook.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, key := range [...]uint64{s.pair, s.host} {
-		p, ok := t.pasts[key]
-		if !ok {
-			continue // it had to make room
+	for _, key := range [...]uint64{k.pair, k.host} {
+		if h, ok := t.histories[key]; ok { // it may have been evicted
+			h.pending = max(0, h.pending-1)
+			t.put(key, h, now)
 		}
-		p.pending = max(0, p.pending-1)
-		t.put(key, p, now)
 	}
 }
 
-// retry is how long it takes until one more login may fail, whatever is undecided.
-func (t *throttle) retry(s throttleKeys, now hook.Instant) time.Duration {
+// retry returns how long it takes until one more login may fail, whatever is undecided.
+func (t *throttle) retry(k throttleKeys, now hook.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return max(pairRate.retry(t.pasts[s.pair], now), hostRate.retry(t.pasts[s.host], now))
+	return max(pairRate.retry(t.histories[k.pair], now), hostRate.retry(t.histories[k.host], now))
 }
 
 // fail counts a failed login.
-func (t *throttle) fail(s throttleKeys, now hook.Instant) {
+func (t *throttle) fail(k throttleKeys, now hook.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.put(s.pair, pairRate.fail(t.pasts[s.pair], now), now)
-	t.put(s.host, hostRate.fail(t.pasts[s.host], now), now)
+	t.put(k.pair, pairRate.fail(t.histories[k.pair], now), now)
+	t.put(k.host, hostRate.fail(t.histories[k.host], now), now)
 }
 
-// put remembers p if there is something to remember, in the place of another if there are too many. The caller holds mu.
-func (t *throttle) put(key uint64, p attemptHistory, now hook.Instant) {
-	if p.pending == 0 && p.settled <= now {
-		delete(t.pasts, key)
+// put stores a history, unless it is over. If there are too many, another one is evicted. The caller holds mu.
+func (t *throttle) put(key uint64, h attemptHistory, now hook.Instant) {
+	if h.pending == 0 && h.forgotten <= now {
+		delete(t.histories, key)
 		return
 	}
-	if _, known := t.pasts[key]; !known && len(t.pasts) >= maxThrottled {
-		t.makeRoom()
+	if _, known := t.histories[key]; !known && len(t.histories) >= maxThrottled {
+		t.evict()
 	}
-	t.pasts[key] = p
+	t.histories[key] = h
 }
 
-// makeRoom forgets the oldest of a few.
-func (t *throttle) makeRoom() {
-	var oldest uint64
+// evict removes the oldest of a few histories.
+func (t *throttle) evict() {
 	const few = 16
+	var oldest uint64
 	n := 0
-	for key, p := range t.pasts {
-		if n == 0 || p.settled < t.pasts[oldest].settled {
+	for key, h := range t.histories {
+		if n == 0 || h.forgotten < t.histories[oldest].forgotten {
 			oldest = key
 		}
 		if n++; n == few {
 			break
 		}
 	}
-	delete(t.pasts, oldest)
+	delete(t.histories, oldest)
 }

@@ -129,17 +129,17 @@ func TestThrottleLetsCrowdsIn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := len(s.verifier.failed.pasts); n > 0 {
-		t.Errorf("%d pasts are remembered", n)
+	if n := len(s.verifier.failed.histories); n > 0 {
+		t.Errorf("%d histories are kept", n)
 	}
 }
 
 func TestThrottleIsBounded(t *testing.T) {
 	th := newThrottle()
 	for i := range 2 * maxThrottled {
-		th.fail(th.suspects(strconv.Itoa(i), "x"), hook.Instant(i))
+		th.fail(th.keys(strconv.Itoa(i), "x"), hook.Instant(i))
 	}
-	if n := len(th.pasts); n > maxThrottled {
+	if n := len(th.histories); n > maxThrottled {
 		t.Errorf("%d remembered, want at most %d", n, maxThrottled)
 	}
 }

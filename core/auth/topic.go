@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// TopicPermissions narrow down, for one topic exchange, which routing keys a user may publish and bind with: those that the
-// regular expressions match. {username} and {vhost} in them stand for the names, {client_id} for nothing: AMQP 0-9-1 has none
+// TopicPermissions restrict the routing keys that a user may publish and bind with on one topic exchange. Keys must match the
+// regular expressions, in which {username} and {vhost} stand for the names, and {client_id} for nothing: AMQP 0-9-1 has none
 // [RabbitMQ: access-control.html#topic-authorisation].
 type TopicPermissions struct {
 	Exchange    string
@@ -29,22 +29,22 @@ type Topic struct {
 	VHost, Exchange, Key string
 }
 
-type topicPlace struct{ vhost, exchange string }
+type topicKey struct{ vhost, exchange string }
 
-// topicGrant is a TopicGrant that was checked. Nil matches everything.
-type topicGrant struct {
+// compiledTopicGrant is a TopicGrant that was checked. A nil expression matches everything.
+type compiledTopicGrant struct {
 	TopicPermissions
 	write, read *regexp.Regexp
 }
 
-// Check reports what is wrong with a grant, as an [*Invalid]. It does not look whether there is such a user or vhost.
+// Check returns an [*Invalid] if a grant is malformed. It does not check that the user and the vhost exist.
 func (g *TopicGrant) Check() error {
 	_, err := g.compile()
 	return err
 }
 
-func (g *TopicGrant) compile() (topicGrant, error) {
-	compiled := topicGrant{TopicPermissions: g.TopicPermissions}
+func (g *TopicGrant) compile() (compiledTopicGrant, error) {
+	compiled := compiledTopicGrant{TopicPermissions: g.TopicPermissions}
 	if err := checkNames(g.User, g.VHost); err != nil {
 		return compiled, err
 	}
@@ -53,15 +53,15 @@ func (g *TopicGrant) compile() (topicGrant, error) {
 	}
 	var err error
 	if compiled.write, err = g.expand(g.Write); err != nil {
-		return compiled, g.wrong(Write, err)
+		return compiled, g.invalid(Write, err)
 	}
 	if compiled.read, err = g.expand(g.Read); err != nil {
-		return compiled, g.wrong(Read, err)
+		return compiled, g.invalid(Read, err)
 	}
 	return compiled, nil
 }
 
-// expand compiles a pattern. Names stand for themselves in it: a user cannot have one that matches more.
+// expand compiles a pattern. Names are quoted, so that a user cannot choose one that matches more.
 func (g *TopicGrant) expand(pattern string) (*regexp.Regexp, error) {
 	if _, err := compile(pattern); err != nil {
 		return nil, err
@@ -70,52 +70,50 @@ func (g *TopicGrant) expand(pattern string) (*regexp.Regexp, error) {
 	return compileExpanded(names.Replace(pattern))
 }
 
-func (g *TopicGrant) wrong(p Permission, err error) error {
+func (g *TopicGrant) invalid(p Permission, err error) error {
 	return invalid("user %q: vhost %q: topics of exchange %q: %s: %v", g.User, g.VHost, g.Exchange, p, err)
 }
 
-func (g *TopicGrant) place() topicPlace { return topicPlace{g.VHost, g.Exchange} }
+func (g *TopicGrant) key() topicKey { return topicKey{g.VHost, g.Exchange} }
 
-// SetTopicPermissions sets which topics of an exchange a user may use, from now on, on open connections too.
+// SetTopicPermissions sets which topics of an exchange a user may use. It applies to open connections, too.
 func (s *Store) SetTopicPermissions(g TopicGrant) (created bool, err error) {
 	compiled, err := g.compile()
 	if err != nil {
 		return false, err
 	}
-	err = s.permit(g.User, g.VHost, func(u *user) bool {
-		_, existed := u.topics[g.place()]
+	err = s.permit(g.User, g.VHost, func(u *user) []amqp.Table {
+		_, existed := u.topics[g.key()]
 		created = !existed
-		u.topics = with(u.topics, g.place(), compiled)
-		s.note(defineTopics(&g))
-		return true
+		u.topics = with(u.topics, g.key(), compiled)
+		return []amqp.Table{defineTopics(&g)}
 	})
 	return created, err
 }
 
-// ClearTopicPermissions lets a user use every topic of an exchange, or, if that is "", of all exchanges of a vhost.
+// ClearTopicPermissions lets a user use every topic of an exchange, or, if exchange is "", of all exchanges of a vhost.
 func (s *Store) ClearTopicPermissions(name, vhost, exchange string) (existed bool, err error) {
-	err = s.permit(name, vhost, func(u *user) bool {
-		gone := u.dropTopics(func(p topicPlace) bool { return p.vhost == vhost && (exchange == "" || p.exchange == exchange) })
-		for _, p := range gone {
-			s.note(defineNoTopics(name, p))
+	err = s.permit(name, vhost, func(u *user) (defs []amqp.Table) {
+		for _, k := range u.revokeTopics(func(k topicKey) bool { return k.vhost == vhost && (exchange == "" || k.exchange == exchange) }) {
+			defs = append(defs, defineNoTopics(name, k))
 		}
-		existed = len(gone) > 0
-		return existed
+		existed = len(defs) > 0
+		return defs
 	})
 	return existed && err == nil, err
 }
 
-// dropTopics is for a user that nobody sees yet.
-func (u *user) dropTopics(doomed func(topicPlace) bool) (gone []topicPlace) {
-	left := maps.Clone(u.topics)
-	for p := range u.topics {
-		if doomed(p) {
-			gone = append(gone, p)
-			delete(left, p)
+// revokeTopics changes a user that is not in the table yet.
+func (u *user) revokeTopics(match func(topicKey) bool) (revoked []topicKey) {
+	remaining := maps.Clone(u.topics)
+	for k := range u.topics {
+		if match(k) {
+			revoked = append(revoked, k)
+			delete(remaining, k)
 		}
 	}
-	u.topics = left
-	return gone
+	u.topics = remaining
+	return revoked
 }
 
 // TopicGrants lists all topic permissions, by user, vhost and exchange.
@@ -123,8 +121,8 @@ func (s *Store) TopicGrants() []TopicGrant {
 	s.mu.RLock()
 	var all []TopicGrant
 	for name, u := range s.users {
-		for p, g := range u.topics {
-			all = append(all, TopicGrant{User: name, VHost: p.vhost, TopicPermissions: g.TopicPermissions})
+		for k, g := range u.topics {
+			all = append(all, TopicGrant{User: name, VHost: k.vhost, TopicPermissions: g.TopicPermissions})
 		}
 	}
 	s.mu.RUnlock()
@@ -134,14 +132,14 @@ func (s *Store) TopicGrants() []TopicGrant {
 	return all
 }
 
-// CheckTopic checks that a user may write or read a topic; without topic permissions for its exchange it may. The error is an
-// [*amqp.Error].
+// CheckTopic checks that a user may write or read a topic. Without topic permissions for its exchange the user may. The error is
+// an [*amqp.Error].
 func (s *Store) CheckTopic(name string, p Permission, t Topic) error {
 	u := s.user(name)
 	if u == nil {
-		return nil // Check says so
+		return nil // Check refuses
 	}
-	g, restricted := u.topics[topicPlace{t.VHost, t.Exchange}]
+	g, restricted := u.topics[topicKey{t.VHost, t.Exchange}]
 	if !restricted {
 		return nil
 	}

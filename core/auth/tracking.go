@@ -7,19 +7,19 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// connTracker are the connections of all users.
+// connTracker tracks the connections of all users.
 type connTracker struct {
-	mu    sync.Mutex // guards what follows
-	taken map[string]*userConns
+	mu    sync.Mutex // guards what follows, and the channels of tracked connections
+	users map[string]*userConns
 }
 
 // userConns is what one user has open.
 type userConns struct {
-	seats    map[*TrackedConn]struct{}
+	conns    map[*TrackedConn]struct{}
 	channels int64
 }
 
-// TrackedConn is a connection's place among those of its user. One goroutine at a time uses it.
+// TrackedConn is an open connection of a user. One goroutine at a time uses it.
 type TrackedConn struct {
 	store    *Store
 	user     string
@@ -27,101 +27,101 @@ type TrackedConn struct {
 	channels int64
 }
 
-// Track counts a connection in, unless its user has as many as it may, or is not any more. evict is called, once at most and
-// from any goroutine, if the connection must end; it must not wait. The error is an [*amqp.Error].
+// Track counts a connection, unless its user was deleted or has reached the limit. evict is called at most once, from any
+// goroutine, if the connection must end; it must not block. The error is an [*amqp.Error].
 func (s *Store) Track(u User, evict func(reason string)) (*TrackedConn, error) {
-	s.seats.mu.Lock()
-	defer s.seats.mu.Unlock()
+	t := &s.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	now := s.user(u.Name)
-	if now == nil || now.born != u.born {
+	if now == nil || now.generation != u.generation {
 		return nil, amqp.Errorf(amqp.ReplyNotAllowed, "user '%s' is deleted", u.Name)
 	}
-	p := s.seats.of(u.Name)
-	if full(now.Limits.Connections, int64(len(p.seats))) {
+	open := t.of(u.Name)
+	if reached(now.Limits.Connections, int64(len(open.conns))) {
 		return nil, amqp.Errorf(amqp.ReplyNotAllowed, "connection refused for user '%s': user connection limit (%d) is reached",
 			u.Name, now.Limits.Connections.N())
 	}
-	seat := &TrackedConn{store: s, user: u.Name, evict: evict}
-	p.seats[seat] = struct{}{}
-	s.seats.taken[u.Name] = p
-	return seat, nil
+	c := &TrackedConn{store: s, user: u.Name, evict: evict}
+	open.conns[c] = struct{}{}
+	t.users[u.Name] = open
+	return c, nil
 }
 
-// full reports whether there may be no more.
-func full(limit hook.Limit, n int64) bool { return limit.Set() && n >= limit.N() }
+func reached(limit hook.Limit, n int64) bool { return limit.Set() && n >= limit.N() }
 
-// of returns the presence of a user, which may be one to be. The caller holds mu.
-func (s *connTracker) of(user string) *userConns {
-	if s.taken == nil {
-		s.taken = map[string]*userConns{}
+// of returns what a user has open; the caller adds a new user's to the map. The caller holds mu.
+func (t *connTracker) of(user string) *userConns {
+	if t.users == nil {
+		t.users = map[string]*userConns{}
 	}
-	if p := s.taken[user]; p != nil {
-		return p
+	if open := t.users[user]; open != nil {
+		return open
 	}
-	return &userConns{seats: map[*TrackedConn]struct{}{}}
+	return &userConns{conns: map[*TrackedConn]struct{}{}}
 }
 
-// evict sends everybody away who is there as a user.
-func (s *connTracker) evict(user, reason string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for seat := range s.of(user).seats {
-		seat.evict(reason)
+// evict ends all connections of a user.
+func (t *connTracker) evict(user, reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.of(user).conns {
+		c.evict(reason)
 	}
 }
 
-// Leave counts the connection out, with all its channels. Nil has left.
-func (s *TrackedConn) Leave() {
-	if s == nil {
+// Leave stops counting the connection and its channels. It does nothing on nil, or if the connection left before.
+func (c *TrackedConn) Leave() {
+	if c == nil {
 		return
 	}
-	all := &s.store.seats
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	p := all.of(s.user)
-	delete(p.seats, s)
-	p.channels -= s.channels
-	s.channels = 0
-	if len(p.seats) == 0 {
-		delete(all.taken, s.user)
+	t := &c.store.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	open := t.of(c.user)
+	delete(open.conns, c)
+	open.channels -= c.channels
+	c.channels = 0
+	if len(open.conns) == 0 {
+		delete(t.users, c.user)
 	}
 }
 
-// OpenChannel counts a channel in, unless the user has as many as it may. The error is an [*amqp.Error]. Nil counts nothing.
-func (s *TrackedConn) OpenChannel() error {
-	if s == nil {
+// OpenChannel counts a channel, unless the user has reached the limit. The error is an [*amqp.Error]. It does nothing on nil.
+func (c *TrackedConn) OpenChannel() error {
+	if c == nil {
 		return nil
 	}
-	all := &s.store.seats
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	p := all.of(s.user)
-	if u := s.store.user(s.user); u != nil && full(u.Limits.Channels, p.channels) {
+	t := &c.store.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	open := t.of(c.user)
+	if u := c.store.user(c.user); u != nil && reached(u.Limits.Channels, open.channels) {
 		return amqp.Errorf(amqp.ReplyNotAllowed,
-			"number of channels opened for user '%s' has reached the maximum allowed user limit of (%d)", s.user, u.Limits.Channels.N())
+			"number of channels opened for user '%s' has reached the maximum allowed user limit of (%d)", c.user, u.Limits.Channels.N())
 	}
-	p.channels++
-	s.channels++
+	open.channels++
+	c.channels++
 	return nil
 }
 
-// CloseChannel counts a channel out. Nil counts nothing.
-func (s *TrackedConn) CloseChannel() {
-	if s == nil {
+// CloseChannel stops counting a channel. It does nothing on nil.
+func (c *TrackedConn) CloseChannel() {
+	if c == nil {
 		return
 	}
-	all := &s.store.seats
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if s.channels > 0 {
-		s.channels--
-		all.of(s.user).channels--
+	t := &c.store.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.channels > 0 {
+		c.channels--
+		t.of(c.user).channels--
 	}
 }
 
-// Connections is how many connections a user has.
+// Connections returns how many connections a user has.
 func (s *Store) Connections(name string) int {
-	s.seats.mu.Lock()
-	defer s.seats.mu.Unlock()
-	return len(s.seats.of(name).seats)
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
+	return len(s.tracker.of(name).conns)
 }

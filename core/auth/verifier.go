@@ -11,20 +11,18 @@ import (
 	"sync/atomic"
 )
 
-// verifier checks passwords. To check one costs a tenth of a second of CPU, so
-// it remembers which ones were right, as keyed hashes that mean nothing outside
-// this process, and checks a few at a time: strangers with wrong passwords must
-// not take every core.
+// verifier checks passwords. A check takes a tenth of a second of CPU time, so it remembers correct passwords, as keyed hashes
+// that are worthless outside this process. It runs few checks at a time: strangers with wrong passwords must not take every core.
 type verifier struct {
 	key    [sha256.Size]byte
 	failed *throttle
 	gate   *gate
 
-	// rounds are how many a wrong password takes, whoever's it is: as many as that of the user who has most.
+	// rounds is how many rounds of hashing a wrong password takes, for any user and for none: as many as the slowest hash.
 	rounds atomic.Uint32
-	// check looks whether a password is right, which may take a while.
+	// check reports whether a password is right. Tests replace it.
 	check func(h *Hash, password string) bool
-	// spend takes as long as so many rounds.
+	// spend takes as long as so many rounds. Tests replace it.
 	spend func(rounds uint32, password string)
 
 	mu    sync.RWMutex // guards known
@@ -33,10 +31,10 @@ type verifier struct {
 
 type digest [sha256.Size]byte
 
-// maxKnown bounds the right passwords remembered; users have one each.
+// maxKnown bounds the correct passwords remembered; users have one each.
 const maxKnown = 4096
 
-// newVerifier returns one that takes so many rounds for a wrong password at least.
+// newVerifier returns a verifier that takes at least so many rounds for a wrong password.
 func newVerifier(rounds uint32) *verifier {
 	v := &verifier{known: map[digest]struct{}{}, failed: newThrottle(), check: (*Hash).matches, spend: spend}
 	v.rounds.Store(rounds)
@@ -45,48 +43,43 @@ func newVerifier(rounds uint32) *verifier {
 	return v
 }
 
-// login is what somebody wants to log in with.
+// login is a name and password that a client wants to log in with.
 type login struct {
-	name     string
-	from     Origin
-	suspects throttleKeys
-	digest   digest
-	barred   bool // no password will do from there, and none takes less time to refuse
+	name   string
+	from   Origin
+	keys   throttleKeys
+	digest digest
+	barred bool // refused with any password, in the same time as a wrong one
 }
 
-// verify checks a password, whose hash, if it is right, is h; the zero one is of none. It waits for its turn until ctx is done.
-func (v *verifier) verify(ctx context.Context, l login, h *Hash, password string) verdict {
-	l.suspects, l.digest = v.failed.suspects(l.from.Host, l.name), v.digest(h, password)
+// verify checks a password against h; the zero Hash matches none. It waits for its turn until ctx is done.
+func (v *verifier) verify(ctx context.Context, l login, h *Hash, password string) result {
+	l.keys, l.digest = v.failed.keys(l.from.Host, l.name), v.digest(h, password)
 	a := v.gate.enter(l)
 	select {
-	case <-a.told:
+	case <-a.woken:
 	case <-ctx.Done():
-		v.gate.abandon(a)
-		return a.verdict
-	}
-	if a.verdict.is != undecided {
-		return a.verdict
 	}
 	if ctx.Err() != nil {
 		v.gate.abandon(a)
-		return a.verdict
+		return a.result
 	}
-	v.gate.finish(a, v.try(&l, h, password))
-	return a.verdict
+	if a.result.is == undecided {
+		v.gate.finish(a, v.try(&l, h, password))
+	}
+	return a.result
 }
 
-// try checks a password. To refuse it takes as long with every user, and with none.
-func (v *verifier) try(l *login, h *Hash, password string) outcome {
+// try checks a password. A refusal takes the same time for every user, and for a name that no user has.
+func (v *verifier) try(l *login, h *Hash, password string) resultKind {
 	is := wrong
-	if v.check(h, password) {
-		is = right
-	}
 	switch {
-	case is == right && !l.barred:
+	case !v.check(h, password):
+	case l.barred:
+		is = barred
+	default:
 		v.learn(l.digest)
 		return right
-	case is == right:
-		is = barred
 	}
 	if most, had := v.rounds.Load(), h.rounds(); had < most {
 		v.spend(most-had, password)
@@ -94,14 +87,14 @@ func (v *verifier) try(l *login, h *Hash, password string) outcome {
 	return is
 }
 
-// spend hashes a password for nothing.
+// spend hashes a password and drops the result.
 func spend(rounds uint32, password string) {
 	h := Hash{algorithm: PBKDF2, iterations: rounds, salt: "of nobody's hash"}
 	_ = h.matches(password)
 }
 
-// expect has wrong passwords take as long from now on as with a user's hash.
-func (v *verifier) expect(h *Hash) {
+// matchRounds makes wrong passwords take at least as long as a check against h does.
+func (v *verifier) matchRounds(h *Hash) {
 	for {
 		most := v.rounds.Load()
 		if h.rounds() <= most || v.rounds.CompareAndSwap(most, h.rounds()) {
@@ -110,8 +103,8 @@ func (v *verifier) expect(h *Hash) {
 	}
 }
 
-// digest stands for a password and the hash it is checked against: when a user
-// gets another password, or is made anew, the old digest is of no use.
+// digest identifies a password and the hash it is checked against. A user's new hash, or a new user of the same name, makes
+// old digests useless.
 func (v *verifier) digest(h *Hash, password string) digest {
 	m := hmac.New(sha256.New, v.key[:])
 	m.Write([]byte(h.algorithm))
@@ -128,7 +121,7 @@ func (v *verifier) knows(d digest) bool {
 	return ok
 }
 
-// learn remembers d, in the place of any other if there are too many.
+// learn remembers d, and forgets any other digest if there are too many.
 func (v *verifier) learn(d digest) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

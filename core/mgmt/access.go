@@ -81,8 +81,8 @@ func (c *request) refuseLogin(r *auth.Refused) error {
 
 // tell has a refused login in the log, unless it is one of too many.
 func (c *request) tell(r *auth.Refused) {
-	worth, left := c.api.users().Tell(r, c.api.Clock())
-	if !worth {
+	should, skipped := c.api.users().ShouldLog(r, c.api.Clock())
+	if !should {
 		return
 	}
 	log := c.api.Log.With("user", r.User, "client", c.r.RemoteAddr, "reason", r.Reason)
@@ -90,8 +90,8 @@ func (c *request) tell(r *auth.Refused) {
 		why := c.elsewhere() // with what the request says
 		log = log.With("because", why[:min(len(why), 300)])
 	}
-	if left > 0 {
-		log = log.With("not_told", left)
+	if skipped > 0 {
+		log = log.With("not_told", skipped)
 	}
 	log.Warn("login refused")
 }

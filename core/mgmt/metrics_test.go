@@ -10,7 +10,10 @@ func TestMetricsAreForThisMachineAndWhoMayMonitor(t *testing.T) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("metrics")) })
 	r := newRig(t, func(o *Options) { o.Metrics = answer })
 	r.do(http.StatusCreated, http.MethodPut, "/api/users/clerk", `{"password": "clerk", "tags": "management"}`)
-	must(t, r.api.users().SetTags("guest", []string{tagMonitoring}))
+	monitor, _ := r.api.users().Lookup("guest")
+	monitor.Tags = []string{tagMonitoring}
+	_, err := r.api.users().Set(monitor)
+	must(t, err)
 	for _, tc := range []struct {
 		name, user, from, host, header, value string
 		want                                  int

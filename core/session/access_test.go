@@ -218,15 +218,23 @@ func TestTooManyFailedLogins(t *testing.T) {
 	probeOf(t, s, Peer{Address: "192.0.2.8:1"}).login()
 }
 
+func setTags(t *testing.T, users *auth.Store, tags ...string) {
+	t.Helper()
+	guest, _ := users.Lookup(auth.Guest)
+	guest.Tags = tags
+	_, err := users.Set(guest)
+	must(t, err)
+}
+
 // Whoever has the tag impersonator may publish in any name. That is looked at whenever other properties come than before.
 func TestImpersonator(t *testing.T) {
 	p := newProbe(t, ownUsers(t)).open().channel(1)
 	m := published{key: "q", props: amqp.Properties{UserID: "bob"}}
 	m.props.Set(amqp.PropUserID)
-	must(t, p.conn.srv.Users.SetTags(auth.Guest, []string{"impersonator"}))
+	setTags(t, p.conn.srv.Users, "impersonator")
 	p.publish(1, m)
 	p.silent()
-	must(t, p.conn.srv.Users.SetTags(auth.Guest, nil))
+	setTags(t, p.conn.srv.Users)
 	m.props.AppID = "another"
 	m.props.Set(amqp.PropAppID)
 	p.publish(1, m)

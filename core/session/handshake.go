@@ -123,10 +123,10 @@ func (c *Conn) refuseLogin(err error) error {
 	if !errors.As(err, &r) {
 		return err
 	}
-	if worth, left := c.srv.Users.Tell(r, c.now); worth {
+	if should, skipped := c.srv.Users.ShouldLog(r, c.now); should {
 		log := c.log()
-		if left > 0 {
-			log = log.With("not_told", left)
+		if skipped > 0 {
+			log = log.With("not_told", skipped)
 		}
 		log.Warn("login refused", "user", r.User, "mechanism", r.Mechanism, "reason", r.Reason)
 	}

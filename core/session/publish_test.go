@@ -402,10 +402,8 @@ func TestPropertiesOfTheLastMessage(t *testing.T) {
 // ownUsers gives a server users that no other test has.
 func ownUsers(t *testing.T) func(*Options) {
 	t.Helper()
-	users, err := auth.Default()
-	if err != nil {
-		t.Fatal(err)
-	}
+	users := auth.New(auth.Options{})
+	must(t, users.CreateDefaults())
 	return func(o *Options) { o.Users = users }
 }
 

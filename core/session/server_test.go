@@ -11,7 +11,10 @@ import (
 )
 
 // defaultUsers are shared by the tests: hashing passwords is slow on purpose.
-var defaultUsers = sync.OnceValues(auth.Default)
+var defaultUsers = sync.OnceValues(func() (*auth.Store, error) {
+	users := auth.New(auth.Options{})
+	return users, users.CreateDefaults()
+})
 
 // testServer returns a server without plugins, with the vhosts "/" and "other", and guest who may use the first.
 func testServer(tb testing.TB, change ...func(*Options)) *Server {

@@ -12,101 +12,88 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
-// alarms are what keeps the store from taking more.
+// alarms tracks the conditions that block publishers, and the shards that failed.
 type alarms struct {
 	log       *slog.Logger
 	telemetry *telemetry.Recorder
 
-	room atomic.Pointer[chan struct{}] // closed when there is space on the disk again; nil while there is
+	cleared atomic.Pointer[chan struct{}] // closed when the disk alarm clears; nil = there is none. Changed under mu
 
-	mu     sync.Mutex // guards what follows, and changes of room
-	full   map[uint32]shortage
-	short  map[uint32]Shortage // as far as it is known, of those that are full
-	below  *Shortage           // of the limit for the disk; nil = it has as much space as it is to have
-	broken []uint32            // shards
+	mu         sync.Mutex // guards what follows
+	shards     map[uint32]shardSpace
+	belowLimit *Shortage // nil = the disk has as much free space as its limit demands
+	failed     []uint32
 }
 
-func newAlarms(log *slog.Logger, told *telemetry.Recorder) alarms {
-	return alarms{log: log, telemetry: told, full: map[uint32]shortage{}, short: map[uint32]Shortage{}}
+func newAlarms(log *slog.Logger, recorder *telemetry.Recorder) alarms {
+	return alarms{log: log, telemetry: recorder, shards: map[uint32]shardSpace{}}
 }
 
-// Shortage is how the disk falls short of what is needed for publishers to go on.
+// Shortage says how much disk space is missing for publishers to go on.
 type Shortage = seg.Shortage
 
-// shortage is how a shard wants for space.
-type shortage uint8
-
-const (
-	tight   shortage = 1 << iota // there is no next segment
-	waiting                      // what was committed waits
-)
-
-// space notes that a shard has too little space for what comes next, nil that it has enough.
-func (a *alarms) space(shard uint32, low *Shortage) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if low != nil {
-		a.short[shard] = *low
-	}
-	a.set(shard, tight, low != nil)
+// shardSpace describes a shard that lacks disk space.
+type shardSpace struct {
+	lowSpace      bool      // there is no next segment
+	commitBlocked bool      // a commit waits for space
+	shortage      *Shortage // the last that is known
 }
 
-// wait notes that what was committed to a shard waits for space, or does not any more.
-func (a *alarms) wait(shard uint32, full bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.set(shard, waiting, full)
+// setSpace records that a shard has too little space for its next segment; nil = it has enough.
+func (a *alarms) setSpace(number uint32, low *Shortage) {
+	a.change(number, func(s *shardSpace) {
+		if s.lowSpace = low != nil; s.lowSpace {
+			s.shortage = low
+		}
+	})
 }
 
-// limit notes that the disk has less space left than its limit, nil that it has enough.
-func (a *alarms) limit(low *Shortage) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.below = low
-	a.update()
+// setBlocked records whether a commit to a shard waits for space.
+func (a *alarms) setBlocked(number uint32, blocked bool) {
+	a.change(number, func(s *shardSpace) { s.commitBlocked = blocked })
 }
 
-// raised reports whether publishers wait for the disk. The caller holds mu.
-func (a *alarms) raised() bool { return len(a.full) > 0 || a.below != nil }
-
-// set notes that a shard has too little space in one way, or has enough. The caller holds mu.
-func (a *alarms) set(shard uint32, how shortage, full bool) {
-	now := a.full[shard] &^ how
-	if full {
-		now |= how
-	}
-	if now != 0 {
-		a.full[shard] = now
+func (a *alarms) change(number uint32, set func(*shardSpace)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.shards[number]
+	if set(&s); s.lowSpace || s.commitBlocked {
+		a.shards[number] = s
 	} else {
-		a.enough(shard)
+		delete(a.shards, number)
 	}
 	a.update()
 }
 
-// enough notes that a shard wants for nothing. The caller holds mu.
-func (a *alarms) enough(shard uint32) {
-	delete(a.full, shard)
-	delete(a.short, shard)
+// setLimit records that the disk has less free space than its limit; nil = it has enough.
+func (a *alarms) setLimit(low *Shortage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.belowLimit = low
+	a.update()
 }
 
-// shortage returns what lacks most of all that is known, nil for nothing. The caller holds mu.
-func (a *alarms) shortage() (most *Shortage) {
-	most = a.below
-	for _, n := range slices.Sorted(maps.Keys(a.short)) {
-		if s := a.short[n]; most == nil || s.Needed-s.Free > most.Needed-most.Free {
-			most = &s
+// raised reports whether there is a disk alarm. The caller holds mu.
+func (a *alarms) raised() bool { return len(a.shards) > 0 || a.belowLimit != nil }
+
+// shortage returns the largest shortage that is known, nil for none. The caller holds mu.
+func (a *alarms) shortage() *Shortage {
+	most := a.belowLimit
+	for _, n := range slices.Sorted(maps.Keys(a.shards)) {
+		if s := a.shards[n].shortage; s != nil && (most == nil || s.Needed-s.Free > most.Needed-most.Free) {
+			most = s
 		}
 	}
 	return most
 }
 
-// update raises or ends the alarm. The caller holds mu.
+// update raises or clears the disk alarm. The caller holds mu.
 func (a *alarms) update() {
-	c := a.room.Load()
+	c := a.cleared.Load()
 	switch {
 	case a.raised() && c == nil:
-		fresh := make(chan struct{})
-		a.room.Store(&fresh)
+		cleared := make(chan struct{})
+		a.cleared.Store(&cleared)
 		notice := telemetry.Notice{Kind: telemetry.AlarmRaised, Name: diskAlarm}
 		var known []any
 		if s := a.shortage(); s != nil {
@@ -116,20 +103,20 @@ func (a *alarms) update() {
 		a.log.Warn("disk alarm: publishers wait", known...)
 		a.telemetry.Notice(notice)
 	case !a.raised() && c != nil:
-		a.room.Store(nil)
+		a.cleared.Store(nil)
 		close(*c)
 		a.log.Info("disk alarm is over")
 		a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmCleared, Name: diskAlarm})
 	}
 }
 
-// fail notes that a shard is broken.
-func (a *alarms) fail(shard uint32) {
+// fail raises the alarm of a shard that failed. No commit waits for space there any more.
+func (a *alarms) fail(number uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.broken = append(a.broken, shard)
-	a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: shardAlarm(shard)})
-	a.enough(shard) // nothing waits for space there any more
+	a.failed = append(a.failed, number)
+	a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: shardAlarm(number)})
+	delete(a.shards, number)
 	a.update()
 }
 
@@ -146,7 +133,7 @@ func (a *alarms) names() []string {
 	if a.raised() {
 		names = append(names, diskAlarm)
 	}
-	for _, n := range slices.Sorted(slices.Values(a.broken)) {
+	for _, n := range slices.Sorted(slices.Values(a.failed)) {
 		names = append(names, shardAlarm(n))
 	}
 	return names

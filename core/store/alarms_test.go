@@ -13,13 +13,13 @@ import (
 func TestAlarmsAreTold(t *testing.T) {
 	told := telemetry.New(telemetry.Options{Events: 1})
 	a := newAlarms(slog.New(slog.DiscardHandler), told)
-	a.space(1, &Shortage{})
-	a.wait(2, true)
-	a.space(2, &Shortage{})
-	a.space(1, nil)
-	a.space(2, nil)
-	a.wait(2, false)
-	a.space(3, &Shortage{})
+	a.setSpace(1, &Shortage{})
+	a.setBlocked(2, true)
+	a.setSpace(2, &Shortage{})
+	a.setSpace(1, nil)
+	a.setSpace(2, nil)
+	a.setBlocked(2, false)
+	a.setSpace(3, &Shortage{})
 	a.fail(3)
 	var got []string
 	events := make([]telemetry.Event, 10)
@@ -37,8 +37,8 @@ func TestTheDiskAlarmSaysWhatIsMissing(t *testing.T) {
 	var log lines
 	told := telemetry.New(telemetry.Options{Events: 1})
 	a := newAlarms(slog.New(slog.NewTextHandler(&log, nil)), told)
-	a.space(2, &Shortage{Path: "/data", Free: 10, Needed: 30})
-	a.space(1, &Shortage{Path: "/data", Free: 5, Needed: 100})
+	a.setSpace(2, &Shortage{Path: "/data", Free: 10, Needed: 30})
+	a.setSpace(1, &Shortage{Path: "/data", Free: 5, Needed: 100})
 	if got, want := log.find("disk alarm"), `"disk alarm: publishers wait" path=/data free_bytes=10 needed_bytes=30`; got != want {
 		t.Errorf("logged %s, want %s", got, want)
 	}
@@ -50,8 +50,8 @@ func TestTheDiskAlarmSaysWhatIsMissing(t *testing.T) {
 	if got, want := events[0].Notice.Disk, (telemetry.Shortage{Path: "/data", Free: 10, Needed: 30}); got != want {
 		t.Errorf("told %+v, want %+v", got, want)
 	}
-	a.space(1, nil)
-	a.space(2, nil)
+	a.setSpace(1, nil)
+	a.setSpace(2, nil)
 	if got := a.shortage(); got != nil {
 		t.Errorf("still short of %+v", got)
 	}

@@ -53,7 +53,9 @@ func (k *kept) change(r *rand.Rand) error {
 	case 3:
 		_, err = users.Delete(user)
 	case 4:
-		err = users.SetTags(user, []string{pick(9)})
+		a, _ := users.Lookup(user)
+		a.Name, a.Tags = user, []string{pick(9)}
+		_, err = users.Set(a)
 	case 5:
 		_, err = users.SetPermissions(auth.Grant{User: user, VHost: name, Permissions: auth.Permissions{Read: pick(9)}})
 	case 6:

@@ -19,7 +19,8 @@ func TestRewrittenForSpace(t *testing.T) {
 	k := open(t, disk)
 	_, err := k.SetGlobalParameter("first", []byte("1"))
 	must(t, err)
-	must(t, k.Users().SetTags(auth.Guest, []string{"monitoring"}))
+	_, err = k.Users().Set(auth.Account{Name: auth.Guest, Tags: []string{"monitoring"}})
+	must(t, err)
 	_, err = k.AddVHost("v", vhost.Metadata{Description: "d"})
 	must(t, err)
 	large := `"` + strings.Repeat("x", 60_000) + `"`
@@ -27,10 +28,10 @@ func TestRewrittenForSpace(t *testing.T) {
 		_, err := k.v.SetParameter(vhost.Parameter{Component: "c", Name: "n", Value: []byte(large)})
 		must(t, err)
 		if n%10 == 0 {
-			must(t, k.meta.Sync())
+			must(t, k.definitions.Sync())
 		}
 	}
-	if st := k.meta.Stats(); st.Bytes < 10<<20 || st.LogBytes > 4*minCompactBytes {
+	if st := k.definitions.Stats(); st.Bytes < 10<<20 || st.LogBytes > 4*minCompactBytes {
 		t.Errorf("of %d bytes of definitions, %d are left", st.Bytes, st.LogBytes)
 	}
 	disk = disk.LosePower()
@@ -124,10 +125,10 @@ func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
 			next = disk.LosePower()
 		}
 	}
-	for _, rewrite := range []func(){k.v.CompactDefinitions, k.users.CompactDefinitions, k.globals.condense} {
-		k.stale.Store(k.meta.Extent())
+	for _, rewrite := range []func(){k.v.CompactDefinitions, k.users.CompactDefinitions, k.globals.compactDefinitions} {
+		k.reclaimUpTo.Store(k.definitions.Extent())
 		rewrite()
-		_ = k.meta.Sync() // it fails once the power is gone
+		_ = k.definitions.Sync() // it fails once the power is gone
 	}
 	synced.before = nil
 	if meanwhile = next != nil; !meanwhile {
@@ -149,7 +150,7 @@ func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
 	must(t, k.v.Bind(vhost.Binding{Source: "amq.fanout", Destination: "0"}, 0))
 	k.close()
 	reopened(401) // an unfinished rewrite lies in the middle of the log now
-	k.stale.Store(k.meta.Extent())
+	k.reclaimUpTo.Store(k.definitions.Extent())
 	k.v.CompactDefinitions()
 	k.close()
 	reopened(401)
@@ -171,7 +172,7 @@ func (k *kept) furnish(t *testing.T) {
 		_, err = k.SetGlobalParameter(strconv.Itoa(n), []byte(`"`+strings.Repeat("x", 300)+`"`))
 		must(t, err)
 	}
-	must(t, k.meta.Sync())
+	must(t, k.definitions.Sync())
 }
 
 // A part of a rewrite that is alone in the log makes no vhost: the first part of one that was being added when the power went
@@ -179,17 +180,17 @@ func (k *kept) furnish(t *testing.T) {
 func TestPartOfARewriteAlone(t *testing.T) {
 	for name, write := range map[string]func(k *definitionLog){
 		"added, first": func(k *definitionLog) {
-			k.writePart(part{first: true}, k.store.newVHost("v", vhost.Metadata{}, k).Definitions(), nil)
+			k.writePart(part{first: true, definitions: k.store.newVHost("v", vhost.Metadata{}, k).Definitions()}, nil)
 		},
 		"deleted, last": func(k *definitionLog) {
-			k.writePart(part{last: true}, amqp.AppendTable(nil, numbersDefinition("v", 7)), nil)
+			k.writePart(part{last: true, definitions: amqp.AppendTable(nil, numbersDefinition("v", 7))}, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk := crashfs.New(1)
 			k := open(t, disk)
-			write(newKeeper(k.Store, scope{scopeVHost, "v"}))
-			must(t, k.meta.Sync())
+			write(newDefinitionLog(k.Store, scope{scopeVHost, "v"}))
+			must(t, k.definitions.Sync())
 			disk = disk.LosePower()
 			k.end()
 			for range 2 {

@@ -5,164 +5,172 @@ import (
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// definitionLog writes the definitions of one vhost, of the users or of the global parameters to the shard of definitions. It is a [journal.Completer] for all it commits.
+// definitionLog writes the definitions of one scope to the shard of definitions. It is the [journal.Completer] of its commits.
 type definitionLog struct {
-	store   *Store
-	scope   scope
-	numbers bool // what is rewritten says which numbers were given to queues
+	store *Store
+	scope scope
 
-	mu      sync.Mutex // guards what follows
-	settled *sync.Cond // signalled when durable or err changed
-	written uint64     // commits
-	durable uint64     // of them
-	err     error      // of the shard
-	tally   logUsage
-}
-
-// logUsage is what the definitions of a vhost take in the log.
-type logUsage struct {
-	uses  []journal.Delta
-	bytes int64
-	least int64 // what they took when they were last rewritten
-}
-
-func (t *logUsage) add(extent uint32, bytes int64) {
-	t.bytes += bytes
-	if n := len(t.uses); n > 0 && t.uses[n-1].Extent == extent {
-		t.uses[n-1].Bytes += bytes
-		return
-	}
-	t.uses = append(t.uses, journal.Delta{Extent: extent, Bytes: bytes})
-}
-
-// recall adds what was found in the log, forgetting everything before it if that is void.
-func (t *logUsage) recall(extent uint32, bytes int, anew bool) {
-	if anew {
-		t.reset()
-	}
-	t.add(extent, int64(bytes))
-}
-
-// reset forgets everything, and returns what is to be said of it to the journal.
-func (t *logUsage) reset() (gone []journal.Delta) {
-	gone = t.uses
-	for i := range gone {
-		gone[i].Bytes = -gone[i].Bytes
-	}
-	*t = logUsage{}
-	return gone
-}
-
-func (t *logUsage) bulky(worthwhile int64) bool { return t.bytes > worthwhile && t.bytes > 4*t.least }
-
-func newKeeper(s *Store, of scope) *definitionLog {
-	k := &definitionLog{store: s, scope: of, numbers: of.kind != scopeGlobals}
-	k.settled = sync.NewCond(&k.mu)
-	return k
+	mu        sync.Mutex // guards what follows
+	completed *sync.Cond // signalled when durable or err changes
+	written   uint64     // commits
+	durable   uint64     // of them
+	err       error      // why the shard failed
+	usage     logUsage
 }
 
 var (
 	_ vhost.DefinitionLog = (*definitionLog)(nil)
-	_ auth.DefinitionLog  = (*definitionLog)(nil)
 	_ journal.Completer   = (*definitionLog)(nil)
 )
 
+func newDefinitionLog(s *Store, of scope) *definitionLog {
+	l := &definitionLog{store: s, scope: of}
+	l.completed = sync.NewCond(&l.mu)
+	return l
+}
+
 // NewStorage implements [vhost.DefinitionLog].
-func (k *definitionLog) NewStorage() *queue.Storage { return k.store.place() }
+func (l *definitionLog) NewStorage() *queue.Storage { return l.store.newStorage() }
 
-// Write implements [vhost.DefinitionLog].
-func (k *definitionLog) Write(defs []byte) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	meta := k.store.meta
-	use := journal.Delta{Extent: meta.Extent(), Bytes: int64(len(defs))}
-	k.tally.add(use.Extent, use.Bytes)
-	k.written++
-	meta.Commit(defs, []journal.Delta{use}, k)
+// Write implements [definition.Log].
+func (l *definitionLog) Write(defs []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.commit(defs, nil)
 }
 
-// NeedsCompaction implements [vhost.DefinitionLog].
-func (k *definitionLog) NeedsCompaction() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.tally.bulky(k.store.worthwhile) || k.tally.stale(k.store.stale.Load())
+// commit writes definitions that make the log space in voided unnecessary. The caller holds mu.
+func (l *definitionLog) commit(defs []byte, voided []journal.Delta) {
+	live := journal.Delta{Extent: l.store.definitions.Extent(), Bytes: int64(len(defs))}
+	l.usage.add(live.Extent, live.Bytes)
+	l.written++
+	l.store.definitions.Commit(defs, append(voided, live), l)
 }
 
-// Rewrite implements [vhost.DefinitionLog].
-func (k *definitionLog) Rewrite(parts iter.Seq[[]byte]) {
-	before := k.begin()
+// NeedsCompaction implements [definition.Log].
+func (l *definitionLog) NeedsCompaction() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.usage.isBulky(l.store.minCompactBytes) || l.usage.reaches(l.store.reclaimUpTo.Load())
+}
+
+// Rewrite implements [definition.Log]. The last part says which numbers were given to queues, as definitions that said so are
+// void then.
+func (l *definitionLog) Rewrite(parts iter.Seq[[]byte]) {
+	l.mu.Lock()
+	voided := l.usage.reset()
+	l.mu.Unlock()
 	first := true
 	for defs := range parts {
-		k.writePart(part{first: first}, defs, nil)
+		l.writePart(part{first: first, definitions: defs}, nil)
 		first = false
 	}
-	var defs []byte
-	if k.numbers {
-		defs = amqp.AppendTable(nil, numbersDefinition(k.scope.vhost, k.store.numbers.Load()))
+	var numbers []byte
+	if l.scope.kind != scopeGlobals {
+		numbers = amqp.AppendTable(nil, numbersDefinition(l.scope.vhost, l.store.lastNumber.Load()))
 	}
-	k.writePart(part{first: first, last: true}, defs, before)
+	l.writePart(part{first: first, last: true, definitions: numbers}, voided)
 }
 
-// begin forgets what was written so far, and returns what is to be said of that to the journal once it was replaced.
-func (k *definitionLog) begin() (before []journal.Delta) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.tally.reset()
-}
-
-// writePart writes a part of a rewrite. With the last one what was written before is not needed any more.
-func (k *definitionLog) writePart(p part, defs []byte, before []journal.Delta) {
-	p.of, p.definitions = k.scope, defs
+// writePart writes a part of a rewrite.
+func (l *definitionLog) writePart(p part, voided []journal.Delta) {
+	p.of = l.scope
 	b := amqp.AppendTable(nil, p.definition())
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	meta := k.store.meta
-	use := journal.Delta{Extent: meta.Extent(), Bytes: int64(len(b))}
-	k.tally.add(use.Extent, use.Bytes)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.commit(b, voided)
 	if p.last {
-		k.tally.least = k.tally.bytes
+		l.usage.compacted = l.usage.bytes
 	}
-	k.written++
-	meta.Commit(b, append(before, use), k)
 }
 
-// release lets the log forget what was written.
-func (k *definitionLog) release() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.store.meta.Commit(nil, k.tally.reset(), nil)
+// release makes the log space of all definitions unnecessary.
+func (l *definitionLog) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.store.definitions.Commit(nil, l.usage.reset(), nil)
 }
 
-// WaitDurable implements [vhost.DefinitionLog].
-func (k *definitionLog) WaitDurable() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for upTo := k.written; k.durable < upTo; k.settled.Wait() {
-		if k.err != nil {
-			return k.err
+// WaitDurable implements [definition.Log].
+func (l *definitionLog) WaitDurable() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for upTo := l.written; l.durable < upTo; l.completed.Wait() {
+		if l.err != nil {
+			return l.err
 		}
 	}
 	return nil
 }
 
-// Durable implements [journal.Completer]: commits become durable in order.
-func (k *definitionLog) Durable() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.durable++
-	k.settled.Broadcast()
+// Durable implements [journal.Completer]. Commits become durable in order.
+func (l *definitionLog) Durable() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.durable++
+	l.completed.Broadcast()
 }
 
 // Failed implements [journal.Completer].
-func (k *definitionLog) Failed(err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.err = err
-	k.settled.Broadcast()
+func (l *definitionLog) Failed(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+	l.completed.Broadcast()
+}
+
+// logUsage is how much of the log the definitions of one scope use.
+type logUsage struct {
+	extents   []journal.Delta // in order
+	bytes     int64           // of all extents
+	compacted int64           // bytes after the last rewrite
+}
+
+func (u *logUsage) add(extent uint32, bytes int64) {
+	u.bytes += bytes
+	if n := len(u.extents); n > 0 && u.extents[n-1].Extent == extent {
+		u.extents[n-1].Bytes += bytes
+		return
+	}
+	u.extents = append(u.extents, journal.Delta{Extent: extent, Bytes: bytes})
+}
+
+// reset sets u to zero, and returns the changes that tell the journal so.
+func (u *logUsage) reset() (voided []journal.Delta) {
+	voided = u.extents
+	for i := range voided {
+		voided[i].Bytes = -voided[i].Bytes
+	}
+	*u = logUsage{}
+	return voided
+}
+
+// isBulky reports whether the definitions use much more than their last rewrite did.
+func (u *logUsage) isBulky(minBytes int64) bool { return u.bytes > minBytes && u.bytes > 4*u.compacted }
+
+// reaches reports whether some definitions lie in the log up to an extent.
+func (u *logUsage) reaches(upTo uint32) bool {
+	return len(u.extents) > 0 && u.extents[0].Extent <= upTo
+}
+
+// reclaim has definitions in extents up to upTo rewritten, along with all others of the same scope. It does not wait.
+func (s *Store) reclaim(upTo uint32) {
+	s.reclaimUpTo.Store(upTo)
+	if s.recovered.Load() && s.compacting.CompareAndSwap(false, true) {
+		s.running.Go(s.compactDefinitions)
+	}
+}
+
+func (s *Store) compactDefinitions() {
+	defer s.compacting.Store(false)
+	for _, v := range s.VHosts() {
+		v.CompactDefinitions()
+	}
+	s.users.CompactDefinitions()
+	s.globals.compactDefinitions()
 }

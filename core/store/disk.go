@@ -8,52 +8,50 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// disk watches how much space the disk has left besides what the logs have set aside. Below the limit publishers wait, before
-// any log does: others may need the disk, too.
+// disk watches the free space of the data directory's disk. Below the limit publishers wait, before any log lacks space, because
+// other programs may need the disk, too.
 type disk struct {
 	dir     vfs.FS
 	limit   atomic.Int64  // bytes; 0 = none
-	changed chan struct{} // the limit has; capacity 1
+	changed chan struct{} // capacity 1: receives when the limit changed
 	ended   chan struct{} // closed by end
 	once    sync.Once     // closes ended
 }
 
-// end ends the watch, however often it is called.
 func (d *disk) end() { d.once.Do(func() { close(d.ended) }) }
 
-// Space left is looked at the sooner the less there is: as often as it could be used up at this rate, bytes a second.
+// The free space is checked again before it could be used up at a rate of fillRate.
 const (
-	fastest  = 250 << 20
-	soonest  = 100 * time.Millisecond
-	seldom   = 10 * time.Second
-	relooked = 250 * time.Millisecond // while there is too little
+	fillRate    = 250 << 20 // bytes per second
+	minInterval = 100 * time.Millisecond
+	maxInterval = 10 * time.Second
+	lowInterval = 250 * time.Millisecond // while there is too little
 )
 
-// nextLook is when to look again with so much space left.
-func nextLook(free, limit int64) time.Duration {
+// checkInterval returns how long to wait until the next check.
+func checkInterval(free, limit int64) time.Duration {
 	if free < limit {
-		return relooked
+		return lowInterval
 	}
-	return min(max(time.Duration((free-limit)/(fastest/1000))*time.Millisecond, soonest), seldom)
+	return min(max(time.Duration((free-limit)/(fillRate/1000))*time.Millisecond, minInterval), maxInterval)
 }
 
-// SetDiskLimit sets below how many bytes of free space publishers wait, from now on; 0 = they do not. It returns when that is
-// in force.
+// SetDiskLimit sets the free space in bytes below which publishers wait; 0 = they do not. It is in force when SetDiskLimit returns.
 func (s *Store) SetDiskLimit(bytes int64) {
 	s.disk.limit.Store(max(bytes, 0))
-	s.look()
+	s.checkDisk()
 	select {
 	case s.disk.changed <- struct{}{}:
 	default:
 	}
 }
 
-// DiskLimit returns below how many bytes of free space publishers wait.
+// DiskLimit returns the free space in bytes below which publishers wait.
 func (s *Store) DiskLimit() int64 { return s.disk.limit.Load() }
 
-// watchDisk looks at the disk until the store is closed. Without a disk that says how much space it has it does nothing.
+// watchDisk checks the disk until the store is closed, unless the file system does not report its free space.
 func (s *Store) watchDisk() {
-	wait, known := s.look()
+	wait, known := s.checkDisk()
 	if !known {
 		return
 	}
@@ -67,27 +65,27 @@ func (s *Store) watchDisk() {
 			case <-s.disk.ended:
 				return
 			}
-			wait, _ = s.look()
+			wait, _ = s.checkDisk()
 			timer.Reset(wait)
 		}
 	})
 }
 
-// look compares what is free with the limit, and returns when to do so again. What a log has set aside for what comes next counts
-// as free: it is of no use to anybody else, and would keep an alarm up that nothing could end.
-func (s *Store) look() (wait time.Duration, known bool) {
-	room, known := vfs.SpaceOf(s.disk.dir)
+// checkDisk compares the free space with the limit, and returns how long to wait until the next check. Spare files of the logs
+// count as free space: they would otherwise keep up an alarm that nothing could clear.
+func (s *Store) checkDisk() (wait time.Duration, known bool) {
+	space, known := vfs.SpaceOf(s.disk.dir)
 	if !known {
-		return seldom, false
+		return maxInterval, false
 	}
 	for _, l := range s.Logs() {
-		room.Free += l.Disk.SpareBytes
+		space.Free += l.Disk.SpareBytes
 	}
 	limit := s.disk.limit.Load()
 	var low *Shortage
-	if room.Free < limit {
-		low = &Shortage{Path: room.Path, Free: room.Free, Needed: limit}
+	if space.Free < limit {
+		low = &Shortage{Path: space.Path, Free: space.Free, Needed: limit}
 	}
-	s.alarms.limit(low)
-	return nextLook(room.Free, limit), true
+	s.alarms.setLimit(low)
+	return checkInterval(space.Free, limit), true
 }

@@ -43,7 +43,7 @@ func TestDiskLimit(t *testing.T) {
 		}
 		is("[] false")
 		disk.free.Store(limit - set - 1)
-		time.Sleep(2 * seldom)
+		time.Sleep(2 * maxInterval)
 		is("[disk] true")
 		if got := k.Shortage(); got == nil || *got != (Shortage{Path: "/data", Free: limit - 1, Needed: limit}) {
 			t.Errorf("got shortage %+v", got)
@@ -58,7 +58,7 @@ func TestDiskLimit(t *testing.T) {
 		k.SetDiskLimit(0)
 		is("[] false")
 		disk.free.Store(0)
-		time.Sleep(2 * seldom)
+		time.Sleep(2 * maxInterval)
 		is("[] false")
 		k.SetDiskLimit(-5)
 		is("[] false")
@@ -74,13 +74,13 @@ func TestNextLook(t *testing.T) {
 		free int64
 		want time.Duration
 	}{
-		{0, relooked},
-		{99, relooked},
-		{100, soonest},
-		{100 + fastest, time.Second},
-		{1 << 40, seldom},
+		{0, lowInterval},
+		{99, lowInterval},
+		{100, minInterval},
+		{100 + fillRate, time.Second},
+		{1 << 40, maxInterval},
 	} {
-		if got := nextLook(tt.free, 100); got != tt.want {
+		if got := checkInterval(tt.free, 100); got != tt.want {
 			t.Errorf("with %d bytes: got %v, want %v", tt.free, got, tt.want)
 		}
 	}

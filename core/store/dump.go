@@ -9,16 +9,16 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
 var _ seg.Decode = Describe
 
-// Describe writes what an entry of any shard says, in words, a line for each operation or definition. What makes no sense
-// is a line, too.
+// Describe writes an entry of any shard as text, with a line for each operation or definition. If a part of it is malformed, the
+// last line says so.
 func Describe(w io.Writer, _ wlog.Index, entry []byte) error {
 	var b bytes.Buffer
 	if err := describe(&b, entry); err != nil {
@@ -32,34 +32,34 @@ func Describe(w io.Writer, _ wlog.Index, entry []byte) error {
 	return nil
 }
 
-// describe tells the two kinds of entries apart: definitions are tables, whose length is far from taking its four bytes, so
-// that the first of them is 0. No operation begins with that.
+// describe distinguishes entries of definitions and of operations by their first byte. It is 0 for definitions: they begin with
+// the length of a table, which is far below 2^24. No operation begins with 0.
 func describe(b *bytes.Buffer, entry []byte) error {
 	if len(entry) > 0 && entry[0] != 0 {
 		return queue.Dump(b, entry)
 	}
-	for def, err := range vhost.ParseDefinitions(entry) {
+	for def, err := range definition.Parse(entry) {
 		if err != nil {
 			return err
 		}
 		if def.Op == opRewrite {
-			if err := describePart(b, &def); err != nil {
+			if err := describePart(b, def); err != nil {
 				return err
 			}
 			continue
 		}
 		b.WriteString(def.Op)
-		for _, f := range def.Fields()[1:] {
-			b.WriteString(" " + f.Key + "=" + shown(&def, f))
+		for _, f := range def.Fields[1:] {
+			b.WriteString(" " + f.Key + "=" + fieldText(def, f))
 		}
 		b.WriteByte('\n')
 	}
 	return nil
 }
 
-// describePart writes a line about a part of a rewrite, and one for each definition in it.
-func describePart(b *bytes.Buffer, def *vhost.Definition) error {
-	p, err := partOf(def)
+// describePart writes a line about a part of a rewrite, and a line for each definition in it.
+func describePart(b *bytes.Buffer, def *definition.Definition) error {
+	p, err := parsePart(def)
 	if err != nil {
 		return err
 	}
@@ -73,16 +73,16 @@ func describePart(b *bytes.Buffer, def *vhost.Definition) error {
 	return err
 }
 
-// shown is a field of a definition in words. Of a password's hash it says how long it is.
-func shown(def *vhost.Definition, f amqp.Field) string {
+// fieldText returns the text of a field. A password's hash is not shown, only its length.
+func fieldText(def *definition.Definition, f amqp.Field) string {
 	if secret, ok := f.Value.([]byte); ok && auth.IsUserOp(def.Op) && auth.IsSecretField(f.Key) {
 		return fmt.Sprintf("(%d bytes)", len(secret))
 	}
-	return inWords(f.Value)
+	return valueText(f.Value)
 }
 
-// inWords is a value of a table, with its type where that does not show.
-func inWords(v any) string {
+// valueText returns the text of a value, with its type where the value does not show it.
+func valueText(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "void"
@@ -95,13 +95,13 @@ func inWords(v any) string {
 	case amqp.Table:
 		fields := make([]string, len(v))
 		for i, f := range v {
-			fields[i] = fmt.Sprintf("%q: %s", f.Key, inWords(f.Value))
+			fields[i] = fmt.Sprintf("%q: %s", f.Key, valueText(f.Value))
 		}
 		return "{" + strings.Join(fields, ", ") + "}"
 	case amqp.Array:
 		items := make([]string, len(v))
 		for i := range v {
-			items[i] = inWords(v[i])
+			items[i] = valueText(v[i])
 		}
 		return "[" + strings.Join(items, ", ") + "]"
 	}

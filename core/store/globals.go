@@ -9,25 +9,26 @@ import (
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// GlobalParameter is a value that is kept for somebody else and belongs to no vhost.
+// GlobalParameter is a value that belongs to no vhost. Clients of the management API store them; the broker does not use them.
 type GlobalParameter struct {
 	Name  string
 	Value json.RawMessage
 }
 
-// globals are the global parameters. Their definitions are field tables as those of a vhost, with these fields:
+// globals holds the global parameters. Their definitions, see core/definition, are
 //
-//	op      what happened: global.none, there are no parameters; global.set; global.clear
-//	name    of the parameter
-//	value   JSON; of global.set alone
+//	global.none   nothing more: there are no parameters
+//	global.set    name, value: JSON
+//	global.clear  name
 type globals struct {
-	keeper   *definitionLog
-	changing sync.Mutex // held while they change, until that is durable: only then it is in force
+	log      *definitionLog
+	changing sync.Mutex // held during a change, until it is durable
 
-	mu  sync.RWMutex // guards what follows, which is changed with changing held, too
+	mu  sync.RWMutex // guards all; a change of it also holds changing
 	all map[string]json.RawMessage
 }
 
@@ -40,18 +41,17 @@ const (
 	fieldValue = "value"
 )
 
-// definesGlobals reports whether an op is that of a definition of global parameters.
-func definesGlobals(op string) bool { return strings.HasPrefix(op, "global.") }
+func isGlobalOp(op string) bool { return strings.HasPrefix(op, "global.") }
 
 func defineGlobal(op, name string, value ...amqp.Field) amqp.Table {
-	return append(amqp.Table{{Key: "op", Value: op}, {Key: fieldName, Value: name}}, value...)
+	return append(definition.New(op, amqp.Field{Key: fieldName, Value: name}), value...)
 }
 
 func defineGlobalSet(name string, value []byte) amqp.Table {
 	return defineGlobal(opSetGlobal, name, amqp.Field{Key: fieldValue, Value: string(value)})
 }
 
-// maxGlobals bounds the number of global parameters, maxGlobalName their names, in bytes.
+// maxGlobals bounds the number of global parameters, maxGlobalName the bytes of their names.
 const (
 	maxGlobals    = 10_000
 	maxGlobalName = 255
@@ -78,7 +78,7 @@ func (s *Store) GlobalParameter(name string) (json.RawMessage, bool) {
 	return slices.Clone(value), ok
 }
 
-// CheckGlobalParameter reports what is wrong with a global parameter, as a [*vhost.Error].
+// CheckGlobalParameter returns a [*vhost.Error] if there can be no such global parameter.
 func CheckGlobalParameter(name string, value []byte) error {
 	_, err := compactGlobal(name, value)
 	return err
@@ -97,8 +97,8 @@ func compactGlobal(name string, value []byte) ([]byte, error) {
 	return value, nil
 }
 
-// CheckGlobalParameters reports whether there can be all of these global parameters, which may each alone, as a [*vhost.Error]. Of those
-// with the same name the last counts.
+// CheckGlobalParameters returns a [*vhost.Error] if there cannot be all of these global parameters together. Of several with the
+// same name the last counts.
 func CheckGlobalParameters(all []GlobalParameter) error {
 	last := make(map[string]int, len(all))
 	size := 0
@@ -116,16 +116,13 @@ func CheckGlobalParameters(all []GlobalParameter) error {
 	return nil
 }
 
-// SetGlobalParameter sets a global parameter. value is the caller's again afterwards.
+// SetGlobalParameter sets a global parameter. The caller may reuse value afterwards.
 func (s *Store) SetGlobalParameter(name string, value []byte) (created bool, err error) {
 	value, err = compactGlobal(name, value)
 	if err != nil {
 		return false, err
 	}
-	return s.globals.set(name, value)
-}
-
-func (g *globals) set(name string, value []byte) (created bool, err error) {
+	g := &s.globals
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	_, exists := g.all[name]
@@ -138,7 +135,7 @@ func (g *globals) set(name string, value []byte) (created bool, err error) {
 	return !exists, g.change(defineGlobalSet(name, value), func() { g.all[name] = value })
 }
 
-// fits reports whether there is room for a parameter, in the place of what is there now. The caller holds changing.
+// fits reports whether the size of all parameters stays allowed when one is set. The caller holds changing.
 func (g *globals) fits(name string, value []byte) bool {
 	size := len(name) + len(value)
 	for other, value := range g.all {
@@ -151,10 +148,7 @@ func (g *globals) fits(name string, value []byte) bool {
 
 // ClearGlobalParameter deletes a global parameter, and reports whether there was one.
 func (s *Store) ClearGlobalParameter(name string) (existed bool, err error) {
-	return s.globals.clear(name)
-}
-
-func (g *globals) clear(name string) (existed bool, err error) {
+	g := &s.globals
 	g.changing.Lock()
 	defer g.changing.Unlock()
 	if _, existed = g.all[name]; !existed {
@@ -165,63 +159,56 @@ func (g *globals) clear(name string) (existed bool, err error) {
 
 // change makes a change once it is durable. The caller holds changing.
 func (g *globals) change(def amqp.Table, apply func()) error {
-	g.keeper.Write(amqp.AppendTable(nil, def))
-	if err := g.keeper.WaitDurable(); err != nil {
+	g.log.Write(amqp.AppendTable(nil, def))
+	if err := g.log.WaitDurable(); err != nil {
 		return fmt.Errorf("global parameters: definitions: %w", err)
 	}
 	g.mu.Lock()
 	apply()
 	g.mu.Unlock()
-	if g.keeper.NeedsCompaction() {
-		g.keeper.Rewrite(g.parts)
-	}
+	g.compact()
 	return nil
 }
 
-// condense writes the definitions of all there is in place of all that was written so far, if that is worth it.
-func (g *globals) condense() {
+func (g *globals) compactDefinitions() {
 	g.changing.Lock()
 	defer g.changing.Unlock()
-	if g.keeper.NeedsCompaction() {
-		g.keeper.Rewrite(g.parts)
+	g.compact()
+}
+
+// compact rewrites all definitions, if that pays. The caller holds changing.
+func (g *globals) compact() {
+	if g.log.NeedsCompaction() {
+		g.log.Rewrite(definition.Parts(g.definitions))
 	}
 }
 
-// parts yields the definitions of all there is in parts. The caller holds changing.
-func (g *globals) parts(yield func([]byte) bool) {
-	b := amqp.AppendTable(nil, amqp.Table{{Key: "op", Value: opNoGlobals}})
+// definitions yields the definitions of all parameters. The caller holds changing.
+func (g *globals) definitions(yield func(amqp.Table) bool) {
+	more := yield(definition.New(opNoGlobals))
 	for name, value := range g.all {
-		if b = amqp.AppendTable(b, defineGlobalSet(name, value)); len(b) < partSize {
-			continue
-		}
-		if !yield(b) {
-			return
-		}
-		b = b[:0]
+		more = more && yield(defineGlobalSet(name, value))
 	}
-	yield(b)
 }
 
-// partSize is about how many bytes of global parameters are written at once.
-const partSize = 32 << 10
-
-// apply takes in the next definition. Nobody else may use the store yet.
-func (g *globals) apply(op string, fields amqp.Table) error {
-	if op == opNoGlobals {
+// Apply replays the next definition. The store must not be in use yet.
+func (g *globals) Apply(d *definition.Definition) error {
+	var name, value string
+	var err error
+	if d.Op != opNoGlobals {
+		definition.Read(d, fieldName, &name, &err)
+	}
+	switch d.Op {
+	case opNoGlobals:
 		clear(g.all)
-		return nil
-	}
-	raw, _ := fields.Lookup(fieldName)
-	name, ok := raw.(string)
-	raw, _ = fields.Lookup(fieldValue)
-	value, has := raw.(string)
-	switch {
-	case ok && op == opClearGlobal:
+	case opClearGlobal:
 		delete(g.all, name)
-	case ok && has && op == opSetGlobal:
-		g.all[name] = json.RawMessage(value)
+	case opSetGlobal:
+		if definition.Read(d, fieldValue, &value, &err); err == nil {
+			g.all[name] = json.RawMessage(value)
+		}
 	default:
-		return fmt.Errorf("definition %q: is unknown, or incomplete", op)
+		return d.Unknown()
 	}
-	return nil
+	return err
 }

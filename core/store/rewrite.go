@@ -1,24 +1,21 @@
 package store
 
 import (
-	"fmt"
-
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/auth"
-	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/definition"
 )
 
-// What is written of a vhost, of the users or of the global parameters is replaced in parts, so that nobody waits until all
-// of it was made and no entry of the log gets too large. A part is a definition of our own:
+// The definitions of a scope are rewritten in parts: so the scope is not locked all the time, and no log entry gets too large.
+// A part is a definition itself:
 //
 //	op           rewrite
-//	of           what is written anew: "vhost", "users" or "globals"
-//	vhost        its name, "" if it is none
+//	of           the scope: "vhost", "users" or "globals"
+//	vhost        the vhost's name, "" for another scope
 //	first, last  whether this is the first part, or the last
 //	definitions  one after another
 //
-// Nothing of it counts before the last part is there. Then it replaces all that was written before the first; what was written
-// between two parts comes between them.
+// A part has no effect before the last one. Then they void all definitions written before the first, and those written between
+// two parts come between them.
 const (
 	opRewrite = "rewrite"
 
@@ -29,15 +26,6 @@ const (
 	fieldDefinitions = "definitions"
 )
 
-// scope is what is written anew as one.
-type scope struct{ kind, vhost string }
-
-const (
-	scopeVHost   = "vhost"
-	scopeUsers   = "users"
-	scopeGlobals = "globals"
-)
-
 // part is a part of a rewrite.
 type part struct {
 	of          scope
@@ -46,73 +34,44 @@ type part struct {
 }
 
 func (p *part) definition() amqp.Table {
-	return amqp.Table{
-		{Key: "op", Value: opRewrite},
-		{Key: fieldOf, Value: p.of.kind},
-		{Key: fieldVHost, Value: p.of.vhost},
-		{Key: fieldFirst, Value: p.first},
-		{Key: fieldLastPart, Value: p.last},
-		{Key: fieldDefinitions, Value: p.definitions},
-	}
+	return definition.New(opRewrite,
+		amqp.Field{Key: fieldOf, Value: p.of.kind},
+		amqp.Field{Key: fieldVHost, Value: p.of.vhost},
+		amqp.Field{Key: fieldFirst, Value: p.first},
+		amqp.Field{Key: fieldLastPart, Value: p.last},
+		amqp.Field{Key: fieldDefinitions, Value: p.definitions},
+	)
 }
 
-// partOf reads a part.
-func partOf(def *vhost.Definition) (p part, err error) {
-	read := func(key string, into any) {
-		raw, _ := def.Fields().Lookup(key)
-		ok := false
-		switch into := into.(type) {
-		case *string:
-			*into, ok = raw.(string)
-		case *bool:
-			*into, ok = raw.(bool)
-		case *[]byte:
-			*into, ok = raw.([]byte)
-		}
-		if !ok && err == nil {
-			err = fmt.Errorf("definition %q: %s is missing or of a wrong type", def.Op, key)
-		}
-	}
-	read(fieldOf, &p.of.kind)
-	read(fieldVHost, &p.of.vhost)
-	read(fieldFirst, &p.first)
-	read(fieldLastPart, &p.last)
-	read(fieldDefinitions, &p.definitions)
+func parsePart(d *definition.Definition) (p part, err error) {
+	definition.Read(d, fieldOf, &p.of.kind, &err)
+	definition.Read(d, fieldVHost, &p.of.vhost, &err)
+	definition.Read(d, fieldFirst, &p.first, &err)
+	definition.Read(d, fieldLastPart, &p.last, &err)
+	definition.Read(d, fieldDefinitions, &p.definitions, &err)
 	return p, err
 }
 
-// scopeOf is what a definition belongs to that is not a part.
-func scopeOf(def *vhost.Definition) scope {
-	switch {
-	case definesGlobals(def.Op):
-		return scope{kind: scopeGlobals}
-	case auth.IsUserOp(def.Op) || def.VHost == "":
-		return scope{kind: scopeUsers} // they keep the numbers of queues, too
-	}
-	return scope{scopeVHost, def.VHost}
-}
-
-// rewriting is a rewrite whose last part has not been found yet.
+// rewriting is a rewrite whose last part was not replayed yet.
 type rewriting struct {
-	definitions []byte // in their order
-	tally       logUsage
+	definitions []byte
+	usage       logUsage
 }
 
-// rewrites are the rewrites that were begun.
+// rewrites are the rewrites that have begun, by scope.
 type rewrites map[scope]*rewriting
 
-// found takes in a part. With the last one it returns all there is.
-func (r rewrites) found(extent uint32, p *part, size int) (all *rewriting) {
-	w := r[p.of]
-	if p.first {
-		w = &rewriting{} // another one was never finished
-		r[p.of] = w
+// add adds a part. With the last one it returns the whole rewrite, otherwise nil.
+func (r rewrites) add(extent uint32, p *part, size int) *rewriting {
+	if p.first { // an earlier rewrite was never finished
+		r[p.of] = &rewriting{}
 	}
+	w := r[p.of]
 	if w == nil {
-		return nil // the front of the log went, and with it the parts before: another rewrite follows
+		return nil // the first parts were trimmed from the log, so another rewrite follows
 	}
 	w.definitions = append(w.definitions, p.definitions...)
-	w.tally.add(extent, int64(size))
+	w.usage.add(extent, int64(size))
 	if !p.last {
 		return nil
 	}
@@ -120,15 +79,10 @@ func (r rewrites) found(extent uint32, p *part, size int) (all *rewriting) {
 	return w
 }
 
-// pass takes in a definition that was written between two parts, maybe.
-func (r rewrites) pass(extent uint32, def *vhost.Definition) {
-	if len(r) == 0 {
-		return
+// insert adds a definition that was written between two parts, if its scope is being rewritten.
+func (r rewrites) insert(extent uint32, of scope, d *definition.Definition) {
+	if w := r[of]; w != nil {
+		w.definitions = amqp.AppendTable(w.definitions, d.Fields)
+		w.usage.add(extent, int64(d.Size))
 	}
-	w := r[scopeOf(def)]
-	if w == nil {
-		return
-	}
-	w.definitions = amqp.AppendTable(w.definitions, def.Fields())
-	w.tally.add(extent, int64(def.Size))
 }

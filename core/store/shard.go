@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -10,24 +9,24 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// shard is a log that queues keep their messages in.
+// shard is a log of messages.
 type shard struct {
-	*journal.Writer // nil until it was opened
+	*journal.Writer // nil until the log is open
 
-	number uint32
-	store  *Store
-	upTo   atomic.Uint32 // what is to be moved out of the way
-	moving atomic.Bool
+	number     uint32
+	store      *Store
+	upTo       atomic.Uint32 // the last extent to relocate messages from
+	relocating atomic.Bool
 
-	mu     sync.Mutex // guards what follows
-	low    bool       // the disk has little space left
-	opened bool       // the journal is there
+	mu       sync.Mutex // guards what follows
+	lowSpace bool
+	isOpen   bool // Writer is set
 }
 
 var _ queue.Journal = (*shard)(nil)
 
-// record is the place of the queue with a number.
-func (s *shard) record(id uint64) *queue.Storage {
+// storage returns the storage of the queue with a number.
+func (s *shard) storage(id uint64) *queue.Storage {
 	return &queue.Storage{Journal: s, ID: id, Shard: s.number}
 }
 
@@ -39,42 +38,41 @@ func (s *shard) Err() error {
 	return nil
 }
 
-// open takes the journal into use.
-func (s *shard) open(j *journal.Writer) {
+// opened sets the writer, and passes on that the disk was low on space while the log was opened.
+func (s *shard) opened(w *journal.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.Writer, s.opened = j, true
-	if s.low {
-		j.SetLowSpace(true)
+	s.Writer, s.isOpen = w, true
+	if s.lowSpace {
+		w.SetLowSpace(true)
 	}
 }
 
-// space notes that the disk has little space left for the shard, or has enough.
-func (s *shard) space(low bool) {
+func (s *shard) setLowSpace(low bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.low = low
-	if s.opened {
+	s.lowSpace = low
+	if s.isOpen {
 		s.SetLowSpace(low)
 	}
 }
 
-// reclaim has what is live up to an extent written again. It does not wait.
+// reclaim has live messages in extents up to upTo relocated. It does not wait.
 func (s *shard) reclaim(upTo uint32) {
 	s.upTo.Store(upTo)
-	if s.moving.CompareAndSwap(false, true) {
-		s.store.running.Go(s.move)
+	if s.relocating.CompareAndSwap(false, true) {
+		s.store.running.Go(s.relocate)
 	}
 }
 
-// move goes through the shard's queues. It takes from each in turns, so that the queue has time for its clients, and waits
-// for the disk in between, so that they have the disk.
-func (s *shard) move() {
-	defer s.moving.Store(false)
+// relocate goes through the shard's queues. Each relocates a batch per turn, so that the queue has time for its clients, and
+// waits for the disk in between, so that their commits are written, too.
+func (s *shard) relocate() {
+	defer s.relocating.Store(false)
 	for _, q := range s.store.queuesOf(s) {
 		for more := true; more; {
-			gone := q.Do(func(q *queue.Queue, _ hook.Instant) { more = q.Relocate(s.upTo.Load()) })
-			if gone != nil {
+			deleted := q.Do(func(q *queue.Queue, _ hook.Instant) { more = q.Relocate(s.upTo.Load()) })
+			if deleted != nil {
 				break
 			}
 			if more && s.Moved() != nil {
@@ -84,20 +82,15 @@ func (s *shard) move() {
 	}
 }
 
-// failed is called when the log can no longer be written. It does not wait.
+// failed is called when the log cannot be written any more. It does not wait.
 func (s *shard) failed(err error) {
 	s.store.alarms.fail(s.number)
 	s.store.log.Error("a log failed: its queues are stopped until the broker is started again", "shard", s.number, "error", err)
-	s.store.running.Go(s.stop)
+	s.store.running.Go(func() {
+		queues := 0
+		for _, v := range s.store.VHosts() {
+			queues += v.StopShard(s.number)
+		}
+		s.store.log.Error("queues are stopped", "shard", s.number, "queues", queues)
+	})
 }
-
-// stop has the queues take notice, which they else do when there is something to do for them.
-func (s *shard) stop() {
-	queues := 0
-	for _, v := range s.store.VHosts() {
-		queues += v.StopShard(s.number)
-	}
-	s.store.log.Error("queues are stopped", "shard", s.number, "queues", queues)
-}
-
-func (s *shard) String() string { return fmt.Sprintf("shard %d", s.number) }

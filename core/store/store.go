@@ -1,9 +1,8 @@
-// Package store is what of a broker survives its restart: the data directory with the logs in it, and the vhosts and users
-// that are made of them.
+// Package store owns the data directory. It opens the logs, recovers vhosts, users and queues from them, and raises alarms.
 //
-// Shard 0 holds the definitions of vhosts, of what is durable in them, and of users, the others hold messages: a durable queue has its
-// own in one of them. Opening the store replays all of them. From then on vhosts write definitions through their
-// [vhost.DefinitionLog], and queues their messages through their [queue.Journal].
+// Shard 0 holds definitions: of vhosts, of what is durable in them, of users and of global parameters. The other shards hold
+// messages, each durable queue's in one of them. When the store is open, vhosts write definitions through their
+// [vhost.DefinitionLog], and queues messages through their [queue.Journal].
 package store
 
 import (
@@ -33,119 +32,148 @@ type Options struct {
 	Dir         vfs.FS
 	Durability  seg.Durability
 	SegmentSize int64 // of the logs' files, bytes; 0 = the engine's default
-	Extent      int64 // of a log, that is given back together, and by how much a log may exceed what is of use in it, bytes; 0 = the defaults
+	Extent      int64 // of the logs, and how much larger than its live bytes a log may always be, bytes; 0 = the defaults
 	Shards      int   // that new queues are spread over, 1 to [MaxShards]
 	Chain       *chain.Chain
-	Rules       *policies.Rules // that policies follow; nil = the built-in ones
+	Rules       *policies.Rules // of policies; nil = the built-in ones
 	Clock       clock.Clock
 	Log         *slog.Logger
 	Hashing     auth.Algorithm      // of new passwords; "" = the default
-	Telemetry   *telemetry.Recorder // nil: nobody wants to be told
-	Bindings    int                 // that a vhost may have; 0 = any number
+	Telemetry   *telemetry.Recorder // nil = nothing is recorded
+	Bindings    int                 // a vhost may have; 0 = any number
 	DiskLimit   int64               // see [Store.SetDiskLimit]
 }
 
-// MaxShards is how many shards of messages there may be: a queue's number has room for theirs in its lowest byte.
+// MaxShards is how many shards of messages there may be: a queue's number holds that of its shard in the lowest byte.
 const MaxShards = 255
 
-// shardBits is how much of a queue's number is that of its shard.
-const shardBits = 8
-
-// definitionsShard is where definitions are.
-const definitionsShard = 0
-
-// definitionsExtent is the part of the definitions' log that is dropped at once: they are small.
-const definitionsExtent = 256 << 10
-
-// minCompactBytes is below which size definitions are not rewritten.
-const minCompactBytes = 1 << 20
-
-// messagesExtent is the part of a log of messages that is dropped at once, and what may always be in it for nothing. On a
-// small disk they are less.
 const (
+	shardBits        = 8 // of a queue's number, for that of its shard
+	definitionsShard = 0
+
+	// definitionsExtent is the size of an extent in the definitions' log: they are small.
+	definitionsExtent = 256 << 10
+	// minCompactBytes is the size from which on definitions are rewritten.
+	minCompactBytes = 1 << 20
+
+	// messagesExtent is the size of an extent in a log of messages, and the excess that is always allowed there. Both are less
+	// on a small disk.
 	messagesExtent    = 16 << 20
 	extentsPerSegment = 4
 	slackSegments     = 2
 )
 
-// Store is an opened data directory. Any goroutine may use it.
+// Store is an open data directory. It is safe for concurrent use.
 type Store struct {
 	engine *seg.Engine
 	log    *slog.Logger
 	alarms alarms
 	disk   disk
 
-	meta    *journal.Writer
-	shards  []*shard // by number, less 1
-	spread  uint64   // how many of them new queues are spread over
-	numbers atomic.Uint64
-	running sync.WaitGroup
+	definitions     *journal.Writer
+	shards          []*shard // by number, less 1
+	placementShards uint64   // new queues are spread over so many of them
+	lastNumber      atomic.Uint64
+	running         sync.WaitGroup
 
-	stale      atomic.Uint32 // definitions up to this extent are to be written again
-	recovered  atomic.Bool   // there is somebody to do so
-	condensing atomic.Bool
+	reclaimUpTo atomic.Uint32 // definitions in extents up to this one are to be rewritten
+	recovered   atomic.Bool   // definitions can be rewritten
+	compacting  atomic.Bool
 
-	worthwhile int64        // below which size definitions are not rewritten
-	making     vhost.Config // what vhosts are made with
-	vhosts     vhosts
-	users      *auth.Store
-	keeper     *definitionLog // of the users
-	globals    globals
+	minCompactBytes int64
+	vhostConfig     vhost.Config // for new vhosts
+	vhosts          vhosts
+	users           *auth.Store
+	userLog         *definitionLog
+	globals         globals
 }
 
-// place gives a new queue a number, and a shard, which is none that failed if there is a choice.
-func (s *Store) place() *queue.Storage {
-	n := s.numbers.Add(1)
-	d := s.shards[n%s.spread]
-	for i := range s.spread {
-		if next := s.shards[(n+i)%s.spread]; next.Err() == nil {
+// newStorage gives a new queue a number and a shard. Shards that failed are avoided.
+func (s *Store) newStorage() *queue.Storage {
+	n := s.lastNumber.Add(1)
+	d := s.shards[n%s.placementShards]
+	for i := range s.placementShards {
+		if next := s.shards[(n+i)%s.placementShards]; next.Err() == nil {
 			d = next
 			break
 		}
 	}
-	return d.record(n<<shardBits | uint64(d.number))
+	return d.storage(n<<shardBits | uint64(d.number))
 }
 
-// Users returns the users, whose changes are kept.
+// Users returns the users.
 func (s *Store) Users() *auth.Store { return s.users }
 
-// Alarms names what is wrong: "disk" while there is no space left, "shard N" for a log that failed.
+// Alarms lists the alarms: "disk" while publishers wait for disk space, "shard N" for a log that failed.
 func (s *Store) Alarms() []string { return s.alarms.names() }
 
-// Full returns nil, or, while there is no space on the disk, what is closed when there is again.
+// Full returns nil, or, while there is a disk alarm, a channel that is closed when it clears.
 func (s *Store) Full() <-chan struct{} {
-	if c := s.alarms.room.Load(); c != nil {
+	if c := s.alarms.cleared.Load(); c != nil {
 		return *c
 	}
 	return nil
 }
 
-// Room returns what reports whether a directory's disk has more free than logs need to go on: what else lies there should
-// leave them that. It can be asked before there is a Store, and does not know of a limit that was set.
-func Room(dir vfs.FS) (func() bool, error) {
+// HasSpace returns a function that reports whether a directory's disk has more free space than logs need to go on. Other
+// writers there, such as the spill file, leave them that. It works without a Store, and ignores [Store.SetDiskLimit].
+func HasSpace(dir vfs.FS) (func() bool, error) {
 	needed, err := seg.Needed(dir)
 	return func() bool {
-		room, ok := vfs.SpaceOf(dir)
-		return !ok || room.Free > needed
+		space, ok := vfs.SpaceOf(dir)
+		return !ok || space.Free > needed
 	}, err
 }
 
-// Shortage says what the disk lacks, nil while there is no alarm for it, or when that is not known.
+// Shortage returns what the disk lacks; nil = there is no disk alarm, or it is not known.
 func (s *Store) Shortage() *Shortage {
 	s.alarms.mu.Lock()
 	defer s.alarms.mu.Unlock()
 	return s.alarms.shortage()
 }
 
-// space is told when the disk has no room for what a shard will need next, and, with nil, when it has again.
-func (s *Store) space(number uint32, low *Shortage) {
-	s.alarms.space(number, low)
+// setSpace is told when the disk has no space for a shard's next segment, and, with nil, when it has again.
+func (s *Store) setSpace(number uint32, low *Shortage) {
+	s.alarms.setSpace(number, low)
 	if number != definitionsShard {
-		s.shards[number-1].space(low != nil)
+		s.shards[number-1].setLowSpace(low != nil)
 	}
 }
 
-// queuesOf lists the queues that have their messages in a shard.
+// definitionsFailed is called when the log of definitions cannot be written any more. It does not wait.
+func (s *Store) definitionsFailed(err error) {
+	s.alarms.fail(definitionsShard)
+	s.log.Error("the log of definitions failed: nothing durable can be declared or deleted until the broker is started again", "error", err)
+	s.running.Go(func() {
+		for _, v := range s.VHosts() {
+			v.FailDefinitions(err)
+		}
+	})
+}
+
+// LogStats is the state of a log.
+type LogStats struct {
+	Shard uint32 // 0: the definitions'
+	journal.Stats
+	Disk seg.Stats
+}
+
+// Logs returns the state of all logs, in the order of their shards.
+func (s *Store) Logs() []LogStats {
+	all := make([]LogStats, 0, 1+len(s.shards))
+	all = append(all, s.logStats(definitionsShard, s.definitions))
+	for _, d := range s.shards {
+		all = append(all, s.logStats(d.number, d.Writer))
+	}
+	return all
+}
+
+func (s *Store) logStats(number uint32, w *journal.Writer) LogStats {
+	disk, _ := s.engine.Stats(number)
+	return LogStats{Shard: number, Stats: w.Stats(), Disk: disk}
+}
+
+// queuesOf returns the queues whose messages are in a shard.
 func (s *Store) queuesOf(shard *shard) []*queue.Mailbox {
 	var all []*queue.Mailbox
 	for _, v := range s.VHosts() {
@@ -158,26 +186,26 @@ func (s *Store) queuesOf(shard *shard) []*queue.Mailbox {
 	return all
 }
 
-// Close makes everything durable and gives the data directory up. Nobody may use the vhosts any more. What is left when ctx
-// ends is lost.
+// Close makes everything durable and closes the data directory. The vhosts must not be used any more. When ctx ends, what is
+// not durable yet is lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.disk.end()
-	if d := s.end(); d != (dropped{}) {
+	if d := s.endQueues(); d != (dropped{}) {
 		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}
 	s.awaitTransfers(ctx)
 	var errs []error
 	for _, d := range s.shards {
-		errs = append(errs, s.closed(d.number, d.Close(ctx)))
+		errs = append(errs, s.closeLog(ctx, d.number, d.Writer))
 	}
-	errs = append(errs, s.closed(definitionsShard, s.meta.Close(ctx)))
+	errs = append(errs, s.closeLog(ctx, definitionsShard, s.definitions))
 	s.running.Wait()
 	return errors.Join(append(errs, s.engine.Close())...)
 }
 
-// closed returns why a log was not closed well. That the disk had no room for what nobody was told to be durable is no such
-// reason.
-func (s *Store) closed(shard uint32, err error) error {
+// closeLog closes a log. Commits for which the disk has no space were never confirmed, so they are no error.
+func (s *Store) closeLog(ctx context.Context, shard uint32, w *journal.Writer) error {
+	err := w.Close(ctx)
 	if errors.Is(err, wlog.ErrFull) {
 		s.log.Warn("the disk had no room for what was not confirmed yet: it is dropped", "shard", shard)
 		return nil
@@ -185,8 +213,8 @@ func (s *Store) closed(shard uint32, err error) error {
 	return err
 }
 
-// awaitTransfers waits for messages that are on their way from one shard to another, so that the one they left can be told: else a
-// restart would find them in both. A full disk is not waited for.
+// awaitTransfers waits until dead letters have arrived in other shards, so that their removal can be committed: a restart would
+// find them in both queues. It does not wait for a full disk.
 func (s *Store) awaitTransfers(ctx context.Context) {
 	arrived := make(chan struct{})
 	s.running.Go(func() {
@@ -203,23 +231,22 @@ func (s *Store) awaitTransfers(ctx context.Context) {
 	}
 }
 
-// dropped is what was in memory alone: messages, from how many queues, and queues.
+// dropped counts what was only in memory: messages, the queues they were in, and queues.
 type dropped struct{ messages, from, queues int }
 
-// end ends the queues, which write what they have not written yet, and counts what is dropped.
-func (s *Store) end() (d dropped) {
+// endQueues has the queues commit what they have not committed yet, and counts what is dropped.
+func (s *Store) endQueues() (d dropped) {
 	for _, v := range s.VHosts() {
-		for _, shell := range v.Queues() {
+		for _, q := range v.Queues() {
 			lost := 0
-			gone := shell.Do(func(q *queue.Queue, _ hook.Instant) { lost = q.End() })
-			if gone != nil {
+			if deleted := q.Do(func(q *queue.Queue, _ hook.Instant) { lost = q.End() }); deleted != nil {
 				continue
 			}
 			d.messages += lost
 			if lost > 0 {
 				d.from++
 			}
-			if shell.Config().Storage == nil {
+			if q.Config().Storage == nil {
 				d.queues++
 			}
 		}
@@ -227,5 +254,5 @@ func (s *Store) end() (d dropped) {
 	return d
 }
 
-// errorOf names the shard that an error is about.
+// errorOf adds the shard to an error.
 func errorOf(shard uint32, err error) error { return fmt.Errorf("shard %d: %w", shard, err) }

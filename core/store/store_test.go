@@ -130,7 +130,7 @@ func definitionsAreRewritten(t *testing.T) {
 		must(t, err)
 	}
 	time.Sleep(10 * time.Second) // it is done aside
-	if st := k.meta.Stats(); st.Bytes < 4<<20 || st.LogBytes > minCompactBytes+2*definitionsExtent {
+	if st := k.definitions.Stats(); st.Bytes < 4<<20 || st.LogBytes > minCompactBytes+2*definitionsExtent {
 		t.Errorf("of %d bytes of definitions, %d are left", st.Bytes, st.LogBytes)
 	}
 	k.close()
@@ -296,14 +296,14 @@ func TestBrokenShard(t *testing.T) {
 	if err := <-send(first, "2"); !errors.Is(err, syscall.EIO) {
 		t.Errorf("got %v, want an input/output error", err)
 	}
-	if err := <-serving.stopped; err.Error() != fmt.Sprintf("queue 'a' in vhost '/' is stopped: %v failed", bad) {
+	if err := <-serving.stopped; err.Error() != fmt.Sprintf("queue 'a' in vhost '/' is stopped: shard %d failed", bad.number) {
 		t.Errorf("the consumer was told %v", err)
 	}
 	if err := <-k.memory(first, "transient"); !errors.Is(err, syscall.EIO) {
 		t.Errorf("a transient message: got %v, want an input/output error", err)
 	}
 	k.put(second, "2")
-	if got, want := fmt.Sprint(k.Alarms()), "["+bad.String()+"]"; got != want {
+	if got, want := fmt.Sprint(k.Alarms()), fmt.Sprintf("[shard %d]", bad.number); got != want {
 		t.Errorf("alarms: got %s, want %s", got, want)
 	}
 	if got := k.log.find("a log failed"); !strings.Contains(got, fmt.Sprintf("shard=%d", bad.number)) {
@@ -433,7 +433,7 @@ func TestNonsense(t *testing.T) {
 		want  string
 	}{
 		{
-			"definitions", func(k *kept) { k.meta.Commit([]byte{0, 0, 0, 9}, nil, nil) },
+			"definitions", func(k *kept) { k.definitions.Commit([]byte{0, 0, 0, 9}, nil, nil) },
 			"shard 0: ",
 		},
 		{
@@ -544,7 +544,7 @@ func TestFlushKeepsDefinitionsThatWereDurable(t *testing.T) {
 				_, err = k.v.DeleteQueue("comes and goes", 0, false, false)
 				must(t, err)
 				synctest.Wait()
-				now := k.meta.Stats().LogBytes
+				now := k.definitions.Stats().LogBytes
 				if now < size {
 					break // what was before was given back
 				}

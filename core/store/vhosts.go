@@ -11,17 +11,17 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// vhosts are the virtual hosts there are, with the keepers of what is durable in them.
+// vhosts is the table of vhosts.
 type vhosts struct {
-	changing sync.Mutex // held while a vhost comes or goes, until that is durable
+	changing sync.Mutex // held while a vhost is added or deleted, until that is durable
 
-	mu  sync.RWMutex // guards what follows
+	mu  sync.RWMutex // guards all
 	all map[string]vhostEntry
 }
 
 type vhostEntry struct {
 	*vhost.VHost
-	keeper *definitionLog
+	log *definitionLog
 }
 
 func (s *vhosts) lookup(name string) (vhostEntry, bool) {
@@ -42,7 +42,6 @@ func (s *vhosts) add(t vhostEntry) {
 	s.all[t.Name()] = t
 }
 
-// remove takes a vhost out of the table; nobody finds it any more.
 func (s *vhosts) remove(name string) (vhostEntry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +56,7 @@ func (s *Store) VHost(name string) (*vhost.VHost, bool) {
 	return t.VHost, ok
 }
 
-// VHosts lists the vhosts by name. Some may be gone when they are used.
+// VHosts lists the vhosts by name. Any of them may be deleted at any time.
 func (s *Store) VHosts() []*vhost.VHost {
 	s.vhosts.mu.RLock()
 	all := slices.Collect(maps.Values(s.vhosts.all))
@@ -70,10 +69,10 @@ func (s *Store) VHosts() []*vhost.VHost {
 	return list
 }
 
-// maxVHosts bounds what there can be of them.
+// maxVHosts bounds the number of vhosts.
 const maxVHosts = 65536
 
-// CheckVHost reports what is wrong with a name or metadata of a vhost, as a [*vhost.Error].
+// CheckVHost returns a [*vhost.Error] if no vhost can have such a name or metadata.
 func CheckVHost(name string, m vhost.Metadata) error {
 	if err := vhost.CheckName(name); err != nil {
 		return err
@@ -81,8 +80,8 @@ func CheckVHost(name string, m vhost.Metadata) error {
 	return m.Check()
 }
 
-// AddVHost adds a vhost, in which nobody has any permission yet. One that exists gets the metadata instead of its own. What
-// CheckVHost reports is an error here.
+// AddVHost adds a vhost, for which no user has permissions yet, or replaces the metadata of an existing one. It returns the errors
+// of [CheckVHost], too.
 func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error) {
 	if err := CheckVHost(name, m); err != nil {
 		return false, err
@@ -96,9 +95,9 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 		return false, &vhost.Error{Kind: vhost.Precondition, Text: "there are as many vhosts as there may be"}
 	}
 	m.Tags = slices.Clone(m.Tags)
-	t := s.newVHost(name, m, newKeeper(s, scope{scopeVHost, name}))
-	t.keeper.Rewrite(slices.Values([][]byte{t.Definitions()}))
-	if err := t.keeper.WaitDurable(); err != nil {
+	t := s.newVHost(name, m, newDefinitionLog(s, scope{scopeVHost, name}))
+	t.log.Rewrite(slices.Values([][]byte{t.Definitions()}))
+	if err := t.log.WaitDurable(); err != nil {
 		return false, errors.Join(err, errors.New("vhost "+name+": is not added"))
 	}
 	s.vhosts.add(t)
@@ -106,17 +105,17 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 	return true, nil
 }
 
-func (s *Store) newVHost(name string, m vhost.Metadata, k *definitionLog) vhostEntry {
-	c := s.making
-	c.Name, c.Metadata, c.DefinitionLog = name, m, k
-	return vhostEntry{vhost.New(c), k}
+func (s *Store) newVHost(name string, m vhost.Metadata, log *definitionLog) vhostEntry {
+	c := s.vhostConfig
+	c.Name, c.Metadata, c.DefinitionLog = name, m, log
+	return vhostEntry{vhost.New(c), log}
 }
 
-// Draft returns a vhost as those that are added are, which nobody else will see, to check with what could be in them.
-func (s *Store) Draft() *vhost.VHost { return vhost.New(s.making) }
+// Draft returns a new vhost that is not added: callers check with it what could be declared in one.
+func (s *Store) Draft() *vhost.VHost { return vhost.New(s.vhostConfig) }
 
-// DeleteVHost deletes a vhost with everything in it and all permissions for it, and has the connections to it closed. If that
-// cannot be kept, the vhost stays; permissions for it may be gone.
+// DeleteVHost deletes a vhost with everything in it and all permissions for it, and closes its connections. If the deletion cannot
+// be written, the vhost stays, but permissions for it may be lost.
 func (s *Store) DeleteVHost(name string) (existed bool, err error) {
 	s.vhosts.changing.Lock()
 	defer s.vhosts.changing.Unlock()
@@ -124,8 +123,8 @@ func (s *Store) DeleteVHost(name string) (existed bool, err error) {
 	if !existed {
 		return false, nil
 	}
-	// What is written of the vhost will be forgotten, the numbers of its queues must not be.
-	s.keeper.Write(amqp.AppendTable(nil, numbersDefinition("", s.numbers.Load())))
+	// The vhost's definitions will be trimmed, but the numbers of its queues must not be given again.
+	s.userLog.Write(amqp.AppendTable(nil, numbersDefinition("", s.lastNumber.Load())))
 	if err = s.users.ForgetVHost(name); err == nil {
 		err = t.Delete()
 	}
@@ -133,7 +132,7 @@ func (s *Store) DeleteVHost(name string) (existed bool, err error) {
 		s.vhosts.add(t)
 		return true, err
 	}
-	t.keeper.release()
+	t.log.release()
 	s.log.Info("vhost deleted", "vhost", name)
 	return true, nil
 }

@@ -136,8 +136,8 @@ func TestVHostsLeaveNothing(t *testing.T) {
 		_, err = k.DeleteVHost(name)
 		must(t, err)
 	}
-	must(t, k.meta.Sync())
-	if st := k.meta.Stats(); st.Bytes < 3<<20 || st.LogBytes > 2*minCompactBytes+2*definitionsExtent || st.Live > minCompactBytes {
+	must(t, k.definitions.Sync())
+	if st := k.definitions.Stats(); st.Bytes < 3<<20 || st.LogBytes > 2*minCompactBytes+2*definitionsExtent || st.Live > minCompactBytes {
 		t.Errorf("of %d bytes of definitions, %d are left, %d of them live", st.Bytes, st.LogBytes, st.Live)
 	}
 	must(t, k.shards[0].Sync())
@@ -192,7 +192,7 @@ func TestChangesOnBrokenDisk(t *testing.T) {
 		{"set global parameter", func(k *kept) error { _, err := k.SetGlobalParameter("n", []byte("2")); return err }},
 		{"clear global parameter", func(k *kept) error { _, err := k.ClearGlobalParameter("n"); return err }},
 		{"set user", func(k *kept) error { _, err := k.Users().Set(auth.Account{Name: "new"}); return err }},
-		{"set tags", func(k *kept) error { return k.Users().SetTags("guest", nil) }},
+		{"set tags", func(k *kept) error { _, err := k.Users().Set(auth.Account{Name: "guest"}); return err }},
 		{"delete user", func(k *kept) error { _, err := k.Users().Delete("guest"); return err }},
 		{"set permissions", func(k *kept) error {
 			_, err := k.Users().SetPermissions(auth.Grant{User: "guest", VHost: "/"})
@@ -315,7 +315,7 @@ func TestGlobalParametersHaveASize(t *testing.T) {
 func TestVHostWithoutMetadata(t *testing.T) {
 	disk := crashfs.New(1)
 	k := open(t, disk)
-	k.meta.Commit(amqp.AppendTable(nil, amqp.Table{{Key: "op", Value: "vhost"}, {Key: "vhost", Value: "old"}}), nil, nil)
+	k.definitions.Commit(amqp.AppendTable(nil, amqp.Table{{Key: "op", Value: "vhost"}, {Key: "vhost", Value: "old"}}), nil, nil)
 	k.close()
 	k = open(t, disk)
 	if m := k.in("old").v.Metadata(); m.Description != "" || m.Tags != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/policies"
 )
 
@@ -170,7 +171,7 @@ func TestRewrittenInParts(t *testing.T) {
 			parts++
 			largest = max(largest, len(b))
 		}
-		if parts < 10 || largest > 2*partSize {
+		if parts < 10 || largest > 2*definition.PartSize {
 			t.Errorf("%d parts, the largest of %d bytes", parts, largest)
 		}
 		var gone atomic.Int64

@@ -7,10 +7,8 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 )
-
-// partSize is about how many bytes of definitions are made at once: nobody can declare or publish anything new meanwhile.
-const partSize = 32 << 10
 
 // CompactDefinitions writes the definitions of everything there is, in place of all that was written so far, if that is worth it. The
 // vhost is locked for a part of them at a time. Nothing durable comes meanwhile; queues may go.
@@ -149,7 +147,7 @@ func (w *partWriter) write(appendTo func(b []byte) []byte) {
 		w.v.mu.RLock()
 		w.held = true
 	}
-	if w.b = appendTo(w.b); len(w.b) >= partSize {
+	if w.b = appendTo(w.b); len(w.b) >= definition.PartSize {
 		w.flush()
 	}
 }

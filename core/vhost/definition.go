@@ -1,21 +1,12 @@
 package vhost
 
 import (
-	"errors"
-	"fmt"
-	"iter"
-
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// Durable things are recorded as definitions, one after another. A definition is a field table as AMQP has them
-// [AMQP 4.2.5.5], with its length in front. The first fields are
-//
-//	op     what happened
-//	vhost  where
-//
-// and the others depend on op:
+// What is durable in a vhost is written as definitions, see core/definition. All have the field vhost; the others depend on op:
 //
 //	vhost             description, tags, default-queue-type, tracing: the vhost exists, with nothing in it but the exchanges
 //	                  that every vhost has
@@ -52,7 +43,6 @@ const (
 
 // The fields of definitions.
 const (
-	fieldOp          = "op"
 	fieldVHost       = "vhost"
 	fieldName        = "name"
 	fieldType        = "type"
@@ -73,77 +63,25 @@ const (
 	fieldComponent   = "component"
 )
 
-// Definition is one definition that was read back.
-type Definition struct {
-	Op, VHost string // VHost is empty if there is none in it
-	Size      int    // bytes it takes
-	fields    amqp.Table
-}
+// Resets reports whether a definition with this op voids all earlier ones of its vhost.
+func Resets(op string) bool { return op == opVHost || op == opDeleteVHost }
 
-// ParseDefinitions reads definitions that were written together. It stops at the first that cannot be read.
-func ParseDefinitions(b []byte) iter.Seq2[Definition, error] {
-	return func(yield func(Definition, error) bool) {
-		for len(b) > 0 {
-			t, n, err := amqp.ParseTable(b)
-			if err != nil {
-				yield(Definition{}, fmt.Errorf("definition: %w", err))
-				return
-			}
-			b = b[n:]
-			d := Definition{Size: n, fields: t}
-			if d.Op, err = field[string](&d, fieldOp); err == nil {
-				if _, has := t.Lookup(fieldVHost); has {
-					d.VHost, err = field[string](&d, fieldVHost)
-				}
-			}
-			if !yield(d, err) || err != nil {
-				return
-			}
-		}
-	}
-}
+// Deletes reports whether a definition with this op deletes its vhost.
+func Deletes(op string) bool { return op == opDeleteVHost }
 
-// Fields are everything the definition says.
-func (d *Definition) Fields() amqp.Table { return d.fields }
-
-// Resets reports whether nothing that was defined for the vhost before counts any more.
-func (d *Definition) Resets() bool { return d.Op == opVHost || d.Op == opDeleteVHost }
-
-// Deletes reports whether the vhost is not any more.
-func (d *Definition) Deletes() bool { return d.Op == opDeleteVHost }
-
-// Number returns the number that was given to a queue; ok is false if the definition is of something else.
-func (d *Definition) Number() (id uint64, ok bool) {
+// QueueID returns the number that a definition gives to a queue; ok is false if it defines something else.
+func QueueID(d *definition.Definition) (id uint64, ok bool) {
 	if d.Op != opDeclareQueue {
 		return 0, false
 	}
-	n, err := field[int64](d, fieldID)
+	var n int64
+	var err error
+	definition.Read(d, fieldID, &n, &err)
 	return uint64(n), err == nil
 }
 
-var errMissing = errors.New("is missing")
-
-// field reads a field of a definition.
-func field[T any](d *Definition, name string) (v T, err error) {
-	raw, ok := d.fields.Lookup(name)
-	if !ok {
-		return v, fmt.Errorf("definition %q: %s %w", d.Op, name, errMissing)
-	}
-	if v, ok = raw.(T); !ok {
-		return v, fmt.Errorf("definition %q: %s is of type %s", d.Op, name, amqp.TypeName(raw))
-	}
-	return v, nil
-}
-
-// read reads a field, unless an earlier one could not be read.
-func read[T any](d *Definition, name string, into *T, err *error) {
-	if *err == nil {
-		*into, *err = field[T](d, name)
-	}
-}
-
 func define(op, vhost string, more ...amqp.Field) amqp.Table {
-	return append(amqp.Table{{Key: fieldOp, Value: op}, {Key: fieldVHost, Value: vhost}}, more...)
+	return append(definition.New(op, amqp.Field{Key: fieldVHost, Value: vhost}), more...)
 }
 
 // arguments makes a table of what may be none.
@@ -160,14 +98,14 @@ func (v *VHost) defineExchange(x *Exchange) amqp.Table {
 		amqp.Field{Key: fieldAutoDelete, Value: x.AutoDelete}, amqp.Field{Key: fieldInternal, Value: x.Internal}, arguments(x.Args))
 }
 
-func (d *Definition) exchange() (Exchange, error) {
+func readExchange(d *definition.Definition) (Exchange, error) {
 	x := Exchange{Durable: true}
 	var err error
-	read(d, fieldName, &x.Name, &err)
-	read(d, fieldType, &x.Type, &err)
-	read(d, fieldAutoDelete, &x.AutoDelete, &err)
-	read(d, fieldInternal, &x.Internal, &err)
-	read(d, fieldArguments, &x.Args, &err)
+	definition.Read(d, fieldName, &x.Name, &err)
+	definition.Read(d, fieldType, &x.Type, &err)
+	definition.Read(d, fieldAutoDelete, &x.AutoDelete, &err)
+	definition.Read(d, fieldInternal, &x.Internal, &err)
+	definition.Read(d, fieldArguments, &x.Args, &err)
 	return x, err
 }
 
@@ -185,14 +123,14 @@ type definedQueue struct {
 	args       amqp.Table
 }
 
-func (d *Definition) queue() (definedQueue, error) {
+func readQueue(d *definition.Definition) (definedQueue, error) {
 	var q definedQueue
 	var id int64
 	var err error
-	read(d, fieldName, &q.name, &err)
-	read(d, fieldID, &id, &err)
-	read(d, fieldAutoDelete, &q.autoDelete, &err)
-	read(d, fieldArguments, &q.args, &err)
+	definition.Read(d, fieldName, &q.name, &err)
+	definition.Read(d, fieldID, &id, &err)
+	definition.Read(d, fieldAutoDelete, &q.autoDelete, &err)
+	definition.Read(d, fieldArguments, &q.args, &err)
 	q.id = uint64(id)
 	return q, err
 }
@@ -203,14 +141,14 @@ func (v *VHost) defineBinding(op string, b *Binding) amqp.Table {
 		amqp.Field{Key: fieldToExchange, Value: b.ToExchange}, amqp.Field{Key: fieldKey, Value: b.Key}, arguments(b.Args))
 }
 
-func (d *Definition) binding() (Binding, error) {
+func readBinding(d *definition.Definition) (Binding, error) {
 	var b Binding
 	var err error
-	read(d, fieldSource, &b.Source, &err)
-	read(d, fieldDestination, &b.Destination, &err)
-	read(d, fieldToExchange, &b.ToExchange, &err)
-	read(d, fieldKey, &b.Key, &err)
-	read(d, fieldArguments, &b.Args, &err)
+	definition.Read(d, fieldSource, &b.Source, &err)
+	definition.Read(d, fieldDestination, &b.Destination, &err)
+	definition.Read(d, fieldToExchange, &b.ToExchange, &err)
+	definition.Read(d, fieldKey, &b.Key, &err)
+	definition.Read(d, fieldArguments, &b.Args, &err)
 	return b, err
 }
 
@@ -218,7 +156,10 @@ func (v *VHost) defineName(op, name string) amqp.Table {
 	return define(op, v.name, amqp.Field{Key: fieldName, Value: name})
 }
 
-func (d *Definition) name() (string, error) { return field[string](d, fieldName) }
+func readName(d *definition.Definition) (name string, err error) {
+	definition.Read(d, fieldName, &name, &err)
+	return name, err
+}
 
 // tableOf is a queue's arguments as they were given.
 func tableOf(c *queue.Config) amqp.Table {

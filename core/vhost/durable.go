@@ -3,29 +3,20 @@ package vhost
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/policies"
 )
 
-// DefinitionLog keeps what is durable of a vhost. Its methods may be called from any goroutine; only Wait waits for the disk.
+// DefinitionLog is where a vhost's definitions are written.
 type DefinitionLog interface {
-	// NewStorage finds a new durable queue a number, and a place for its messages.
+	definition.Log
+	// NewStorage chooses a number for a new durable queue, and a log for its messages.
 	NewStorage() *queue.Storage
-	// Write adds definitions, all of them or none, to those that were written before. defs is the caller's again afterwards.
-	Write(defs []byte)
-	// NeedsCompaction reports whether so much was written that it is worth a Rewrite.
-	NeedsCompaction() bool
-	// Rewrite replaces all that was written of the vhost so far by what the parts say together, the first of which begins
-	// anew: all of it, or, if it comes to nothing, none. A part is written before the next is asked for, and is the caller's
-	// again then. What is written between two of them follows the first and comes before the second.
-	Rewrite(parts iter.Seq[[]byte])
-	// WaitDurable returns when all that was written before is durable. Its error means that nobody knows whether it is.
-	WaitDurable() error
 }
 
 // A change of what is durable is in force once it is durable: nobody has seen anything of one that cannot be made so. It is

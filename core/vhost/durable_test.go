@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -78,12 +79,12 @@ func (k *memoryKeeper) WaitDurable() error {
 func (k *memoryKeeper) read(t *testing.T) *Definitions {
 	t.Helper()
 	d := NewDefinitions(nil)
-	for def, err := range ParseDefinitions(k.written) {
+	for def, err := range definition.Parse(k.written) {
 		must(t, err)
 		if def.VHost != "/" {
 			t.Errorf("a definition of the vhost %q", def.VHost)
 		}
-		must(t, d.Apply(&def))
+		must(t, d.Apply(def))
 	}
 	return d
 }
@@ -391,9 +392,9 @@ func TestMalformedDefinitions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := NewDefinitions(nil)
 			var got error
-			for def, err := range ParseDefinitions(amqp.AppendTable(nil, tt.def)) {
+			for def, err := range definition.Parse(amqp.AppendTable(nil, tt.def)) {
 				if got = err; err == nil {
-					got = d.Apply(&def)
+					got = d.Apply(def)
 				}
 			}
 			if fmt.Sprint(got) != tt.want {
@@ -418,8 +419,8 @@ func FuzzDefinitions(f *testing.F) {
 	f.Add(v.Definitions())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := NewDefinitions(nil)
-		for def, err := range ParseDefinitions(b) {
-			if err != nil || d.Apply(&def) != nil {
+		for def, err := range definition.Parse(b) {
+			if err != nil || d.Apply(def) != nil {
 				return
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/rabbit"
 )
@@ -103,16 +104,16 @@ func (m *Metadata) fields() []amqp.Field {
 	}
 }
 
-// metadata reads what fields wrote. Before there were any, nothing was.
-func (d *Definition) metadata() (m Metadata, err error) {
-	if _, has := d.fields.Lookup(fieldDescription); !has {
+// readMetadata reads what fields wrote. Before there were any, nothing was.
+func readMetadata(d *definition.Definition) (m Metadata, err error) {
+	if _, has := d.Fields.Lookup(fieldDescription); !has {
 		return m, nil
 	}
 	var tags amqp.Array
-	read(d, fieldDescription, &m.Description, &err)
-	read(d, fieldTags, &tags, &err)
-	read(d, fieldDefaultType, &m.DefaultQueueType, &err)
-	read(d, fieldTracing, &m.Tracing, &err)
+	definition.Read(d, fieldDescription, &m.Description, &err)
+	definition.Read(d, fieldTags, &tags, &err)
+	definition.Read(d, fieldDefaultType, &m.DefaultQueueType, &err)
+	definition.Read(d, fieldTracing, &m.Tracing, &err)
 	for _, raw := range tags {
 		tag, _ := raw.(string)
 		m.Tags = append(m.Tags, tag)

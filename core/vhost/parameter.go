@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/rabbit"
 )
 
@@ -193,16 +194,17 @@ func (v *VHost) defineParameter(op string, k parameterKey, value ...amqp.Field) 
 }
 
 // parameter takes in the definition of a parameter, or of its end.
-func (d *Definitions) parameter(def *Definition) error {
+func (d *Definitions) parameter(def *definition.Definition) error {
 	var k parameterKey
 	var err error
-	read(def, fieldComponent, &k.component, &err)
-	read(def, fieldName, &k.name, &err)
+	definition.Read(def, fieldComponent, &k.component, &err)
+	definition.Read(def, fieldName, &k.name, &err)
 	if err != nil || def.Op == opClearParameter {
 		delete(d.parameters, k)
 		return err
 	}
-	value, err := field[string](def, fieldValue)
+	var value string
+	definition.Read(def, fieldValue, &value, &err)
 	d.parameters[k] = json.RawMessage(value)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/policies"
@@ -188,14 +189,14 @@ var policyKinds = map[string]policies.Kind{
 }
 
 // policy takes in the definition of a policy that was set or cleared.
-func (d *Definitions) policy(def *Definition) error {
+func (d *Definitions) policy(def *definition.Definition) error {
 	var kind, name string
 	var value []byte
 	var err error
-	read(def, fieldKind, &kind, &err)
-	read(def, fieldName, &name, &err)
+	definition.Read(def, fieldKind, &kind, &err)
+	definition.Read(def, fieldName, &name, &err)
 	if def.Op == opSetPolicy {
-		read(def, fieldValue, &value, &err)
+		definition.Read(def, fieldValue, &value, &err)
 	}
 	if err != nil {
 		return err

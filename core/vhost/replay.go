@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/route"
 	"github.com/curfewmq/curfew/policies"
 )
@@ -56,9 +57,9 @@ func (d *Definitions) add(x Exchange) {
 }
 
 // Apply takes in the next definition of the vhost.
-func (d *Definitions) Apply(def *Definition) error {
+func (d *Definitions) Apply(def *definition.Definition) error {
 	if def.VHost == "" {
-		return fmt.Errorf("definition %q: %s %w", def.Op, fieldVHost, errMissing)
+		return def.Missing(fieldVHost)
 	}
 	switch def.Op {
 	case opVHost:
@@ -71,7 +72,7 @@ func (d *Definitions) Apply(def *Definition) error {
 	case opDeleteExchange:
 		return d.deleteExchange(def)
 	case opDeclareQueue:
-		q, err := def.queue()
+		q, err := readQueue(def)
 		d.queues[q.name] = q
 		return err
 	case opDeleteQueue:
@@ -83,16 +84,16 @@ func (d *Definitions) Apply(def *Definition) error {
 	case opSetPolicy, opClearPolicy:
 		return d.policy(def)
 	}
-	return fmt.Errorf("definition %q: is unknown", def.Op)
+	return def.Unknown()
 }
 
-func (d *Definitions) describe(def *Definition) (err error) {
-	d.metadata, err = def.metadata()
+func (d *Definitions) describe(def *definition.Definition) (err error) {
+	d.metadata, err = readMetadata(def)
 	return err
 }
 
-func (d *Definitions) declareExchange(def *Definition) error {
-	x, err := def.exchange()
+func (d *Definitions) declareExchange(def *definition.Definition) error {
+	x, err := readExchange(def)
 	if err != nil {
 		return err
 	}
@@ -103,8 +104,8 @@ func (d *Definitions) declareExchange(def *Definition) error {
 	return nil
 }
 
-func (d *Definitions) deleteExchange(def *Definition) error {
-	name, err := def.name()
+func (d *Definitions) deleteExchange(def *definition.Definition) error {
+	name, err := readName(def)
 	if err != nil {
 		return err
 	}
@@ -113,8 +114,8 @@ func (d *Definitions) deleteExchange(def *Definition) error {
 	return nil
 }
 
-func (d *Definitions) deleteQueue(def *Definition) error {
-	name, err := def.name()
+func (d *Definitions) deleteQueue(def *definition.Definition) error {
+	name, err := readName(def)
 	if err != nil {
 		return err
 	}
@@ -131,8 +132,8 @@ func (d *Definitions) unbindAll(end definedEnd) {
 	}
 }
 
-func (d *Definitions) bind(def *Definition) error {
-	b, err := def.binding()
+func (d *Definitions) bind(def *definition.Definition) error {
+	b, err := readBinding(def)
 	if err != nil {
 		return err
 	}

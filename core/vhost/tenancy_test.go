@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -47,10 +48,10 @@ func TestDelete(t *testing.T) {
 		}
 	}
 	deleted := 0
-	for def, err := range ParseDefinitions(k.written) {
+	for def, err := range definition.Parse(k.written) {
 		must(t, err)
-		if deleted++; !def.Deletes() || !def.Resets() {
-			t.Errorf("got %v", def.Fields())
+		if deleted++; !Deletes(def.Op) || !Resets(def.Op) {
+			t.Errorf("got %v", def.Fields)
 		}
 	}
 	if deleted != 1 {

@@ -21,8 +21,8 @@ import (
 // newServer returns a server without plugins that listens nowhere. It is shut down when the test, or its bubble, ends.
 func newServer(t *testing.T, change ...func(*Options)) *Server {
 	t.Helper()
-	users, err := auth.Default()
-	if err != nil {
+	users := auth.New(auth.Options{})
+	if err := users.CreateDefaults(); err != nil {
 		t.Fatal(err)
 	}
 	noPlugins, err := chain.New(nil, chain.Options{})

@@ -10,7 +10,7 @@ import (
 func TestWhatElseLiesOnADiskLeavesTheLogsRoom(t *testing.T) {
 	fsys := crashfs.New(1)
 	fsys.SetSpace(1 << 30)
-	room, err := Room(fsys)
+	room, err := HasSpace(fsys)
 	if err != nil {
 		t.Fatal(err)
 	}

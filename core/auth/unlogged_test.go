@@ -25,7 +25,7 @@ func TestRefusalsUntold(t *testing.T) {
 	}
 	told, left := 0, 0
 	tell := func(r *Refused) {
-		worth, n := s.Tell(r, now)
+		worth, n := s.ShouldLog(r, now)
 		if worth {
 			told++
 		}

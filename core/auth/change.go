@@ -1,0 +1,83 @@
+package auth
+
+import (
+	"fmt"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
+)
+
+// change is a change of users, and the definitions that record it.
+type change struct {
+	users       map[string]*user // the new state of each; nil = deleted
+	definitions []byte
+}
+
+// put gives the user called name a new state, or deletes it if u is nil.
+func (c *change) put(name string, u *user, defs ...amqp.Table) {
+	if c.users == nil {
+		c.users = map[string]*user{}
+	}
+	c.users[name] = u
+	for _, def := range defs {
+		c.definitions = amqp.AppendTable(c.definitions, def)
+	}
+}
+
+// change makes a change once it is durable, so that nobody relies on one that may be lost. plan is called with changing held;
+// if it puts nothing, nothing is written. Changes are made one at a time.
+func (s *Store) change(plan func(*change) error) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	var c change
+	if err := plan(&c); err != nil || len(c.users) == 0 {
+		return err
+	}
+	if log := s.options.Definitions; log != nil {
+		log.Write(c.definitions)
+	}
+	if err := s.waitDurable(); err != nil {
+		return err
+	}
+	s.apply(&c)
+	s.compact()
+	return nil
+}
+
+// apply puts a change in force. The caller holds changing.
+func (s *Store) apply(c *change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, u := range c.users {
+		if u == nil {
+			delete(s.users, name)
+			continue
+		}
+		s.users[name] = u
+	}
+	s.version.Add(1)
+}
+
+func (s *Store) waitDurable() error {
+	if s.options.Definitions == nil {
+		return nil
+	}
+	if err := s.options.Definitions.WaitDurable(); err != nil {
+		return fmt.Errorf("users: definitions: %w", err)
+	}
+	return nil
+}
+
+// CompactDefinitions rewrites the definitions of all users, if that pays.
+func (s *Store) CompactDefinitions() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.compact()
+}
+
+// compact is CompactDefinitions for a caller that holds changing.
+func (s *Store) compact() {
+	if log := s.options.Definitions; log != nil && log.NeedsCompaction() {
+		log.Rewrite(definition.Parts(s.definitions))
+	}
+}
