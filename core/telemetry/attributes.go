@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// The attributes of spans that OpenTelemetry's conventions name.
+// Attributes of OpenTelemetry's semantic conventions.
 const (
 	systemKey        = attribute.Key("messaging.system")
 	operationKey     = attribute.Key("messaging.operation.name")
@@ -19,7 +19,7 @@ const (
 	clientKey        = attribute.Key("messaging.client.id")
 )
 
-// The attributes of our own.
+// Our own attributes.
 const (
 	vhostKey = attribute.Key("curfew.vhost")
 	queueKey = attribute.Key("curfew.queue")
@@ -37,14 +37,13 @@ const (
 	exchangeKey = attribute.Key("curfew.dead_letter.exchange")
 	newKeyKey   = attribute.Key("curfew.dead_letter.routing_key")
 
-	policyKey  = attribute.Key("curfew.policy.name")
-	digestKey  = attribute.Key("curfew.policy.digest")
-	hookKey    = attribute.Key("curfew.policy.hook")
-	fuelKey    = attribute.Key("curfew.policy.fuel")
-	batchKey   = attribute.Key("curfew.policy.batch")
-	verdictKey = attribute.Key("curfew.policy.verdict")
-	// ofPolicy is before the names of attributes that policies add.
-	ofPolicy = "curfew.policy.attribute."
+	policyKey    = attribute.Key("curfew.policy.name")
+	digestKey    = attribute.Key("curfew.policy.digest")
+	hookKey      = attribute.Key("curfew.policy.hook")
+	fuelKey      = attribute.Key("curfew.policy.fuel")
+	batchKey     = attribute.Key("curfew.policy.batch")
+	verdictKey   = attribute.Key("curfew.policy.verdict")
+	policyPrefix = "curfew.policy.attribute." // of attributes that policies add
 
 	idleKey         = attribute.Key("curfew.queue.idle_ms")
 	messagesKey     = attribute.Key("curfew.queue.messages")
@@ -56,7 +55,7 @@ const (
 	recoveredQueuesKey   = attribute.Key("curfew.recovery.queues")
 )
 
-// valid returns a text that clients chose as exporters can send it: one bad byte would cost the whole batch.
+// valid replaces invalid UTF-8 in a client's text: exporters refuse a whole batch for one bad byte.
 func valid(s string) string { return strings.ToValidUTF8(s, "�") }
 
 func text(k attribute.Key, s string) attribute.KeyValue { return k.String(valid(s)) }

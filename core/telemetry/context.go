@@ -10,13 +10,13 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// The headers that a context travels in, as OpenTelemetry's propagators for AMQP write them.
+// The headers of a context, as OpenTelemetry's propagators for AMQP write them.
 const (
 	parentHeader = "traceparent"
 	stateHeader  = "tracestate"
 )
 
-// spanContext is what traceparent says of a span. The zero value is none.
+// spanContext is a decoded traceparent. The zero value is none.
 type spanContext struct {
 	trace trace.TraceID
 	span  trace.SpanID
@@ -25,8 +25,7 @@ type spanContext struct {
 
 func (c *spanContext) valid() bool { return c.trace.IsValid() && c.span.IsValid() }
 
-// contextOf returns the context in a message's headers, none if they have none or what stands there is not one. It does
-// not allocate.
+// contextOf returns the context in a message's headers, the zero value if it is absent or invalid. It does not allocate.
 func contextOf(headers amqp.RawTable) spanContext {
 	f, ok := headers.LookupRaw(parentHeader)
 	if !ok {
@@ -51,15 +50,15 @@ const (
 	parentSpan  = parentTrace + 2*16 + 1
 	parentFlags = parentSpan + 2*8 + 1
 	parentSize  = parentFlags + 2
-	newest      = 0xff // is not a version
+	badVersion  = 0xff
 )
 
-// parseParent reads traceparent. A later version than ours is read as ours, and may go on after a dash
+// parseParent parses traceparent. A later version is read as version 0, and may continue after a dash
 // [W3C Trace Context 3.2.4].
 func parseParent(s []byte) spanContext {
 	var version, flags [1]byte
 	var c spanContext
-	if len(s) < parentSize || !unhex(version[:], s[:2]) || version[0] == newest {
+	if len(s) < parentSize || !unhex(version[:], s[:2]) || version[0] == badVersion {
 		return spanContext{}
 	}
 	if len(s) > parentSize && (version[0] == 0 || s[parentSize] != '-') {
@@ -74,11 +73,11 @@ func parseParent(s []byte) spanContext {
 	if !c.valid() {
 		return spanContext{}
 	}
-	c.flags = trace.TraceFlags(flags[0]) & trace.FlagsSampled // what the other bits mean is not for us to say
+	c.flags = trace.TraceFlags(flags[0]) & trace.FlagsSampled // the other bits are reserved
 	return c
 }
 
-// unhex fills dst from the digits that s begins with; capitals are none [W3C Trace Context 3.2.2].
+// unhex fills dst from the digits at the beginning of s. Capitals are not digits [W3C Trace Context 3.2.2].
 func unhex(dst, s []byte) bool {
 	s = s[:2*len(dst)]
 	for i := range dst {
@@ -91,13 +90,13 @@ func unhex(dst, s []byte) bool {
 	return true
 }
 
-// digits are the values of hexadecimal digits, plus 1. It is looked at for every message that brings a context.
+// digits are the values of hexadecimal digits plus 1, in a table because every message with a context is decoded.
 var digits = [256]byte{
 	'0': 1, '1': 2, '2': 3, '3': 4, '4': 5, '5': 6, '6': 7, '7': 8, '8': 9, '9': 10,
 	'a': 11, 'b': 12, 'c': 13, 'd': 14, 'e': 15, 'f': 16,
 }
 
-// newSpanID makes up the identity of a span.
+// newSpanID returns a random span ID.
 func newSpanID() (id trace.SpanID) {
 	for !id.IsValid() {
 		binary.BigEndian.PutUint64(id[:], rand.Uint64())
@@ -105,7 +104,7 @@ func newSpanID() (id trace.SpanID) {
 	return id
 }
 
-// parent appends the context as traceparent has it.
+// parent appends the context in the form of traceparent.
 func (c *spanContext) parent(dst []byte) []byte {
 	dst = append(dst, "00-"...)
 	dst = append(hex.AppendEncode(dst, c.trace[:]), '-')
@@ -113,8 +112,8 @@ func (c *spanContext) parent(dst []byte) []byte {
 	return hex.AppendEncode(dst, []byte{byte(c.flags)})
 }
 
-// maxState bounds the tracestate that is looked at, in bytes: longer ones stay in the message and are not taken over into
-// spans [W3C Trace Context 3.3.1.5].
+// maxState is the longest tracestate that spans take over, in bytes; a longer one only stays in the message
+// [W3C Trace Context 3.3.1.5].
 const maxState = 512
 
 // stateOf returns the tracestate in a message's headers, unchecked.

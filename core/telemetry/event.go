@@ -8,29 +8,29 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Kind is what sort of thing an [Event] is.
+// Kind is the kind of an [Event].
 type Kind uint8
 
-// The kinds. A message has one event when it leaves its queue for a reason: its kind says what matters most about that.
+// The kinds. A removed message has one event. The first kind that fits in the order cycle, expired, dead-lettered, dropped is its kind.
 const (
-	MessageExpired      Kind = iota // its time was up; [Event.Outcome] says what became of it
-	MessageDeadLettered             // it left for another reason, and is in another queue now
-	MessageDropped                  // it left for another reason, for good
-	MessageCycle                    // it left for whatever reason, for good: it would have gone round for ever
+	MessageExpired      Kind = iota // [Event.Outcome] says what became of it
+	MessageDeadLettered             // for another reason than its deadline; it is in another queue now
+	MessageDropped                  // for another reason than its deadline
+	MessageCycle                    // for any reason: dead-lettering would have repeated for ever
 	QueueExpired
 	PolicyApplied
 	ModuleLoaded
 	ModuleReloaded
-	ModuleRolledBack // the version before is in force again
+	ModuleRolledBack // the previous version is in force again
 	ModuleUnloaded
 	BreakerOpened // a module fails too often and is not asked for a while
 	BreakerClosed
 	AlarmRaised
 	AlarmCleared
-	Kinds // how many there are
+	Kinds // their number
 )
 
-// String returns the kind as the event stream has it.
+// String returns the kind's name in the event stream.
 func (k Kind) String() string {
 	return [Kinds]string{
 		"message_expired", "message_dead_lettered", "message_dropped", "message_cycle", "queue_expired", "policy_applied",
@@ -42,60 +42,59 @@ func (k Kind) String() string {
 // OfMessage reports whether events of the kind are about a message.
 func (k Kind) OfMessage() bool { return k <= MessageCycle }
 
-// Event is something that happened. A [Ring] hands out copies: they are the reader's.
+// Event is one entry of a [Ring]. Readers get copies.
 type Event struct {
-	Seq  uint64 // its number; each is one more than the last
+	Seq  uint64 // its number; consecutive
 	At   hook.Instant
 	Kind Kind
 
-	// Of a message and a queue, all of them; see also the methods.
+	// For a message or a queue; see also the methods.
 	QueueRef
 	Reason   hook.Reason
 	Outcome  Outcome
-	Deadline hook.Instant // of the message, or of the queue's lease; 0 = it had none
+	Deadline hook.Instant // of the message, or the end of the queue's lease; 0 = none
 	Since    hook.Instant // when the message was enqueued, or the queue last used; 0 = unknown
 
-	// Of a message.
-	Target *hook.Target // where it was to go; nil: nowhere
-	Digest uint64       // see [Left]
-	Size   int          // of the body, bytes
-	// Underway is as in [Left].
+	// For a message; see [Removal].
+	Target   *hook.Target
+	Digest   uint64
+	Size     int
 	Underway time.Duration
 
-	// Of a queue.
-	Messages     int // that went with it
-	DeadLettered int // that did not
+	// For a queue.
+	Messages     int // deleted with it
+	DeadLettered int // dead-lettered before
 
-	Notice *Notice // of anything else
+	Notice *Notice // for all other kinds
 
-	cuts  [parts]uint8 // where each part ends in texts
-	cut   uint8        // bit by part: there was more of it
+	ends  [parts]uint8 // of the parts in texts
+	cut   uint8        // bit by part: it was truncated
 	texts [maxTexts]byte
 }
 
-// Notice is what happens to the broker rather than to a message or a queue. Each kind has some of it.
+// Notice is an event of the broker rather than of a message or a queue. Each kind uses some of the fields.
 type Notice struct {
 	Kind     Kind
 	VHost    string       // of a policy
 	Name     string       // of the policy, the module or the alarm
 	Operator bool         // it is an operator policy
 	Cleared  bool         // the policy was cleared, not set
-	Queues   int          // that it applies to now, or did, and that changed for it
+	Queues   int          // that it changed, by applying or no longer applying
 	Digest   string       // of the module
-	Previous string       // digest of the module that was in force before; "" = there was none
-	Beside   string       // strategy that the module runs beside, unheard; "" = it is in force
-	Until    hook.Instant // when a module that failed is asked again
-	Disk     Shortage     // why the alarm for the disk was raised
+	Previous string       // digest of the module in force before; "" = none
+	Beside   string       // strategy that the module shadows; "" = it is in force
+	Until    hook.Instant // when a failed module is asked again
+	Disk     Shortage     // of the disk alarm
 }
 
-// Shortage is what a disk has, and what is needed of it.
+// Shortage is the free and the needed space of a disk.
 type Shortage struct {
-	Path   string // "" = nothing is known
-	Free   int64  // bytes; less than 0 = not known
+	Path   string // "" = unknown
+	Free   int64  // bytes; negative = unknown
 	Needed int64  // bytes
 }
 
-// The parts of a message that an event has copies of.
+// The parts of a message that an event copies.
 const (
 	partID = iota
 	partKey
@@ -103,7 +102,7 @@ const (
 	parts
 )
 
-// How much of the parts is kept, in bytes: what is beyond is cut off. Together they fit into a byte.
+// The longest copies of the parts, in bytes; longer parts are truncated. A uint8 holds their sum.
 const (
 	maxID       = 64
 	maxKey      = 112
@@ -111,38 +110,37 @@ const (
 	maxTexts    = maxID + maxKey + maxExchange
 )
 
-// MessageID is the property of that name, as far as it is kept; cut says that there was more of it. The slice belongs to the
-// event.
+// MessageID returns the property message-id; cut reports whether it is truncated. The slice belongs to the event.
 func (e *Event) MessageID() (id []byte, cut bool) { return e.part(partID) }
 
-// RoutingKey is what the message had been published with, as MessageID is.
+// RoutingKey returns the key that the message was published with, as MessageID does.
 func (e *Event) RoutingKey() (key []byte, cut bool) { return e.part(partKey) }
 
-// Exchange is what the message had been published to, as MessageID is.
+// Exchange returns the exchange that the message was published to, as MessageID does.
 func (e *Event) Exchange() (name []byte, cut bool) { return e.part(partExchange) }
 
 func (e *Event) part(i int) (text []byte, cut bool) {
 	from := uint8(0)
 	if i > 0 {
-		from = e.cuts[i-1]
+		from = e.ends[i-1]
 	}
-	return e.texts[from:e.cuts[i]], e.cut&(1<<i) != 0
+	return e.texts[from:e.ends[i]], e.cut&(1<<i) != 0
 }
 
-// copyPart copies a part, after those before it.
+// copyPart copies part i, behind the parts before it.
 func (e *Event) copyPart(i, most int, text []byte) {
 	from := 0
 	if i > 0 {
-		from = int(e.cuts[i-1])
+		from = int(e.ends[i-1])
 	}
 	if len(text) > most {
 		text = trimPartialRune(text[:most])
 		e.cut |= 1 << i
 	}
-	e.cuts[i] = uint8(from + copy(e.texts[from:], text))
+	e.ends[i] = uint8(from + copy(e.texts[from:], text))
 }
 
-// trimPartialRune leaves out the beginning of a character at the end of text, the rest of which was cut off.
+// trimPartialRune removes a truncated character from the end of text.
 func trimPartialRune(text []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
 		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {
@@ -155,20 +153,20 @@ func trimPartialRune(text []byte) []byte {
 	return text
 }
 
-// kindOf is the kind of event that a message's leaving is.
-func kindOf(l *Removal) Kind {
+// kindOf returns the kind of a removal's event.
+func kindOf(r *Removal) Kind {
 	switch {
-	case l.Outcome == Cycle:
+	case r.Outcome == Cycle:
 		return MessageCycle
-	case l.Reason == hook.ReasonExpired:
+	case r.Reason == hook.ReasonExpired:
 		return MessageExpired
-	case l.Outcome == DeadLettered:
+	case r.Outcome == DeadLettered:
 		return MessageDeadLettered
 	}
 	return MessageDropped
 }
 
-// message makes e the event of a message's leaving. Everything but the number is set: there was another event here before.
+// message makes e the event of a removal. It sets all fields but the number, because the ring reuses events.
 func (e *Event) message(p *QueueRef, now hook.Instant, l *Removal) {
 	e.At, e.Kind, e.QueueRef = now, kindOf(l), *p
 	e.Reason, e.Outcome, e.Deadline, e.Since = l.Reason, l.Outcome, l.Deadline, l.Enqueued
@@ -180,7 +178,7 @@ func (e *Event) message(p *QueueRef, now hook.Instant, l *Removal) {
 	e.copyPart(partExchange, maxExchange, l.Exchange)
 }
 
-// Notice tells of something that happened to the broker.
+// Notice records an event of the broker.
 func (r *Recorder) Notice(n Notice) {
 	if r == nil {
 		return

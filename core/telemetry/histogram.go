@@ -6,21 +6,21 @@ import (
 	"sync/atomic"
 )
 
-// Histogram is a distribution in fixed buckets. Any goroutine may use it.
+// Histogram counts values in fixed buckets. Any goroutine may use it.
 type Histogram struct {
 	bounds        []float64 // upper bounds, inclusive, ascending
 	counts        []atomic.Uint64
-	sumWhole      atomic.Int64 // of the sum
-	sumMillionths atomic.Int64 // of the sum, millionths: in one number with whole they would overflow when it counts bytes
+	sumWhole      atomic.Int64 // the sum's integer part
+	sumMillionths atomic.Int64 // and its fraction: one number for both would overflow when it counts bytes
 }
 
-// NewHistogram returns an empty histogram with these upper bounds, ascending; what is above the last one has a bucket, too.
-// The bounds are kept.
+// NewHistogram returns an empty histogram with these upper bounds, ascending, and a bucket above the last one. It retains
+// bounds.
 func NewHistogram(bounds []float64) *Histogram {
 	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
 }
 
-// Latencies are bounds for what waits for a disk, in seconds. They do not change.
+// Latencies are bounds for latencies of a disk, in seconds. They do not change.
 var Latencies = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 const millionths = 1e6
@@ -39,7 +39,7 @@ func (h *Histogram) addSum(sum float64) {
 	}
 }
 
-// merge adds values that are counted already, by bucket.
+// merge adds values that are already counted by bucket.
 func (h *Histogram) merge(counts []uint64, sum float64) {
 	for i, n := range counts {
 		if n > 0 {
@@ -52,7 +52,7 @@ func (h *Histogram) merge(counts []uint64, sum float64) {
 // Distribution is a histogram at one moment.
 type Distribution struct {
 	Bounds []float64 // upper bounds, inclusive
-	Counts []uint64  // one more than bounds; each bucket by itself
+	Counts []uint64  // one more than bounds; not cumulative
 	Count  uint64
 	Sum    float64
 }

@@ -80,7 +80,7 @@ func TestLatenessBoundsItsStrategies(t *testing.T) {
 	for i := range 200 {
 		l.add("wasm/"+string(rune('a'+i)), 2, []Removal{{Reason: hook.ReasonExpired, Deadline: 1}})
 	}
-	if n := len(l.Read()); n != MaxStrategies+1 {
-		t.Errorf("%d distributions, want %d", n, MaxStrategies+1)
+	if n := len(l.Read()); n != maxStrategies+1 {
+		t.Errorf("%d distributions, want %d", n, maxStrategies+1)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// latenessBounds are the bounds of distributions of lateness: times after the deadline.
+// latenessBounds are the bounds of the lateness histograms.
 var latenessBounds = [...]time.Duration{
 	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
@@ -22,20 +22,20 @@ func newLateness() *Histogram {
 	return NewHistogram(bounds)
 }
 
-// Lateness is how long after their deadlines messages left, in seconds, by strategy of their queues. The zero value is
+// Lateness has histograms of the lateness of expired messages, in seconds, by their queue's strategy. The zero value is
 // ready for use.
 type Lateness struct{ byStrategy Strategies[Histogram] }
 
-// add counts those of the messages that expired. It is called with every message that expires, on the turn of its queue.
-func (l *Lateness) add(strategy string, now hook.Instant, ls []Removal) {
+// add counts the removals whose reason is expiry. It runs in the queue's turn.
+func (l *Lateness) add(strategy string, now hook.Instant, rs []Removal) {
 	var counts [len(latenessBounds) + 1]uint64
 	sum, expired, at := 0., false, 0
-	for i := range ls {
-		late, known := ls[i].Late(now)
-		if !known || ls[i].Reason != hook.ReasonExpired {
+	for i := range rs {
+		late, known := rs[i].late(now)
+		if !known || rs[i].Reason != hook.ReasonExpired {
 			continue
 		}
-		for at > 0 && late <= latenessBounds[at-1] { // most are about as late as the one before
+		for at > 0 && late <= latenessBounds[at-1] { // most messages are about as late as the previous one
 			at--
 		}
 		for at < len(latenessBounds) && late > latenessBounds[at] {
@@ -50,7 +50,7 @@ func (l *Lateness) add(strategy string, now hook.Instant, ls []Removal) {
 	}
 }
 
-// Read returns the distributions by strategy.
+// Read returns the distributions by strategy; nil reads as empty.
 func (l *Lateness) Read() map[string]Distribution {
 	all := map[string]Distribution{}
 	if l == nil {

@@ -7,21 +7,20 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Ring remembers the latest events, and forgets the oldest for them. It never makes anybody wait for a reader: one that does
-// not keep up sees from the numbers of the events how many it missed. Any goroutine may use it; nil remembers nothing.
+// Ring stores the latest events and overwrites the oldest. Writers never wait for a reader: a slow reader sees from gaps in
+// the events' numbers how many it missed. Any goroutine may use it; nil stores nothing.
 //
-// Messages, queues and the rest lie in lanes of their own: a million messages that expire do not take with them that an
-// alarm was raised. The numbers go through all of them.
+// Events of messages, of queues and of the broker have separate lanes, so that a million expired messages do not overwrite a
+// raised alarm. All lanes share one numbering.
 type Ring struct {
 	first uint64 // number of the event before the first one
 
 	mu    sync.Mutex // guards what follows
 	last  uint64     // number of the latest event
 	lanes [lanes]lane
-	wake  chan struct{} // closed at the next event; nil: nobody waits for it
+	wake  chan struct{} // closed at the next event; nil: no reader waits
 }
 
-// The lanes.
 const (
 	ofMessages = iota
 	ofQueues
@@ -29,43 +28,36 @@ const (
 	lanes
 )
 
-// NewRing returns an empty ring that remembers events of so many messages, and fewer of queues and of the broker besides; nil
-// if that is none. The events are numbered from begin on: if that is what a clock said in microseconds, they have other
-// numbers than those of an earlier life of the broker.
-func NewRing(size int, begin uint64) *Ring {
+// newRing returns an empty ring for size events of messages, and fewer of queues and of the broker; nil if size is 0. Events are
+// numbered from begin on: with the time in microseconds they get other numbers than before a restart.
+func newRing(size int, begin uint64) *Ring {
 	if size <= 0 {
 		return nil
 	}
 	r := &Ring{first: begin, last: begin}
-	const few = 64 // at least
+	const minSize = 64
 	r.lanes[ofMessages].size = size
-	r.lanes[ofQueues].size = max(size/4, few)
-	r.lanes[ofBroker].size = max(size/8, few)
+	r.lanes[ofQueues].size = max(size/4, minSize)
+	r.lanes[ofBroker].size = max(size/8, minSize)
 	return r
 }
 
-// lane is a ring of one sort of events.
+// lane is a ring of events.
 type lane struct {
-	chunks [][]Event // made as they are needed
+	chunks [][]Event // allocated on demand
 	size   int       // most events
-	head   int       // place of the oldest event; 0 until the lane is full
+	head   int       // index of the oldest event; 0 until the lane is full
 	length int
 }
 
 const chunkSize = 64 // events
 
-func (l *lane) at(place int) *Event { return &l.chunks[place/chunkSize][place%chunkSize] }
+func (l *lane) at(i int) *Event { return &l.chunks[i/chunkSize][i%chunkSize] }
 
-// nth returns the nth of the events, the oldest being 0.
-func (l *lane) nth(n int) *Event {
-	place := l.head + n
-	if place >= l.size {
-		place -= l.size
-	}
-	return l.at(place)
-}
+// nth returns the nth event, counted from the oldest.
+func (l *lane) nth(n int) *Event { return l.at((l.head + n) % l.size) }
 
-// add returns the place for one more event, which is another's that is forgotten once the lane is full.
+// add returns the event to overwrite: the oldest one if the lane is full.
 func (l *lane) add() *Event {
 	if l.length == l.size {
 		e := l.at(l.head)
@@ -81,12 +73,12 @@ func (l *lane) add() *Event {
 	return l.at(l.length - 1)
 }
 
-// after returns which of the events is the first after the one with this number.
+// after returns the position of the first event with a number above seq.
 func (l *lane) after(seq uint64) int {
 	return sort.Search(l.length, func(i int) bool { return l.nth(i).Seq > seq })
 }
 
-// add returns the place for one more event, with its number in it. The caller holds mu.
+// add returns the next event to fill in, with its number set. The caller holds mu.
 func (r *Ring) add(lane int) *Event {
 	r.last++
 	e := r.lanes[lane].add()
@@ -94,7 +86,7 @@ func (r *Ring) add(lane int) *Event {
 	return e
 }
 
-// wakeReaders wakes those who wait. The caller holds mu.
+// wakeReaders wakes the waiting readers. The caller holds mu.
 func (r *Ring) wakeReaders() {
 	if r.wake != nil {
 		close(r.wake)
@@ -102,18 +94,18 @@ func (r *Ring) wakeReaders() {
 	}
 }
 
-func (r *Ring) removed(p *QueueRef, now hook.Instant, ls []Removal) {
+func (r *Ring) removed(q *QueueRef, now hook.Instant, rs []Removal) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if more := len(ls) - r.lanes[ofMessages].size; more > 0 { // they would be forgotten at once
+	if more := len(rs) - r.lanes[ofMessages].size; more > 0 { // they would be overwritten at once
 		r.last += uint64(more)
-		ls = ls[more:]
+		rs = rs[more:]
 	}
-	for i := range ls {
-		r.add(ofMessages).message(p, now, &ls[i])
+	for i := range rs {
+		r.add(ofMessages).message(q, now, &rs[i])
 	}
 	r.wakeReaders()
 }
@@ -141,8 +133,7 @@ func (r *Ring) notice(now hook.Instant, n *Notice) {
 	r.wakeReaders()
 }
 
-// First returns the number before that of the first event there ever was: to read what comes after it is to read everything
-// that is remembered.
+// First returns the number before the first event. Reading after it returns all stored events.
 func (r *Ring) First() uint64 { return r.first }
 
 // Last returns the number of the latest event.
@@ -152,12 +143,12 @@ func (r *Ring) Last() uint64 {
 	return r.last
 }
 
-// Knows reports whether there was an event of this number, so that a reader that saw it can go on from there. If not, it is
-// one of an earlier life of the broker, or made up.
+// Knows reports whether there was an event of this number, so that a reader can continue after it. Other numbers are made up or
+// from before a restart.
 func (r *Ring) Knows(seq uint64) bool { return seq >= r.first && seq <= r.Last() }
 
-// Read copies the events that come after the one with this number, in order, as far as there is room, and returns how many
-// there were. Numbers that are left out are those of events that are forgotten.
+// Read copies the events after number after into the slice, in order, until it is full, and returns how many it copied. Missing
+// numbers are those of overwritten events.
 func (r *Ring) Read(after uint64, into []Event) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +168,7 @@ func (r *Ring) Read(after uint64, into []Event) int {
 	return n
 }
 
-// earliest returns the first of the events that are next in their lanes, and moves that lane on; nil if there is none. The
+// earliest returns the event with the lowest number of those next in their lanes, and advances its lane; nil if there is none. The
 // caller holds mu.
 func (r *Ring) earliest(next *[lanes]int) *Event {
 	var first *Event
@@ -197,8 +188,8 @@ func (r *Ring) earliest(next *[lanes]int) *Event {
 	return first
 }
 
-// Wait returns what is closed as soon as there is an event after the one with this number. Whoever tells the ring of events
-// pays for the waking: a reader does well not to wait again at once.
+// Wait returns a channel that is closed as soon as there is an event after this number. The writer pays for the wakeup, so a
+// reader should not wait again at once.
 func (r *Ring) Wait(after uint64) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -81,7 +81,7 @@ func TestEvents(t *testing.T) {
 
 // An entry that is used again has nothing left of the event that it had.
 func TestEventsAreOverwrittenWhole(t *testing.T) {
-	r := NewRing(1, 0)
+	r := newRing(1, 0)
 	long := []byte(strings.Repeat("é", 100))
 	r.removed(&QueueRef{Queue: "a"}, 1, []Removal{{Key: long, Exchange: long, Props: props(string(long)), Deadline: 1, Target: &hook.Target{}, Digest: 1}})
 	all, _ := readAll(r, 0)
@@ -116,7 +116,7 @@ func TestWhole(t *testing.T) {
 
 // However many messages expire, what happened to the broker is not forgotten for them.
 func TestStormLeavesTheRestAlone(t *testing.T) {
-	r := NewRing(100, 0)
+	r := newRing(100, 0)
 	r.notice(1, &Notice{Kind: AlarmRaised, Name: "memory"})
 	for range 50 {
 		r.removed(&QueueRef{}, 2, make([]Removal, 77))
@@ -129,7 +129,7 @@ func TestStormLeavesTheRestAlone(t *testing.T) {
 }
 
 func TestBatchLargerThanTheRing(t *testing.T) {
-	r := NewRing(3, 10)
+	r := newRing(3, 10)
 	batch := make([]Removal, 8)
 	for i := range batch {
 		batch[i].Size = i
@@ -154,7 +154,7 @@ func TestNoRing(t *testing.T) {
 }
 
 func TestKnows(t *testing.T) {
-	r := NewRing(4, 100)
+	r := newRing(4, 100)
 	r.removed(&QueueRef{}, 1, make([]Removal, 2))
 	for seq, want := range map[uint64]bool{0: false, 99: false, 100: true, 102: true, 103: false} {
 		if r.Knows(seq) != want {
@@ -164,7 +164,7 @@ func TestKnows(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	r := NewRing(4, 0)
+	r := newRing(4, 0)
 	closed := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
@@ -191,7 +191,7 @@ func TestWait(t *testing.T) {
 func TestReadersSeeEverythingOnceOrMissIt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		r := NewRing(1+rng.IntN(200), uint64(rng.IntN(3)))
+		r := newRing(1+rng.IntN(200), uint64(rng.IntN(3)))
 		var told []Kind // by number
 		place := &QueueRef{}
 		after, seen := r.First(), 0
@@ -235,7 +235,7 @@ func TestReadersSeeEverythingOnceOrMissIt(t *testing.T) {
 // Readers and queues at the same time: for the race detector, and nobody waits for ever.
 func TestRingIsForEverybody(t *testing.T) {
 	const writers, batches, size = 3, 200, 10
-	r := NewRing(64, 0)
+	r := newRing(64, 0)
 	var writing, reading sync.WaitGroup
 	for range writers {
 		writing.Go(func() {
@@ -276,7 +276,7 @@ func BenchmarkRing(b *testing.B) {
 	place := &QueueRef{VHost: "/", Queue: "orders", Strategy: "deadline"}
 	for _, size := range []int{1, 16, 256} {
 		b.Run(map[int]string{1: "one", 16: "some", 256: "many"}[size], func(b *testing.B) {
-			r := NewRing(4096, 0)
+			r := newRing(4096, 0)
 			b.ReportAllocs()
 			for n := 0; n < b.N; n += size {
 				r.removed(place, 3, batch[:size])

@@ -11,90 +11,90 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// SkipCount returns how many orphans in a row are not to be traced before one that is. Chance decides about each of them by
-// itself, as with [Spans.Draw], but whoever counts them down has to ask for those alone that are traced.
+// SkipCount returns how many messages without a context to skip before the next sampled one. The distribution is that of
+// calling [Spans.SampleRoot] for each of them, but a caller that counts down pays only for the sampled ones.
 func (s *Spans) SkipCount() int {
 	switch r := s.sampling.Ratio; {
 	case r >= 1:
 		return 0
 	case r <= 0:
 		return math.MaxInt
-	default: // how often a coin that shows heads with the chance r shows tails before it does
+	default: // geometrically distributed
 		return int(min(math.Log(1-rand.Float64())/s.logUnsampled, math.MaxInt32))
 	}
 }
 
-// Inject returns the properties of an orphan, which x is the index of, with a new context in its headers: that of the span which
-// [Spans.Published] makes of a message that is [Message.Adopted]. The gap is the one behind this orphan, see [Spans.Gap].
-func (s *Spans) Inject(props []byte, x amqp.PropIndex) (adopted []byte, gap int) {
+// Inject returns props, with the index x, with a new context in the headers. [Spans.Published] makes the span of that context if
+// [Message.Injected] is set. skip is the [Spans.SkipCount] behind this message.
+func (s *Spans) Inject(props []byte, x amqp.PropIndex) (injected []byte, skip int) {
 	headers := x.Headers(props)
 	if hasHeader(headers, parentHeader) || hasHeader(headers, stateHeader) {
 		props = amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: withoutContext(headers)})
-		x, _ = amqp.ScanProps(props) // what the broker made cannot be wrong
+		x, _ = amqp.ScanProps(props) // it is valid, because the broker wrote it
 	}
-	b, room := s.roots.take(s, len(props)+amqp.MaxHeaderGrowth+contextField)
-	return amqp.AppendHeader(room, props, x, b.field[:]), b.skip
+	c, buf := s.roots.take(s, len(props)+amqp.MaxHeaderGrowth+contextField)
+	return amqp.AppendHeader(buf, props, x, c.field[:]), c.skip
 }
 
-// rootContexts is what orphans are given. It is prepared for many at a time: between other messages, the code that makes up a context
-// is not in the processor's caches, and takes longer to get there than to run.
+// rootContexts prepares contexts for messages that bring none, many at a time: between other messages the code is not in the
+// processor's caches, and loading it takes longer than running it.
 type rootContexts struct {
 	mu       sync.Mutex
 	prepared [32]rootContext
-	left     int    // of them
-	arena    []byte // for properties
+	left     int    // in prepared
+	arena    []byte // for injected properties
 }
 
 type rootContext struct {
-	field [contextField]byte // a context as a field of a table
+	field [contextField]byte // a context as a table field
 	skip  int
 }
 
-// A field's key and its text have their sizes before them, and between them is what kind of field it is.
+// A field consists of the key's size, the key, the type, the text's size and the text.
 const (
 	contextHead  = string(byte(len(parentHeader))) + parentHeader + "S\x00\x00\x00" + string(byte(parentSize))
 	contextAt    = len(contextHead)
 	contextField = contextAt + parentSize
 )
 
-// take returns a beginning, and room for so many bytes.
-func (o *rootContexts) take(s *Spans, size int) (rootContext, []byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.left == 0 {
-		o.prepare(s)
+// take returns a context, and an empty buffer with the capacity size.
+func (r *rootContexts) take(s *Spans, size int) (rootContext, []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left == 0 {
+		r.prepare(s)
 	}
-	o.left--
-	return o.prepared[o.left], o.allocate(size)
+	r.left--
+	return r.prepared[r.left], r.allocate(size)
 }
 
-// prepare fills the beginnings. The caller holds mu.
-func (o *rootContexts) prepare(s *Spans) {
-	for i := range o.prepared {
-		b := &o.prepared[i]
+// prepare makes new contexts. The caller holds mu.
+func (r *rootContexts) prepare(s *Spans) {
+	for i := range r.prepared {
+		b := &r.prepared[i]
 		c := newContext()
 		copy(b.field[:], contextHead)
 		c.parent(b.field[contextAt:contextAt])
 		b.skip = s.SkipCount()
 	}
-	o.left = len(o.prepared)
+	r.left = len(r.prepared)
 }
 
-// arenaSize is how many bytes are got at a time for properties. They stay until the last of these is in its queues, which copy it; large
-// properties have memory of their own.
+// arenaSize is how many bytes are allocated at a time for properties. An arena is freed when all its properties have been copied
+// by their queues; large properties are allocated separately.
 const arenaSize = 8 << 10
 
-// allocate returns room for so many bytes. The caller holds mu.
-func (o *rootContexts) allocate(size int) []byte {
+// allocate returns an empty buffer with the capacity size. The caller holds mu.
+func (r *rootContexts) allocate(size int) []byte {
 	if size > arenaSize/8 {
 		return make([]byte, 0, size)
 	}
-	if size > len(o.arena) {
-		o.arena = make([]byte, arenaSize)
+	if size > len(r.arena) {
+		r.arena = make([]byte, arenaSize)
 	}
-	room := o.arena[:0:size]
-	o.arena = o.arena[size:]
-	return room
+	buf := r.arena[:0:size]
+	r.arena = r.arena[size:]
+	return buf
 }
 
 func hasHeader(headers amqp.RawTable, key string) bool {
@@ -102,7 +102,7 @@ func hasHeader(headers amqp.RawTable, key string) bool {
 	return ok
 }
 
-// withoutContext returns headers without what stands where the context does, and is not one.
+// withoutContext returns headers without an invalid context.
 func withoutContext(headers amqp.RawTable) amqp.RawTable {
 	without := make(amqp.RawTable, 0, len(headers))
 	for f := range headers.All() {
@@ -113,7 +113,7 @@ func withoutContext(headers amqp.RawTable) amqp.RawTable {
 	return without
 }
 
-// newContext makes up the context of a trace that begins.
+// newContext returns a random, sampled context of a new trace.
 func newContext() spanContext {
 	c := spanContext{flags: trace.FlagsSampled, span: newSpanID()}
 	for !c.trace.IsValid() {

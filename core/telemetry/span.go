@@ -11,44 +11,44 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Span is one that has ended. It is valid, with everything that it refers to, during the call that it comes with.
+// Span is a span that has ended. The span and everything it refers to are valid during the sink's call.
 type Span struct {
 	Name       string
 	Kind       trace.SpanKind
 	Trace      trace.TraceID
 	ID         trace.SpanID
-	Parent     trace.SpanID // zero: it begins the trace
-	Remote     bool         // the parent is of another process
-	Link       trace.SpanID // of the same trace and another process: what brought the message; zero: none
+	Parent     trace.SpanID // zero: it is the root
+	Remote     bool         // the parent belongs to another process
+	Link       trace.SpanID // the message's own context, in the same trace; zero: none
 	LinkFlags  trace.TraceFlags
 	State      string // tracestate; "" = none
 	Began      hook.Instant
 	Ended      hook.Instant
-	Template   *SpanTemplate // what it has in common with others, attributes among it; nil: nothing
+	Template   *SpanTemplate // has further attributes, shared with other spans; nil: none
 	Attributes []attribute.KeyValue
 	Events     []SpanEvent
-	Failure    string // why it is an error; "" = it is not
+	Failure    string // the error; "" = none
 
-	name, destination []byte // where texts of it are
+	name, destination []byte // memory of its texts
 }
 
-// SpanEvent is what OpenTelemetry calls an event: something that happened during a span.
+// SpanEvent is an event during a span.
 type SpanEvent struct {
 	Name       string
 	At         hook.Instant
 	Attributes []attribute.KeyValue
 }
 
-// Sink takes spans that have ended.
+// Sink takes ended spans.
 type Sink interface {
-	// Take takes a span, of which it keeps nothing, and reports false if there is no room for it. It is called from any
-	// goroutine and must not wait.
+	// Take takes a span without retaining it, and reports false if the sink is full. Any goroutine may call it; it must not
+	// block.
 	Take(s *Span) bool
 }
 
 var spanPool = sync.Pool{New: func() any { return new(Span) }}
 
-// begin returns a span about a message, a child of what brought it if that is known.
+// begin returns a span about a message, as a child of the message's context; nil or an invalid context begins a new trace.
 func (s *Spans) begin(m *tracedProps) *Span {
 	p := spanPool.Get().(*Span)
 	*p = Span{Attributes: p.Attributes[:0], Events: p.Events[:0], name: p.name[:0], destination: p.destination[:0]}
@@ -62,7 +62,7 @@ func (s *Spans) begin(m *tracedProps) *Span {
 	return p
 }
 
-// open begins a span of what the broker does itself.
+// open begins an internal span with a name; nil means that it is not about a message.
 func (s *Spans) open(m *subject, operation, of string) *Span {
 	var p *Span
 	if m == nil {
@@ -75,7 +75,7 @@ func (s *Spans) open(m *subject, operation, of string) *Span {
 	return p
 }
 
-// appendName appends the name of spans.
+// appendName appends a span's name.
 func appendName(dst []byte, operation, of string) []byte {
 	dst = append(dst, operation...)
 	if of != "" {
@@ -84,24 +84,23 @@ func appendName(dst []byte, operation, of string) []byte {
 	return dst
 }
 
-// end hands a span over, which must not be used any more.
+// end passes a span to the sink. It must not be used any more.
 func (s *Spans) end(p *Span, began, ended hook.Instant) {
 	p.Began, p.Ended = began, ended
 	s.made.Add(1)
 	if s.sink == nil || !s.sink.Take(p) {
 		s.dropped.Add(1)
 	}
-	clear(p.Attributes) // they refer to the message's memory, which may be anything soon
+	clear(p.Attributes) // they refer to the message's memory, which is reused
 	clear(p.Events)
 	spanPool.Put(p)
 }
 
-// addEvent adds what happened during a span.
 func (p *Span) addEvent(name string, at hook.Instant, as ...attribute.KeyValue) {
 	p.Events = append(p.Events, SpanEvent{name, at, as})
 }
 
-// add adds an attribute, and tellText one that is a text, unless it is empty.
+// add adds an attribute; addText adds a text unless it is empty.
 func (p *Span) add(a attribute.KeyValue) { p.Attributes = append(p.Attributes, a) }
 
 func (p *Span) addText(k attribute.Key, text string) {
@@ -115,10 +114,10 @@ func appendText(as []attribute.KeyValue, k attribute.Key, s string) []attribute.
 	return append(as, text(k, s))
 }
 
-// stringOf is b as a string, for as long as b stays as it is.
+// stringOf returns b as a string, valid until b changes.
 func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// validState is a tracestate if it is one.
+// validState returns a normalised tracestate; "" if it is invalid.
 func validState(state string) string {
 	if state == "" {
 		return ""

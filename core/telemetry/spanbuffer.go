@@ -10,30 +10,30 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// spanBuffer are what is told of messages that were published and delivered, copied one behind the other, until somebody makes spans
-// of them. To make a span now and then, between messages, takes several times as long as to make many in a row: neither the
-// code nor what it works on is in the processor's caches.
+// spanBuffer has copies of publishes and deliveries, one behind the other, until [Spans.Flush] makes spans of them. Making
+// a single span between messages takes several times as long as making many in a row, because neither the code nor its data
+// are in the processor's caches then.
 type spanBuffer struct {
-	maxSpans   int    // that may wait
-	flushEvery int    // when there are so many or someNotes, or twice as much and so on, somebody is told
-	flushDue   func() // must not wait
+	maxSpans   int
+	flushEvery int    // spans after which, and after each further flushBytes, flushDue is called
+	flushDue   func() // must not block
 
 	mu    sync.Mutex // guards what follows
 	buf   []byte
 	count int
-	spare []byte // memory for the next ones
+	spare []byte // memory for the next buf
 
-	templates templateCache // belongs to whoever flushes
+	templates templateCache // for the goroutine that flushes
 }
 
-// The limits of notes.
+// Limits of the buffer, in bytes.
 const (
-	maxBufferedProps = 4 << 10            // of properties, bytes: spans of messages with more are made at once
-	maxBufferBytes   = 4 << 20            // bytes that may wait
-	flushBytes       = maxBufferBytes / 4 // bytes after which somebody is told
+	maxBufferedProps = 4 << 10 // a message with longer properties becomes a span at once
+	maxBufferBytes   = 4 << 20
+	flushBytes       = maxBufferBytes / 4
 )
 
-// bufferedSpan is one of them: what tells it from others of its kind, and the kind itself.
+// bufferedSpan is a publish or a delivery in the buffer. key is its encoded templateKey.
 type bufferedSpan struct {
 	now, enqueued hook.Instant
 	size          uint32
@@ -41,14 +41,15 @@ type bufferedSpan struct {
 	key           []byte
 }
 
-// A note begins with its numbers and the sizes of its parts. Names are short, and properties are at most maxNote.
+// A buffered span is encoded as its numbers, the sizes of props and key, props and key. Props have at most maxBufferedProps bytes,
+// and keys consist of short names, so 16 bits hold both sizes.
 const (
 	propsSizeAt = 8 + 8 + 4
 	keySizeAt   = propsSizeAt + 2
 	propsAt     = keySizeAt + 2
 )
 
-// add adds a note about a message. It reports whether there is room for it.
+// add encodes a publish or delivery. It reports false if the buffer is full.
 func (n *spanBuffer) add(now, enqueued hook.Instant, m *Message, c *templateKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,11 +62,11 @@ func (n *spanBuffer) add(now, enqueued hook.Instant, m *Message, c *templateKey)
 	b = le.AppendUint64(b, uint64(enqueued))
 	b = le.AppendUint32(b, uint32(m.Size))
 	b = le.AppendUint16(b, uint16(len(m.Props)))
-	b = append(b, 0, 0) // for the scene's size
+	b = append(b, 0, 0) // for the key's size
 	b = append(b, m.Props...)
-	scene := len(b)
+	key := len(b)
 	b = c.append(b)
-	le.PutUint16(b[at+keySizeAt:], uint16(len(b)-scene))
+	le.PutUint16(b[at+keySizeAt:], uint16(len(b)-key))
 	n.buf = b
 	if n.count++; n.count%n.flushEvery == 0 || len(b)/flushBytes > at/flushBytes {
 		n.flushDue()
@@ -73,7 +74,7 @@ func (n *spanBuffer) add(now, enqueued hook.Instant, m *Message, c *templateKey)
 	return true
 }
 
-// take returns all notes and leaves none. give gives their memory back.
+// take empties the buffer and returns its content; recycle returns the memory.
 func (n *spanBuffer) take() []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,20 +89,20 @@ func (n *spanBuffer) recycle(b []byte) {
 	n.spare = b[:0]
 }
 
-// decode takes the first of some notes apart and returns the others.
+// decode reads the first of the encoded spans and returns the others.
 func (e *bufferedSpan) decode(b []byte) (rest []byte) {
 	le := binary.LittleEndian
 	e.now, e.enqueued, e.size = hook.Instant(le.Uint64(b)), hook.Instant(le.Uint64(b[8:])), le.Uint32(b[16:])
 	props := propsAt + int(le.Uint16(b[propsSizeAt:]))
-	scene := props + int(le.Uint16(b[keySizeAt:]))
-	e.props, e.key = b[propsAt:props], b[props:scene]
-	return b[scene:]
+	key := props + int(le.Uint16(b[keySizeAt:]))
+	e.props, e.key = b[propsAt:props], b[props:key]
+	return b[key:]
 }
 
-// templatePool are shapes of spans that are made at once, one by one.
+// templatePool has templates for spans that are made at once.
 var templatePool = sync.Pool{New: func() any { return new(SpanTemplate) }}
 
-// record notes what is told of a message. What is not noted is a span at once.
+// record buffers a publish or delivery, or makes its span at once if there is no buffer or the properties are too long.
 func (s *Spans) record(now, enqueued hook.Instant, m *Message, c *templateKey) {
 	c.vhost, c.exchange, c.key = amqp.BytesOf(m.VHost), m.Exchange, m.Key
 	switch {
@@ -117,7 +118,7 @@ func (s *Spans) record(now, enqueued hook.Instant, m *Message, c *templateKey) {
 	}
 }
 
-// Flush makes spans of what was told and is only noted so far. It is called by one goroutine at a time.
+// Flush makes spans of the buffered publishes and deliveries. One goroutine at a time may call it.
 func (s *Spans) Flush() {
 	if s.buffer == nil {
 		return
@@ -131,11 +132,11 @@ func (s *Spans) Flush() {
 	s.buffer.recycle(all)
 }
 
-// finish makes the span of what was noted.
+// finish makes the span of a publish or delivery.
 func (s *Spans) finish(e *bufferedSpan, of *SpanTemplate) {
 	about := parseProps(e.props)
 	p := s.begin(&about)
-	if of.injected { // the message's context is of this very span
+	if of.injected { // the message's context names this span
 		p.ID, p.Parent, p.Remote, p.Link, p.LinkFlags = about.context.span, trace.SpanID{}, false, trace.SpanID{}, 0
 	}
 	p.Name, p.Kind, p.Template = of.Name, of.Kind, of

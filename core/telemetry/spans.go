@@ -10,46 +10,47 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Spans makes spans of what the broker does with messages that are traced. Any goroutine may use it.
+// Spans makes spans about traced messages. Any goroutine may use it.
 //
-// What leaves a queue, and decisions, become spans where that happens, on the turn of a queue, and are handed to a [Sink] that
-// waits for nobody. What is published and delivered is noted, if somebody flushes the notes, and becomes spans then: there is
-// much more of it, and many in a row cost less. The zero value has no sink.
+// Removals and decisions become spans at once, in the queue's turn, and go to a [Sink] that does not block. Publishes and
+// deliveries are more frequent; they are buffered if [SpanOptions.FlushDue] is set, because many spans in a row cost less. The zero value has no
+// sink.
 type Spans struct {
 	sink         Sink
 	clock        func() hook.Instant
 	sampling     Sampling
-	threshold    uint64  // of numbers of 63 bits that are chosen
+	threshold    uint64  // random numbers of 63 bits below it are sampled
 	logUnsampled float64 // log(1 - sampling.Ratio)
-	always       bool    // expiries of messages that are not traced have spans, too
+	always       bool    // see SpanOptions.AlwaysExpiries
 
 	roots  rootContexts
-	buffer *spanBuffer // nil: spans of messages that are published and delivered are made at once
+	buffer *spanBuffer // nil: publishes and deliveries become spans at once
 
 	made, dropped atomic.Uint64
 }
 
-// SpanOptions are what Spans are made with.
+// SpanOptions configure Spans.
 type SpanOptions struct {
 	Sink           Sink
-	Clock          func() hook.Instant // nil: spans have no time of their own
+	Clock          func() hook.Instant // nil: publishes and deliveries have no time
 	Sampling       Sampling
-	AlwaysExpiries bool // expiries of messages that are not traced have spans, too
+	AlwaysExpiries bool // expiries of messages that are not sampled have spans, too
 
-	// FlushDue, if there is one, is called whenever Enough publishes and deliveries more are noted, or 1 MiB more of them, for
-	// [Spans.Flush] to make spans of them. It must not wait. Up to Notes of them wait, and 4 MiB; what is beyond is dropped.
+	// FlushDue is called after each FlushEvery buffered publishes and deliveries, and after each MiB of them, so that the caller
+	// arranges for [Spans.Flush]. It must not block. At most MaxBuffered of them and 4 MiB are buffered; further ones are
+	// dropped. nil means no buffer.
 	FlushDue                func()
 	MaxBuffered, FlushEvery int
 }
 
-// Sampling says which messages are traced.
+// Sampling decides which messages are traced.
 type Sampling struct {
 	Ratio float64 // of those without a context, 0 to 1
-	// ByRatio decides about messages with a context by their trace's number, too, whatever the context says.
+	// ByRatio means that messages with a context are sampled by their trace ID, whatever the context's flag is.
 	ByRatio bool
 }
 
-// NewSpans returns Spans.
+// NewSpans returns Spans with these options.
 func NewSpans(o SpanOptions) *Spans {
 	s := &Spans{
 		sink: o.Sink, clock: o.Clock, sampling: o.Sampling, always: o.AlwaysExpiries,
@@ -61,24 +62,24 @@ func NewSpans(o SpanOptions) *Spans {
 	return s
 }
 
-// Made returns how many spans were made.
+// Made returns the number of spans made.
 func (s *Spans) Made() uint64 { return s.made.Load() }
 
-// Dropped returns how many of them the sink had no room for.
+// Dropped returns how many of them were dropped, by the sink or for want of buffer space.
 func (s *Spans) Dropped() uint64 { return s.dropped.Load() }
 
-// ParentSampling is what a message's headers say about its being traced.
+// ParentSampling is the sampling decision in a message's headers.
 type ParentSampling uint8
 
-// The standings.
+// The decisions.
 const (
-	ParentNotSampled ParentSampling = iota // it has a context, and is not to be traced
-	ParentSampled                          // it has a context, and is to be traced
-	NoParent                               // it has no context: chance decides, see [Spans.Gap]
+	ParentNotSampled ParentSampling = iota // the message has a context and is not traced
+	ParentSampled                          // the message has a context and is traced
+	NoParent                               // the message has no context; see [Spans.SampleRoot]
 )
 
-// ParentSamplingOf says how a message with these headers (nil: it has none) stands. It allocates nothing, and may be remembered for
-// messages with the same headers.
+// ParentSamplingOf returns the decision about messages with these headers; nil means none. It does not allocate. The result may
+// be cached for equal headers.
 func (s *Spans) ParentSamplingOf(headers amqp.RawTable) ParentSampling {
 	c := contextOf(headers)
 	switch {
@@ -92,16 +93,16 @@ func (s *Spans) ParentSamplingOf(headers amqp.RawTable) ParentSampling {
 	return ParentNotSampled
 }
 
-// SampleRoot reports whether an orphan is to be traced. It is cheap.
+// SampleRoot decides by chance about a message without a context.
 func (s *Spans) SampleRoot() bool { return s.threshold > 0 && s.sampled(rand.Uint64()) }
 
-// sampled decides about a random number, as OpenTelemetry's samplers by ratio do about the last half of a trace's.
+// sampled decides about a random number, as OpenTelemetry's TraceIDRatioBased sampler does about the second half of a trace ID.
 func (s *Spans) sampled(random uint64) bool { return random>>1 < s.threshold }
 
-// Message is one that is traced, as a session or a queue sees it. The slices are valid during the call.
+// Message is a traced message. The slices are valid during the call.
 type Message struct {
 	VHost                string
 	Exchange, Key, Props []byte
 	Size                 int  // of the body, bytes
-	Injected             bool // its context is of [Spans.Adopt]; for [Spans.Published] alone
+	Injected             bool // its context is from [Spans.Inject]; only for [Spans.Published]
 }

@@ -7,14 +7,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Published tells that a client published a message that is traced, which was routed to so many queues.
+// Published records that a client published a traced message, and the number of queues that it was routed to.
 func (s *Spans) Published(m *Message, connection string, queues int) {
 	now := s.now()
 	s.record(now, now, m, &templateKey{kind: ofPublish, injected: m.Injected, connection: amqp.BytesOf(connection), queues: uint32(queues)})
 }
 
-// Delivered tells that a message that is traced was handed to a client. enqueued is when it entered the queue, tag the
-// consumer's ("" for basic.get).
+// Delivered records the delivery of a traced message. tag is the consumer's; "" means basic.get.
 func (s *Spans) Delivered(m *Message, queue string, enqueued hook.Instant, connection, tag string, redelivered bool) {
 	s.record(s.now(), enqueued, m, &templateKey{
 		kind: ofDelivery, queue: amqp.BytesOf(queue), connection: amqp.BytesOf(connection), tag: amqp.BytesOf(tag), redelivered: redelivered,
@@ -28,7 +27,7 @@ func (s *Spans) now() hook.Instant {
 	return s.clock()
 }
 
-// since is when something began that is over now, as far as that is known and makes sense.
+// since returns began, or now if began is unknown or later.
 func since(began, now hook.Instant) hook.Instant {
 	if began == 0 || began > now {
 		return now
@@ -36,11 +35,11 @@ func since(began, now hook.Instant) hook.Instant {
 	return began
 }
 
-// Decided tells what a policy decided about a message that is traced.
-func (s *Spans) Decided(at *QueueRef, now hook.Instant, m *Message, d *hook.Decision) {
+// Decided records a policy's decision about a traced message.
+func (s *Spans) Decided(q *QueueRef, now hook.Instant, m *Message, d *hook.Decision) {
 	about := m.subject()
 	p := s.open(&about, "policy", d.Policy)
-	p.addMessage(&about, "policy", at.Queue)
+	p.addMessage(&about, "policy", q.Queue)
 	p.Attributes = append(p.Attributes,
 		text(policyKey, d.Policy), text(digestKey, d.Digest), text(hookKey, d.Hook),
 		fuelKey.Int64(d.Fuel), batchKey.Int(d.Batch), verdictKey.String(verdict(d.Verdict.Action)))
@@ -49,38 +48,32 @@ func (s *Spans) Decided(at *QueueRef, now hook.Instant, m *Message, d *hook.Deci
 	s.end(p, now, now.Add(max(0, d.Took)))
 }
 
-// maxPolicyAttributes bounds what a policy may say about a message: names and values.
+// maxPolicyAttributes is how many names and values of a policy's attributes a span takes.
 const maxPolicyAttributes = 2 * 32
 
-// addVerdict adds what follows from a verdict, and what the policy says itself.
+// addVerdict adds the verdict's consequences and the policy's own attributes.
 func (p *Span) addVerdict(d *hook.Decision) {
 	p.addText(reasonKey, reasonName(d.Verdict.Reason))
 	if d.Verdict.Deadline != 0 && d.Verdict.Action == hook.Keep {
 		p.add(deadlineKey.String(instant(d.Verdict.Deadline)))
 	}
 	p.addTarget(d.Verdict.Target)
-	said := d.Attributes[:min(len(d.Attributes), maxPolicyAttributes)]
-	for i := 0; i+1 < len(said); i += 2 {
-		p.add(text(attribute.Key(ofPolicy+valid(said[i])), said[i+1]))
+	own := d.Attributes[:min(len(d.Attributes), maxPolicyAttributes)]
+	for i := 0; i+1 < len(own); i += 2 {
+		p.add(text(attribute.Key(policyPrefix+valid(own[i])), own[i+1]))
 	}
 }
 
-// verdict is an action as attributes have it.
+// verdict returns an action's name in attributes; "" for an invalid one.
 func verdict(a hook.Action) string {
-	switch a {
-	case hook.Keep:
-		return "keep"
-	case hook.Drop:
-		return "drop"
-	case hook.Route:
-		return "route"
-	case hook.Refuse:
-		return "refuse"
+	names := [...]string{hook.Keep: "keep", hook.Drop: "drop", hook.Route: "route", hook.Refuse: "refuse"}
+	if int(a) >= len(names) {
+		return ""
 	}
-	return ""
+	return names[a]
 }
 
-// Recovery is what was brought back when the broker was started.
+// Recovery describes what the broker recovered at its start.
 type Recovery struct {
 	Began, Ended     hook.Instant
 	Bytes            int64 // of the logs
@@ -88,7 +81,7 @@ type Recovery struct {
 	Messages, Queues int
 }
 
-// Recovered tells of a recovery that is over.
+// Recovered records a recovery.
 func (s *Spans) Recovered(r *Recovery) {
 	p := s.open(nil, "recovery", "")
 	p.Attributes = append(p.Attributes,

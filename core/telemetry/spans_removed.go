@@ -7,17 +7,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func (s *Spans) removed(p *QueueRef, now hook.Instant, ls []Removal) {
-	for i := range ls {
-		if ls[i].Traced || s.always && ls[i].Reason == hook.ReasonExpired {
-			d := removedMessage{Removal: &ls[i], queue: *p, now: now}
-			d.subject = newSubject(p.VHost, d.Exchange, d.Key, d.Props, d.Size)
-			d.make(s)
+func (s *Spans) removed(q *QueueRef, now hook.Instant, rs []Removal) {
+	for i := range rs {
+		if rs[i].Traced || s.always && rs[i].Reason == hook.ReasonExpired {
+			m := removedMessage{Removal: &rs[i], queue: *q, now: now}
+			m.subject = newSubject(q.VHost, m.Exchange, m.Key, m.Props, m.Size)
+			m.makeSpans(s)
 		}
 	}
 }
 
-// removedMessage is a message that left its queue for a reason.
+// removedMessage is a removal whose spans are being made.
 type removedMessage struct {
 	*Removal
 	subject
@@ -25,45 +25,46 @@ type removedMessage struct {
 	now   hook.Instant
 }
 
-// make makes a span of what happened to the message, and one inside it where it both expired and was to go elsewhere.
-func (d *removedMessage) make(s *Spans) {
+// makeSpans makes one span of the removal, and a second one inside it if the message both expired and has a target.
+func (m *removedMessage) makeSpans(s *Spans) {
 	switch {
-	case d.Reason == hook.ReasonExpired:
-		d.expire(s)
-	case d.Target != nil:
-		d.deadLetter(s, nil)
+	case m.Reason == hook.ReasonExpired:
+		m.expire(s)
+	case m.Target != nil:
+		m.deadLetter(s, nil)
 	default:
-		d.drop(s)
+		s.end(m.open(s, "drop"), m.now, m.now)
 	}
 }
 
-func (d *removedMessage) expire(s *Spans) {
-	began := since(d.Enqueued, d.now)
-	p := s.open(&d.subject, "expire", d.queue.Queue)
-	d.addOutcome(p, "expire")
-	d.addExpiry(p)
+// open begins a span with the attributes that all spans of the removal have.
+func (m *removedMessage) open(s *Spans, operation string) *Span {
+	p := s.open(&m.subject, operation, m.queue.Queue)
+	p.addMessage(&m.subject, operation, m.queue.Queue)
+	p.add(reasonKey.String(reasonName(m.Reason)))
+	p.add(outcomeKey.String(m.Outcome.String()))
+	return p
+}
+
+func (m *removedMessage) expire(s *Spans) {
+	began := since(m.Enqueued, m.now)
+	p := m.open(s, "expire")
+	m.addExpiry(p)
 	p.addEvent("enqueue", began)
-	if d.Deadline != 0 {
-		p.addEvent("deadline_set", began, text(strategyKey, d.queue.Strategy), deadlineKey.String(instant(d.Deadline)))
-		p.addEvent("due", d.Deadline)
+	if m.Deadline != 0 {
+		p.addEvent("deadline_set", began, text(strategyKey, m.queue.Strategy), deadlineKey.String(instant(m.Deadline)))
+		p.addEvent("due", m.Deadline)
 	}
-	if d.Underway >= 0 {
-		p.addEvent("decided", d.now-hook.Instant(d.Underway), outcomeKey.String(d.Outcome.String()))
+	if m.Underway >= 0 {
+		p.addEvent("decided", m.now-hook.Instant(m.Underway), outcomeKey.String(m.Outcome.String()))
 	}
-	if d.Target != nil {
-		d.deadLetter(s, p)
+	if m.Target != nil {
+		m.deadLetter(s, p)
 	}
-	s.end(p, began, d.now)
+	s.end(p, began, m.now)
 }
 
-// addOutcome adds what every span about it tells.
-func (d *removedMessage) addOutcome(p *Span, operation string) {
-	p.addMessage(&d.subject, operation, d.queue.Queue)
-	p.add(reasonKey.String(reasonName(d.Reason)))
-	p.add(outcomeKey.String(d.Outcome.String()))
-}
-
-// reasonName is a reason's name, also if there is no such reason.
+// reasonName returns a reason's name; "" for an invalid one.
 func reasonName(r hook.Reason) string {
 	if r >= hook.Reasons {
 		return ""
@@ -71,36 +72,34 @@ func reasonName(r hook.Reason) string {
 	return r.String()
 }
 
-// addExpiry adds what there is to know of the deadline.
-func (d *removedMessage) addExpiry(p *Span) {
-	p.addText(strategyKey, d.queue.Strategy)
-	if d.Deadline != 0 {
-		p.add(deadlineKey.String(instant(d.Deadline)))
+func (m *removedMessage) addExpiry(p *Span) {
+	p.addText(strategyKey, m.queue.Strategy)
+	if m.Deadline != 0 {
+		p.add(deadlineKey.String(instant(m.Deadline)))
 	}
-	if late, known := d.Late(d.now); known {
+	if late, known := m.late(m.now); known {
 		p.add(latenessKey.Float64(milliseconds(late)))
 	}
-	if d.Digest != 0 {
-		p.add(digestKey.String(fmt.Sprintf("sha256:%016x", d.Digest)))
+	if m.Digest != 0 {
+		p.add(digestKey.String(fmt.Sprintf("sha256:%016x", m.Digest)))
 	}
 }
 
-// deadLetter makes the span of the message's going elsewhere, inside another one if there is one.
-func (d *removedMessage) deadLetter(s *Spans, within *Span) {
-	p := s.open(&d.subject, "dead_letter", d.queue.Queue)
-	if within != nil {
-		p.Trace, p.Parent, p.Remote = within.Trace, within.ID, false
+// deadLetter makes the span of the dead-lettering, as a child of parent; nil means that it has no parent in the broker.
+func (m *removedMessage) deadLetter(s *Spans, parent *Span) {
+	p := m.open(s, "dead_letter")
+	if parent != nil {
+		p.Trace, p.Parent, p.Remote = parent.Trace, parent.ID, false
 	}
-	d.addOutcome(p, "dead_letter")
 	p.add(operationTypeKey.String("send"))
-	p.addTarget(d.Target)
-	if d.Outcome != DeadLettered {
-		p.Failure = "the message is lost: " + d.Outcome.String()
+	p.addTarget(m.Target)
+	if m.Outcome != DeadLettered {
+		p.Failure = "the message is lost: " + m.Outcome.String()
 	}
-	s.end(p, d.now, d.now)
+	s.end(p, m.now, m.now)
 }
 
-// addTarget adds where a message is to go, if anywhere.
+// addTarget adds a dead letter's target; nil adds nothing.
 func (p *Span) addTarget(to *hook.Target) {
 	if to == nil {
 		return
@@ -111,22 +110,16 @@ func (p *Span) addTarget(to *hook.Target) {
 	}
 }
 
-func (d *removedMessage) drop(s *Spans) {
-	p := s.open(&d.subject, "drop", d.queue.Queue)
-	d.addOutcome(p, "drop")
-	s.end(p, d.now, d.now)
-}
-
-// queueExpired tells of a queue: nothing brings a context, so that it is treated as messages without one are.
-func (s *Spans) queueExpired(at *QueueRef, now hook.Instant, e *QueueEnd) {
+// queueExpired makes the span of an expired queue. Like a message without a context it is sampled by chance.
+func (s *Spans) queueExpired(q *QueueRef, now hook.Instant, e *QueueEnd) {
 	if !s.always && !s.SampleRoot() {
 		return
 	}
 	began := since(e.LastUse, now)
-	p := s.open(nil, "queue_expire", at.Queue)
+	p := s.open(nil, "queue_expire", q.Queue)
 	p.Attributes = append(p.Attributes,
-		systemKey.String("rabbitmq"), operationKey.String("queue_expire"), text(destinationKey, at.Queue),
-		text(vhostKey, at.VHost), text(queueKey, at.Queue), text(strategyKey, at.Strategy),
+		systemKey.String("rabbitmq"), operationKey.String("queue_expire"), text(destinationKey, q.Queue),
+		text(vhostKey, q.VHost), text(queueKey, q.Queue), text(strategyKey, q.Strategy),
 		idleKey.Int64(int64(now.Sub(began)/time.Millisecond)), messagesKey.Int(e.Messages), deadLetteredKey.Int(e.DeadLettered))
 	p.addEvent("last_use", began)
 	if e.Lease != 0 {

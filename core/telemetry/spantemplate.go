@@ -9,22 +9,22 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// SpanTemplate is what spans of messages that take the same way have in common.
+// SpanTemplate has what the spans of messages with the same path through the broker have in common.
 type SpanTemplate struct {
 	Name       string
 	Kind       trace.SpanKind
 	Attributes []attribute.KeyValue
 
-	// Encoded is the sink's, for what it makes of the rest: it is empty until the sink has made something. Like the rest of a
-	// shape it is valid during the call that it comes with, and nobody else touches it then.
+	// Encoded belongs to the sink, for its encoding of the other fields; it is empty at first. Like them it is valid during the
+	// sink's call, in which the sink alone uses it.
 	Encoded []byte
 
-	key      []byte // which the shape is made of, and which its texts are parts of
-	texts    []byte // the others
+	key      []byte // the encoded templateKey; some texts are parts of it
+	texts    []byte // has the other texts
 	injected bool
 }
 
-// templateKey is what is told of a publish or a delivery, but for the message.
+// templateKey has the facts of a publish or a delivery except the message.
 type templateKey struct {
 	kind        templateKind
 	injected    bool   // of a publish
@@ -41,20 +41,20 @@ const (
 	ofDelivery
 )
 
-// The bits of a scene's second byte.
+// Bits of an encoded key's second byte.
 const (
 	injectedBit    = 1
 	redeliveredBit = 2
 )
 
-// A scene in bytes begins with its kind, its bits and how many queues there were, and then the sizes of its parts.
+// A key is encoded as its kind, its bits, the number of queues, the sizes of its texts, and the texts.
 const (
 	keySizesAt  = 1 + 1 + 4
 	keyParts    = 6
 	keyHeadSize = keySizesAt + 2*keyParts
 )
 
-// append appends the scene.
+// append appends the encoded key.
 func (c *templateKey) append(b []byte) []byte {
 	var bits byte
 	if c.injected {
@@ -67,7 +67,7 @@ func (c *templateKey) append(b []byte) []byte {
 	b = append(b, byte(c.kind), bits)
 	b = binary.LittleEndian.AppendUint32(b, c.queues)
 	for i := range parts {
-		b = binary.LittleEndian.AppendUint16(b, uint16(len(parts[i]))) // they are names
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(parts[i]))) // names are short
 	}
 	for i := range parts {
 		b = append(b, parts[i]...)
@@ -75,7 +75,7 @@ func (c *templateKey) append(b []byte) []byte {
 	return b
 }
 
-// parseKey returns a scene that was appended, of whose bytes its names are parts.
+// parseKey decodes a key. Its texts are parts of b.
 func parseKey(b []byte) (c templateKey) {
 	le := binary.LittleEndian
 	c.kind, c.injected, c.redelivered, c.queues = templateKind(b[0]), b[1]&injectedBit != 0, b[1]&redeliveredBit != 0, le.Uint32(b[2:])
@@ -87,7 +87,7 @@ func parseKey(b []byte) (c templateKey) {
 	return c
 }
 
-// make makes the shape of the spans of its scene.
+// make fills in the template from its key.
 func (s *SpanTemplate) make() {
 	c := parseKey(s.key)
 	queue, connection := stringOf(c.queue), stringOf(c.connection)
@@ -128,24 +128,24 @@ func (c *templateKey) spanKind() trace.SpanKind {
 	return trace.SpanKindProducer
 }
 
-// templateCache are those of the scenes that were there last: most messages take a way that others take too.
+// templateCache has the templates used last: most messages share their path with others.
 type templateCache struct {
 	seed      maphash.Seed
-	templates []SpanTemplate // in the place that a scene's hash says
+	templates []SpanTemplate // at the index of the key's hash
 }
 
-// maxTemplates bounds them. One takes about 1.5 KB.
+// maxTemplates is the cache's size. A template takes about 1.5 KB.
 const maxTemplates = 256
 
 func newTemplateCache() templateCache {
 	return templateCache{seed: maphash.MakeSeed(), templates: make([]SpanTemplate, maxTemplates)}
 }
 
-func (k *templateCache) get(scene []byte) *SpanTemplate {
-	s := &k.templates[maphash.Bytes(k.seed, scene)%maxTemplates]
-	if !bytes.Equal(s.key, scene) {
-		s.key = append(s.key[:0], scene...)
-		s.make()
+func (c *templateCache) get(key []byte) *SpanTemplate {
+	t := &c.templates[maphash.Bytes(c.seed, key)%maxTemplates]
+	if !bytes.Equal(t.key, key) {
+		t.key = append(t.key[:0], key...)
+		t.make()
 	}
-	return s
+	return t
 }

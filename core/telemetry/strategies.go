@@ -6,20 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// Strategies keeps something for each expiry strategy. Any goroutine may use it; the zero value is empty.
+// Strategies maps expiry strategies to values. Any goroutine may use it; the zero value is empty.
 type Strategies[T any] struct {
-	byName atomic.Pointer[map[string]*T] // is replaced, never changed
-	mu     sync.Mutex                    // held while it is replaced
+	byName atomic.Pointer[map[string]*T] // replaced, never changed
+	mu     sync.Mutex                    // held while byName is replaced
 }
 
-// Users choose the names of strategies: what is beyond MaxStrategies shares what OtherStrategy has.
+// Users choose the names of strategies. Those beyond maxStrategies share the value of otherStrategy.
 const (
-	MaxStrategies = 64
-	OtherStrategy = "other"
+	maxStrategies = 64
+	otherStrategy = "other"
 )
 
-// Of returns what a strategy has, which is made when it is asked for first. It is cheap from then on.
-func (s *Strategies[T]) Of(name string, fresh func() *T) *T {
+// Of returns the value of a strategy, made by create at the first call. Later calls are cheap.
+func (s *Strategies[T]) Of(name string, create func() *T) *T {
 	if t := s.find(name); t != nil {
 		return t
 	}
@@ -32,24 +32,24 @@ func (s *Strategies[T]) Of(name string, fresh func() *T) *T {
 	if now := s.byName.Load(); now != nil {
 		all = maps.Clone(*now)
 	}
-	if len(all) >= MaxStrategies {
-		name = OtherStrategy
+	if len(all) >= maxStrategies {
+		name = otherStrategy
 	}
-	all[name] = fresh()
+	all[name] = create()
 	s.byName.Store(&all)
 	return all[name]
 }
 
-// find returns what a strategy has already, nil if that is nothing.
+// find returns the value that a strategy has already; nil if none.
 func (s *Strategies[T]) find(name string) *T {
 	all := s.All()
-	if t := all[name]; t != nil || len(all) < MaxStrategies {
+	if t := all[name]; t != nil || len(all) < maxStrategies {
 		return t
 	}
-	return all[OtherStrategy]
+	return all[otherStrategy]
 }
 
-// All returns what all of them have, by name. Nobody may change the map.
+// All returns all values by name. The caller must not change the map.
 func (s *Strategies[T]) All() map[string]*T {
 	if all := s.byName.Load(); all != nil {
 		return *all

@@ -7,15 +7,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// subject is the message that a span is about, as far as spans tell of it. It is valid for as long as the message's bytes stay
-// as they are.
+// subject has the facts about a message that spans use. It is valid until the message's bytes change.
 type subject struct {
 	tracedProps
 	vhost, exchange, key string
 	size                 int
 }
 
-// tracedProps is what spans tell of a message's properties.
+// tracedProps has the properties of a message that spans use.
 type tracedProps struct {
 	context                 spanContext
 	id, conversation, state string
@@ -24,7 +23,7 @@ type tracedProps struct {
 func parseProps(props []byte) tracedProps {
 	x, err := amqp.ScanProps(props)
 	if err != nil {
-		props = nil // tells of it what there is
+		props = nil // the span has the other facts
 	}
 	headers := x.Headers(props)
 	id, _ := x.MessageID(props)
@@ -40,7 +39,7 @@ func newSubject(vhost string, exchange, key, props []byte, size int) subject {
 	return subject{tracedProps: parseProps(props), vhost: vhost, exchange: stringOf(exchange), key: stringOf(key), size: size}
 }
 
-// addMessage adds what every span about a message tells; queue is "" where none is concerned.
+// addMessage adds the attributes of every span about a message; queue "" means none.
 func (p *Span) addMessage(m *subject, operation, queue string) {
 	p.destination = appendDestination(p.destination[:0], m.exchange, m.key, queue)
 	p.Attributes = append(p.Attributes,
@@ -52,7 +51,7 @@ func (p *Span) addMessage(m *subject, operation, queue string) {
 	p.addText(queueKey, queue)
 }
 
-// appendDestination appends where a message goes, as OpenTelemetry's conventions for RabbitMQ have it.
+// appendDestination appends a destination name, by OpenTelemetry's conventions for RabbitMQ.
 func appendDestination(dst []byte, exchange, key, queue string) []byte {
 	if queue == key {
 		queue = ""
@@ -70,10 +69,10 @@ func appendDestination(dst []byte, exchange, key, queue string) []byte {
 	return dst
 }
 
-// defaultExchange is how the exchange without a name is called where a name is needed.
+// defaultExchange names the default exchange where a name is needed.
 const defaultExchange = "amq.default"
 
-// exchangeName is the exchange's name for names of spans.
+// exchangeName returns an exchange's name for spans.
 func exchangeName(name string) string {
 	if name == "" {
 		return defaultExchange
@@ -81,8 +80,8 @@ func exchangeName(name string) string {
 	return name
 }
 
-// milliseconds is a duration as attributes have it.
+// milliseconds returns a duration for attributes.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// instant is a point in time as attributes have it.
+// instant returns a point in time for attributes.
 func instant(t hook.Instant) string { return t.Time().Format(time.RFC3339Nano) }

@@ -1,9 +1,8 @@
-// Package telemetry is told what the broker does, and keeps it for whoever wants to see it: events in a ring that forgets,
-// distributions, and spans for OpenTelemetry. It never makes anybody wait: what cannot be kept is counted and dropped. It
-// starts no goroutine.
+// Package telemetry records broker activity as events, histograms and spans. Recording never blocks; what does not fit is
+// counted and dropped. The package starts no goroutine.
 //
-// Queues, vhosts and sessions call a [Recorder], from queues' turns and connections' readers. They must not look at what it
-// costs: a call with nothing to tell returns at once, and so does every call of a Recorder that is nil.
+// Queues, vhosts and sessions call a [Recorder] from queues' turns and connections' reader goroutines. Calls without anything
+// to record return at once, as do all calls of a nil Recorder.
 package telemetry
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Recorder is what the broker tells things to. Any goroutine may use it; nil is one that nobody listens to.
+// Recorder records the broker's activity. Any goroutine may use it; nil records nothing.
 type Recorder struct {
 	clock  func() hook.Instant
 	events *Ring
@@ -21,10 +20,10 @@ type Recorder struct {
 	late Lateness
 }
 
-// Options are what a Recorder is made of.
+// Options configure a Recorder.
 type Options struct {
 	Clock  func() hook.Instant
-	Events int    // how many messages' the ring remembers; 0 = there is no ring
+	Events int    // most events of messages in the ring; 0 = no ring
 	Spans  *Spans // nil: traces are off
 }
 
@@ -34,10 +33,10 @@ func New(o Options) *Recorder {
 	if o.Clock != nil {
 		begin = uint64(o.Clock()) / uint64(time.Microsecond)
 	}
-	return &Recorder{clock: o.Clock, events: NewRing(o.Events, begin), spans: o.Spans}
+	return &Recorder{clock: o.Clock, events: newRing(o.Events, begin), spans: o.Spans}
 }
 
-// Events is the ring that events are kept in, nil if nobody listens.
+// Events returns the ring of events; nil if there is none.
 func (r *Recorder) Events() *Ring {
 	if r == nil {
 		return nil
@@ -45,7 +44,7 @@ func (r *Recorder) Events() *Ring {
 	return r.events
 }
 
-// Spans is where spans go, nil while traces are off: whoever would have to work for a span asks first.
+// Spans is nil while traces are off. Callers ask before they collect what a span needs.
 func (r *Recorder) Spans() *Spans {
 	if r == nil {
 		return nil
@@ -53,7 +52,7 @@ func (r *Recorder) Spans() *Spans {
 	return r.spans
 }
 
-// Lateness is how late messages left whose time was up.
+// Lateness returns the lateness of expired messages.
 func (r *Recorder) Lateness() *Lateness {
 	if r == nil {
 		return nil
@@ -61,78 +60,77 @@ func (r *Recorder) Lateness() *Lateness {
 	return &r.late
 }
 
-// QueueRef is a queue.
+// QueueRef names a queue.
 type QueueRef struct{ VHost, Queue, Strategy string }
 
-// Late returns how long after its deadline it was decided that the message leaves. It reports false if that is not known,
-// or there was no deadline.
-func (l *Removal) Late(now hook.Instant) (time.Duration, bool) {
-	if l.Deadline == 0 || l.Underway < 0 {
+// late returns how long after its deadline the message's removal was decided; false if there was no deadline or the time of
+// the decision is unknown.
+func (r *Removal) late(now hook.Instant) (time.Duration, bool) {
+	if r.Deadline == 0 || r.Underway < 0 {
 		return 0, false
 	}
-	return max(0, now.Sub(l.Deadline)-l.Underway), true
+	return max(0, now.Sub(r.Deadline)-r.Underway), true
 }
 
-// Outcome is what became of a message that left its queue for a reason.
+// Outcome is what became of a removed message.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Dropped      Outcome = iota // nobody wanted it to be dead-lettered
-	DeadLettered                // it entered at least one queue, or with at-least-once all of them
-	Unroutable                  // dropped: no queue was bound where it was to go
-	NoExchange                  // dropped: there was no such exchange
-	Cycle                       // dropped: it would have gone round for ever
+	Dropped      Outcome = iota // it was not to be dead-lettered
+	DeadLettered                // enqueued in at least one queue, or with at-least-once in all of them
+	Unroutable                  // dropped: no queue was bound
+	NoExchange                  // dropped: the exchange did not exist
+	Cycle                       // dropped: dead-lettering would have repeated for ever
 	Outcomes
 )
 
-// String returns the outcome as events and spans have it.
+// String returns the outcome's name in events and spans.
 func (o Outcome) String() string {
 	return [Outcomes]string{"dropped", "dead_lettered", "unroutable", "no_exchange", "cycle"}[o]
 }
 
-// Removal is a message that left its queue for a reason. The slices are valid during the call.
+// Removal is a message that leaves its queue for a reason, with its outcome. The slices are valid during the call.
 type Removal struct {
 	Exchange, Key, Props []byte // as it was published to this queue; Props as on the wire
 	Size                 int    // of the body, bytes
 	Enqueued, Deadline   hook.Instant
 	Reason               hook.Reason
 	Outcome              Outcome
-	Target               *hook.Target // where it was to go; nil: nowhere
-	Digest               uint64       // of the policy that gave it its deadline, the first 8 bytes; 0 = none
-	// Underway is how long it has been since that was decided, for a message that stayed until it had arrived elsewhere;
-	// negative: since an earlier life of the broker.
+	Target               *hook.Target // of its dead-lettering; nil: none
+	Digest               uint64       // first 8 bytes of the digest of the policy that set its deadline; 0 = none
+	// Underway is the time since the decision, for an at-least-once dead letter; negative: the decision was before a restart.
 	Underway time.Duration
-	Traced   bool // its context says so, or chance did when it was published
+	Traced   bool // sampled, by its context or by chance when it was published
 }
 
-// Removed tells of messages that left a queue in one go.
-func (r *Recorder) Removed(p *QueueRef, now hook.Instant, ls []Removal) {
-	if r == nil || len(ls) == 0 {
+// Removed records messages that were removed from a queue at once.
+func (r *Recorder) Removed(q *QueueRef, now hook.Instant, rs []Removal) {
+	if r == nil || len(rs) == 0 {
 		return
 	}
-	r.late.add(p.Strategy, now, ls)
-	r.events.removed(p, now, ls)
+	r.late.add(q.Strategy, now, rs)
+	r.events.removed(q, now, rs)
 	if r.spans != nil {
-		r.spans.removed(p, now, ls)
+		r.spans.removed(q, now, rs)
 	}
 }
 
-// QueueExpired tells that a queue went because nobody used it.
-func (r *Recorder) QueueExpired(p *QueueRef, now hook.Instant, e *QueueEnd) {
+// QueueExpired records that a queue was deleted at the end of its lease.
+func (r *Recorder) QueueExpired(q *QueueRef, now hook.Instant, e *QueueEnd) {
 	if r == nil {
 		return
 	}
-	r.events.queueExpired(p, now, e)
+	r.events.queueExpired(q, now, e)
 	if r.spans != nil {
-		r.spans.queueExpired(p, now, e)
+		r.spans.queueExpired(q, now, e)
 	}
 }
 
-// QueueEnd is how a queue expired.
+// QueueEnd describes an expired queue.
 type QueueEnd struct {
 	LastUse      hook.Instant
-	Lease        hook.Instant // when it was due
-	Messages     int          // that went with it
-	DeadLettered int          // that did not, because they were dead-lettered first
+	Lease        hook.Instant // its end
+	Messages     int          // deleted with it
+	DeadLettered int          // dead-lettered before
 }
