@@ -11,23 +11,34 @@ import (
 )
 
 // At-least-once dead-lettering: a message that a plugin routes with
-// [hook.Target].AtLeastOnce stays, out of reach of consumers, until every queue
-// it was routed to has taken it. One that leads nowhere, or was refused, is sent
-// again later.
+// [hook.Target].AtLeastOnce stays in its queue, out of reach of consumers, until every
+// queue that it was routed to has confirmed it. One that leads nowhere, or was refused,
+// is sent again later.
 
-// retryMillis is when a discarded message is sent again that did not arrive.
+// retryMillis is when a discard is sent again that was not confirmed.
 const retryMillis = 180_000
 
-// discards are messages on their way out of a queue that waits for their arrival.
-// Those that are in the journal are discards after a restart, too.
+// discards are at-least-once dead letters that their targets have not confirmed. Those
+// that are in the journal are discards after a restart, too.
 type discards struct {
-	count   int // all of them
-	reasons map[Ref]hook.Reason
-	since   map[Ref]hook.Instant // when that was decided; 0 = before a restart
-	again   []discard            // those that did not arrive, in the order of their times
+	count    int             // of messages, without those that are being retried
+	messages map[Ref]discard // by reference
+	again    []retry         // those that are to be sent again, in the order of their times
 
-	retrying bool // some are sent again
-	back     int  // meanwhile: how many of those have been put back
+	retrying bool // some are being sent again
+	back     int  // of those, how many have been put back into again
+}
+
+// discard is what is remembered of a discarded message.
+type discard struct {
+	reason hook.Reason  // none while it is being retried
+	since  hook.Instant // when it became a discard; 0 means before a restart
+}
+
+// retry is a discard that is to be sent again.
+type retry struct {
+	ref Ref
+	at  hook.Instant
 }
 
 // due reports whether some are to be sent before any others.
@@ -35,175 +46,181 @@ func (d *discards) due(now hook.Instant) bool {
 	return !d.retrying && len(d.again) > 0 && now >= d.again[0].at
 }
 
-// discard is a message that is to be sent again.
-type discard struct {
-	ref Ref
-	why hook.Reason
-	at  hook.Instant // when
-}
-
-// why returns for what reason a message is a discard, none if it is not.
-func (d *discards) why(r Ref) hook.Reason {
+// reason returns why a message is a discard, none if it is not.
+func (d *discards) reason(r Ref) hook.Reason {
 	if d == nil {
 		return hook.ReasonNone
 	}
-	return d.reasons[r]
+	return d.messages[r].reason
 }
 
-// known reports whether a message was a discard before, which is written down.
-func (d *discards) known(r Ref) bool {
-	if d == nil {
-		return false
-	}
-	_, known := d.since[r]
-	return known
-}
-
-// underway returns how long a message has been a discard, 0 if it never was one
-// and less if that was before a restart.
+// underway returns how long a message has been a discard: 0 if it never was one, and a
+// negative duration if it became one before a restart.
 func (d *discards) underway(now hook.Instant, r Ref) time.Duration {
 	if d == nil {
 		return 0
 	}
-	began, ok := d.since[r]
+	m, ok := d.messages[r]
 	switch {
 	case !ok:
 		return 0
-	case began == 0:
+	case m.since == 0:
 		return -1
 	}
-	return now.Sub(began)
+	return now.Sub(m.since)
 }
 
 // restoreDiscard makes a taken message a discard that is to be sent at once.
-func (q *Queue) restoreDiscard(r Ref, why hook.Reason) {
-	q.addDiscard(0, r, why)
-	d := q.discards
-	d.again = append(d.again, discard{r, why, atOnce})
+func (q *Queue) restoreDiscard(r Ref, reason hook.Reason) {
+	q.addDiscard(0, r, reason)
+	q.discards.again = append(q.discards.again, retry{r, atOnce})
 }
 
-// addDiscard makes a taken message a discard, for the first time or again.
-func (q *Queue) addDiscard(now hook.Instant, r Ref, why hook.Reason) {
+// addDiscard makes a taken message a discard, and reports whether it was none before.
+func (q *Queue) addDiscard(now hook.Instant, r Ref, reason hook.Reason) (first bool) {
 	if q.discards == nil {
-		q.discards = &discards{reasons: map[Ref]hook.Reason{}, since: map[Ref]hook.Instant{}}
+		q.discards = &discards{messages: map[Ref]discard{}}
 	}
 	d := q.discards
-	d.count++
-	d.reasons[r] = why
-	if _, again := d.since[r]; !again {
-		d.since[r] = now
+	m, known := d.messages[r]
+	if !known {
+		m.since = now
 	}
+	m.reason = reason
+	d.messages[r] = m
+	d.count++
 	q.unacked--
+	return !known
 }
 
-// removeDiscard makes a discard a taken message. It may become a discard again,
-// unless it is forgotten.
+// removeDiscard makes a discard a taken message. It may become a discard again, until
+// it is forgotten.
 func (q *Queue) removeDiscard(r Ref) {
-	q.discards.count--
-	delete(q.discards.reasons, r)
+	d := q.discards
+	d.count--
+	d.messages[r] = discard{since: d.messages[r].since}
 	q.unacked++
 }
 
-// forget forgets messages that were discards and are not any more.
+// forget forgets a message that was removed and did not become a discard again.
 func (d *discards) forget(r Ref) {
-	if d.reasons[r] == hook.ReasonNone {
-		delete(d.since, r)
+	if d.messages[r].reason == hook.ReasonNone {
+		delete(d.messages, r)
 	}
 }
 
-// deadLetterConfirms follows messages to their queues. It is their batches' source.
+// confirming is an at-least-once dead letter that awaits confirms.
+type confirming struct {
+	ref     Ref
+	verdict hook.Verdict
+	pending atomic.Int32 // targets that have not answered
+	refused atomic.Bool  // a target refused it, or failed
+}
+
+// deadLetterConfirms collects the confirms of dead letters. It is their batches'
+// publisher.
 type deadLetterConfirms struct {
-	mailbox *Mailbox
-	picks   []pick
-	vs      []hook.Verdict
-	left    []atomic.Int32 // queues that have not answered, for each
-	lost    []atomic.Bool  // one of them refused
+	mailbox  *Mailbox
+	messages []confirming
 }
 
 var _ Publisher = (*deadLetterConfirms)(nil)
 
-// Confirmed implements [Source].
+// Confirmed implements [Publisher].
 func (f *deadLetterConfirms) Confirmed(b *Batch) { f.answer(b, false) }
 
-// Failed implements [Source].
+// Failed implements [Publisher].
 func (f *deadLetterConfirms) Failed(b *Batch, _ error) { f.answer(b, true) }
 
 func (f *deadLetterConfirms) answer(b *Batch, failed bool) {
-	var done []int
+	var answered []int
 	for i := range b.Messages {
-		m := &b.Messages[i]
-		n := int(m.Seq - 1)
-		if failed || m.Flags&Refused != 0 {
-			f.lost[n].Store(true)
+		n := int(b.Messages[i].Seq - 1)
+		m := &f.messages[n]
+		if failed || b.Messages[i].Flags&Refused != 0 {
+			m.refused.Store(true)
 		}
-		if f.left[n].Add(-1) == 0 {
-			done = append(done, n)
+		if m.pending.Add(-1) == 0 {
+			answered = append(answered, n)
 		}
 	}
-	if len(done) > 0 {
-		f.mailbox.postAsync(task{kind: taskConfirmed, confirms: f, confirmed: done})
+	if len(answered) > 0 {
+		f.mailbox.postAsync(task{kind: taskConfirmed, confirms: f, confirmed: answered})
 	}
 }
 
-// sendDiscards sends discarded messages on; the picks are taken already. Dead[i].Seq
-// is i+1.
-func (q *Queue) sendDiscards(now hook.Instant, picks []pick, vs []hook.Verdict) {
-	f := &deadLetterConfirms{
-		mailbox: q.mailbox, picks: append([]pick(nil), picks...), vs: append([]hook.Verdict(nil), vs...),
-		left: make([]atomic.Int32, len(picks)), lost: make([]atomic.Bool, len(picks)),
+// startDiscards makes discards of taken messages and publishes them.
+func (q *Queue) startDiscards(now hook.Instant, ms []confirming) {
+	if len(ms) == 0 {
+		return
 	}
-	ds := make([]DeadLetter, len(picks))
-	for i, p := range picks {
-		s := q.levels[p.level].slot(p.seq)
+	for i := range ms {
+		m := &ms[i]
+		if q.addDiscard(now, m.ref, m.verdict.Reason) {
+			q.journalDeadLettering(q.at(m.ref), m.verdict.Reason)
+		}
+	}
+	n := 0
+	if !q.discards.due(now) && underway.admit(q.mailbox) {
+		for bytes := 0; n < len(ms) && bytes <= departBytes; n++ {
+			bytes += int(q.at(ms[n].ref).slot().length)
+		}
+		underway.during(func() { q.publishDiscards(now, ms[:n]) })
+	}
+	q.retrySoon(now, ms[n:])
+}
+
+// publishDiscards publishes discards. The dead letters' Seq are the indexes in ms,
+// from 1.
+func (q *Queue) publishDiscards(now hook.Instant, ms []confirming) {
+	f := &deadLetterConfirms{mailbox: q.mailbox, messages: ms}
+	ds := make([]DeadLetter, len(ms))
+	for i := range ms {
+		s := q.at(ms[i].ref).slot()
 		r := q.store.read(*s)
-		ds[i] = deadLetterOf(&r, s, &vs[i])
+		ds[i] = deadLetterOf(&r, s, &ms[i].verdict)
 		ds[i].Seq = uint64(i + 1)
 	}
 	q.host.DeadLetter(q.cfg, now, ds, Tracking{Publisher: f})
-	var done []int
+	var answered []int
 	for i := range ds {
 		if ds[i].Sent == 0 {
-			q.retryLater(now, picks[i], vs[i])
+			q.retryLater(now, ms[i].ref)
 			continue
 		}
-		if f.left[i].Add(int32(ds[i].Sent)) == 0 {
-			done = append(done, i)
+		if ms[i].pending.Add(int32(ds[i].Sent)) == 0 { // all targets have answered meanwhile
+			answered = append(answered, i)
 		}
 	}
-	q.discardsAnswered(now, f, done)
+	q.discardsAnswered(now, f, answered)
 }
 
-// discardsAnswered is called when every queue has answered for messages.
-func (q *Queue) discardsAnswered(now hook.Instant, f *deadLetterConfirms, which []int) {
-	left := q.buf.left[:0]
-	for _, i := range which {
-		p, v := f.picks[i], &f.vs[i]
-		if f.lost[i].Load() {
-			q.retryLater(now, p, *v)
+// discardsAnswered removes messages that all targets have confirmed, and sends others
+// that all have answered again later.
+func (q *Queue) discardsAnswered(now hook.Instant, f *deadLetterConfirms, answered []int) {
+	for _, i := range answered {
+		m := &f.messages[i]
+		if m.refused.Load() {
+			q.retryLater(now, m.ref)
 			continue
 		}
-		r := q.store.read(*q.levels[p.level].slot(p.seq))
-		left = append(left, q.removalOf(now, p, &r, v))
-		left[len(left)-1].Outcome = telemetry.DeadLettered
+		rec := q.store.read(*q.at(m.ref).slot())
+		removal := q.removalOf(now, m.ref, &rec, &m.verdict)
+		removal.Outcome = telemetry.DeadLettered
+		q.buf.removals.all = append(q.buf.removals.all, removal)
 	}
-	q.reportRemovals(now, left)
-	for _, i := range which {
-		if !f.lost[i].Load() {
-			q.finishDiscard(f.picks[i], f.vs[i].Reason)
+	q.publishRemovals(now, nil)
+	for _, i := range answered {
+		if m := &f.messages[i]; !m.refused.Load() {
+			q.removeDiscard(m.ref)
+			q.count.DeadLettered[m.verdict.Reason]++
+			q.drop(q.at(m.ref))
+			q.discards.forget(m.ref)
 		}
 	}
 }
 
-// finishDiscard forgets a message that is in every queue it was to go to.
-func (q *Queue) finishDiscard(p pick, why hook.Reason) {
-	q.removeDiscard(p.ref())
-	l := &q.levels[p.level]
-	q.count.DeadLettered[why]++
-	q.drop(int(p.level), l, p.seq, l.slot(p.seq))
-	q.discards.forget(p.ref())
-}
-
-// waiting returns how many messages wait to leave, or for their arrival elsewhere.
+// waiting returns how many messages wait to leave, or for confirms.
 func (q *Queue) waiting() int {
 	n := q.departing.count()
 	if q.discards != nil {
@@ -212,7 +229,7 @@ func (q *Queue) waiting() int {
 	return n
 }
 
-// retryAt returns when messages are sent again, 0 for never.
+// retryAt returns when discards are sent again, 0 for never.
 func (q *Queue) retryAt() hook.Instant {
 	if q.discards == nil || len(q.discards.again) == 0 {
 		return 0
@@ -220,7 +237,8 @@ func (q *Queue) retryAt() hook.Instant {
 	return q.discards.again[0].at
 }
 
-// purgeDiscards drops those that wait to be sent again.
+// purgeDiscards drops the discards that are to be sent again, and returns how many
+// there were.
 func (q *Queue) purgeDiscards() (n int) {
 	d := q.discards
 	if d == nil {
@@ -228,8 +246,7 @@ func (q *Queue) purgeDiscards() (n int) {
 	}
 	for _, a := range d.again {
 		q.removeDiscard(a.ref)
-		f, seq, s := q.find(a.ref)
-		q.drop(a.ref.level(), f, seq, s)
+		q.drop(q.at(a.ref))
 		d.forget(a.ref)
 	}
 	n = len(d.again)
@@ -237,60 +254,39 @@ func (q *Queue) purgeDiscards() (n int) {
 	return n
 }
 
-func (q *Queue) retryLater(now hook.Instant, p pick, v hook.Verdict) {
+func (q *Queue) retryLater(now hook.Instant, r Ref) {
 	d := q.discards
-	d.again = append(d.again, discard{p.ref(), v.Reason, now.AddMillis(retryMillis)})
+	d.again = append(d.again, retry{r, now.AddMillis(retryMillis)})
 }
 
-// startDiscards moves taken messages to the discards and sends them on.
-func (q *Queue) startDiscards(now hook.Instant, picks []pick, vs []hook.Verdict) {
-	if len(picks) == 0 {
-		return
-	}
-	for i, p := range picks {
-		if !q.discards.known(p.ref()) {
-			q.journalDiscarded(p.ref(), q.levels[p.level].slot(p.seq), vs[i].Reason)
-		}
-		q.addDiscard(now, p.ref(), vs[i].Reason)
-	}
-	n := 0
-	if !q.discards.due(now) && underway.admit(q.mailbox) {
-		for bytes := 0; n < len(picks) && bytes <= departBytes; n++ {
-			bytes += int(q.levels[picks[n].level].slot(picks[n].seq).length)
-		}
-		underway.during(func() { q.sendDiscards(now, picks[:n], vs[:n]) })
-	}
-	q.sendSoon(now, picks[n:], vs[n:])
-}
-
-// sendSoon sends discards when there is room: after those that wait already, unless it
-// was their turn.
-func (q *Queue) sendSoon(now hook.Instant, picks []pick, vs []hook.Verdict) {
-	if len(picks) == 0 {
+// retrySoon sends discards when there is capacity: after those that wait already,
+// unless it was their turn.
+func (q *Queue) retrySoon(now hook.Instant, ms []confirming) {
+	if len(ms) == 0 {
 		return
 	}
 	d := q.discards
-	at, _ := slices.BinarySearchFunc(d.again, now+1, func(a discard, t hook.Instant) int { return cmp.Compare(a.at, t) })
+	at, _ := slices.BinarySearchFunc(d.again, now+1, func(a retry, t hook.Instant) int { return cmp.Compare(a.at, t) })
 	if d.retrying {
 		if len(d.again) > 0 {
 			now = min(now, d.again[0].at)
 		}
 		at = d.back
-		d.back += len(picks)
+		d.back += len(ms)
 	}
-	late := make([]discard, len(picks))
-	for i, p := range picks {
-		late[i] = discard{p.ref(), vs[i].Reason, now}
+	soon := make([]retry, len(ms))
+	for i := range ms {
+		soon[i] = retry{ms[i].ref, now}
 	}
-	d.again = slices.Insert(d.again, at, late...)
+	d.again = slices.Insert(d.again, at, soon...)
 }
 
-// retry sends discards whose time has come, as many as a turn may, and reports
-// whether there are more. The hooks say anew where to: the queue's settings may be
-// other ones.
-func (q *Queue) retry(now hook.Instant) (more bool) {
+// retryDiscards sends discards that are due again, as many as a turn may, and reports
+// whether there are more. The hooks decide anew where to, because the settings may have
+// changed.
+func (q *Queue) retryDiscards(now hook.Instant) (more bool) {
 	d := q.discards
-	if d == nil || len(d.again) == 0 || now < d.again[0].at {
+	if d == nil || !d.due(now) {
 		return false
 	}
 	if !underway.hasCapacity(q.mailbox) {
@@ -298,29 +294,27 @@ func (q *Queue) retry(now hook.Instant) (more bool) {
 	}
 	n, bytes := 0, 0
 	for n < len(d.again) && n < maxBatch && bytes <= departBytes && now >= d.again[n].at {
-		_, _, s := q.find(d.again[n].ref)
-		bytes += int(s.length)
+		bytes += int(q.at(d.again[n].ref).slot().length)
 		n++
 	}
-	due := d.again[:n]
+	all := d.again[:n]
 	if d.again = d.again[n:]; len(d.again) == 0 {
 		d.again = nil
 	}
-	all := due
 	d.retrying, d.back = true, 0
-	for len(due) > 0 {
-		why, picks := due[0].why, q.buf.due[:0]
-		for len(due) > 0 && due[0].why == why {
+	for due := all; len(due) > 0; {
+		reason, refs := d.reason(due[0].ref), q.buf.due[:0]
+		for len(due) > 0 && d.reason(due[0].ref) == reason {
 			q.removeDiscard(due[0].ref)
-			picks = append(picks, pick{seq: due[0].ref.seq(), level: int32(due[0].ref.level())})
+			refs = append(refs, due[0].ref)
 			due = due[1:]
 		}
-		q.buf.due = picks
-		q.runHeadHooks(now, picks, hook.Verdict{Action: hook.Drop, Reason: why})
+		q.buf.due = refs
+		q.runHeadHooks(now, refs, hook.WhyLeaving, reason)
 	}
 	d.retrying = false
 	for _, a := range all {
 		d.forget(a.ref)
 	}
-	return len(d.again) > 0 && now >= d.again[0].at
+	return d.due(now)
 }

@@ -31,15 +31,19 @@ type Message struct {
 // Flags are what the broker remembers of a message besides its bytes.
 type Flags uint8
 
-// The flags of a message.
+// The flags of a message. Those that a queue stores have the bits that a slot has for them.
 const (
-	Persistent      Flags = 1 << iota // delivery-mode 2
-	Redelivered                       // it was handed out before
-	HasDeathHistory                   // its x-death header is the broker's own
-	Refused                           // set by the queue: answer basic.nack
-	HasPriority                       // the publisher gave a priority
-	HasHeaders                        // a headers table is present
-	Traced                            // it has a context in its headers, and somebody follows it
+	Persistent      = Flags(persistent)      // delivery-mode 2
+	Redelivered     = Flags(redelivered)     // it was delivered before
+	HasDeathHistory = Flags(hasDeathHistory) // its x-death header is the broker's own
+	Traced          = Flags(traced)          // its headers have a trace context, and its spans are recorded
+)
+
+// The flags that a message has only until it is in a queue.
+const (
+	Refused     Flags = 1 << 3 // set by the queue: answer basic.nack
+	HasPriority Flags = 1 << 4 // the publisher gave a priority
+	HasHeaders  Flags = 1 << 6 // a headers table is present
 )
 
 // Publisher is told what became of the messages of a batch.

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"github.com/curfewmq/curfew/core/deadline"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -86,6 +85,5 @@ func (q *Queue) release(now hook.Instant) {
 	for l := range q.levels {
 		q.levels[l].releaseIdle()
 	}
-	q.heap.Keep(func(deadline.Item) bool { return false })
-	q.stale = 0
+	q.clearHeap()
 }

@@ -4,9 +4,6 @@ import "github.com/curfewmq/curfew/core/block"
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// Ref names a message in its queue for as long as it is there.
-type Ref uint64
-
 // Delivery is a message on its way to a consumer. The slices are valid until
 // the call that carries them returns.
 type Delivery struct {
@@ -17,6 +14,8 @@ type Delivery struct {
 	Enqueued      hook.Instant
 	Redelivered   bool
 	Traced        bool
+
+	requeued bool // its list's head had passed it when it was assigned
 }
 
 // WorthHolding is the size of a body from which on it is dearer to copy it than to
@@ -79,4 +78,21 @@ func (c *Consumer) credit() int {
 		return plenty
 	}
 	return int(c.Prefetch) - int(min(c.inflight, c.Prefetch))
+}
+
+// useCredit counts n deliveries in flight.
+func (c *Consumer) useCredit(n int) {
+	if !c.NoAck {
+		c.inflight += uint32(n)
+	}
+}
+
+// returnCredit counts a delivery that was settled, and reports whether it was in flight:
+// those of basic.get are not.
+func (c *Consumer) returnCredit() bool {
+	if c.inflight == 0 {
+		return false
+	}
+	c.inflight--
+	return true
 }

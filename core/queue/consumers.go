@@ -1,12 +1,65 @@
 package queue
 
 import (
+	"cmp"
 	"slices"
+
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// consumers are a queue's consumers (nil: none ever), the ones with the highest priority first
-// and, within a priority, in turn. Only those that have credit are looked at
-// when a message is handed out.
+// AddConsumer adds a consumer and delivers what is ready to it.
+func (q *Queue) AddConsumer(now hook.Instant, c *Consumer) error {
+	if q.stopped != nil {
+		return q.stopped
+	}
+	if q.consumers.exclusive() || c.Exclusive && q.consumers.count() > 0 {
+		return ErrExclusiveUse
+	}
+	if q.consumers == nil {
+		q.consumers = &consumers{single: q.cfg.SingleActive}
+	}
+	q.consumers.add(c)
+	q.lease = 0
+	q.afterChange(now)
+	return nil
+}
+
+// RemoveConsumers removes consumers and requeues pending acks of theirs, as failed
+// deliveries; other pending acks stay with their channel. Nothing is delivered in
+// between, so that the remaining consumers get the messages in order. After the last
+// consumer the queue's lease begins, or an auto-delete queue ends.
+func (q *Queue) RemoveConsumers(now hook.Instant, unacked []PendingAck, cs ...*Consumer) {
+	removed := false
+	for _, c := range cs {
+		if q.consumers.remove(c) {
+			c.removed, removed = true, true
+		}
+	}
+	if removed && q.consumers.count() == 0 {
+		if q.cfg.AutoDelete {
+			q.end(now, Deletion{Reason: DeletedAutoDelete})
+			return
+		}
+		q.Touch(now)
+	}
+	if q.stopped == nil && (removed || len(unacked) > 0) {
+		q.settleAll(now, Return, unacked)
+	}
+}
+
+// wake serves a stalled consumer again.
+func (q *Queue) wake(now hook.Instant, c *Consumer) {
+	c.stalled = false
+	if c.removed {
+		return
+	}
+	q.consumers.refresh(c)
+	q.afterChange(now)
+}
+
+// consumers are a queue's consumers, nil before the first. They are served by priority,
+// the highest first, and in turn within a priority. Only those with credit are looked
+// at when a message is delivered.
 type consumers struct {
 	all    []*Consumer     // in the order they came
 	groups []priorityGroup // highest priority first
@@ -27,13 +80,12 @@ func (cs *consumers) count() int {
 	return len(cs.all)
 }
 
-// add takes a consumer in.
 func (cs *consumers) add(c *Consumer) {
 	cs.all = append(cs.all, c)
 	cs.refresh(c)
 }
 
-// remove takes a consumer out; it reports whether it was there.
+// remove removes a consumer and reports whether it was there.
 func (cs *consumers) remove(c *Consumer) bool {
 	if cs == nil {
 		return false
@@ -51,7 +103,7 @@ func (cs *consumers) remove(c *Consumer) bool {
 	return true
 }
 
-// disband forgets the group of a priority that no consumer has any more.
+// disband removes the group of a priority that no consumer has any more.
 func (cs *consumers) disband(priority int64) {
 	if slices.ContainsFunc(cs.all, func(c *Consumer) bool { return c.Priority == priority }) {
 		return
@@ -59,7 +111,7 @@ func (cs *consumers) disband(priority int64) {
 	cs.groups = slices.DeleteFunc(cs.groups, func(g priorityGroup) bool { return g.priority == priority })
 }
 
-// removeAll takes every consumer out.
+// removeAll removes all consumers and returns them.
 func (cs *consumers) removeAll() []*Consumer {
 	if cs == nil {
 		return nil
@@ -69,10 +121,10 @@ func (cs *consumers) removeAll() []*Consumer {
 	return all
 }
 
-// exclusive reports whether a consumer has the queue to itself.
+// exclusive reports whether a consumer is the only one that may consume.
 func (cs *consumers) exclusive() bool { return cs.count() == 1 && cs.all[0].Exclusive }
 
-// refresh is called when a consumer's credit may have come or gone.
+// refresh updates whether a consumer is served, after its credit may have changed.
 func (cs *consumers) refresh(c *Consumer) {
 	want := c.credit() > 0 && !c.removed && (!cs.single || cs.all[0] == c)
 	if want == c.active {
@@ -102,24 +154,16 @@ func (cs *consumers) deactivate(c *Consumer) {
 	}
 }
 
-// group returns the group of a priority, made where it belongs.
+// group returns the group of a priority, which it creates if need be.
 func (cs *consumers) group(priority int64) *priorityGroup {
-	i, ok := slices.BinarySearchFunc(cs.groups, priority, func(g priorityGroup, p int64) int {
-		switch {
-		case g.priority > p:
-			return -1
-		case g.priority < p:
-			return 1
-		}
-		return 0
-	})
+	i, ok := slices.BinarySearchFunc(cs.groups, priority, func(g priorityGroup, p int64) int { return cmp.Compare(p, g.priority) })
 	if !ok {
 		cs.groups = slices.Insert(cs.groups, i, priorityGroup{priority: priority})
 	}
 	return &cs.groups[i]
 }
 
-// serve returns the group to hand messages to now, nil when nobody wants any.
+// serve returns the group to deliver to now, nil if no consumer has credit.
 func (cs *consumers) serve() *priorityGroup {
 	if cs == nil {
 		return nil
@@ -132,7 +176,7 @@ func (cs *consumers) serve() *priorityGroup {
 	return nil
 }
 
-// add takes a consumer in that comes after all that are there.
+// add adds a consumer whose turn comes after all others.
 func (g *priorityGroup) add(c *Consumer) {
 	if g.turn == 0 || g.turn >= len(g.active) {
 		g.active, g.turn = append(g.active, c), 0
@@ -150,7 +194,7 @@ func (g *priorityGroup) next() *Consumer {
 	return g.active[g.turn]
 }
 
-// share returns how many messages a consumer gets before it is another's turn.
+// share returns how many messages a consumer gets before the next one's turn.
 func (g *priorityGroup) share(c *Consumer) int {
 	if len(g.active) > 1 {
 		return 1
@@ -158,7 +202,7 @@ func (g *priorityGroup) share(c *Consumer) int {
 	return min(c.credit(), maxBatch)
 }
 
-// credit returns how many messages would be taken at once.
+// credit returns how many messages all consumers would take now.
 func (cs *consumers) credit() int {
 	if cs == nil {
 		return 0

@@ -1,89 +1,15 @@
 package queue
 
-import "github.com/curfewmq/curfew/sdk/hook"
+import (
+	"math"
 
-// AddConsumer takes a consumer in and hands it what is ready.
-func (q *Queue) AddConsumer(now hook.Instant, c *Consumer) error {
-	if q.stopped != nil {
-		return q.stopped
-	}
-	if q.consumers.exclusive() || c.Exclusive && q.consumers.count() > 0 {
-		return ErrExclusiveUse
-	}
-	if q.consumers == nil {
-		q.consumers = &consumers{single: q.cfg.SingleActive}
-	}
-	q.consumers.add(c)
-	q.lease = 0
-	q.afterChange(now)
-	return nil
-}
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
 
-// RemoveConsumer takes a consumer out. What it holds unacknowledged stays with
-// its channel. When it was the last one the queue's lease begins, or an
-// auto-delete queue ends.
-func (q *Queue) RemoveConsumer(now hook.Instant, c *Consumer) { q.Leave(now, []*Consumer{c}, nil) }
-
-// Leave takes consumers out whose channels end, and takes back what those had been
-// handed. Nobody is served in between: who is left gets the messages in order.
-func (q *Queue) Leave(now hook.Instant, cs []*Consumer, held []PendingAck) {
-	removed := false
-	for _, c := range cs {
-		if q.consumers.remove(c) {
-			c.removed, removed = true, true
-		}
-	}
-	if removed && q.consumers.count() == 0 {
-		if q.cfg.AutoDelete {
-			q.end(now, Deletion{Reason: DeletedAutoDelete})
-			return
-		}
-		q.Touch(now)
-	}
-	if q.stopped == nil && (removed || len(held) > 0) {
-		q.settleAll(now, Return, held)
-	}
-}
-
-// wake gives a consumer whose sink was full another chance.
-func (q *Queue) wake(now hook.Instant, c *Consumer) {
-	c.stalled = false
-	if c.removed {
-		return
-	}
-	q.consumers.refresh(c)
-	q.afterChange(now)
-}
-
-// Get hands one message to fn, with the number that remains; ok is false when
-// there is none. It is a use of the queue.
-func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining int)) (ok bool) {
-	q.Touch(now)
-	q.buf.asked = q.buf.asked[:0] // of a turn that broke off
-	defer q.markAsked()
-	for q.ready > 0 {
-		p, s, is := q.nextMessage(now)
-		r := q.store.read(*s)
-		f := &q.levels[p.level]
-		q.take(f, s, len(r.body))
-		if is != headReady {
-			q.runHeadHooks(now, []pick{p}, hook.Verdict{})
-			continue
-		}
-		q.reapDue(now) // what it was in front of does not remain if its time is up
-		s = f.slot(p.seq)
-		r = q.store.read(*s)
-		fn(q.delivery(p, s, &r), q.ready)
-		q.countDelivery(int(p.level), f, p.seq, s, c)
-		q.endTurn(now)
-		return true
-	}
-	return false
-}
-
-// deliver hands out ready messages, in order, while consumers want them. Every
-// round hands out one at least, or has one leave, or finds a consumer that has no
-// room: no message stays that somebody would take.
+// deliver hands ready messages to consumers, in order, while consumers want them. Every
+// round delivers at least one, or has one leave, or finds a consumer that is stalled:
+// no message stays that a consumer would take.
 func (q *Queue) deliver(now hook.Instant) {
 	q.buf.asked = q.buf.asked[:0] // of a turn that broke off
 	for q.ready > 0 {
@@ -96,172 +22,151 @@ func (q *Queue) deliver(now hook.Instant) {
 	q.markAsked()
 }
 
-// headState is what a message that is next has before it.
-type headState uint8
-
-const (
-	headReady   headState = iota // nothing: it may be handed out
-	headOverdue                  // its time is up: its hooks decide
-	headAsks                     // its hooks want to be asked when it is next
-)
-
-// nextMessage returns the message that is next, of which there must be one.
-func (q *Queue) nextMessage(now hook.Instant) (p pick, s *slot, is headState) {
-	l := q.topLevel()
-	f := &q.levels[l]
-	seq := f.peek()
-	s = f.slot(seq)
-	q.store.load(s.segment)
-	p = pick{seq: seq, level: int32(l), back: seq < f.head}
-	at := f.deadline(seq)
-	switch {
-	case at != 0 && now >= at && !(q.zeroTTL && seq >= f.firstOfTurn):
-		return p, s, headOverdue
-	case s.flags&askHead != 0:
-		p.next = true
-		return p, s, headAsks
-	}
-	return p, s, headReady
-}
-
-// deliverBatch gives a consumer whose turn it is the messages that are next, or puts
-// them before their hooks.
+// deliverBatch delivers the messages that are next to a consumer whose turn it is, or
+// runs their hooks.
 func (q *Queue) deliverBatch(now hook.Instant, g *priorityGroup, c *Consumer) {
-	w := q.buf
-	picks, records := w.picks[:0], w.records[:0]
-	for n := g.share(c); len(picks) < n && q.ready > 0; {
-		p, s, is := q.nextMessage(now)
-		if is != headReady {
-			break // what is before it goes out first: it may not be next
+	ds, why, ask := q.assign(now, g.share(c))
+	switch {
+	case len(ds) > 0: // what hooks are to be asked about then may not be next
+		q.send(g, c, ds)
+	case ask && why == hook.WhyHead:
+		most, bytes := c.Sink.Capacity(c)
+		if most == 0 {
+			q.stall(c)
+			return
 		}
-		r := q.store.read(*s)
-		q.take(&q.levels[p.level], s, len(r.body))
-		picks, records = append(picks, p), append(records, r)
+		q.askNext(now, why, min(most, g.share(c)), bytes)
+	default:
+		q.askNext(now, why, maxBatch, math.MaxInt)
 	}
-	w.picks, w.records = picks, records
-	if len(picks) > 0 {
-		q.send(g, c, picks, records)
-		return
-	}
-	if _, _, is := q.nextMessage(now); is == headAsks {
-		q.askHeads(now, g, c)
-		return
-	}
-	q.askOverdue(now)
 }
 
-// askOverdue puts those that are next and whose time is up before their hooks.
-func (q *Queue) askOverdue(now hook.Instant) {
-	picks := q.buf.due[:0]
-	for len(picks) < maxBatch && q.ready > 0 {
-		p, s, is := q.nextMessage(now)
-		if is != headOverdue {
+// nextRef returns the message that is next, of which there must be one.
+func (q *Queue) nextRef() Ref {
+	l := q.topLevel()
+	return ref(l, q.levels[l].peek())
+}
+
+// nextMessage returns the message that is next, of which there must be one. ask says
+// that it must not be delivered before its hooks were asked: because it is due, or
+// because they want to see it when it is next.
+func (q *Queue) nextMessage(now hook.Instant) (h handle, why hook.Why, ask bool) {
+	h = q.at(q.nextRef())
+	s := h.slot()
+	q.store.load(s.segment)
+	at := h.deadline()
+	if at != 0 && now >= at && !(q.zeroTTL && h.ref.seq() >= h.list.firstOfTurn) {
+		return h, hook.WhyDue, true
+	}
+	return h, hook.WhyHead, s.flags&askHead != 0
+}
+
+// assign takes the messages that are next, at most n, up to one that its hooks must see
+// first.
+func (q *Queue) assign(now hook.Instant, n int) (ds []Delivery, why hook.Why, ask bool) {
+	ds = q.buf.deliveries[:0]
+	for len(ds) < n && q.ready > 0 {
+		var h handle
+		if h, why, ask = q.nextMessage(now); ask {
 			break
 		}
-		q.take(&q.levels[p.level], s, len(q.store.read(*s).body))
-		picks = append(picks, p)
+		r := q.store.read(*h.slot())
+		ds = append(ds, q.delivery(h, &r))
+		q.take(h, len(r.body))
 	}
-	q.buf.due = picks
-	q.runHeadHooks(now, picks, hook.Verdict{})
+	q.buf.deliveries = ds
+	return ds, why, ask
 }
 
-// askHeads puts messages that are next before their hooks, which want to be asked
-// then: no more of them than the consumer will take in this turn.
-func (q *Queue) askHeads(now hook.Instant, g *priorityGroup, c *Consumer) {
-	most, bytes := c.Sink.Capacity(c)
-	if most == 0 {
-		c.stalled = true
-		q.consumers.refresh(c)
-		return
-	}
-	picks := q.buf.due[:0]
-	for most = min(most, g.share(c)); len(picks) < most && bytes > 0 && q.ready > 0; {
-		p, s, is := q.nextMessage(now)
-		if is != headAsks {
+// askNext runs the head hooks for the messages that are next for the same reason: at
+// most so many, and no more than a connection takes in so many bytes.
+func (q *Queue) askNext(now hook.Instant, why hook.Why, most, bytes int) {
+	refs := q.buf.due[:0]
+	for len(refs) < most && bytes > 0 && q.ready > 0 {
+		h, reason, ask := q.nextMessage(now)
+		if !ask || reason != why {
 			break
 		}
-		r := q.store.read(*s)
-		q.take(&q.levels[p.level], s, len(r.body))
-		picks = append(picks, p)
-		bytes -= r.delivered()
+		r := q.store.read(*h.slot())
+		q.take(h, len(r.body))
+		refs = append(refs, h.ref)
+		bytes -= r.deliverySize()
 	}
-	q.buf.due = picks
-	q.runHeadHooks(now, picks, hook.Verdict{})
+	q.buf.due = refs
+	q.runHeadHooks(now, refs, why, hook.ReasonNone)
 }
 
-// delivered is what a delivery of the record takes on a connection, at most.
-func (r *record) delivered() int {
+// deliverySize is what a delivery of the record takes on a connection, at most.
+func (r *record) deliverySize() int {
 	const frames, perBody = 1024, 256 // the method with its strings, the header, and what each frame of the body begins and ends with
 	return frames + len(r.props) + len(r.body) + len(r.body)/perBody
 }
 
-// markAsked ends what was asked about the messages that are next: whenever they
-// are next again, because nobody took them or they came back, they are asked about
-// again.
+// markAsked makes the hooks be asked again about messages that they kept at the head,
+// whenever those are next again: because nobody took them, or they came back.
 func (q *Queue) markAsked() {
-	for _, p := range q.buf.asked {
-		if _, _, s := q.find(p.ref()); s != nil && !s.is(stateFree) {
-			s.flags |= askHead
+	for _, r := range q.buf.asked {
+		if h, ok := q.locate(r); ok && !h.slot().is(stateFree) {
+			h.slot().flags |= askHead
 		}
 	}
 	q.buf.asked = q.buf.asked[:0]
 }
 
-// send gives a consumer messages, as many of them as its sink has room for, and
-// passes the turn on. The others are next again.
-func (q *Queue) send(g *priorityGroup, c *Consumer, picks []pick, records []record) {
-	ds := q.buf.delivery[:0]
-	for i, p := range picks {
-		ds = append(ds, q.delivery(p, q.levels[p.level].slot(p.seq), &records[i]))
-	}
-	q.buf.delivery = ds
+// send gives a consumer messages, as many as its sink has capacity for, and passes the
+// turn on. The others are next again.
+func (q *Queue) send(g *priorityGroup, c *Consumer, ds []Delivery) {
 	n := c.Sink.Deliver(c, ds)
-	for _, p := range picks[:n] {
-		f := &q.levels[p.level]
-		q.countDelivery(int(p.level), f, p.seq, f.slot(p.seq), c)
+	for i := range ds[:n] {
+		q.countDelivery(q.at(ds[i].Ref), c)
 	}
-	if !c.NoAck {
-		c.inflight += uint32(n)
-	}
-	if n < len(picks) {
+	c.useCredit(n)
+	if n < len(ds) {
 		c.stalled = true
-		q.takeBack(picks[n:], records[n:])
+		q.unassign(ds[n:])
 	}
 	g.turn++
 	q.consumers.refresh(c)
 }
 
-// takeBack makes picks ready again that no consumer has seen.
-func (q *Queue) takeBack(picks []pick, records []record) {
-	for i, p := range picks {
-		f := &q.levels[p.level]
-		if !p.back {
-			f.rewind(p.seq)
+// stall stops serving a consumer until its sink has capacity again.
+func (q *Queue) stall(c *Consumer) {
+	c.stalled = true
+	q.consumers.refresh(c)
+}
+
+// unassign makes messages ready again that no consumer has seen.
+func (q *Queue) unassign(ds []Delivery) {
+	for i := range ds {
+		h := q.at(ds[i].Ref)
+		if !ds[i].requeued {
+			h.list.rewind(h.ref.seq())
 		}
-		q.untake(f, p.seq, f.slot(p.seq), len(records[i].body))
+		q.untake(h, len(ds[i].Body))
 	}
 }
 
-// countDelivery counts a message that was handed out, and forgets it when no
-// acknowledgement is due.
-func (q *Queue) countDelivery(l int, f *fifo, seq uint64, s *slot, c *Consumer) {
-	if s.flags&redelivered != 0 {
+// countDelivery counts a delivered message, and drops it when no acknowledgement is
+// due.
+func (q *Queue) countDelivery(h handle, c *Consumer) {
+	if h.slot().flags&redelivered != 0 {
 		q.count.Redelivered++
 	}
 	if c.NoAck {
 		q.count.DeliveredNoAck++
-		q.drop(l, f, seq, s)
+		q.drop(h)
 		return
 	}
-	f.deliveredUpTo = max(f.deliveredUpTo, seq+1)
+	h.list.deliveredUpTo = max(h.list.deliveredUpTo, h.ref.seq()+1)
 	q.count.Delivered++
 }
 
-func (q *Queue) delivery(p pick, s *slot, r *record) Delivery {
+func (q *Queue) delivery(h handle, r *record) Delivery {
+	s := h.slot()
 	d := Delivery{
-		Ref: ref(int(p.level), p.seq), Exchange: r.exchange, Key: r.key,
+		Ref: h.ref, Exchange: r.exchange, Key: r.key,
 		Props: r.props, Body: r.body, Enqueued: r.enqueued,
-		Redelivered: s.flags&redelivered != 0, Traced: s.flags&traced != 0,
+		Redelivered: s.flags&redelivered != 0, Traced: s.flags&traced != 0, requeued: h.ref.seq() < h.list.head,
 	}
 	if len(d.Body) >= WorthHolding {
 		d.Block = q.store.block(s.segment)
@@ -270,4 +175,71 @@ func (q *Queue) delivery(p pick, s *slot, r *record) Delivery {
 		d.Props = withDeliveryCount(r.props, int64(n))
 	}
 	return d
+}
+
+// deliverDirect hands messages straight to the one consumer that waits for them and
+// acknowledges nothing: they are never stored. It returns how many it took. vs is nil
+// when no hook has seen them.
+func (q *Queue) deliverDirect(now hook.Instant, ms []Message, vs []hook.Verdict) int {
+	if q.ready > 0 || len(q.levels) > 1 {
+		return 0
+	}
+	g := q.consumers.serve()
+	if g == nil || len(g.active) != 1 || !g.active[0].NoAck {
+		return 0
+	}
+	c := g.active[0]
+	ds := q.buf.deliveries[:0]
+	for i := range ms {
+		if vs != nil && !q.deliverable(now, &vs[i]) {
+			break
+		}
+		m := &ms[i]
+		ds = append(ds, Delivery{
+			Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key),
+			Props: m.Props, Body: m.Body, Block: m.Block, Enqueued: now,
+			Redelivered: m.Flags&Redelivered != 0, Traced: m.Flags&Traced != 0,
+		})
+	}
+	q.buf.deliveries = ds
+	if len(ds) == 0 {
+		return 0
+	}
+	n := c.Sink.Deliver(c, ds)
+	q.count.DeliveredNoAck += uint64(n)
+	if n < len(ds) {
+		q.stall(c)
+	}
+	return n
+}
+
+// deliverable reports whether a message that entered with a verdict may be delivered
+// without asking its hooks: see nextMessage.
+func (q *Queue) deliverable(now hook.Instant, v *hook.Verdict) bool {
+	late := q.hooks.Scan == hook.ScanLazy && v.Deadline != 0 && v.Deadline <= now
+	return !late && !v.AskHead
+}
+
+// Get hands one message to fn, with the number that remains; ok is false when there is
+// none. It is a use of the queue.
+func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining int)) (ok bool) {
+	q.Touch(now)
+	q.buf.asked = q.buf.asked[:0] // of a turn that broke off
+	defer q.markAsked()
+	for q.ready > 0 {
+		h, why, ask := q.nextMessage(now)
+		q.takeForHooks(h)
+		if ask {
+			q.runHeadHooks(now, []Ref{h.ref}, why, hook.ReasonNone)
+			continue
+		}
+		q.expireReady(now) // those that do not remain
+		h = q.at(h.ref)
+		r := q.store.read(*h.slot())
+		fn(q.delivery(h, &r), q.ready)
+		q.countDelivery(h, c)
+		q.endTurn(now)
+		return true
+	}
+	return false
 }

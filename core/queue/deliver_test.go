@@ -34,7 +34,7 @@ func TestWhatCameBackStaysInOrder(t *testing.T) {
 	for _, d := range sa.got {
 		items = append(items, PendingAck{Ref: d.Ref, Consumer: a})
 	}
-	q.RemoveConsumer(second, a)
+	q.RemoveConsumers(second, nil, a)
 	q.settleAll(second, Ack, items[4:])
 	q.settleAll(second, Return, items[:4])
 	b, sb := consume(t, q, Consumer{Tag: "b"}, 1)
@@ -98,7 +98,7 @@ func TestTheNextActiveConsumerGetsWhatCameBackFirst(t *testing.T) {
 		for _, d := range sa.got {
 			held = append(held, PendingAck{Ref: d.Ref, Consumer: a})
 		}
-		q.Leave(second, []*Consumer{a}, held)
+		q.RemoveConsumers(second, held, a)
 		wantIDs(t, kind, sb.take(), 1, 2, 3, 4, 5)
 		checkSums(t, q)
 	}
@@ -291,9 +291,9 @@ func TestHooksAskForTheHeadLater(t *testing.T) {
 func TestATurnThatBreaksOffLeavesNothingToOthers(t *testing.T) {
 	var asked []hook.Instant
 	q, _ := passive(t, Config{}, nosy(&asked, hook.Verdict{}))
-	q.buf.asked = append(q.buf.asked, pick{seq: 0}, pick{seq: 1})
+	q.buf.asked = append(q.buf.asked, Ref(0), Ref(1))
 	publish(q, second, 1, 2)
-	q.buf.asked = append(q.buf.asked, pick{seq: 0}, pick{seq: 1})
+	q.buf.asked = append(q.buf.asked, Ref(0), Ref(1))
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.Get(second, nil2(), func(Delivery, int) {})
 	q.settleAll(second, Requeue, []PendingAck{{Ref: 0}, {Ref: 1}})

@@ -335,7 +335,7 @@ func (g *game) leave(t *taker, with bool) {
 	if with {
 		items = g.give(func(d *delivered) bool { return d.to == t }, true)
 	}
-	g.q.Leave(g.now, []*Consumer{&t.Consumer}, items)
+	g.q.RemoveConsumers(g.now, items, &t.Consumer)
 	g.wake()
 }
 

@@ -2,8 +2,8 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// departing is messages that have been given up, and wait until there is room for
-// them to leave: see traffic. Until then they are in the queue, out of reach.
+// departing is dead letters that wait for capacity: see traffic. They are in the queue
+// until then, out of reach.
 type departing struct {
 	list []departure // in the order they were given up
 }
@@ -11,7 +11,7 @@ type departing struct {
 // departure is a message that is to go to a target.
 type departure struct {
 	ref    Ref
-	why    hook.Reason
+	reason hook.Reason
 	target *hook.Target
 }
 
@@ -26,91 +26,89 @@ func (d *departing) count() int {
 	return len(d.list)
 }
 
-// deferDepartures has messages wait that are to be routed and for which there is no room,
-// and returns the others. All of them are taken. admitted says that some are to be
-// sent now.
-func (q *Queue) deferDepartures(picks []pick, vs []hook.Verdict) (_ []pick, _ []hook.Verdict, admitted bool) {
+// deferDepartures makes dead letters wait for which there is no capacity, and returns
+// the other messages. All are taken. admitted says that traffic counts dead letters
+// among those.
+func (q *Queue) deferDepartures(ms []leaving) (_ []leaving, admitted bool) {
 	kept, bytes := 0, 0
-	for i, p := range picks {
-		if vs[i].Action == hook.Route {
+	for i := range ms {
+		m := &ms[i]
+		if m.verdict.Action == hook.Route {
 			admitted = admitted || q.departing.count() == 0 && underway.admit(q.mailbox)
 			if !admitted || bytes > departBytes {
-				q.waitToDepart(p, &vs[i])
+				q.deferDeparture(m)
 				continue
 			}
-			bytes += int(q.levels[p.level].slot(p.seq).length)
+			bytes += int(q.at(m.ref).slot().length)
 		}
 		if kept < i {
-			picks[kept], vs[kept] = p, vs[i]
-			q.buf.leaving.records[kept] = q.buf.leaving.records[i]
+			ms[kept] = *m
 		}
 		kept++
 	}
-	return picks[:kept], vs[:kept], admitted
+	return ms[:kept], admitted
 }
 
-func (q *Queue) waitToDepart(p pick, v *hook.Verdict) {
+func (q *Queue) deferDeparture(m *leaving) {
 	if q.departing == nil {
 		q.departing = &departing{}
 	}
-	q.departing.list = append(q.departing.list, departure{p.ref(), v.Reason, v.Target})
+	q.departing.list = append(q.departing.list, departure{m.ref, m.verdict.Reason, m.verdict.Target})
 	q.unacked--
 }
 
-// depart sends on those that wait, for as long as there is room.
+// depart publishes waiting dead letters while there is capacity.
 func (q *Queue) depart(now hook.Instant) {
 	for q.departing.count() > 0 && underway.admit(q.mailbox) {
 		underway.during(func() { q.departSome(now) })
 	}
 }
 
-// farewellBytes is how much of what waits leaves with a deleted queue, room or no room.
-// It is memory then that nobody limits.
+// farewellBytes is how much of what waits is published when its queue is deleted, with
+// or without capacity. No limit counts that memory then.
 const farewellBytes = 64 << 20
 
-// departNow sends on those that wait, as the queue is about to go: they had left it
-// long ago if there had been room. What is left goes with the queue.
+// departNow publishes waiting dead letters of a queue that is about to be deleted: with
+// capacity they would have left long ago. Beyond farewellBytes they go with the queue.
 func (q *Queue) departNow(now hook.Instant) {
 	for bytes := 0; q.departing.count() > 0 && bytes < farewellBytes; {
 		bytes += q.departSome(now)
 	}
 }
 
-// departSome sends on the first ones, and returns how many bytes they are.
+// departSome publishes the first waiting dead letters, and returns how many bytes they
+// are.
 func (q *Queue) departSome(now hook.Instant) (bytes int) {
 	w, d := q.buf, q.departing
-	picks := w.parting[:0]
 	_, vs := w.batch(min(len(d.list), maxBatch))
-	w.leaving.records = w.leaving.records[:0]
-	for len(picks) < len(vs) && bytes <= departBytes {
-		l := d.list[len(picks)]
-		p := pick{seq: l.ref.seq(), level: int32(l.ref.level())}
-		s := q.levels[p.level].slot(p.seq)
+	ms := w.leaving[:0]
+	for i := 0; i < len(vs) && bytes <= departBytes; i++ {
+		l := d.list[i]
+		s := q.at(l.ref).slot()
 		bytes += int(s.length)
-		vs[len(picks)] = hook.Verdict{Action: hook.Route, Reason: l.why, Target: l.target}
-		picks = append(picks, p)
-		w.leaving.records = append(w.leaving.records, q.store.read(*s))
+		vs[i] = hook.Verdict{Action: hook.Route, Reason: l.reason, Target: l.target}
+		ms = append(ms, leaving{l.ref, q.store.read(*s), &vs[i]})
 	}
-	w.parting = picks
-	clear(d.list[:len(picks)])
-	if d.list = d.list[len(picks):]; len(d.list) == 0 {
+	w.leaving = ms
+	clear(d.list[:len(ms)])
+	if d.list = d.list[len(ms):]; len(d.list) == 0 {
 		q.departing = nil
 	}
-	q.unacked += len(picks)
-	q.letGo(now, picks, vs[:len(picks)])
+	q.unacked += len(ms)
+	q.applyNow(now, ms, hook.WhyLeaving)
 	return bytes
 }
 
-// ending is how far a queue has come whose time is up, and which gives up what it
-// holds before it goes. If somebody uses it meanwhile, it stays.
+// ending is the progress of a queue whose lease ran out, and which dead-letters what it
+// holds before it is deleted. If it is used meanwhile, it stays.
 type ending struct {
 	lease   hook.Instant
-	before  uint64 // messages dead-lettered with this reason
-	dropped uint64 // likewise, of those that nobody wanted dead-lettered
+	before  uint64 // messages dead-lettered for this reason before
+	dropped uint64 // likewise, messages dropped
 }
 
-// advanceEnding gives up what a queue holds that is about to end, a part of it, and ends the
-// queue when all has left. It is safe to call at any time.
+// advanceEnding dead-letters some of what a queue holds that is ending, and deletes the
+// queue once all has left. It may be called at any time.
 func (q *Queue) advanceEnding(now hook.Instant) {
 	e := q.ending
 	if e == nil {

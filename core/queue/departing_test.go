@@ -258,7 +258,7 @@ func TestNobodyWaitsWhileNothingIsUnderWay(t *testing.T) {
 func TestWhatWaitsToDepartDoesNotGoWithItsQueue(t *testing.T) {
 	for name, end := range map[string]func(q *Queue, now hook.Instant, c *Consumer){
 		"deleted":      func(q *Queue, _ hook.Instant, _ *Consumer) { _, _ = q.Delete(false, false) },
-		"auto-deleted": func(q *Queue, now hook.Instant, c *Consumer) { q.RemoveConsumer(now, c) },
+		"auto-deleted": func(q *Queue, now hook.Instant, c *Consumer) { q.RemoveConsumers(now, nil, c) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -79,7 +79,7 @@ func chainOf(tb testing.TB, h hook.Hooks) *chain.Chain {
 	return c
 }
 
-// passive returns a queue without a shell's turn-taking, for one goroutine.
+// passive returns a queue whose mailbox takes no turns, for one goroutine.
 func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 	tb.Helper()
 	if cfg.Name == "" {
@@ -93,7 +93,9 @@ func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 	}
 	hst := &host{}
 	cfg.Strategy = "test"
-	q := &Queue{cfg: &cfg, host: hst, buf: new(turnBuffers)}
+	m := &Mailbox{clock: func() hook.Instant { return second }, running: true}
+	m.queue = Queue{cfg: &cfg, host: hst, mailbox: m, buf: new(turnBuffers)}
+	q := &m.queue
 	q.attach(second, chainOf(tb, h))
 	return q, hst
 }

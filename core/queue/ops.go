@@ -91,7 +91,7 @@ func appendDeadlineSet(b []byte, queue uint64, r Ref, deadline hook.Instant, m s
 	return b
 }
 
-func appendDiscarded(b []byte, queue uint64, r Ref, why hook.Reason) []byte {
+func appendDeadLettering(b []byte, queue uint64, r Ref, why hook.Reason) []byte {
 	b = appendOp(b, opDeadLettering, queue)
 	return append(binary.LittleEndian.AppendUint64(b, uint64(r)), byte(why))
 }

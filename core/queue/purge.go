@@ -69,14 +69,16 @@ func (q *Queue) dropContents() {
 	q.freeGarbage()
 }
 
-// carry takes a message that is handed out along.
+// carry copies a taken message to a list that it enters with the number it had.
 func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
+	c, i, _ := from.locate(seq)
 	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun|inRequeued))
 	to.skipTo(seq)
-	to.push(kept, from.deadline(seq))
-	to.take(to.slot(seq))
-	if e, bytes := from.extentOf(seq, s, 1); e != 0 {
-		to.setExtent(seq, e, int(weight(s)-bytes))
+	to.push(kept, c.deadline(i))
+	copied, k, _ := to.locate(seq)
+	to.take(&copied.slots[k])
+	if c.extents != nil && c.extents[i] != 0 {
+		copied.setExtent(k, c.extents[i], int(c.savedBy(i)))
 	}
 	s.become(stateFree)
 }

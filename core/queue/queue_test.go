@@ -128,7 +128,7 @@ func TestOnlyOneConsumerIsActive(t *testing.T) {
 	publish(q, second, 1, 2, 3, 4)
 	wantIDs(t, "active", sa.take(), 1, 2)
 	wantIDs(t, "waiting", sb.take())
-	q.RemoveConsumer(second, a)
+	q.RemoveConsumers(second, nil, a)
 	wantIDs(t, "next in line", sb.take(), 3, 4)
 }
 
@@ -138,7 +138,7 @@ func TestExclusiveConsumers(t *testing.T) {
 	if err := q.AddConsumer(second, &Consumer{Sink: &sink{}}); !errors.Is(err, ErrExclusiveUse) {
 		t.Errorf("second consumer beside an exclusive one: %v, want %v", err, ErrExclusiveUse)
 	}
-	q.RemoveConsumer(second, c)
+	q.RemoveConsumers(second, nil, c)
 	consume(t, q, Consumer{}, 1)
 	if err := q.AddConsumer(second, &Consumer{Exclusive: true, Sink: &sink{}}); !errors.Is(err, ErrExclusiveUse) {
 		t.Errorf("exclusive consumer beside another: %v, want %v", err, ErrExclusiveUse)
@@ -253,11 +253,11 @@ func TestAutoDeleteEndsWithTheLastConsumer(t *testing.T) {
 	publish(q, second, 1)
 	a, _ := consume(t, q, Consumer{}, 0)
 	b, _ := consume(t, q, Consumer{}, 0)
-	q.RemoveConsumer(second, a)
+	q.RemoveConsumers(second, nil, a)
 	if q.closed {
 		t.Fatal("gone with a consumer left")
 	}
-	q.RemoveConsumer(second, b)
+	q.RemoveConsumers(second, nil, b)
 	if !q.closed || len(h.gone) != 1 || h.gone[0] != (Deletion{Reason: DeletedAutoDelete, At: second, LastUse: second, Messages: 1}) {
 		t.Errorf("closed %v, told %+v", q.closed, h.gone)
 	}
@@ -291,7 +291,7 @@ func TestAnUnusedQueueExpires(t *testing.T) {
 	if q.closed {
 		t.Fatal("expired while it was used")
 	}
-	q.RemoveConsumer(60*second, &c)
+	q.RemoveConsumers(60*second, nil, &c)
 	q.tick(70*second - 1)
 	if q.closed {
 		t.Fatal("expired early")

@@ -5,12 +5,14 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/deadline"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Reconfigure is [Queue.Reconfigure] on the queue's turn. It returns ErrGone when
-// the queue was deleted.
+// Reconfigure gives the queue another description, which differs from the one it has in
+// what policies can change, and another chain's hooks. Its lease begins anew. Messages
+// that are there get the deadlines that the strategy has for them now, if it wants that
+// or, with recompute, if it can: the first of them at once, the others in later turns.
+// It returns ErrGone when the queue was deleted.
 func (s *Mailbox) Reconfigure(cfg *Config, c *chain.Chain, recompute bool) error {
 	return s.Do(func(q *Queue, now hook.Instant) {
 		s.config.Store(cfg)
@@ -18,11 +20,6 @@ func (s *Mailbox) Reconfigure(cfg *Config, c *chain.Chain, recompute bool) error
 	})
 }
 
-// reconfigure gives the queue another description, which differs from the one it
-// has in what policies can change, and puts the hooks that follow from it in
-// force. Its lease begins anew. Messages that are there already get the deadlines
-// that the strategy has for them now, if it wants that or, with recompute, if it
-// can: the first of them at once, the others in turns to come.
 func (q *Queue) reconfigure(now hook.Instant, cfg *Config, c *chain.Chain, recompute bool) {
 	was := q.hooks.Scan
 	q.cfg = cfg
@@ -34,25 +31,23 @@ func (q *Queue) reconfigure(now hook.Instant, cfg *Config, c *chain.Chain, recom
 	q.afterChange(now)
 }
 
-// restampCursor is how far a queue has come with giving its messages what follows from
-// a change of its settings.
+// restampCursor is how far a queue has come with restamping after its settings changed.
 type restampCursor struct {
 	level  int
 	seq    uint64   // no message below, in the level, is still to be looked at
-	until  []uint64 // by level: messages from here on came after the change
+	until  []uint64 // by level: messages from here on entered after the change
 	stamp  bool     // they get new deadlines
-	rescan bool     // deadlines are acted on elsewhere than before: what the slots say of heap and run is void
+	rescan bool     // deadlines are acted on elsewhere than before: what slots say of heap and run is void
 }
 
 func (q *Queue) beginRestamping(rescan, recompute bool) {
 	stamp := q.hooks.Restamps == chain.OnChange || q.hooks.Restamps == chain.WhenAsked && recompute
-	if r := q.restamping; r != nil { // it is begun again
+	if r := q.restamping; r != nil { // it starts over
 		rescan, stamp = rescan || r.rescan, stamp || r.stamp && q.hooks.Restamps != chain.NeverRestamp
 	}
 	q.restamping = nil
 	if rescan {
-		q.heap.Keep(func(deadline.Item) bool { return false })
-		q.stale = 0
+		q.clearHeap()
 	}
 	if !stamp && (!rescan || q.hooks.Scan != hook.ScanAnywhere) {
 		return
@@ -60,95 +55,72 @@ func (q *Queue) beginRestamping(rescan, recompute bool) {
 	q.restamping = &restampCursor{stamp: stamp, rescan: rescan, until: make([]uint64, len(q.levels))}
 	for l := range q.levels {
 		f := &q.levels[l]
-		f.run, f.runLast = f.first<<chunkBits, 0
+		f.run = sortedRun{next: f.first << chunkBits}
 		q.restamping.until[l] = f.next
 	}
 }
 
-// restampSome looks at the next maxBatch messages.
+// restampSome restamps the next maxBatch messages.
 func (q *Queue) restampSome(now hook.Instant) {
 	if q.contents == nil || q.restamping == nil {
 		return
 	}
-	r, picks := q.restamping, q.buf.picks[:0]
-	for len(picks) < maxBatch && r.level < len(q.levels) {
+	r, refs := q.restamping, q.buf.due[:0]
+	for len(refs) < maxBatch && r.level < len(q.levels) {
 		seq, s := q.levels[r.level].messageFrom(r.seq)
 		if s == nil || seq >= r.until[r.level] {
 			r.level, r.seq = r.level+1, 0
 			continue
 		}
-		picks = append(picks, pick{seq: seq, level: int32(r.level)})
+		refs = append(refs, ref(r.level, seq))
 		r.seq = seq + 1
 	}
-	q.buf.picks = picks
-	q.restamp(now, picks)
+	q.buf.due = refs
+	q.restamp(now, refs)
 	if r.level == len(q.levels) {
 		q.restamping = nil
 	}
 }
 
-// restamp gives messages the deadlines that the strategy has for them now, and
-// sees to it that they are acted on.
-func (q *Queue) restamp(now hook.Instant, picks []pick) {
-	vs := q.restamped(now, picks)
-	for i, p := range picks {
-		l, f := int(p.level), &q.levels[p.level]
-		s := f.slot(p.seq)
-		at := f.deadline(p.seq)
+// restamp gives messages the deadlines that the strategy has for them now, and indexes
+// them.
+func (q *Queue) restamp(now hook.Instant, refs []Ref) {
+	var vs []hook.Verdict
+	if q.restamping.stamp {
+		var views []hook.Message
+		views, vs = q.present(now, refs, hook.WhyChange)
+		for i := range views {
+			views[i].Expiration = expiration(q.buf.leaving[i].record.props)
+		}
+		q.hooks.Restamp(now, views, vs)
+		q.buf.view = messageView{}
+	}
+	for i, r := range refs {
+		h := q.at(r)
+		at := h.deadline()
 		if vs != nil {
 			at = vs[i].Deadline
-			marked := q.setStrategyData(f, p.seq, s, strategyDataOf(&vs[i]))
-			q.journalDeadlineSet(ref(l, p.seq), f, p.seq, s, at, marked)
+			q.journalDeadlineSet(h, at, q.setStrategyData(h, strategyDataOf(&vs[i])))
 		}
-		q.reschedule(l, f, p.seq, s, at)
+		q.reschedule(h, at)
 	}
 }
 
-// restamped asks the strategy; nil if it has no say.
-func (q *Queue) restamped(now hook.Instant, picks []pick) []hook.Verdict {
-	if !q.restamping.stamp {
-		return nil
-	}
-	w := q.buf
-	views, vs := w.batch(len(picks))
-	w.leaving.records = w.leaving.records[:0]
-	for i, p := range picks {
-		s := q.levels[p.level].slot(p.seq)
-		r := q.store.read(*s)
-		w.leaving.records = append(w.leaving.records, r)
-		views[i] = q.message(p, s, &r)
-		views[i].Expiration, views[i].Why = expiration(r.props), hook.WhyChange
-		views[i].Bind(&w.leaving, i)
-	}
-	w.leaving.picks, w.leaving.queue, w.leaving.now = picks, q, now
-	q.hooks.Restamp(now, views, vs)
-	w.leaving.picks, w.leaving.queue = nil, nil
-	return vs
-}
-
-// reschedule gives a message a deadline and, as messages come in order, makes it
-// part of the sorted run if it fits.
-func (q *Queue) reschedule(l int, f *fifo, seq uint64, s *slot, at hook.Instant) {
+// reschedule gives a message a deadline. It is called for messages in order, so that
+// they may extend the sorted run.
+func (q *Queue) reschedule(h handle, at hook.Instant) {
+	s := h.slot()
 	s.flags &^= inRun
-	switch {
-	case q.restamping.rescan:
+	if s.flags&inHeap != 0 && (q.restamping.rescan || at != h.deadline()) {
 		s.flags &^= inHeap
-	case at != f.deadline(seq) && s.flags&inHeap != 0:
-		s.flags &^= inHeap
-		if s.is(stateReady) {
-			q.stale++ // the item it has; one that is handed out is stale already
+		if s.is(stateReady) && !q.restamping.rescan {
+			q.stale++ // the item it has; that of a taken message is stale already
 		}
 	}
-	f.setDeadline(seq, at)
-	if !s.is(stateReady) {
-		return // it is seen to when it comes back
+	h.chunk.setDeadline(h.index, at)
+	if s.is(stateReady) { // else it is indexed when it is requeued
+		q.indexDeadline(h, at, true)
 	}
-	if len(q.levels) == 1 && s.flags&inHeap == 0 && at >= f.runLast && at != 0 && q.hooks.Scan == hook.ScanAnywhere {
-		f.runLast = at
-		s.flags |= inRun
-		return
-	}
-	q.reindex(l, f, seq, s, at)
 }
 
 // expiration is the property of a message as its publisher sent it, which was
@@ -167,20 +139,4 @@ func expiration(props []byte) hook.Limit {
 		return 0
 	}
 	return hook.LimitOf(n)
-}
-
-// messageFrom returns the first message at or behind seq, nil when there is none.
-func (f *fifo) messageFrom(seq uint64) (uint64, *slot) {
-	for seq = max(seq, f.first<<chunkBits); seq < f.next; seq = (seq>>chunkBits + 1) << chunkBits {
-		c := f.chunk(seq)
-		if c == nil {
-			continue
-		}
-		for i := c.index(int(seq & (chunkSlots - 1))); i < len(c.slots); i++ {
-			if !c.slots[i].is(stateFree) {
-				return seq&^(chunkSlots-1) + c.position(i), &c.slots[i]
-			}
-		}
-	}
-	return f.next, nil
 }

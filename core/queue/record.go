@@ -92,69 +92,73 @@ func (n *opBuffer) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *s
 	return 0
 }
 
-func (q *Queue) journalEnqueued(now hook.Instant, l int, f *fifo, seq uint64, s slot, deadline hook.Instant) {
-	if !q.isJournalled(&s) {
-		return
-	}
-	n := &q.buf.ops
-	extent := q.cfg.Storage.Journal.Extent()
-	saved := n.enqueue(q, ref(l, seq), deadline, now, &s)
-	f.setExtent(seq, extent, saved)
-	n.account(extent, weight(&s)-int64(saved))
-	n.enqueued++
-}
-
-func (q *Queue) journalSettled(l int, f *fifo, seq uint64, s *slot) {
+func (q *Queue) journalEnqueued(now hook.Instant, h handle, deadline hook.Instant) {
+	s := h.slot()
 	if !q.isJournalled(s) {
 		return
 	}
 	n := &q.buf.ops
-	n.account(f.extentOf(seq, s, -1))
-	n.settled = append(n.settled, ref(l, seq))
+	extent := q.cfg.Storage.Journal.Extent()
+	saved := n.enqueue(q, h.ref, deadline, now, s)
+	h.chunk.setExtent(h.index, extent, saved)
+	n.account(extent, weight(s)-int64(saved))
+	n.enqueued++
 }
 
-func (q *Queue) journalReturned(r Ref, s *slot) {
-	if q.isJournalled(s) {
+func (q *Queue) journalSettled(h handle) {
+	if !q.isJournalled(h.slot()) {
+		return
+	}
+	n := &q.buf.ops
+	n.account(h.chunk.extentOf(h.index, -1))
+	n.settled = append(n.settled, h.ref)
+}
+
+func (q *Queue) journalReturned(h handle) {
+	if s := h.slot(); q.isJournalled(s) {
 		n := &q.buf.ops
 		before := len(n.buf)
-		n.buf = appendReturned(n.buf, q.cfg.Storage.ID, r, s.returns())
+		n.buf = appendReturned(n.buf, q.cfg.Storage.ID, h.ref, s.returns())
 		n.returned += len(n.buf) - before
 	}
 }
 
-func (q *Queue) journalDiscarded(r Ref, s *slot, why hook.Reason) {
-	if q.isJournalled(s) {
-		q.buf.ops.buf = appendDiscarded(q.buf.ops.buf, q.cfg.Storage.ID, r, why)
+func (q *Queue) journalDeadLettering(h handle, reason hook.Reason) {
+	if q.isJournalled(h.slot()) {
+		q.buf.ops.buf = appendDeadLettering(q.buf.ops.buf, q.cfg.Storage.ID, h.ref, reason)
 	}
 }
 
-// journalDeadlineSet notes a deadline that a message did not have before, or another mark.
-func (q *Queue) journalDeadlineSet(r Ref, f *fifo, seq uint64, s *slot, at hook.Instant, marked bool) {
-	if !q.isJournalled(s) || at == f.deadline(seq) && !marked {
+// journalDeadlineSet journals a deadline that differs from the one a message has, or
+// its strategy data if that changed.
+func (q *Queue) journalDeadlineSet(h handle, at hook.Instant, changed bool) {
+	s := h.slot()
+	if !q.isJournalled(s) || at == h.deadline() && !changed {
 		return
 	}
-	var m strategyData
+	var data strategyData
 	if s.flags&hasStrategyData != 0 {
-		m = q.store.read(*s).strategyData
+		data = q.store.read(*s).strategyData
 	}
-	q.buf.ops.buf = appendDeadlineSet(q.buf.ops.buf, q.cfg.Storage.ID, r, at, m, s.flags)
+	q.buf.ops.buf = appendDeadlineSet(q.buf.ops.buf, q.cfg.Storage.ID, h.ref, at, data, s.flags)
 }
 
-// journalAsks notes that a message is to be asked about when it is next, which was not
-// said when it entered.
-func (q *Queue) journalAsks(r Ref, s *slot) {
-	if q.isJournalled(s) {
-		q.buf.ops.buf = appendAsks(q.buf.ops.buf, q.cfg.Storage.ID, r)
+// journalAsks journals that hooks want to be asked about a message when it is next,
+// which its enqueue did not say.
+func (q *Queue) journalAsks(h handle) {
+	if q.isJournalled(h.slot()) {
+		q.buf.ops.buf = appendAsks(q.buf.ops.buf, q.cfg.Storage.ID, h.ref)
 	}
 }
 
-// setStrategyData changes what a strategy keeps with a message, which may make its record
-// longer. It reports whether the message had another.
-func (q *Queue) setStrategyData(f *fifo, seq uint64, s *slot, m strategyData) (changed bool) {
+// setStrategyData changes what a strategy keeps with a message, which may make its
+// record longer. It reports whether the data differs.
+func (q *Queue) setStrategyData(h handle, data strategyData) (changed bool) {
+	s := h.slot()
 	before := weight(s)
-	changed = q.store.setStrategyData(s, m)
+	changed = q.store.setStrategyData(s, data)
 	if grown := weight(s) - before; grown != 0 && q.isJournalled(s) {
-		extent, _ := f.extentOf(seq, s, 0)
+		extent, _ := h.chunk.extentOf(h.index, 0)
 		q.buf.ops.account(extent, grown)
 	}
 	return changed
@@ -380,31 +384,26 @@ func (s *Mailbox) AfterDeadLetters(fn func(error)) bool {
 	return true
 }
 
-// receipt returns what is to be recorded of the picks that are routed, nil when
-// that is nothing.
-func (q *Queue) receipt(picks []pick, vs []hook.Verdict) *DeferredRemoval {
+// deferredRemoval returns the removal of the messages that are dead-lettered, nil if
+// none of them is in the journal.
+func (q *Queue) deferredRemoval(ms []leaving) *DeferredRemoval {
 	if q.cfg.Storage == nil {
 		return nil
 	}
 	var refs []Ref
 	var n opBuffer
-	for i, p := range picks {
-		f := &q.levels[p.level]
-		s := f.slot(p.seq)
-		if vs[i].Action != hook.Route || !q.isJournalled(s) {
-			continue
+	for i := range ms {
+		h := q.at(ms[i].ref)
+		if ms[i].verdict.Action == hook.Route && q.isJournalled(h.slot()) {
+			refs = append(refs, h.ref)
+			n.account(h.chunk.extentOf(h.index, -1))
 		}
-		refs = append(refs, ref(int(p.level), p.seq))
-		n.account(f.extentOf(p.seq, s, -1))
 	}
 	if len(refs) == 0 {
 		return nil
 	}
 	r := &DeferredRemoval{
-		journal: q.cfg.Storage.Journal, ops: appendSettled(nil, q.cfg.Storage.ID, refs), deltas: n.deltas, tracker: &pendingRemovals{},
-	}
-	if q.mailbox != nil {
-		r.tracker = q.mailbox.pendingRemovals()
+		journal: q.cfg.Storage.Journal, ops: appendSettled(nil, q.cfg.Storage.ID, refs), deltas: n.deltas, tracker: q.mailbox.pendingRemovals(),
 	}
 	r.tracker.begin()
 	return r

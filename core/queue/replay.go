@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/curfewmq/curfew/core/deadline"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -226,22 +225,19 @@ func (q *Queue) put(it *replayedMessage, handed []uint64) {
 	}
 	body := int(it.body)
 	f.push(it.slot, it.deadline)
-	f.setExtent(seq, it.extent, it.saved)
+	h := q.at(it.ref)
+	h.chunk.setExtent(h.index, it.extent, it.saved)
 	f.deliveredUpTo, f.journalledUpTo = handed[l], handed[l]
 	q.ready++
 	q.readyBytes += int64(body)
 	q.count.Published++
 	q.count.Restored++
 	if it.deadLettering != hook.ReasonNone {
-		s := f.slot(seq)
-		q.take(f, s, body)
-		q.restoreDiscard(ref(l, seq), it.deadLettering)
+		q.take(h, body)
+		q.restoreDiscard(it.ref, it.deadLettering)
 		return
 	}
-	if it.deadline != 0 && q.hooks.Scan == hook.ScanAnywhere {
-		f.slot(seq).flags |= inHeap
-		q.heap.Push(deadline.Item{At: int64(it.deadline), Slot: uint64(ref(l, seq))})
-	}
+	q.indexDeadline(h, it.deadline, false)
 }
 
 // Relocate writes what the queue has in extents up to the given one to the journal
@@ -306,12 +302,11 @@ func (q *Queue) relocateChunk(m *relocation, l int, f *fifo, c int, upTo uint32)
 		if seq < f.deliveredUpTo {
 			moved.flags |= redelivered // what says so else may be dropped with the old place
 		}
-		saved := m.notes.enqueue(q, ref(l, seq), f.deadline(seq), q.store.read(moved).enqueued, &moved)
-		k.extents[i] = m.journal.Extent()
-		k.save(i, saved)
+		saved := m.notes.enqueue(q, ref(l, seq), k.deadline(i), q.store.read(moved).enqueued, &moved)
+		k.setExtent(i, m.journal.Extent(), saved)
 		m.notes.account(k.extents[i], weight(s)-int64(saved))
-		if why := q.discards.why(ref(l, seq)); why != hook.ReasonNone {
-			m.notes.buf = appendDiscarded(m.notes.buf, q.cfg.Storage.ID, ref(l, seq), why)
+		if why := q.discards.reason(ref(l, seq)); why != hook.ReasonNone {
+			m.notes.buf = appendDeadLettering(m.notes.buf, q.cfg.Storage.ID, ref(l, seq), why)
 		}
 	}
 	return false

@@ -284,7 +284,7 @@ func TestADeadlineThatNobodyActsOnIsNotWritten(t *testing.T) {
 		if (asked > 0) != tc.asked || (q.next() != 0) != tc.asked {
 			t.Errorf("%s: asked %d times, again at %v", tc.name, asked, q.next())
 		}
-		if at := j.reborn(t, q).levels[0].deadline(0); at != 2*second {
+		if at := j.reborn(t, q).at(0).deadline(); at != 2*second {
 			t.Errorf("%s: after a restart it is due at %v", tc.name, at)
 		}
 	}

@@ -80,7 +80,7 @@ func (q *Queue) countJournalled() (ready, unacked, discarded int) {
 			case !q.isJournalled(s):
 			case !s.is(stateUnacked):
 				ready++
-			case q.discards.why(ref(l, seq)) != hook.ReasonNone:
+			case q.discards.reason(ref(l, seq)) != hook.ReasonNone:
 				discarded++
 			default:
 				unacked++

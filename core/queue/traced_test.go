@@ -42,7 +42,7 @@ func TestOldLogsAreReadable(t *testing.T) {
 	for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
 		r := q.store.read(*s)
 		got = append(got, fmt.Sprintf("%d %s %s state %d digest %d at %v %v due %v, %d returns%s",
-			seq, r.key, r.body, r.state, r.digest, r.enqueued, blindKeys(r.bcc), f.deadline(seq), s.returns(), s.flags.describe()))
+			seq, r.key, r.body, r.state, r.digest, r.enqueued, blindKeys(r.bcc), q.at(Ref(seq)).deadline(), s.returns(), s.flags.describe()))
 	}
 	want := []string{
 		"0 plain plain state 0 digest 0 at 1000000000 [blind] due 0, 0 returns, redelivered, dead-lettered, bcc",
@@ -279,7 +279,7 @@ func TestAtLeastOnceIsToldOnArrival(t *testing.T) {
 		t.Fatalf("told of %+v, which are on their way", r.left)
 	}
 	f, _ := r.tracking.Publisher.(*deadLetterConfirms)
-	f.lost[0].Store(true)
+	f.messages[0].refused.Store(true)
 	q.discardsAnswered(3*second, f, []int{0, 1})
 	want := []leftMessage{{
 		key: "key", reason: hook.ReasonExpired, outcome: telemetry.DeadLettered, enqueued: second, deadline: second, size: 8,
@@ -300,7 +300,7 @@ func TestAttemptsAreNotLateness(t *testing.T) {
 	q.enqueue(second, batchOf(expiring(1, 0)))
 	answer := func(now hook.Instant, lost bool) {
 		f, _ := r.tracking.Publisher.(*deadLetterConfirms)
-		f.lost[0].Store(lost)
+		f.messages[0].refused.Store(lost)
 		q.discardsAnswered(now, f, []int{0})
 	}
 	answer(2*second, true)
@@ -310,7 +310,7 @@ func TestAttemptsAreNotLateness(t *testing.T) {
 	if len(r.left) != 1 || r.left[0].underway != again.Sub(0) {
 		t.Errorf("got %+v, want one under way for %v", r.left, again.Sub(0))
 	}
-	if n := len(q.discards.since); n != 0 {
+	if n := len(q.discards.messages); n != 0 {
 		t.Errorf("%d are remembered that have left", n)
 	}
 	q.close()

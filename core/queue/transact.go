@@ -81,8 +81,9 @@ type participant struct {
 
 // leavingGroup is messages that leave, or are about to be asked about.
 type leavingGroup struct {
-	picks []pick
-	from  hook.Verdict
+	refs   []Ref
+	why    hook.Why
+	reason hook.Reason
 }
 
 // sharedCommit is a commit of several queues.
@@ -187,18 +188,12 @@ func (m *participant) take(now hook.Instant, t *transaction) {
 	}
 	for _, s := range m.part.Settlements {
 		leaving, late := m.settle(now, s.Kind, s.Items)
-		from := leavingBy(s.Kind)
-		for _, p := range leaving {
-			m.journalDiscarded(p.ref(), m.levels[p.level].slot(p.seq), from.Reason)
+		for _, r := range leaving {
+			m.journalDeadLettering(m.at(r), s.Kind.reason())
 		}
-		m.depart(leaving, from)
-		m.depart(late, hook.Verdict{})
-	}
-}
-
-func (m *participant) depart(picks []pick, from hook.Verdict) {
-	if len(picks) > 0 {
-		m.leaving = append(m.leaving, leavingGroup{slices.Clone(picks), from})
+		m.leaving = append(m.leaving,
+			leavingGroup{slices.Clone(leaving), hook.WhyLeaving, s.Kind.reason()},
+			leavingGroup{slices.Clone(late), hook.WhyDue, hook.ReasonNone})
 	}
 }
 
@@ -207,8 +202,8 @@ func (m *participant) goOn(now hook.Instant) {
 	if m.stopped != nil {
 		return
 	}
-	for _, d := range m.leaving {
-		m.runHeadHooks(now, d.picks, d.from)
+	for _, g := range m.leaving {
+		m.runHeadHooks(now, g.refs, g.why, g.reason)
 	}
 	m.afterChange(now)
 }

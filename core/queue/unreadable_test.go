@@ -18,8 +18,7 @@ func TestAQueueStopsWhenItsBodiesCannotBeRead(t *testing.T) {
 		"expired":  func(q *Queue, now hook.Instant) { q.dropFromHead(now, hook.ReasonMaxLen, func() bool { return true }) },
 		"purged with one handed out": func(q *Queue, now hook.Instant) {
 			if q.stopped == nil {
-				f := &q.levels[0]
-				q.take(f, f.slot(900), 0)
+				q.take(q.at(900), 0)
 				q.Purge(now)
 			}
 		},

@@ -8,42 +8,30 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// maxBatch is how many messages a hook sees at once, and how many due ones a
-// turn handles before others have theirs.
+// maxBatch is how many messages a hook sees at once, and how many due ones a turn
+// handles before other queues have theirs.
 const maxBatch = 256
 
-// turnBuffers is room for one turn's batches. Queues borrow one for a turn, so that
+// turnBuffers is memory for one turn's batches. A queue borrows one for a turn, so that
 // an idle queue owns none.
 type turnBuffers struct {
-	messages []hook.Message
-	verdicts []hook.Verdict
-	entering incomingView
-	leaving  storedView
-	picks    []pick // chosen to be handed out
-	due      []pick // chosen to go before their hooks
-	parting  []pick // that have waited to leave
-	asked    []pick // kept by their hooks, which were asked because they are next
-	records  []record
-	delivery []Delivery
-	dead     []DeadLetter
-	left     []telemetry.Removal
-	ops      opBuffer
+	messages   []hook.Message
+	verdicts   []hook.Verdict
+	view       messageView
+	leaving    []leaving
+	settled    []Ref // that leave
+	due        []Ref // whose hooks are asked
+	asked      []Ref // kept by their hooks, which were asked because they are next
+	deliveries []Delivery
+	removals   removals
+	ops        opBuffer
 }
 
-// pick is a message chosen for something.
-type pick struct {
-	seq   uint64
-	level int32
-	back  bool // it had come back: head had passed it when it was chosen
-	next  bool // it is next, and put before its hooks for this
-}
-
-func (p pick) ref() Ref { return ref(int(p.level), p.seq) }
-
-// abandon forgets what a turn was doing that did not come to its end, but for what it
-// noted: the next turn is another queue's.
+// abandon drops the work of a turn that did not come to its end, except for the
+// operations of what it did: the next turn is another queue's.
 func (w *turnBuffers) abandon() {
-	w.entering, w.leaving.picks, w.leaving.queue = incomingView{}, nil, nil
+	w.view = messageView{}
+	w.removals.clear()
 	w.asked, w.ops.enqueued = w.asked[:0], 0
 }
 
@@ -75,101 +63,96 @@ func (v *pluginView) Unacked() int                    { return v.unacked }
 func (v *pluginView) Consumers() int                  { return v.consumers.count() }
 func (v *pluginView) Credit() int                     { return v.consumers.credit() }
 
-// incomingView lets hooks look into messages that are about to enter.
-type incomingView struct {
-	ms    []Message
-	queue *Queue
-	now   hook.Instant
+// messageView lets hooks look into the messages that they are asked about: one of
+// incoming and stored is set.
+type messageView struct {
+	queue    *Queue
+	now      hook.Instant
+	incoming []Message // about to enter
+	stored   []leaving
 }
 
 var (
-	_ hook.Source  = (*incomingView)(nil)
-	_ hook.Witness = (*incomingView)(nil)
+	_ hook.Source  = (*messageView)(nil)
+	_ hook.Witness = (*messageView)(nil)
 )
 
-// Part implements [hook.Source].
-func (s *incomingView) Part(i int, p hook.Part) []byte {
-	m := &s.ms[i]
-	switch p {
-	case hook.PartExchange:
-		return amqp.BytesOf(m.Routing.Exchange)
-	case hook.PartRoutingKey:
-		return amqp.BytesOf(m.Routing.Key)
-	case hook.PartBody:
-		return m.Body
+// contents returns the bytes of a message, and whether its x-death is the broker's own.
+func (v *messageView) contents(i int) (m telemetry.Message, body []byte, hasDeathHistory bool) {
+	if v.incoming != nil {
+		m := &v.incoming[i]
+		return telemetry.Message{
+			Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
+		}, m.Body, m.Flags&HasDeathHistory != 0
 	}
-	return property(m.Props, p)
+	r := &v.stored[i].record
+	public := v.queue.at(v.stored[i].ref).slot().flags.public()
+	return telemetry.Message{Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body)}, r.body, public&HasDeathHistory != 0
 }
 
-func (s *incomingView) Header(i int, name string) (any, bool) { return header(s.ms[i].Props, name) }
-
-func (s *incomingView) HeaderInt(i int, name string) (int64, bool) {
-	return headerInt(s.ms[i].Props, name)
+// props returns the properties of a message.
+func (v *messageView) props(i int) []byte {
+	if v.incoming != nil {
+		return v.incoming[i].Props
+	}
+	return v.stored[i].record.props
 }
 
-func (s *incomingView) HeaderText(i int, name string) ([]byte, bool) {
-	return headerText(s.ms[i].Props, name)
+// Part implements [hook.Source].
+func (v *messageView) Part(i int, p hook.Part) []byte {
+	switch m, body, _ := v.contents(i); p {
+	case hook.PartExchange:
+		return m.Exchange
+	case hook.PartRoutingKey:
+		return m.Key
+	case hook.PartBody:
+		return body
+	default:
+		return property(m.Props, p)
+	}
 }
 
-func (s *incomingView) Deaths(i int) int {
-	return deaths(s.ms[i].Props, s.ms[i].Flags&HasDeathHistory != 0)
+// Header implements [hook.Source].
+func (v *messageView) Header(i int, name string) (any, bool) { return header(v.props(i), name) }
+
+// HeaderInt implements [hook.Source].
+func (v *messageView) HeaderInt(i int, name string) (int64, bool) {
+	f, ok := headers(v.props(i)).LookupRaw(name)
+	if !ok {
+		return 0, false
+	}
+	if n, ok := f.Int(); ok {
+		return n, true
+	}
+	if x, ok := f.Float(); ok {
+		return hook.WholeFloat(x)
+	}
+	b, _ := f.Text()
+	return hook.WholeText(b)
+}
+
+// HeaderText implements [hook.Source].
+func (v *messageView) HeaderText(i int, name string) ([]byte, bool) {
+	f, ok := headers(v.props(i)).LookupRaw(name)
+	if !ok {
+		return nil, false
+	}
+	return f.Text()
+}
+
+// Deaths implements [hook.Source].
+func (v *messageView) Deaths(i int) int {
+	if m, _, ours := v.contents(i); ours {
+		return deaths(m.Props)
+	}
+	return 0
 }
 
 // Decided implements [hook.Witness].
-func (s *incomingView) Decided(i int, d *hook.Decision) {
-	m := &s.ms[i]
-	s.queue.decided(s.now, d, &telemetry.Message{
-		Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
-	})
-}
-
-// storedView lets hooks look into messages of the queue.
-type storedView struct {
-	records []record
-	picks   []pick
-	queue   *Queue
-	now     hook.Instant
-}
-
-var (
-	_ hook.Source  = (*storedView)(nil)
-	_ hook.Witness = (*storedView)(nil)
-)
-
-// Part implements [hook.Source].
-func (s *storedView) Part(i int, p hook.Part) []byte {
-	r := &s.records[i]
-	switch p {
-	case hook.PartExchange:
-		return r.exchange
-	case hook.PartRoutingKey:
-		return r.key
-	case hook.PartBody:
-		return r.body
-	}
-	return property(r.props, p)
-}
-
-func (s *storedView) Header(i int, name string) (any, bool) { return header(s.records[i].props, name) }
-
-func (s *storedView) HeaderInt(i int, name string) (int64, bool) {
-	return headerInt(s.records[i].props, name)
-}
-
-func (s *storedView) HeaderText(i int, name string) ([]byte, bool) {
-	return headerText(s.records[i].props, name)
-}
-
-func (s *storedView) Deaths(i int) int {
-	p := s.picks[i]
-	at := s.queue.levels[p.level].slot(p.seq)
-	return deaths(s.records[i].props, at.flags&hasDeathHistory != 0)
-}
-
-// Decided implements [hook.Witness].
-func (s *storedView) Decided(i int, d *hook.Decision) {
-	r := &s.records[i]
-	s.queue.decided(s.now, d, &telemetry.Message{Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body)})
+func (v *messageView) Decided(i int, d *hook.Decision) {
+	m, _, _ := v.contents(i)
+	m.VHost = v.queue.cfg.VHost
+	v.queue.host.Decided(v.queue.cfg, v.now, &m, d)
 }
 
 func headers(props []byte) amqp.RawTable {
@@ -188,30 +171,7 @@ func header(props []byte, name string) (any, bool) {
 	return v, ok
 }
 
-func headerInt(props []byte, name string) (int64, bool) {
-	f, ok := headers(props).LookupRaw(name)
-	if !ok {
-		return 0, false
-	}
-	if n, ok := f.Int(); ok {
-		return n, true
-	}
-	if x, ok := f.Float(); ok {
-		return hook.WholeFloat(x)
-	}
-	b, _ := f.Text()
-	return hook.WholeText(b)
-}
-
-func headerText(props []byte, name string) ([]byte, bool) {
-	f, ok := headers(props).LookupRaw(name)
-	if !ok {
-		return nil, false
-	}
-	return f.Text()
-}
-
-// property returns a part of a message that is a property.
+// property returns the property that p names.
 func property(props []byte, p hook.Part) []byte {
 	x, err := amqp.ScanProps(props)
 	if err != nil { // the session checked them
@@ -235,11 +195,8 @@ func property(props []byte, p hook.Part) []byte {
 	return b
 }
 
-// deaths sums the counts of the x-death table, if it is the broker's own.
-func deaths(props []byte, ours bool) int {
-	if !ours {
-		return 0
-	}
+// deaths sums the counts of the x-death table.
+func deaths(props []byte) int {
 	v, _ := header(props, "x-death")
 	entries, _ := v.(amqp.Array)
 	n := 0

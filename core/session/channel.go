@@ -279,7 +279,7 @@ func (l *endOfConsumers) leave() {
 		return
 	}
 	// An error means that the queue is gone, and all of it with it.
-	_ = l.queue.Do(func(q *queue.Queue, now hook.Instant) { q.Leave(now, l.consumers, l.unacked) })
+	_ = l.queue.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumers(now, l.unacked, l.consumers...) })
 }
 
 // stopDeliveries lets neither deliveries nor confirms through any more, and returns what the channel has.

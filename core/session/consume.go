@@ -197,7 +197,7 @@ func (s *consumer) join() error {
 // leave takes the consumer out of its queue: when it returns, there are no deliveries any more.
 func (s *consumer) leave() {
 	// An error means that the queue is gone, and the consumer with it.
-	_ = s.Queue.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumer(now, &s.Consumer) })
+	_ = s.Queue.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumers(now, nil, &s.Consumer) })
 }
 
 // cancel ends a consumer. One that there is not is as good as ended.

@@ -84,7 +84,7 @@ func TestDeadLettersOutliveTheirQueue(t *testing.T) {
 			q.Settle(queue.Reject, []queue.PendingAck{{Ref: 0, Consumer: c}, {Ref: 1, Consumer: c}, {Ref: 2, Consumer: c}})
 			q.Settle(queue.Reject, []queue.PendingAck{{Ref: 1, Consumer: c}})
 			q.Settle(queue.Reject, []queue.PendingAck{{Ref: 2, Consumer: c}})
-			must(k.t, q.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumer(now, c) }))
+			must(k.t, q.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumers(now, nil, c) }))
 		},
 	} {
 		for shards := 1; shards <= 2; shards++ {

@@ -116,7 +116,7 @@ func TestAutoDeleteQueue(t *testing.T) {
 	c := &queue.Consumer{Queue: d.Mailbox, Sink: full{}}
 	must(t, d.Mailbox.Do(func(q *queue.Queue, now hook.Instant) {
 		_ = q.AddConsumer(now, c)
-		q.RemoveConsumer(now, c)
+		q.RemoveConsumers(now, nil, c)
 	}))
 	_, err = v.CheckQueue("q", 0, false)
 	want(t, err, NotFound, "no queue 'q' in vhost '/'")

@@ -1,0 +1,160 @@
+package queue
+
+import (
+	"slices"
+
+	"github.com/curfewmq/curfew/core/slab"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+const (
+	chunkBits  = 11
+	chunkSlots = 1 << chunkBits
+	firstChunk = 8
+)
+
+// chunk is chunkSlots consecutive slots. The last chunk of a fifo begins small and
+// grows by copying. A chunk with few messages left becomes sparse, so that a message
+// that outlives its neighbours does not hold the memory of all of them. Deadlines and
+// extents are kept apart, and only where a message has one.
+type chunk struct {
+	number    uint64 // the upper bits of its slots' sequence numbers; the position is the rest
+	slots     []slot
+	deadlines []hook.Instant // nil, or as long as slots
+	extents   []uint32       // the journal's extent that each message lies in; nil, or as long as slots
+	saved     []uint32       // bytes by which its operation there is shorter than its weight; nil, or as long as slots
+	positions []uint16       // sparse: the position of each slot, ascending; nil means that it is the index
+	live      int32          // slots that are not free
+}
+
+// sparseRatio is the part of its slots that a chunk must use to keep them all.
+const sparseRatio = 16
+
+// index returns the index of the slot in a position, or of the first one behind it.
+func (c *chunk) index(position int) int {
+	if c.positions == nil {
+		return position
+	}
+	i, _ := slices.BinarySearch(c.positions, uint16(position))
+	return i
+}
+
+// position returns the position of the slot with an index.
+func (c *chunk) position(i int) uint64 {
+	if c.positions == nil {
+		return uint64(i)
+	}
+	return uint64(c.positions[i])
+}
+
+// seq returns the sequence number of the slot with an index.
+func (c *chunk) seq(i int) uint64 { return c.number<<chunkBits | c.position(i) }
+
+func (c *chunk) deadline(i int) hook.Instant {
+	if c.deadlines == nil {
+		return 0
+	}
+	return c.deadlines[i]
+}
+
+func (c *chunk) setDeadline(i int, at hook.Instant) {
+	if c.deadlines == nil {
+		if at == 0 {
+			return
+		}
+		c.deadlines = slab.Make[hook.Instant](len(c.slots))
+	}
+	c.deadlines[i] = at
+}
+
+// extentOf returns the journal's extent that a message lies in, 0 if it is not there,
+// and the bytes that it takes there, times sign.
+func (c *chunk) extentOf(i int, sign int64) (extent uint32, bytes int64) {
+	if c.extents == nil {
+		return 0, 0
+	}
+	return c.extents[i], sign * (weight(&c.slots[i]) - c.savedBy(i))
+}
+
+// setExtent sets the journal's extent that a message lies in, and by how many bytes its
+// operation there is shorter than its weight.
+func (c *chunk) setExtent(i int, extent uint32, saved int) {
+	if c.extents == nil {
+		c.extents = make([]uint32, len(c.slots))
+	}
+	c.extents[i] = extent
+	if c.saved == nil {
+		if saved == 0 {
+			return
+		}
+		c.saved = make([]uint32, len(c.slots))
+	}
+	c.saved[i] = uint32(saved)
+}
+
+func (c *chunk) savedBy(i int) int64 {
+	if c.saved == nil {
+		return 0
+	}
+	return int64(c.saved[i])
+}
+
+// grow makes room for index i: in a chunk of full size at once if full is set.
+func (c *chunk) grow(i int, full bool) {
+	size := max(len(c.slots), firstChunk)
+	for size <= i {
+		size *= 4
+	}
+	if full || size > chunkSlots {
+		size = chunkSlots
+	}
+	c.slots = resized(c.slots, size)
+	if c.deadlines != nil {
+		c.deadlines = resized(c.deadlines, size)
+	}
+	for _, a := range []*[]uint32{&c.extents, &c.saved} {
+		if *a != nil {
+			*a = append(make([]uint32, 0, size), *a...)[:size]
+		}
+	}
+}
+
+func (c *chunk) free() {
+	slab.FreeMade(c.slots)
+	slab.FreeMade(c.deadlines)
+	*c = chunk{number: c.number}
+}
+
+// makeSparse keeps the slots that are in use and frees the others.
+func (c *chunk) makeSparse() {
+	kept := chunk{number: c.number, slots: slab.Make[slot](int(c.live))[:0], positions: make([]uint16, 0, c.live), live: c.live}
+	if c.deadlines != nil {
+		kept.deadlines = slab.Make[hook.Instant](int(c.live))[:0]
+	}
+	for i := range c.slots {
+		if c.slots[i].is(stateFree) {
+			continue
+		}
+		kept.slots = append(kept.slots, c.slots[i])
+		kept.positions = append(kept.positions, uint16(i))
+		if c.deadlines != nil {
+			kept.deadlines = append(kept.deadlines, c.deadlines[i])
+		}
+		if c.extents != nil {
+			kept.extents = append(kept.extents, c.extents[i])
+		}
+		if c.saved != nil {
+			kept.saved = append(kept.saved, c.saved[i])
+		}
+	}
+	c.free()
+	*c = kept
+}
+
+// resized returns an array of n elements that begins with those of a, which it frees.
+func resized[T slot | hook.Instant](a []T, n int) []T {
+	b := slab.Make[T](n)
+	copy(b, a)
+	slab.FreeMade(a)
+	return b
+}

@@ -1,0 +1,148 @@
+package queue
+
+import (
+	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Where the strategy acts on deadlines wherever the message stands, an index says which
+// is next. Deadlines that arrive in order extend a sorted run of their list, which costs
+// nothing; the others go to a heap. A queue with priorities uses the heap only. Items of
+// messages that are not ready are stale: they are dropped at the top, or swept out once
+// they are most of the heap.
+
+// indexDeadline makes sure that the deadline of a ready message is acted on. inOrder
+// says that no message behind it has been indexed, so that it may extend the run.
+func (q *Queue) indexDeadline(h handle, at hook.Instant, inOrder bool) {
+	s := h.slot()
+	if at == 0 || s.flags&inHeap != 0 || q.hooks.Scan != hook.ScanAnywhere {
+		return
+	}
+	run := &h.list.run
+	if inOrder && len(q.levels) == 1 && at >= run.last {
+		run.last = at
+		s.flags |= inRun
+		return
+	}
+	if s.flags&inRun != 0 && h.ref.seq() >= run.next {
+		return
+	}
+	s.flags = s.flags&^inRun | inHeap
+	q.heap.Push(deadline.Item{At: int64(at), Slot: uint64(h.ref)})
+}
+
+// setDeadline gives a ready message another deadline.
+func (q *Queue) setDeadline(h handle, at hook.Instant) {
+	if at != h.deadline() {
+		s := h.slot()
+		if s.flags&inHeap != 0 {
+			q.stale++ // the item it has
+		}
+		s.flags &^= inHeap | inRun
+		h.chunk.setDeadline(h.index, at)
+	}
+	q.indexDeadline(h, at, false)
+}
+
+// nextDeadline returns when the next message is due, 0 for never.
+func (q *Queue) nextDeadline() hook.Instant {
+	if q.ready == 0 {
+		return 0
+	}
+	_, at, _ := q.earliest()
+	return at
+}
+
+// earliest returns the message that is due first, among those that the strategy looks
+// at. If no plugin has a head hook there is none.
+func (q *Queue) earliest() (r Ref, at hook.Instant, ok bool) {
+	if !q.hooks.WantsHead {
+		return 0, 0, false
+	}
+	switch q.hooks.Scan {
+	case hook.ScanAnywhere:
+		return q.earliestAnywhere()
+	case hook.ScanHeads:
+		return q.earliestHead(0)
+	case hook.ScanTop:
+		return q.earliestHead(q.topLevel())
+	}
+	return 0, 0, false
+}
+
+// earliestHead looks at the next message of each level from lowest up; if lowest is not
+// 0, which it is for the highest level with messages, it looks at one level only.
+func (q *Queue) earliestHead(lowest int) (r Ref, at hook.Instant, ok bool) {
+	for l := len(q.levels) - 1; l >= lowest; l-- {
+		f := &q.levels[l]
+		if f.ready == 0 {
+			continue
+		}
+		h := q.at(ref(l, f.peek()))
+		if t := h.deadline(); t != 0 && (!ok || t < at) {
+			r, at, ok = h.ref, t, true
+		}
+		if lowest > 0 {
+			break
+		}
+	}
+	return r, at, ok
+}
+
+func (q *Queue) earliestAnywhere() (r Ref, at hook.Instant, ok bool) {
+	if len(q.levels) == 1 && (q.restamping == nil || !q.restamping.rescan) {
+		var seq uint64
+		seq, at, ok = q.levels[0].run.earliest(&q.levels[0])
+		r = ref(0, seq)
+	}
+	q.sweepHeap()
+	for q.heap.Len() > 0 {
+		top := q.heap.Top()
+		if !q.isCurrent(top) {
+			q.heap.Pop()
+			q.stale--
+			q.forgetItem(top)
+			continue
+		}
+		if !ok || hook.Instant(top.At) < at {
+			return Ref(top.Slot), hook.Instant(top.At), true
+		}
+		break
+	}
+	return r, at, ok
+}
+
+// isCurrent reports whether a heap item is the deadline of a ready message.
+func (q *Queue) isCurrent(it deadline.Item) bool {
+	h, ok := q.locate(Ref(it.Slot))
+	return ok && h.slot().is(stateReady) && h.slot().flags&inHeap != 0 && h.deadline() == hook.Instant(it.At)
+}
+
+// forgetItem clears the flag of a taken message whose item has left the heap.
+func (q *Queue) forgetItem(it deadline.Item) {
+	h, ok := q.locate(Ref(it.Slot))
+	if ok && h.slot().is(stateUnacked) && h.deadline() == hook.Instant(it.At) {
+		h.slot().flags &^= inHeap
+	}
+}
+
+// sweepHeap rebuilds the heap when most of it is stale.
+func (q *Queue) sweepHeap() {
+	const few = 64
+	if q.stale < few || q.stale < q.heap.Len()/2 {
+		return
+	}
+	q.heap.Keep(func(it deadline.Item) bool {
+		if q.isCurrent(it) {
+			return true
+		}
+		q.forgetItem(it)
+		return false
+	})
+	q.stale = 0
+}
+
+func (q *Queue) clearHeap() {
+	q.heap.Keep(func(deadline.Item) bool { return false })
+	q.stale = 0
+}

@@ -1,0 +1,227 @@
+package queue
+
+import (
+	"slices"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// leaving is a taken message that its hooks see, and what they decide.
+type leaving struct {
+	ref     Ref
+	record  record
+	verdict *hook.Verdict
+}
+
+// runHeadHooks runs the head hooks for taken messages and applies the verdicts. With
+// [hook.WhyLeaving] they start from Drop for the reason, else from Keep.
+func (q *Queue) runHeadHooks(now hook.Instant, refs []Ref, why hook.Why, reason hook.Reason) {
+	for len(refs) > 0 {
+		n := min(len(refs), maxBatch)
+		views, vs := q.present(now, refs[:n], why)
+		if why == hook.WhyLeaving {
+			for i := range vs {
+				vs[i].Action, vs[i].Reason = hook.Drop, reason
+			}
+		}
+		if q.hooks.WantsHead {
+			q.hooks.Head(now, views, vs)
+		}
+		q.buf.view = messageView{}
+		if why != hook.WhyLeaving && q.askBackoff.millis > 0 && slices.ContainsFunc(vs, leaves) {
+			q.askBackoff = askBackoff{}
+		}
+		q.applyVerdicts(now, q.buf.leaving, why)
+		refs = refs[n:]
+	}
+}
+
+func leaves(v hook.Verdict) bool { return v.Action != hook.Keep }
+
+// present prepares a hook call about stored messages, at most maxBatch. It sets
+// buf.leaving to them.
+func (q *Queue) present(now hook.Instant, refs []Ref, why hook.Why) ([]hook.Message, []hook.Verdict) {
+	w := q.buf
+	views, vs := w.batch(len(refs))
+	w.leaving = w.leaving[:0]
+	for i, ref := range refs {
+		h := q.at(ref)
+		s := h.slot()
+		w.leaving = append(w.leaving, leaving{ref, q.store.read(*s), &vs[i]})
+		r := &w.leaving[i].record
+		views[i] = hook.Message{
+			Enqueued: r.enqueued, Deadline: h.deadline(), State: r.state, Digest: r.digest, Size: len(r.body),
+			Deliveries: uint32(s.returns()), Priority: uint8(ref.level()), Why: why,
+			Redelivered: s.flags&redelivered != 0, Persistent: s.flags&persistent != 0, Traced: s.flags&traced != 0,
+		}
+		views[i].Bind(&w.view, i)
+	}
+	w.view = messageView{queue: q, now: now, stored: w.leaving}
+	return views, vs
+}
+
+// applyVerdicts does to taken messages what their verdicts say.
+func (q *Queue) applyVerdicts(now hook.Instant, ms []leaving, why hook.Why) {
+	ms = q.splitAtLeastOnce(now, ms)
+	ms, admitted := q.deferDepartures(ms)
+	if !admitted {
+		q.applyNow(now, ms, why)
+		return
+	}
+	underway.during(func() { q.applyNow(now, ms, why) })
+	q.depart(now)
+}
+
+// applyNow is applyVerdicts for messages that need not wait.
+func (q *Queue) applyNow(now hook.Instant, ms []leaving, why hook.Why) {
+	r := &q.buf.removals
+	for i := range ms {
+		switch m := &ms[i]; m.verdict.Action {
+		case hook.Route:
+			r.dead = append(r.dead, deadLetterOf(&m.record, q.at(m.ref).slot(), m.verdict))
+			r.all = append(r.all, q.removalOf(now, m.ref, &m.record, m.verdict))
+		case hook.Drop:
+			r.all = append(r.all, q.removalOf(now, m.ref, &m.record, m.verdict))
+		}
+	}
+	q.publishRemovals(now, q.deferredRemoval(ms)) // which reads records, so before they are freed
+	for i := range ms {
+		q.applyVerdict(now, &ms[i], why)
+	}
+}
+
+// applyVerdict puts a message back, or frees it.
+func (q *Queue) applyVerdict(now hook.Instant, m *leaving, why hook.Why) {
+	h := q.at(m.ref)
+	switch m.verdict.Action {
+	case hook.Route:
+		q.count.DeadLettered[m.verdict.Reason]++
+		q.free(h)
+	case hook.Drop:
+		q.count.Dropped[m.verdict.Reason]++
+		q.drop(h)
+	default:
+		q.putBack(now, h, m, why)
+	}
+}
+
+// splitAtLeastOnce makes discards of the messages that are dead-lettered at least once,
+// and returns the others.
+func (q *Queue) splitAtLeastOnce(now hook.Instant, ms []leaving) []leaving {
+	var held []confirming
+	others := ms[:0]
+	for i := range ms {
+		if v := ms[i].verdict; v.Action == hook.Route && v.Target.AtLeastOnce {
+			held = append(held, confirming{ref: ms[i].ref, verdict: *v})
+			continue
+		}
+		if len(held) > 0 {
+			ms[len(others)] = ms[i]
+		}
+		others = others[:len(others)+1]
+	}
+	q.startDiscards(now, held)
+	return others
+}
+
+// deadLetterOf returns a stored message as a dead letter.
+func deadLetterOf(r *record, s *slot, v *hook.Verdict) DeadLetter {
+	return DeadLetter{
+		Exchange: r.exchange, Key: r.key, BCC: blindKeys(r.bcc), Props: r.props, Body: r.body,
+		Flags: s.flags.public(), Reason: v.Reason, Target: v.Target,
+	}
+}
+
+// putBack makes a message ready again that its hooks kept. The journal is not told when
+// they are only to be asked again later: it keeps the deadline that it has.
+func (q *Queue) putBack(now hook.Instant, h handle, m *leaving, why hook.Why) {
+	s, v := h.slot(), m.verdict
+	if why == hook.WhyHead { // not again in this turn
+		s.flags &^= askHead
+		q.buf.asked = append(q.buf.asked, m.ref)
+	} else {
+		q.setAskHead(h, v)
+	}
+	at := h.deadline()
+	if q.hooks.WantsHead {
+		journalled, changed := at, q.setStrategyData(h, strategyDataOf(v))
+		if at = v.Deadline; !v.Again {
+			journalled = at
+		}
+		q.journalDeadlineSet(h, journalled, changed)
+	}
+	if at != 0 && at <= now {
+		at = q.askBackoff.askAgain(now)
+	}
+	q.untake(h, len(m.record.body))
+	q.setDeadline(h, at)
+}
+
+// setAskHead marks a message whose hooks want to be asked when it is next.
+func (q *Queue) setAskHead(h handle, v *hook.Verdict) {
+	if s := h.slot(); v.AskHead && s.flags&askHead == 0 {
+		s.flags |= askHead
+		q.journalAsks(h)
+	}
+}
+
+// removals collects messages that leave their queue for a reason.
+type removals struct {
+	all  []telemetry.Removal
+	dead []DeadLetter // those of all that have a target, in order
+}
+
+// publishRemovals republishes dead letters, reports removals, and clears both.
+// deferred, if there is one, goes with the dead letters.
+func (q *Queue) publishRemovals(now hook.Instant, deferred *DeferredRemoval) {
+	r := &q.buf.removals
+	if deferred != nil {
+		q.commit(nil) // the messages may have entered in this turn: their enqueues come first
+	}
+	if len(r.dead) > 0 {
+		q.host.DeadLetter(q.cfg, now, r.dead, Tracking{Removal: deferred})
+		r.fillOutcomes()
+	}
+	if len(r.all) > 0 {
+		q.host.Removed(q.cfg, now, r.all)
+	}
+	r.clear()
+}
+
+func (r *removals) clear() {
+	clear(r.all)
+	clear(r.dead)
+	r.all, r.dead = r.all[:0], r.dead[:0]
+}
+
+// fillOutcomes sets what became of those with a target.
+func (r *removals) fillOutcomes() {
+	dead := r.dead
+	for i := range r.all {
+		if r.all[i].Target != nil {
+			r.all[i].Outcome = dead[0].Outcome
+			dead = dead[1:]
+		}
+	}
+}
+
+// removalOf describes a message of the queue that leaves. Its record must be there
+// still.
+func (q *Queue) removalOf(now hook.Instant, r Ref, rec *record, v *hook.Verdict) telemetry.Removal {
+	h := q.at(r)
+	return telemetry.Removal{
+		Exchange: rec.exchange, Key: rec.key, Props: rec.props, Size: len(rec.body),
+		Enqueued: min(rec.enqueued, now), Deadline: h.deadline(),
+		Reason: v.Reason, Target: targetOf(v), Digest: rec.digest,
+		Underway: q.discards.underway(now, r), Traced: h.slot().flags&traced != 0,
+	}
+}
+
+// targetOf returns where a message goes, nil for one that is dropped.
+func targetOf(v *hook.Verdict) *hook.Target {
+	if v.Action != hook.Route {
+		return nil
+	}
+	return v.Target
+}
