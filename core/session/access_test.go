@@ -133,8 +133,8 @@ func TestUserLimits(t *testing.T) {
 	a.refused(530, "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (2)")
 	b.send(0, &amqp.ConnectionClose{})
 	probeOf(t, s, Peer{}).open().channel(1).channel(2)
-	if v, _ := s.VHosts("/"); v.Stats().Connections != 1 || s.Users.Connections(auth.Guest) != 1 || s.OpenConnections() != 1 {
-		t.Errorf("%d in the vhost, %d of the user, %d in all", v.Stats().Connections, s.Users.Connections(auth.Guest), s.OpenConnections())
+	if v, _ := s.VHosts("/"); v.Stats().Connections != 1 || s.Users.Connections(auth.Guest) != 1 || s.openConns.Load() != 1 {
+		t.Errorf("%d in the vhost, %d of the user, %d in all", v.Stats().Connections, s.Users.Connections(auth.Guest), s.openConns.Load())
 	}
 }
 
@@ -176,7 +176,7 @@ func TestDeletedUser(t *testing.T) {
 	p.silent()
 	late.send(0, &amqp.ConnectionOpen{VirtualHost: "/"})
 	late.refused(530, "NOT_ALLOWED - access to vhost '/' refused for user 'guest'")
-	if s.OpenConnections() != 0 || s.Users.Connections(auth.Guest) != 0 {
+	if s.openConns.Load() != 0 || s.Users.Connections(auth.Guest) != 0 {
 		t.Error("the connection is still counted")
 	}
 }

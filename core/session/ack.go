@@ -1,8 +1,6 @@
 package session
 
 import (
-	"slices"
-
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 )
@@ -15,7 +13,7 @@ func (ch *channel) ack(args []byte) error {
 	return ch.settle(queue.Ack, tag, multiple)
 }
 
-// nack sends messages back to their queues, or lets them be dead-lettered [RabbitMQ: nack.html].
+// nack requeues messages, or rejects them so that they may be dead-lettered [RabbitMQ: nack.html].
 func (ch *channel) nack(args []byte) error {
 	tag, multiple, requeue, err := amqp.ParseNack(args)
 	if err != nil {
@@ -27,7 +25,7 @@ func (ch *channel) nack(args []byte) error {
 	return ch.settle(queue.Reject, tag, multiple)
 }
 
-// reject is nack for one message; to be rejected and requeued counts as a failed delivery.
+// reject is nack for one message. Unlike nack, it counts a requeued message as a failed delivery.
 func (ch *channel) reject(args []byte) error {
 	tag, requeue, err := amqp.ParseReject(args)
 	if err != nil {
@@ -39,119 +37,144 @@ func (ch *channel) reject(args []byte) error {
 	return ch.settle(queue.Reject, tag, false)
 }
 
-// settle settles a delivery, or all up to it; 0 is all there are.
+// settle settles one delivery or, if multiple, every delivery up to tag; tag 0 then means all of them.
 func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) error {
 	if multiple {
 		return ch.settleUpTo(kind, tag)
 	}
-	s, ok := ch.takeOne(kind, tag)
+	ack, ok := ch.takeOne(kind, tag)
 	if !ok {
 		return unknownTag(tag)
 	}
 	if ch.mode == transactional {
-		ch.tx.settle(kind, tagged{tag, s})
+		ch.tx.settle(kind, taggedAck{tag, ack})
 		return nil
 	}
-	ch.conn.acks.addOne(kind, s)
+	ch.conn.acks.addOne(kind, ack)
 	return nil
 }
 
 func unknownTag(tag uint64) error { return precondition("unknown delivery tag %d", tag) }
 
-func (ch *channel) takeOne(kind queue.SettleKind, tag uint64) (s queue.PendingAck, ok bool) {
-	o := &ch.conn.out
-	o.mu.Lock()
+func (ch *channel) takeOne(kind queue.SettleKind, tag uint64) (ack queue.PendingAck, ok bool) {
+	o := ch.lock()
 	defer o.mu.Unlock()
-	if s, ok = ch.unacked.take(tag); ok {
-		ch.countSettled(kind, s)
+	if ack, ok = ch.unacked.take(tag); ok {
+		ch.countSettled(kind, ack)
 	}
-	return s, ok
+	return ack, ok
 }
 
 func (ch *channel) settleUpTo(kind queue.SettleKind, tag uint64) error {
 	c := ch.conn
-	ts, ok := ch.takeUpTo(kind, tag, c.tagBuf[:0])
+	acks, ok := ch.takeUpTo(kind, tag, c.tagBuf[:0])
 	if !ok {
 		return unknownTag(tag)
 	}
 	if ch.mode == transactional {
-		ch.tx.settle(kind, ts...)
+		ch.tx.settle(kind, acks...)
 	} else {
-		c.acks.add(kind, ts)
+		c.acks.add(kind, acks)
 	}
-	clear(ts)
-	if cap(ts) <= maxRetainedAcks {
-		c.tagBuf = ts[:0]
+	clear(acks)
+	if cap(acks) <= maxRetainedAcks {
+		c.tagBuf = acks[:0]
 	}
 	return nil
 }
 
-func (ch *channel) takeUpTo(kind queue.SettleKind, tag uint64, dst []tagged) (ts []tagged, ok bool) {
-	o := &ch.conn.out
-	o.mu.Lock()
+func (ch *channel) takeUpTo(kind queue.SettleKind, tag uint64, dst []taggedAck) (acks []taggedAck, ok bool) {
+	o := ch.lock()
 	defer o.mu.Unlock()
 	if tag == 0 {
-		ts, ok = ch.unacked.takeAll(dst), true
+		acks, ok = ch.unacked.takeAll(dst), true
 	} else {
-		ts, ok = ch.unacked.takeUpTo(tag, dst)
+		acks, ok = ch.unacked.takeUpTo(tag, dst)
 	}
-	for i := range ts {
-		ch.countSettled(kind, ts[i].PendingAck)
+	for i := range acks {
+		ch.countSettled(kind, acks[i].PendingAck)
 	}
-	return ts, ok
+	return acks, ok
 }
 
-// countSettled counts a delivery that the client has settled. In a transaction that makes no room before it is committed. The
-// caller holds out's lock.
-func (ch *channel) countSettled(kind queue.SettleKind, s queue.PendingAck) {
+// countSettled counts a delivery that the client has settled. In a transaction its credit returns with the commit. The caller
+// holds out's lock.
+func (ch *channel) countSettled(kind queue.SettleKind, ack queue.PendingAck) {
 	if ch.mode != transactional {
-		ch.returnCredit(s)
+		ch.returnCredit(ack)
 	}
-	ch.counters.countSettled(kind, s)
+	ch.counters.countSettled(kind, ack)
 }
 
-// returnCredit makes room below the channel's limit. The caller holds out's lock.
-func (ch *channel) returnCredit(s queue.PendingAck) {
-	if !counts(s.Consumer) {
-		return
+// requeueAll implements basic.recover: it requeues every unacknowledged message of the channel [AMQP 1.8.3.16]. A nil answer
+// sends none.
+func (ch *channel) requeueAll(requeue bool, answer amqp.Method) error {
+	if !requeue {
+		return amqp.Errorf(amqp.ReplyNotImplemented, "requeue=false")
 	}
-	ch.inFlight--
-	if len(ch.atLimit) > 0 {
-		ch.limitRaised()
+	acks := ch.takeUnacked()
+	if answer != nil {
+		ch.send(answer)
 	}
+	ch.conn.acks.add(queue.Requeue, acks)
+	ch.conn.flush()
+	return nil
 }
 
-// limitRaised lets the consumers that the channel's limit stalled be woken, as far as there is room. The caller holds out's
-// lock.
-func (ch *channel) limitRaised() {
-	if !ch.listedBelowLimit {
-		ch.listedBelowLimit = true
-		ch.conn.belowLimit = append(ch.conn.belowLimit, ch)
-	}
-}
-
-// wakeBelowLimit wakes consumers that the limits of channels had stalled, one after another until there is no room again: so
-// each gets its share, whichever queue it is at.
-func (c *Conn) wakeBelowLimit() {
-	for i, ch := range c.belowLimit {
-		for s := ch.takeAtLimit(); s != nil; s = ch.takeAtLimit() {
-			s.Wake()
-		}
-		ch.listedBelowLimit = false
-		c.belowLimit[i] = nil
-	}
-	c.belowLimit = c.belowLimit[:0]
-}
-
-// takeAtLimit takes the consumer out of the line that was served the longest time ago, if there is room for its delivery.
-func (ch *channel) takeAtLimit() *consumer {
-	o := &ch.conn.out
-	o.mu.Lock()
+// takeUnacked takes every unacknowledged delivery. Those settled in an open transaction stay in it.
+func (ch *channel) takeUnacked() []taggedAck {
+	o := ch.lock()
 	defer o.mu.Unlock()
-	if len(ch.atLimit) == 0 || !ch.hasCredit() {
-		return nil
+	acks := ch.unacked.takeAll(nil)
+	for i := range acks {
+		ch.returnCredit(acks[i].PendingAck)
 	}
-	s := ch.atLimit[0]
-	ch.atLimit = slices.Delete(ch.atLimit, 0, 1)
-	return s
+	return acks
+}
+
+// ackBatches collects settlements by queue and kind, so that each queue gets them at once.
+type ackBatches struct {
+	index   keyIndex[ackKey]
+	batches [][]queue.PendingAck // by position in index; those beyond it are empty, and retained for their memory
+}
+
+type ackKey struct {
+	queue *queue.Mailbox
+	kind  queue.SettleKind
+}
+
+func (b *ackBatches) add(kind queue.SettleKind, acks []taggedAck) {
+	for i := range acks {
+		b.addOne(kind, acks[i].PendingAck)
+	}
+}
+
+func (b *ackBatches) addOne(kind queue.SettleKind, ack queue.PendingAck) {
+	i, _ := b.index.find(ackKey{ack.Consumer.Queue, kind})
+	if i == len(b.batches) {
+		b.batches = append(b.batches, nil)
+	}
+	b.batches[i] = append(b.batches[i], ack)
+}
+
+const (
+	maxRetainedAcks    = 4096 // of one batch
+	maxRetainedBatches = 64
+)
+
+// flush hands every queue its settlements.
+func (b *ackBatches) flush() {
+	for i, key := range b.index.keys {
+		batch := b.batches[i]
+		key.queue.Settle(key.kind, batch)
+		clear(batch)
+		if cap(batch) > maxRetainedAcks {
+			batch = nil
+		}
+		b.batches[i] = batch[:0]
+	}
+	b.index.reset()
+	if len(b.batches) > maxRetainedBatches {
+		b.batches = nil
+	}
 }

@@ -8,51 +8,51 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// channel is one channel of a connection. It belongs to the connection's reader, but for what deliveries and confirms
-// touch, which out's lock guards.
+// channel is one channel of a connection. It belongs to the connection's reader, except for the fields that the lock of the
+// connection's out guards: deliveries and confirms use them.
 type channel struct {
 	conn *Conn
 	id   uint16
 
-	closing          bool                 // channel.close was sent and close-ok is awaited: everything else is passed over
-	mode             mode                 // written under the lock of the connection's out
-	content          content              // the message that is being received
-	props            parsedProps          // of the last properties that were received
-	route            *cachedRoute         // of the last message
-	headers          func() amqp.RawTable // readHeaders, made once
-	usedHeaders      bool                 // the last routing looked at the headers
-	dirty            bool                 // it is among the connection's dirty channels
-	listedBelowLimit bool                 // it is among the connection's freed channels
+	closing          bool // channel.close was sent; only close-ok is handled
+	mode             mode // written under out's lock
+	content          content
+	props            parsedProps          // of the last properties received
+	lastRoute        *cachedRoute         // of the last message
+	headers          func() amqp.RawTable // readHeaders, allocated once
+	usedHeaders      bool                 // the last routing read the headers
+	dirty            bool                 // it is in Conn.dirty
+	listedBelowLimit bool                 // it is in Conn.belowLimit
 
 	seq        uint64   // of the last message to be confirmed
-	untracked  []uint32 // messages the confirms of which are not tracked yet: the number of queues of each
+	untracked  []uint32 // messages that are not in confirms yet: how many queues each has
 	tx         transaction
-	skipTraces int // messages without a context that are not to be traced before the next that is
+	skipTraces int // messages without a context to skip before the next one is sampled
 
-	counts       publishCounts   // so far
-	sharedCounts publishCounters // sent, for others, as of the last flush
-	declared     string          // the name of the queue declared last
-	prefetch     uint32          // of the consumers to come; written under the lock of the connection's out
+	counts       publishCounts
+	sharedCounts publishCounters // counts as of the last flush, for other goroutines
+	declared     string          // name of the queue declared last
+	prefetch     uint32          // of the consumers that follow; written under out's lock
 	getter       *consumer
-	reply        *replyQueue // where replies to this channel's requests arrive
+	reply        *queue.Mailbox // where direct replies to this channel arrive; nil if it consumes none
 	routeBuf     []*queue.Mailbox
 
-	// What follows is guarded by the lock of the connection's out.
-	closed         bool        // no delivery and no confirm may be sent any more; only the reader sets it
-	pendingError   *amqp.Error // why it is to be closed: nil unless it uses what is stopped
+	// Guarded by out's lock.
+	closed         bool        // no delivery or confirm may be sent any more; only the reader sets it
+	pendingError   *amqp.Error // error the next tick closes the channel with; nil if none
 	consumers      map[string]*consumer
 	unacked        unacked
 	confirms       confirmWindow
-	globalPrefetch uint32      // unacknowledged deliveries the channel may have; 0 = any number
-	inFlight       uint32      // how many it has
-	atLimit        []*consumer // stalled by limit, in the order they were served last
-	tagTimes       []tagTime   // when deliveries were made, roughly
-	holdingCancels bool        // basic.cancel waits in cancels
+	globalPrefetch uint32      // unacknowledged deliveries the channel may have; 0 means any number
+	inFlight       uint32      // deliveries that count against globalPrefetch
+	atLimit        []*consumer // stalled by globalPrefetch, the least recently served first
+	tagTimes       []tagTime   // roughly when deliveries were made
+	holdingCancels bool        // basic.cancel is collected in heldCancels
 	heldCancels    []string    // consumer tags
 	counters       Counters
 }
 
-// mode is what becomes of the messages a channel publishes.
+// mode is what happens to the messages that a channel publishes.
 type mode uint8
 
 const (
@@ -70,10 +70,16 @@ func newChannel(c *Conn, id uint16) *channel {
 	return ch
 }
 
-// frame handles a frame.
+// lock locks the connection's out. The caller unlocks it.
+func (ch *channel) lock() *writeBuffer {
+	o := &ch.conn.out
+	o.mu.Lock()
+	return o
+}
+
 func (ch *channel) frame(f amqp.Frame) error {
 	if ch.closing {
-		return ch.ignore(f)
+		return ch.awaitCloseOK(f)
 	}
 	switch {
 	case f.Type == amqp.FrameMethod && ch.content.stage == awaitMethod:
@@ -86,7 +92,7 @@ func (ch *channel) frame(f amqp.Frame) error {
 	return ch.content.unexpected()
 }
 
-// The methods of which there are many.
+// Frequent methods are decoded without allocating.
 const (
 	methodPublish = uint32(amqp.ClassBasic)<<16 | uint32(amqp.MethodBasicPublish)
 	methodAck     = uint32(amqp.ClassBasic)<<16 | uint32(amqp.MethodBasicAck)
@@ -110,13 +116,13 @@ func (ch *channel) method(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	ch.conn.flush() // what came before it happens before it
+	ch.conn.flush() // methods take effect in order
 	class, method := m.ID()
 	return in(ch.handle(m), class, method)
 }
 
-// ignore waits for the answer to channel.close [AMQP 1.5.2.5].
-func (ch *channel) ignore(f amqp.Frame) error {
+// awaitCloseOK ignores frames until channel.close is answered [AMQP 1.5.2.5].
+func (ch *channel) awaitCloseOK(f amqp.Frame) error {
 	if f.Type != amqp.FrameMethod {
 		return nil
 	}
@@ -130,7 +136,7 @@ func (ch *channel) ignore(f amqp.Frame) error {
 	switch method {
 	case amqp.MethodChannelOpen:
 		return in(secondOpen(), class, method)
-	case amqp.MethodChannelClose: // the two of them crossed
+	case amqp.MethodChannelClose: // both sides close
 		ch.send(&amqp.ChannelCloseOK{})
 	case amqp.MethodChannelCloseOK:
 		ch.conn.forget(ch)
@@ -138,17 +144,20 @@ func (ch *channel) ignore(f amqp.Frame) error {
 	return nil
 }
 
-// handle carries out a method that is not handled by its bytes.
+// handle handles all but the frequent methods.
 func (ch *channel) handle(m amqp.Method) error {
 	switch m := m.(type) {
 	case *amqp.ChannelOpen:
 		return secondOpen()
 	case *amqp.ChannelFlow:
-		return ch.flow(m)
+		if !m.Active { // deliveries cannot be stopped this way
+			return amqp.Errorf(amqp.ReplyNotImplemented, "active=false")
+		}
+		return ch.answer(false, &amqp.ChannelFlowOK{Active: true})
 	case *amqp.ChannelClose:
 		return ch.closeByPeer(m)
-	case *amqp.AccessRequest:
-		return ch.access()
+	case *amqp.AccessRequest: // AMQP 0-9-1 does not use tickets
+		return ch.answer(false, &amqp.AccessRequestOK{Ticket: 1})
 	case *amqp.ExchangeDeclare:
 		return ch.declareExchange(m)
 	case *amqp.ExchangeDelete:
@@ -176,9 +185,9 @@ func (ch *channel) handle(m amqp.Method) error {
 	case *amqp.BasicGet:
 		return ch.get(m)
 	case *amqp.BasicRecover:
-		return ch.recover(m)
+		return ch.requeueAll(m.Requeue, &amqp.BasicRecoverOK{})
 	case *amqp.BasicRecoverAsync:
-		return ch.recoverAsync(m)
+		return ch.requeueAll(m.Requeue, nil)
 	case *amqp.TxSelect:
 		return ch.txSelect()
 	case *amqp.TxCommit:
@@ -193,129 +202,49 @@ func (ch *channel) handle(m amqp.Method) error {
 
 func secondOpen() error { return amqp.Errorf(amqp.ReplyChannelError, "second 'channel.open' seen") }
 
-// flow starts deliveries, which are never stopped this way.
-func (ch *channel) flow(m *amqp.ChannelFlow) error {
-	if !m.Active {
-		return amqp.Errorf(amqp.ReplyNotImplemented, "active=false")
-	}
-	ch.send(&amqp.ChannelFlowOK{Active: true})
-	return nil
-}
-
-// access hands out the ticket that nobody looks at since AMQP 0-9-1.
-func (ch *channel) access() error {
-	ch.send(&amqp.AccessRequestOK{Ticket: 1})
-	return nil
-}
-
 func (ch *channel) closeByPeer(m *amqp.ChannelClose) error {
 	if m.ReplyCode != amqp.ReplySuccess {
 		ch.conn.log().Warn("client closed the channel", "channel", ch.id, "code", m.ReplyCode, "text", m.ReplyText)
 	}
-	ch.close()
+	ch.conn.closeChannels(ch)
 	ch.send(&amqp.ChannelCloseOK{})
 	ch.conn.forget(ch)
 	return nil
 }
 
-// fail closes the channel for an error. What was received before it counts.
+// fail closes the channel for an error, after carrying out what was received before it.
 func (ch *channel) fail(e *amqp.Error) {
 	ch.conn.flush()
 	ch.closing = true
-	ch.close()
+	ch.conn.closeChannels(ch)
 	ch.send(&amqp.ChannelClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
 }
 
-// close ends the channel's part in the broker, if that was not done, and gives back what it holds. The peer is not told.
-func (ch *channel) close() { ch.conn.closeChannels(ch) }
-
-// closeChannels closes channels. None gets what another gives back: a message would go from one to the next, and each
-// delivery counts.
-//
-// A queue parts with consumers and gets back what they hold at once: whoever it serves then gets the messages in order.
-func (c *Conn) closeChannels(channels ...*channel) {
-	var shells keyIndex[*queue.Mailbox]
-	var parts []endOfConsumers
-	part := func(s *queue.Mailbox) *endOfConsumers {
-		i, added := shells.find(s)
-		if added {
-			parts = append(parts, endOfConsumers{queue: s})
-		}
-		return &parts[i]
-	}
-	for _, ch := range channels {
-		if ch == nil || ch.closed {
-			continue
-		}
-		consumers, held := ch.stopDeliveries()
-		ch.dropContent()
-		ch.dropReplies()
-		for _, s := range consumers {
-			p := part(s.Queue)
-			p.consumers = append(p.consumers, &s.Consumer)
-		}
-		for _, t := range append(held, ch.abandon()...) {
-			p := part(t.Consumer.Queue)
-			p.unacked = append(p.unacked, t.PendingAck)
-		}
-	}
-	c.flush() // what was settled before
-	for i := range parts {
-		parts[i].leave()
-	}
-}
-
-// endOfConsumers is what channels that end have of a queue.
-type endOfConsumers struct {
-	queue     *queue.Mailbox
-	consumers []*queue.Consumer
-	unacked   []queue.PendingAck
-}
-
-// leave gives it back: when it returns, there are no deliveries any more.
-func (l *endOfConsumers) leave() {
-	if len(l.consumers) == 0 {
-		l.queue.Settle(queue.Return, l.unacked)
-		return
-	}
-	// An error means that the queue is gone, and all of it with it.
-	_ = l.queue.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumers(now, l.unacked, l.consumers...) })
-}
-
-// stopDeliveries lets neither deliveries nor confirms through any more, and returns what the channel has.
-func (ch *channel) stopDeliveries() (consumers map[string]*consumer, held []tagged) {
-	o := &ch.conn.out
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	consumers, held = ch.consumers, ch.unacked.takeAll(nil)
-	ch.conn.srv.channelClosed(ch)
-	ch.closed, ch.consumers, ch.atLimit, ch.tagTimes = true, nil, nil, nil
-	ch.unacked, ch.confirms = unacked{}, confirmWindow{}
-	return consumers, held
-}
-
-// tick looks for queues that are stopped, and for consumers that do not acknowledge.
+// tick returns the error to close the channel with, if a queue has stopped or a consumer does not acknowledge.
 func (ch *channel) tick(now hook.Instant) error {
 	if ch.closing {
 		return nil
 	}
-	if why := ch.whySpoilt(); why != nil {
-		return why
+	o := ch.lock()
+	err := ch.pendingError
+	o.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	return ch.checkTimeouts(now)
 }
 
-func (ch *channel) whySpoilt() *amqp.Error {
-	o := &ch.conn.out
-	o.mu.Lock()
+// setMode sets the mode, which other goroutines read for Channels.
+func (ch *channel) setMode(m mode) {
+	o := ch.lock()
 	defer o.mu.Unlock()
-	return ch.pendingError
+	ch.mode = m
 }
 
-// send makes m wait for the writer.
+// send makes m pending for the writer.
 func (ch *channel) send(m amqp.Method) { ch.conn.send(ch.id, m) }
 
-// answer is send, unless the client does not want an answer.
+// answer sends m, unless the client does not want an answer.
 func (ch *channel) answer(noWait bool, m amqp.Method) error {
 	if !noWait {
 		ch.send(m)

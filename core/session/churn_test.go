@@ -65,7 +65,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 					p.send(1, &amqp.QueueDelete{Queue: name})
 					p.out = nil // deliveries, and basic.cancel
 				}
-				most = max(most, len(p.conn.routes))
+				most = max(most, len(p.conn.routes.entries))
 			}
 			const some = 4 * pruneAfter
 			if most > some {
@@ -80,7 +80,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 				p.conn.Tick(p.now)
 			}
 			if n := reachable(gone); n > 0 {
-				t.Errorf("%d of %d deleted queues are in memory after a while, with %d routes", n, churned, len(p.conn.routes))
+				t.Errorf("%d of %d deleted queues are in memory after a while, with %d routes", n, churned, len(p.conn.routes.entries))
 			}
 			p.publish(1, published{key: "stays", body: "x"})
 			p.holds(1, "stays", 2+churned/atOnce)
@@ -101,8 +101,8 @@ func TestRoutesInUseAreKept(t *testing.T) {
 			}
 			p.publish(1, published{key: name, body: "x"})
 			if k := (routeKey{"", name}); round == 0 {
-				kept[k] = p.conn.routes[k]
-			} else if p.conn.routes[k] != kept[k] || kept[k] == nil {
+				kept[k] = p.conn.routes.entries[k]
+			} else if p.conn.routes.entries[k] != kept[k] || kept[k] == nil {
 				t.Fatalf("round %d: the route to %s was forgotten", round, name)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 var _ queue.Publisher = (*channel)(nil)
 
-// confirmSelect makes the broker say what became of each message [RabbitMQ: confirms.html].
+// confirmSelect turns on publisher confirms [RabbitMQ: confirms.html].
 func (ch *channel) confirmSelect(m *amqp.ConfirmSelect) error {
 	if ch.mode == transactional {
 		return precondition("cannot switch from tx to confirm mode")
@@ -18,18 +18,16 @@ func (ch *channel) confirmSelect(m *amqp.ConfirmSelect) error {
 	return ch.answer(m.NoWait, &amqp.ConfirmSelectOK{})
 }
 
-// track begins to wait for what becomes of the messages published since the last time. It must be called before their
-// queues get them.
-func (ch *channel) track() {
+// trackConfirms adds the messages published since the last call to the confirm window. The caller hands them to their queues
+// afterwards.
+func (ch *channel) trackConfirms() {
 	if len(ch.untracked) == 0 {
 		return
 	}
-	o := &ch.conn.out
-	o.mu.Lock()
+	o := ch.lock()
 	defer o.mu.Unlock()
 	if !ch.closed {
-		routed := ch.confirms.add(ch.untracked)
-		if !routed {
+		if routed := ch.confirms.add(ch.untracked); !routed {
 			o.pending = ch.confirms.settleAdded(o.pending, ch.id, len(ch.untracked))
 			o.kick()
 		}
@@ -37,10 +35,9 @@ func (ch *channel) track() {
 	ch.untracked = ch.untracked[:0]
 }
 
-// Confirmed implements [queue.Source].
+// Confirmed implements [queue.Publisher].
 func (ch *channel) Confirmed(b *queue.Batch) {
-	o := &ch.conn.out
-	o.mu.Lock()
+	o := ch.lock()
 	defer o.mu.Unlock()
 	if ch.closed {
 		return
@@ -49,13 +46,12 @@ func (ch *channel) Confirmed(b *queue.Batch) {
 	o.kick()
 }
 
-// Failed implements [queue.Source]. The messages stay unconfirmed, and the channel ends at the next tick.
+// Failed implements [queue.Publisher]. The messages stay unconfirmed, and the next Tick closes the channel.
 func (ch *channel) Failed(_ *queue.Batch, err error) { ch.failLater(errNotStored(err)) }
 
-// failLater has the channel closed at the next tick, unless there is a reason for that already.
+// failLater has the next Tick close the channel, unless it has a reason for that already.
 func (ch *channel) failLater(why *amqp.Error) {
-	o := &ch.conn.out
-	o.mu.Lock()
+	o := ch.lock()
 	first := !ch.closed && ch.pendingError == nil
 	if first {
 		ch.pendingError = why
@@ -66,8 +62,8 @@ func (ch *channel) failLater(why *amqp.Error) {
 	}
 }
 
-// errNotStored is what a channel is closed with that published what could not be stored. It is not the connection's end: to
-// other queues it may still publish.
+// errNotStored closes a channel whose messages could not be stored. It is a soft error: the connection may still publish to other
+// queues.
 func errNotStored(err error) *amqp.Error {
 	e := amqp.Errorf(amqp.ReplyInternalError, "messages could not be stored, see the broker logfile")
 	e.Soft = true
@@ -77,25 +73,25 @@ func errNotStored(err error) *amqp.Error {
 	return e.In(amqp.ClassBasic, amqp.MethodBasicPublish)
 }
 
-// confirmWindow is the messages of a channel that are not confirmed, and those behind the first of them.
+// confirmWindow holds the state of a channel's messages from the first unconfirmed one on.
 type confirmWindow struct {
 	states []confirmState // by sequence number, from states[head] on
 	head   int
-	base   uint64 // sequence number of states[head], less 1
+	base   uint64 // sequence number before that of states[head]
 }
 
-// confirmState is how many queues have not answered for a message, and what is known by then.
+// confirmState counts the queues that have not answered for a message; flags say what is known.
 type confirmState uint32
 
 const (
-	refused     confirmState = 1 << 31 // a queue did not take it: basic.nack
-	answered    confirmState = 1 << 30 // the publisher knows
-	outstanding              = answered - 1
+	refusedByQueue confirmState = 1 << 31 // by a queue: the publisher gets basic.nack
+	answered       confirmState = 1 << 30 // the publisher got its ack or nack
+	outstanding                 = answered - 1
 )
 
 func (s confirmState) done() bool { return s&outstanding == 0 }
 
-// add appends messages by the number of their queues. It returns false if some have none.
+// add appends messages by the number of their queues. It returns false if one has no queue.
 func (w *confirmWindow) add(counts []uint32) (routed bool) {
 	if w.head > len(w.states)/2 {
 		w.states = w.states[:copy(w.states, w.states[w.head:])]
@@ -109,19 +105,19 @@ func (w *confirmWindow) add(counts []uint32) (routed bool) {
 	return routed
 }
 
-// settle takes the answers of a queue and appends what the publisher is to be told.
+// settle takes a queue's answers and appends the confirms that they complete.
 func (w *confirmWindow) settle(dst []byte, channel uint16, ms []queue.Message) []byte {
-	beyond := false
+	done := false
 	for i := range ms {
 		s := w.at(ms[i].Seq)
 		*s--
 		if ms[i].Flags&queue.Refused != 0 {
-			*s |= refused
+			*s |= refusedByQueue
 		}
-		beyond = beyond || s.done()
+		done = done || s.done()
 	}
 	dst = w.advance(dst, channel)
-	if !beyond || w.head == len(w.states) {
+	if !done || w.head == len(w.states) {
 		return dst
 	}
 	for i := range ms {
@@ -132,7 +128,7 @@ func (w *confirmWindow) settle(dst []byte, channel uint16, ms []queue.Message) [
 	return dst
 }
 
-// settleAdded confirms those of the last n messages that no queue has to answer for.
+// settleAdded confirms those of the last n messages that have no queue.
 func (w *confirmWindow) settleAdded(dst []byte, channel uint16, n int) []byte {
 	dst = w.advance(dst, channel)
 	last := w.base + uint64(len(w.states)-w.head)
@@ -144,21 +140,21 @@ func (w *confirmWindow) settleAdded(dst []byte, channel uint16, n int) []byte {
 
 func (w *confirmWindow) at(seq uint64) *confirmState { return &w.states[w.head+int(seq-w.base-1)] }
 
-// answer confirms a message that others before it still wait for.
+// answer confirms a message out of order if it is done: earlier ones are not.
 func (w *confirmWindow) answer(dst []byte, channel uint16, seq uint64) []byte {
 	s := w.at(seq)
 	if !s.done() || *s&answered != 0 {
 		return dst
 	}
 	*s |= answered
-	if *s&refused != 0 {
+	if *s&refusedByQueue != 0 {
 		return amqp.AppendNack(dst, channel, seq, false, false)
 	}
 	return amqp.AppendAck(dst, channel, seq, false)
 }
 
-// advance moves past the messages at the start that are done. Runs of accepted ones are confirmed together; a run ends at
-// a refused one, because it must not be among those that "multiple" means.
+// advance removes the done messages at the start and confirms runs of accepted ones together. A run ends at a refused message,
+// because "multiple" must not cover it.
 func (w *confirmWindow) advance(dst []byte, channel uint16) []byte {
 	run, last := 0, uint64(0)
 	for w.head < len(w.states) && w.states[w.head].done() {
@@ -166,7 +162,7 @@ func (w *confirmWindow) advance(dst []byte, channel uint16) []byte {
 		w.head++
 		w.base++
 		switch {
-		case s&refused != 0:
+		case s&refusedByQueue != 0:
 			dst = appendRun(dst, channel, run, last)
 			run = 0
 			if s&answered == 0 {

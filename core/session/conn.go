@@ -1,8 +1,7 @@
-// Package session is the state machine of an AMQP connection and its channels: bytes from the client in, bytes for the
-// client out, and whatever was asked for done in between.
+// Package session implements AMQP connections and channels as a state machine: bytes from the client in, bytes for the client out.
 //
-// It has no goroutine, no socket and no clock: package wire feeds a [Conn] with what it read and the time, and writes what
-// its [Writer] hands out. Queues call back into a connection from their own turns, to deliver and to confirm.
+// It has no goroutine, socket or clock. Package wire feeds a [Conn] with the bytes it read and the time, and writes what the
+// connection's [Writer] returns. Queues call back from their own turns to deliver and to confirm.
 package session
 
 import (
@@ -19,68 +18,65 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Conn is one client's connection: the handshake, then channels. It belongs to the goroutine that reads the connection,
-// which calls Feed with what it read; only out, and what a channel keeps under out's lock, is touched by others.
+// Conn is one client's connection: the handshake, then channels. It belongs to its reader, the goroutine that calls Feed. Other
+// goroutines use only out, what out's lock guards, and atomics.
 type Conn struct {
 	srv   *Server
 	peer  Peer
 	id    uint64 // unique in this process: the owner of exclusive queues
-	title string // what spans call it; "" while traces are off
+	title string // its name in spans; "" while tracing is off
 	wake  func() // see [Server.Accept]
 	out   writeBuffer
 
 	phase      phase
-	counted    bool // counted among the open connections
+	counted    bool // among the open connections
 	user       auth.User
 	tracked    *auth.TrackedConn // nil before connection.open
 	vhost      *vhost.VHost
 	caps       capabilities
-	name       string // what the client calls itself, if it does
+	name       string // connection_name of the client; "" if it gave none
 	channelMax int
-	frameMax   int    // negotiated; before that, the most a handshake frame may have
+	frameMax   int    // negotiated; before that, handshakeFrameMax
 	heartbeat  uint16 // negotiated, seconds
 
 	login       func(context.Context)       // see Login
-	loginResult atomic.Pointer[loginResult] // what came of it; nil = nothing so far, or Tick has seen it
+	loginResult atomic.Pointer[loginResult] // nil: none yet, or Tick has handled it
 
 	mechanism  string
-	properties amqp.Table               // what the client tells of itself
+	properties amqp.Table               // of the client
 	info       atomic.Pointer[ConnInfo] // nil before connection.open; set once
-	blocked    bool                     // Block was called last, not Unblock; written under out's lock
+	blocked    bool                     // Block was called and Unblock was not; written under out's lock
 
-	ended   atomic.Bool            // it is not one of the broker's open connections any more
-	evicted atomic.Pointer[string] // why the connection must end; nil = it need not
+	ended   atomic.Bool            // it is no longer one of the broker's open connections
+	evicted atomic.Pointer[string] // why it must close; nil if it need not
 
-	channels     []*channel   // by number; nil where none is open. Grown as they are opened; written under out's lock
-	openChannels int          // how many of them are not nil
-	lastChannel  *channel     // the one the last frame was for
-	partial      partialFrame // a body frame that comes in pieces
+	channels     []*channel // by number, nil if closed; written under out's lock
+	openChannels int
+	lastChannel  *channel // of the previous frame
+	partial      partialFrame
 
-	now               hook.Instant    // of the current Feed
-	block             *block.Block    // the bytes of the current Feed lie in it
-	published         bool            // a message was published since Published was asked
-	observed          bool            // somebody looks at messages: spans, or the firehose
-	consumersCaughtUp <-chan struct{} // see Ahead
-	logCaughtUp       <-chan struct{} // see Behind
+	now       hook.Instant // of the current Feed
+	block     *block.Block // that the bytes of the current Feed lie in
+	published bool         // a message was published since Published was called
+	observed  bool         // messages are traced, or copied to the firehose
 
-	// What the current Feed collects: flush lets it happen.
-	dirty      []*channel // that published something since
+	consumersCaughtUp, logCaughtUp <-chan struct{} // see the methods
+
+	// What the current Feed collects for flush.
+	dirty      []*channel // that published
 	outbox     outbox
 	acks       ackBatches
-	belowLimit []*channel // that have room again for consumers that wait for it
+	belowLimit []*channel // whose global prefetch may let stalled consumers go on
 
-	routes           map[routeKey]*cachedRoute // that were used
-	pruneAbove       int                       // as soon as there are so many, some are forgotten
-	prunedGeneration uint64                    // the vhost's generation when that was done last
-	pruneAt          hook.Instant              // when it is to be done again
-	tagBuf           []tagged                  // room to work in
+	routes routeCache
+	tagBuf []taggedAck // reused by settleUpTo
 }
 
 // Peer is the far end of a connection.
 type Peer struct {
 	Address  string // "host:port"
 	Local    string // the address it connected to
-	Loopback bool   // it is this machine
+	Loopback bool   // it is on this machine
 	TLS      bool
 }
 
@@ -92,26 +88,26 @@ const (
 	awaitStartOK              // connection.start was sent
 	awaitLogin                // the credentials in connection.start-ok are being checked
 	awaitTuneOK               // connection.tune was sent
-	awaitOpen                 // connection.open must come
+	awaitOpen                 // connection.open must follow
 	running                   // channels may be opened
-	closing                   // connection.close was sent or answered; close-ok or the end of the socket is awaited
+	closing                   // connection.close was sent or answered; awaits close-ok or the end of the socket
 	denied                    // the handshake failed without an answer
-	closed                    // nothing is read, and nothing written beyond what is pending
+	closed                    // nothing is read; only pending bytes are written
 )
 
-// State is what a connection needs from whoever owns its socket.
+// State is what a connection needs from the owner of its socket.
 type State uint8
 
-// The states, in the order they are gone through.
+// The states, in order.
 const (
-	Handshake State = iota // bounded in time
+	Handshake State = iota // to be limited in time
 	Open
 	Closing // connection.close was sent or received: read on, but not for long
-	Denied  // leave the peer without an answer for a while, then close the socket
+	Denied  // give no answer for a while, then close the socket
 	Closed  // write what is pending, then close the socket
 )
 
-// State is how far the connection has come.
+// State returns the state of the connection.
 func (c *Conn) State() State {
 	switch c.phase {
 	case running:
@@ -126,9 +122,9 @@ func (c *Conn) State() State {
 	return Handshake
 }
 
-// Feed handles the complete frames at the start of data, which lies in block, and says how many bytes they took. What
-// they ask for is done, and the answers pending, when it returns; messages may lie in block, and hold it. Feed stops
-// early when [Conn.Congested] becomes true.
+// Feed handles the complete frames at the start of data, which lies in block, and returns how many bytes they took. When it
+// returns, their requests are done and the answers are pending. Messages may refer to block and retain it. Feed stops early when
+// [Conn.Congested] becomes true.
 func (c *Conn) Feed(now hook.Instant, block *block.Block, data []byte) (consumed int) {
 	c.now, c.block, c.consumersCaughtUp, c.logCaughtUp = now, block, nil, nil
 	c.observed = c.srv.spans != nil || c.tracing()
@@ -144,7 +140,7 @@ func (c *Conn) Feed(now hook.Instant, block *block.Block, data []byte) (consumed
 	return consumed
 }
 
-// step handles what data starts with: a frame or, at first, the protocol header. It returns 0 when that is incomplete.
+// step handles the frame or the protocol header that data starts with, and returns its size; 0 if it is incomplete.
 func (c *Conn) step(data []byte) int {
 	switch c.phase {
 	case awaitHeader:
@@ -159,8 +155,7 @@ func (c *Conn) step(data []byte) int {
 	}
 	f, n, err := amqp.NextFrame(data, c.frameMax)
 	if err != nil {
-		c.fail(err)
-		c.lose()
+		c.failFraming(err)
 		return 0
 	}
 	if n == 0 {
@@ -170,14 +165,13 @@ func (c *Conn) step(data []byte) int {
 	return n
 }
 
-// lose is called when it is unknown where the next frame starts: close-ok could not be recognised.
-func (c *Conn) lose() {
-	if c.phase == closing {
-		c.finish()
-	}
+// failFraming ends the connection when nobody knows where the next frame starts, so that no close-ok can be recognised.
+func (c *Conn) failFraming(err error) {
+	c.fail(err)
+	c.End()
 }
 
-// frame hands a frame to its channel and acts on the error that comes back.
+// frame hands a frame to its channel and handles the error it returns.
 func (c *Conn) frame(f amqp.Frame) {
 	if f.Channel == 0 || c.phase != running {
 		if err := c.control(f); err != nil {
@@ -188,7 +182,9 @@ func (c *Conn) frame(f amqp.Frame) {
 	ch := c.lastChannel
 	if ch == nil || ch.id != f.Channel {
 		if ch = c.channel(f.Channel); ch == nil {
-			c.unopened(f)
+			if err := c.openChannel(f); err != nil {
+				c.fail(err)
+			}
 			return
 		}
 		c.lastChannel = ch
@@ -217,7 +213,7 @@ func (c *Conn) failIn(ch *channel, err error) {
 	ch.fail(e)
 }
 
-// forget takes a channel that is closed on both sides out of the table.
+// forget removes a channel that is closed on both sides.
 func (c *Conn) forget(ch *channel) {
 	c.tracked.CloseChannel()
 	c.lastChannel = nil
@@ -227,18 +223,17 @@ func (c *Conn) forget(ch *channel) {
 	c.channels[ch.id] = nil
 }
 
-// send makes m wait for the writer.
+// send makes m pending for the writer.
 func (c *Conn) send(channel uint16, m amqp.Method) {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	c.out.pending = amqp.AppendMethod(c.out.pending, channel, m)
-	c.out.kick()
+	c.out.send(channel, m)
 }
 
-// maxLoggedName is how much of the name that a client gives itself goes into each line of the log, bytes.
+// maxLoggedName bounds the client's name in log lines, bytes.
 const maxLoggedName = 200
 
-// log is for what happens seldom.
+// log returns the logger of the connection. It allocates: it is for rare events.
 func (c *Conn) log() *slog.Logger {
 	l := c.srv.Log.With("connection", c.peer.Address)
 	if c.name != "" {
@@ -247,15 +242,15 @@ func (c *Conn) log() *slog.Logger {
 	return l
 }
 
-// Tick acts on what nobody asked for on the connection: on what came of a login, on an eviction, and in channels on a consumer that does not
-// acknowledge, and on messages that could not be stored. And it forgets routes that lead nowhere any more.
+// Tick handles what no frame causes: the result of a login, an eviction, stopped queues, messages that could not be stored,
+// acknowledgement timeouts, and routes that have become obsolete.
 func (c *Conn) Tick(now hook.Instant) {
 	c.now = now
-	if v := c.loginResult.Swap(nil); v != nil && c.phase == awaitLogin {
-		c.loggedIn(v)
+	if r := c.loginResult.Swap(nil); r != nil && c.phase == awaitLogin {
+		c.loggedIn(r)
 	}
-	if reason := c.evicted.Load(); reason != nil {
-		c.closeForced(*reason)
+	if reason := c.evicted.Load(); reason != nil && c.phase == running {
+		c.closeEvicted(*reason)
 	}
 	for _, ch := range c.channels {
 		if ch == nil {
@@ -265,63 +260,55 @@ func (c *Conn) Tick(now hook.Instant) {
 			c.failIn(ch, err)
 		}
 	}
-	if c.vhost != nil && now >= c.pruneAt {
+	if c.vhost != nil && now >= c.routes.pruneAt {
 		c.pruneRoutes()
-		c.pruneAt = now.Add(pruneInterval)
+		c.routes.pruneAt = now.Add(pruneInterval)
 	}
 	c.flush()
 }
 
-// Published reports whether a message was published since it was last asked.
+// Published reports whether a message was published since the previous call.
 func (c *Conn) Published() bool {
 	p := c.published
 	c.published = false
 	return p
 }
 
-// ConsumersCaughtUp returns nil, or, if the last Feed published to a queue whose consumers have plenty to do, what is closed when they
-// have less. Until then, within reason, the connection had better not be read from.
+// ConsumersCaughtUp returns nil, or, if the last Feed published to a queue whose consumers have fallen behind, a channel that is
+// closed once they have caught up. Until then the connection should be throttled.
 func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.consumersCaughtUp }
 
-// IncompleteBytes is how many bytes have come in of messages that are not complete.
-func (c *Conn) IncompleteBytes() (bytes int) {
-	for _, ch := range c.dirty { // as it is after a Feed
-		bytes += ch.content.received
-	}
-	return bytes
-}
-
-// LogCaughtUp returns nil, or, if the last Feed published to a durable queue while the disk did not keep up, what is closed when
-// it does. Until then the connection must not be read from: all that it publishes is memory.
+// LogCaughtUp returns nil, or, if the last Feed published to a durable queue whose log has fallen behind, a channel that is closed
+// once it has caught up. Until then the connection must not be read: what it publishes stays in memory.
 func (c *Conn) LogCaughtUp() <-chan struct{} { return c.logCaughtUp }
 
-// Congested reports that the peer does not read what it asked for. It should not be read from until Resumed says so.
+// Congested reports that the peer does not read its answers. It must not be read from until Resumed has a value.
 func (c *Conn) Congested() bool { return c.out.congested.Load() }
 
-// Resumed has a value when the writer has caught up, and maybe when it has not.
+// Resumed has a value when the peer has read its answers. It may also have one when it has not.
 func (c *Conn) Resumed() <-chan struct{} { return c.out.resumed }
 
-// SendHeartbeat sends a heartbeat, unless something else was written since it was last called, or is about to be.
+// SendHeartbeat sends a heartbeat, unless something was written since the previous call or is pending.
 func (c *Conn) SendHeartbeat() {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	c.out.heartbeat()
 }
 
-// Heartbeat is the negotiated interval in seconds; 0 = none.
+// Heartbeat returns the negotiated interval in seconds; 0 means none.
 func (c *Conn) Heartbeat() uint16 { return c.heartbeat }
 
-// Writer is the half of a connection that its writing goroutine uses.
+// Writer returns the half of the connection that its writer uses.
 func (c *Conn) Writer() Writer { return Writer{&c.out} }
 
-// Writer hands out what is to be written. It belongs to the goroutine that writes the connection.
+// Writer returns the bytes to write. It belongs to the writer, the goroutine that writes to the socket.
 type Writer struct{ out *writeBuffer }
 
-// Next returns what is to be written next, in order; it is valid until the next call. The consumers that waited for room are
-// to be woken. Nothing pending means that Wake should be waited for; ok is false when nothing will come any more.
-func (w Writer) Next() (bs [][]byte, waiting []*queue.Consumer, ok bool) { return w.out.next() }
+// Next returns what is to be written next, valid until the next call, and stalled consumers that the caller is to wake. Without
+// bytes the caller waits for Wake; ok is false if there will be none any more.
+func (w Writer) Next() (bs [][]byte, stalled []*queue.Consumer, ok bool) { return w.out.next() }
 
-// End is called when nothing is written any more.
+// End releases what Next returned last. The caller writes nothing more.
 func (w Writer) End() { w.out.written() }
 
 // Wake has a value when Next is worth calling.

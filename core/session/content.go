@@ -5,16 +5,16 @@ import (
 	"github.com/curfewmq/curfew/core/block"
 )
 
-// content is a message on its way in: a method, a header, and body frames [AMQP 4.2.6].
+// content is the message that a channel is receiving: a method, a header, and body frames [AMQP 4.2.6].
 type content struct {
 	stage     stage
 	mandatory bool
 	route     *cachedRoute
 	props     []byte       // as they will be stored
 	size      int          // of the whole body
-	held      *block.Block // props lie in it, if they came with an earlier Feed
-	parts     *block.Block // a body that comes in several frames
-	received  int          // bytes of it
+	held      *block.Block // that props lie in, if an earlier Feed had them; nil if not
+	parts     *block.Block // that the body is copied to, if it comes in several frames; nil if not
+	received  int          // bytes of the body in parts
 }
 
 type stage uint8
@@ -25,10 +25,10 @@ const (
 	awaitBody
 )
 
-// unexpected is the error for a frame that may not come now.
-func (c *content) unexpected() error {
+// unexpected returns the error for a frame that may not come at this stage.
+func (t *content) unexpected() error {
 	var text string
-	switch c.stage {
+	switch t.stage {
 	case awaitContentHeader:
 		text = "expected content header for class 60, got non content header frame instead"
 	case awaitBody:
@@ -39,33 +39,30 @@ func (c *content) unexpected() error {
 	return amqp.Errorf(amqp.ReplyUnexpectedFrame, "%s", text).In(amqp.ClassBasic, amqp.MethodBasicPublish)
 }
 
-// keepContent copies the properties of a message that is not complete: the block they lie in will be read into again. To hold that
-// would be to hold much more, in each channel.
+// keepContent copies the properties of an incomplete message, because the block they lie in is reused by the next read. To retain
+// that block would cost each channel much more memory.
 func (ch *channel) keepContent() {
-	c := &ch.content
-	if c.stage != awaitBody || c.held != nil {
+	t := &ch.content
+	if t.stage != awaitBody || t.held != nil {
 		return
 	}
-	c.held = block.New(len(c.props))
-	c.props = c.held.Buf[:copy(c.held.Buf, c.props)]
-	ch.conn.trackBuffered(len(c.held.Buf))
+	t.held = block.New(len(t.props))
+	t.props = t.held.Buf[:copy(t.held.Buf, t.props)]
+	ch.conn.trackBuffered(len(t.held.Buf))
 }
 
-// dropContent forgets the message.
 func (ch *channel) dropContent() {
-	c := &ch.content
-	if c.held != nil {
-		ch.conn.trackBuffered(-len(c.held.Buf))
-		c.held.Release()
+	t := &ch.content
+	for _, k := range [...]*block.Block{t.held, t.parts} {
+		if k != nil {
+			ch.conn.trackBuffered(-len(k.Buf))
+			k.Release()
+		}
 	}
-	if c.parts != nil {
-		ch.conn.trackBuffered(-len(c.parts.Buf))
-		c.parts.Release()
-	}
-	*c = content{}
+	*t = content{}
 }
 
-// header takes the content header in.
+// header handles the content header.
 func (ch *channel) header(payload []byte) error {
 	h, err := amqp.ParseContentHeader(payload)
 	if err != nil {
@@ -77,7 +74,7 @@ func (ch *channel) header(payload []byte) error {
 	if limit := ch.conn.srv.MessageMax; h.BodySize > uint64(limit) {
 		return precondition("message size %d is larger than configured max size %d", h.BodySize, limit)
 	}
-	props, err := ch.examine(h.Props)
+	props, err := ch.checkProps(h.Props)
 	if err != nil {
 		return ch.routeErrorOr(err)
 	}
@@ -88,57 +85,57 @@ func (ch *channel) header(payload []byte) error {
 	return nil
 }
 
-// routeErrorOr returns what RabbitMQ complains about first, if err is about the properties: an exchange that cannot be used.
+// routeErrorOr returns the error of an exchange that cannot be used, which RabbitMQ reports before err, an error in properties.
 func (ch *channel) routeErrorOr(err error) error {
-	o := ch.content.route.origin
+	o := ch.content.route.info
 	if _, unusable := ch.conn.vhost.Route(o.Exchange, o.Key, nil, nil, nil); unusable != nil {
 		return unusable
 	}
 	return err
 }
 
-// body takes a part of the body in. One that comes in a single frame is left where it was read.
+// body handles a body frame. A body in a single frame is not copied.
 func (ch *channel) body(part []byte) error {
-	c := &ch.content
-	if len(part) > c.size-c.received {
+	t := &ch.content
+	if len(part) > t.size-t.received {
 		return amqp.Errorf(amqp.ReplyFrameError, "content body frame exceeds remaining content size")
 	}
-	if len(part) == c.size {
+	if len(part) == t.size {
 		return ch.complete(part, ch.conn.block)
 	}
 	ch.append(part)
-	return ch.received()
+	return ch.completeParts()
 }
 
-// received is called when a part of a body has been put where it belongs.
-func (ch *channel) received() error {
-	c := &ch.content
-	if c.received < c.size {
+// completeParts publishes the message if all of its body is in parts.
+func (ch *channel) completeParts() error {
+	t := &ch.content
+	if t.received < t.size {
 		return nil
 	}
-	return ch.complete(c.parts.Buf[:c.size], c.parts)
+	return ch.complete(t.parts.Buf[:t.size], t.parts)
 }
 
-// append copies a part of the body. Room is made as the bytes come, not as they are announced.
+// append copies a part of the body. It allocates for the bytes that came, not for those announced.
 func (ch *channel) append(part []byte) {
-	c := &ch.content
-	need := c.received + len(part)
-	if c.parts == nil || len(c.parts.Buf) < need {
-		k := block.New(min(ahead(need)*need, c.size)) // growing copies: seldom is better
+	t := &ch.content
+	need := t.received + len(part)
+	if t.parts == nil || len(t.parts.Buf) < need {
+		k := block.New(min(growth(need)*need, t.size)) // growing copies
 		ch.conn.trackBuffered(len(k.Buf))
-		if c.parts != nil {
-			copy(k.Buf, c.parts.Buf[:c.received])
-			ch.conn.trackBuffered(-len(c.parts.Buf))
-			c.parts.Release()
+		if t.parts != nil {
+			copy(k.Buf, t.parts.Buf[:t.received])
+			ch.conn.trackBuffered(-len(t.parts.Buf))
+			t.parts.Release()
 		}
-		c.parts = k
+		t.parts = k
 	}
-	copy(c.parts.Buf[c.received:], part)
-	c.received = need
+	copy(t.parts.Buf[t.received:], part)
+	t.received = need
 }
 
-// ahead is how many times the memory that a part of a body needs is taken at once. One that is large already will probably come.
-func ahead(need int) int {
+// growth returns how many times the needed memory is allocated. The rest of a body that is already large will probably come.
+func growth(need int) int {
 	const large = 64 << 10
 	if need >= large {
 		return 8
@@ -146,8 +143,113 @@ func ahead(need int) int {
 	return 4
 }
 
-// trackBuffered counts memory that a client makes the broker hold for what is not finished, or uncounts it.
+// trackBuffered adds n bytes of incomplete content to the server's buffered total; n may be negative.
 func (c *Conn) trackBuffered(n int) {
 	c.srv.pendingBytes.Add(int64(n))
 	c.published = c.published || n > 0
 }
+
+// IncompleteBytes returns how many bytes of incomplete messages have been received.
+func (c *Conn) IncompleteBytes() (bytes int) {
+	for _, ch := range c.dirty { // after a Feed, those are the channels with incomplete content
+		bytes += ch.content.received
+	}
+	return bytes
+}
+
+// partialFrame is a body frame of which only a part has been read, in a body of several frames. Its payload goes directly to where
+// the body is collected: see [Conn.BodySpace].
+type partialFrame struct {
+	channel   *channel // nil: there is none
+	size      int      // of the payload
+	remaining int      // payload bytes to come; at 0 only the frame end is missing
+	offset    int      // of the payload in the body
+}
+
+// minPartialRead is the smallest read that is worth a system call of its own, bytes.
+const minPartialRead = 16 << 10
+
+// beginPartial takes the start of an incomplete frame from data, if that is a body frame large enough.
+func (c *Conn) beginPartial(data []byte) (consumed int) {
+	id, size, payload, ok := amqp.BeginBody(data)
+	if !ok || c.phase != running {
+		return 0
+	}
+	ch := c.channel(id)
+	if ch == nil || ch.closing || ch.content.stage != awaitBody {
+		return 0
+	}
+	t := &ch.content
+	if t.received+len(payload) < minPartialRead || size < minPartialRead {
+		return 0
+	}
+	if size > t.size-t.received || size == t.size { // an error, or a body in a single frame, which is not copied
+		return 0
+	}
+	c.partial = partialFrame{channel: ch, size: size, remaining: size - len(payload), offset: t.received}
+	ch.append(payload)
+	return len(data)
+}
+
+// continuePartial takes what data has of the partial frame.
+func (c *Conn) continuePartial(data []byte) (consumed int) {
+	p := &c.partial
+	if p.remaining == 0 && len(data) > 0 {
+		c.endPartial(data[0])
+		return 1
+	}
+	n := min(p.remaining, len(data))
+	p.remaining -= n
+	if c.wantsPartial() {
+		p.channel.append(data[:n])
+	}
+	return n
+}
+
+// wantsPartial reports whether the partial frame's channel is still receiving a body.
+func (c *Conn) wantsPartial() bool {
+	return c.phase == running && !c.partial.channel.closing && c.partial.channel.content.stage == awaitBody
+}
+
+// endPartial checks the frame end and completes the frame.
+func (c *Conn) endPartial(end byte) {
+	wanted, p := c.wantsPartial(), c.partial
+	c.partial = partialFrame{}
+	switch {
+	case end != amqp.FrameEnd:
+		f := amqp.Frame{Type: amqp.FrameBody, Channel: p.channel.id}
+		if wanted {
+			f.Payload = p.channel.content.parts.Buf[p.offset:][:p.size]
+		}
+		c.failFraming(f.WrongEnd(end))
+	case wanted:
+		if err := in(p.channel.completeParts(), amqp.ClassBasic, amqp.MethodBasicPublish); err != nil {
+			c.failIn(p.channel, err)
+		}
+	}
+}
+
+// BodySpace returns where the caller may read the next bytes to, if no bytes wait to be fed; nil if they must go through Feed. The
+// caller reports what it read with BodyRead, and then calls Feed, without bytes.
+func (c *Conn) BodySpace() []byte {
+	p := &c.partial
+	if p.remaining < minPartialRead || !c.wantsPartial() {
+		return nil
+	}
+	t := &p.channel.content
+	space := t.parts.Buf[t.received:]
+	if len(space) < minPartialRead {
+		return nil
+	}
+	return space[:min(len(space), p.remaining)]
+}
+
+// BodyRead takes n bytes that were read to BodySpace.
+func (c *Conn) BodyRead(n int) {
+	c.partial.remaining -= n
+	c.partial.channel.content.received += n
+}
+
+// InsideBody reports that a body frame is partly read. The caller should then read little more than the rest of it: what follows
+// may belong into BodySpace.
+func (c *Conn) InsideBody() bool { return c.partial.channel != nil }

@@ -11,34 +11,34 @@ import (
 // Counters counts what clients did on channels.
 type Counters struct {
 	Published   uint64
-	Routed      uint64 // queues that they were routed to
-	Returned    uint64 // of them: mandatory and unroutable
-	Dropped     uint64 // of them: unroutable without being mandatory
-	Confirmable uint64 // of them: to be answered
-	Confirmed   uint64 // of these: answered, with basic.ack or basic.nack
+	Routed      uint64 // once for each queue
+	Returned    uint64 // mandatory and unroutable
+	Dropped     uint64 // unroutable, not mandatory
+	Confirmable uint64 // published in confirm mode
+	Confirmed   uint64 // of these, acked or nacked
 
-	Deliveries [queue.Types]DeliveryCounters // out, by the type of the queue
+	Deliveries [queue.Types]DeliveryCounters // by the type of the queue
 }
 
-// DeliveryCounters counts what clients were handed out.
-type DeliveryCounters [Handouts]uint64
+// DeliveryCounters counts deliveries and what became of them.
+type DeliveryCounters [deliveryKinds]uint64
 
-// DeliveryKind is one of the things that [Handed] counts.
+// DeliveryKind is an index of DeliveryCounters.
 type DeliveryKind uint8
 
-// The handouts.
+// The kinds of deliveries.
 const (
-	Delivered DeliveryKind = iota // to consumers that acknowledge
+	Delivered DeliveryKind = iota // to consumers with acknowledgements
 	DeliveredNoAck
-	Got // by basic.get, to be acknowledged
+	Got // by basic.get, with acknowledgement
 	GotNoAck
-	GetEmpty    // basic.get that found nothing
-	Redelivered // of the first four, those that had been handed out before
+	GetEmpty    // basic.get on an empty queue
+	Redelivered // those of the first four that were redeliveries
 	Acked
-	Handouts
+	deliveryKinds
 )
 
-// Add adds what another one has counted.
+// Add adds the counts of o.
 func (t *Counters) Add(o *Counters) {
 	t.Published += o.Published
 	t.Routed += o.Routed
@@ -51,14 +51,14 @@ func (t *Counters) Add(o *Counters) {
 	}
 }
 
-// Add adds what another one has counted.
-func (h *DeliveryCounters) Add(o *DeliveryCounters) {
-	for i := range h {
-		h[i] += o[i]
+// Add adds the counts of o.
+func (d *DeliveryCounters) Add(o *DeliveryCounters) {
+	for i := range d {
+		d[i] += o[i]
 	}
 }
 
-// AllDeliveries sums up what was handed out of queues of all types.
+// AllDeliveries returns the sum over all types of queues.
 func (t *Counters) AllDeliveries() (sum DeliveryCounters) {
 	for i := range t.Deliveries {
 		sum.Add(&t.Deliveries[i])
@@ -66,45 +66,36 @@ func (t *Counters) AllDeliveries() (sum DeliveryCounters) {
 	return sum
 }
 
-// countDelivery counts a delivery.
-func (t *Counters) countDelivery(s *consumer, again bool) {
-	h := &t.Deliveries[s.Type]
-	if again {
-		h[Redelivered]++
+func (t *Counters) countDelivery(cs *consumer, redelivered bool) {
+	d := &t.Deliveries[cs.Type]
+	if redelivered {
+		d[Redelivered]++
 	}
 	switch {
-	case s.Sink != nil && s.NoAck:
-		h[DeliveredNoAck]++
-	case s.Sink != nil:
-		h[Delivered]++
-	case s.NoAck:
-		h[GotNoAck]++
+	case cs.Sink != nil && cs.NoAck:
+		d[DeliveredNoAck]++
+	case cs.Sink != nil:
+		d[Delivered]++
+	case cs.NoAck:
+		d[GotNoAck]++
 	default:
-		h[Got]++
+		d[Got]++
 	}
 }
 
-func (t *Counters) countSettled(kind queue.SettleKind, s queue.PendingAck) {
+func (t *Counters) countSettled(kind queue.SettleKind, ack queue.PendingAck) {
 	if kind == queue.Ack {
-		t.Deliveries[s.Consumer.Type][Acked]++
+		t.Deliveries[ack.Consumer.Type][Acked]++
 	}
 }
 
-// publishCounts counts what a channel's client published. It belongs to the connection's reader.
+// publishCounts counts what a channel published. It belongs to the connection's reader.
 type publishCounts struct{ published, routed, returned, dropped uint64 }
 
-func (s *publishCounts) unroutable(mandatory bool) {
-	if mandatory {
-		s.returned++
-		return
-	}
-	s.dropped++
-}
-
-// publishCounters is sent for other goroutines to read: brought up to date once for many messages.
+// publishCounters are a copy of publishCounts for other goroutines, updated once for many messages.
 type publishCounters struct{ published, routed, returned, dropped atomic.Uint64 }
 
-func (s *publishCounts) show(to *publishCounters) {
+func (s *publishCounts) share(to *publishCounters) {
 	to.published.Store(s.published)
 	to.routed.Store(s.routed)
 	if to.returned.Load() != s.returned {
@@ -115,72 +106,66 @@ func (s *publishCounts) show(to *publishCounters) {
 	}
 }
 
-// counted is everything the channel has counted. The caller holds out's lock.
-func (ch *channel) counted() Counters {
+// allCounters returns everything that the channel has counted. The caller holds out's lock.
+func (ch *channel) allCounters() Counters {
 	t := ch.counters
 	t.Published, t.Returned, t.Dropped = ch.sharedCounts.published.Load(), ch.sharedCounts.returned.Load(), ch.sharedCounts.dropped.Load()
 	t.Routed = ch.sharedCounts.routed.Load()
-	done, waiting := ch.confirms.answeredCount()
-	t.Confirmed, t.Confirmable = done, done+uint64(waiting)
+	confirmed, unconfirmed := ch.confirms.count()
+	t.Confirmed, t.Confirmable = confirmed, confirmed+uint64(unconfirmed)
 	return t
 }
 
-// answeredCount counts the messages that were confirmed, and those that are still to be.
-func (w *confirmWindow) answeredCount() (done uint64, waiting int) {
-	done = w.base
+func (w *confirmWindow) count() (confirmed uint64, unconfirmed int) {
+	confirmed = w.base
 	for _, s := range w.states[w.head:] {
 		if s&answered != 0 {
-			done++
+			confirmed++
 			continue
 		}
-		waiting++
+		unconfirmed++
 	}
-	return done, waiting
+	return confirmed, unconfirmed
 }
 
-// Churn counts connections and channels that came and went since the broker was started.
+// Churn counts connections and channels opened and closed since the broker started.
 type Churn struct {
 	ConnectionsOpened, ConnectionsClosed atomic.Uint64
 	ChannelsOpened, ChannelsClosed       atomic.Uint64
 }
 
-// Churn returns the server's counts, which go on counting.
+// Churn returns the server's counters, which go on counting.
 func (s *Server) Churn() *Churn { return &s.churn }
 
-// closedCounters sums up channels by vhost.
+// closedCounters sums up closed channels by vhost.
 type closedCounters struct {
 	mu     sync.Mutex // guards vhosts
 	vhosts map[string]Counters
 }
 
-func (t *closedCounters) add(vhost string, o *Counters) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.vhosts == nil {
-		t.vhosts = map[string]Counters{}
-	}
-	sum := t.vhosts[vhost]
-	sum.Add(o)
-	t.vhosts[vhost] = sum
-}
-
-// channelClosed adds what a channel has counted, which is about to be closed, to what the closed ones have. The caller holds out's
-// lock.
+// channelClosed counts a channel that closes. The caller holds out's lock.
 func (s *Server) channelClosed(ch *channel) {
 	s.churn.ChannelsClosed.Add(1)
-	ch.counts.show(&ch.sharedCounts)
-	t := ch.counted()
-	s.closed.add(ch.conn.vhost.Name(), &t)
+	ch.counts.share(&ch.sharedCounts)
+	own := ch.allCounters()
+	s.closed.mu.Lock()
+	defer s.closed.mu.Unlock()
+	if s.closed.vhosts == nil {
+		s.closed.vhosts = map[string]Counters{}
+	}
+	sum := s.closed.vhosts[ch.conn.vhost.Name()]
+	sum.Add(&own)
+	s.closed.vhosts[ch.conn.vhost.Name()] = sum
 }
 
-// ClosedCounters returns what all channels have counted that are closed, by vhost.
+// ClosedCounters returns the sums of all closed channels, by vhost.
 func (s *Server) ClosedCounters() map[string]Counters {
 	s.closed.mu.Lock()
 	defer s.closed.mu.Unlock()
 	return maps.Clone(s.closed.vhosts)
 }
 
-// ForgetVHost drops what was counted for a vhost that is gone.
+// ForgetVHost drops the counters of a deleted vhost.
 func (s *Server) ForgetVHost(name string) {
 	s.closed.mu.Lock()
 	defer s.closed.mu.Unlock()

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -10,224 +9,192 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// consumer is a consumer of a channel, or what stands for one in basic.get. Its exported fields are the queue's.
+// consumer is a consumer of a channel, or what basic.get uses in its place. Its exported fields are the queue's.
 type consumer struct {
 	queue.Consumer
-	channel       *channel
-	timeout       time.Duration // to acknowledge a delivery; 0 = any time, negative = the broker's default
-	arguments     amqp.Table    // as basic.consume gave them
-	exempt        bool          // the channel's limit is none for it
-	consumeOKDone bool          // consume-ok was sent, or is not wanted; guarded by the lock of the connection's out
-	served        uint64        // when it was, in deliveries of the connection; guarded by that lock, too
+	channel   *channel
+	timeout   time.Duration // to acknowledge a delivery; 0 means any time, a negative value the broker's default
+	arguments amqp.Table    // of basic.consume
+	exempt    bool          // from the channel's global prefetch
+
+	// Guarded by the lock of the connection's out.
+	consumeOKDone bool   // consume-ok was sent or is not wanted
+	served        uint64 // number of the last delivery to it, among those of the connection
 }
 
 var _ queue.Sink = (*consumer)(nil)
 
 // Deliver implements [queue.Sink].
-func (s *consumer) Deliver(_ *queue.Consumer, ds []queue.Delivery) int {
-	n, fits := s.take(ds)
+func (cs *consumer) Deliver(_ *queue.Consumer, ds []queue.Delivery) int {
+	n, fits := cs.take(ds)
 	if !fits {
-		s.channel.failLater(s.errTooLarge(&ds[n]).In(amqp.ClassBasic, amqp.MethodBasicConsume))
+		cs.channel.failLater(cs.errTooLarge(&ds[n]).In(amqp.ClassBasic, amqp.MethodBasicConsume))
 	}
-	if n > 0 && s.channel.conn.tracing() {
-		s.copyDelivered(ds[:n]...)
+	if n > 0 && cs.channel.conn.tracing() {
+		cs.copyDelivered(ds[:n]...)
 	}
 	return n
 }
 
-// take takes deliveries as long as there is room. It ends before one that does not fit the connection's frames.
-func (s *consumer) take(ds []queue.Delivery) (n int, fits bool) {
-	ch := s.channel
-	o := &ch.conn.out
-	o.mu.Lock()
+// take writes deliveries while there is capacity. It stops before one that does not fit the connection's frames.
+func (cs *consumer) take(ds []queue.Delivery) (n int, fits bool) {
+	ch := cs.channel
+	o := ch.lock()
 	defer o.mu.Unlock()
 	if ch.closed {
 		return 0, true
 	}
-	s.sendConsumeOK()
-	for n < len(ds) && !o.full() && ch.mayDeliver(s) {
+	cs.sendConsumeOK()
+	for n < len(ds) && !o.full() && ch.mayDeliver(cs) {
 		if fits = ch.fit(&ds[n]); !fits {
 			o.kick()
-			return n, false // it is not woken again: its channel is about to end
+			return n, false // it need not be woken again: its channel is about to close
 		}
-		ch.deliver(s, &ds[n])
+		ch.deliver(cs, &ds[n])
 		n++
 	}
 	if n < len(ds) {
-		ch.stall(s)
+		ch.stall(cs)
 	}
 	o.kick()
 	return n, true
 }
 
-// fit sees to it that the headers of a message fit a frame, as far as it is the broker that made them large, and reports
-// whether they do: a client takes a frame that is too large for an error of its connection, and hangs up.
+// fit shortens the headers that the broker added to a message, if they do not fit a frame. It reports whether the message fits
+// then: a client treats a frame that is too large as an error of the connection.
 func (ch *channel) fit(d *queue.Delivery) bool {
 	limit := ch.conn.frameMax - contentOverhead
 	if len(d.Props) <= limit {
 		return true
 	}
 	d.Props = death.Fit(d.Props, limit)
-	return len(d.Props) <= limit+amqp.FrameSlack // what its publisher was granted, too
+	return len(d.Props) <= limit+amqp.FrameSlack // which the publisher was granted, too
 }
 
-// errTooLarge is what a channel is closed with that should get a message which does not fit its connection's frames: one from
-// somebody with a larger frame-max.
-func (s *consumer) errTooLarge(d *queue.Delivery) *amqp.Error {
-	cfg, frameMax := s.Queue.Config(), s.channel.conn.frameMax
+// errTooLarge closes a channel for a message that does not fit its frames: the publisher had a larger frame-max.
+func (cs *consumer) errTooLarge(d *queue.Delivery) *amqp.Error {
+	cfg, frameMax := cs.Queue.Config(), cs.channel.conn.frameMax
 	return amqp.Errorf(amqp.ReplyPreconditionFailed, "the headers of a message in queue '%s' in vhost '%s' have %d bytes: too many for frame_max = %d",
 		cfg.Name, cfg.VHost, len(d.Props), frameMax)
 }
 
 // Capacity implements [queue.Sink].
-func (s *consumer) Capacity(*queue.Consumer) (messages, bytes int) {
-	ch := s.channel
-	o := &ch.conn.out
-	o.mu.Lock()
+func (cs *consumer) Capacity(*queue.Consumer) (messages, bytes int) {
+	ch := cs.channel
+	o := ch.lock()
 	defer o.mu.Unlock()
 	if ch.closed {
 		return 0, 0
 	}
-	if o.full() || !ch.mayDeliver(s) {
-		ch.stall(s)
+	if o.full() || !ch.mayDeliver(cs) {
+		ch.stall(cs)
 		return 0, 0
 	}
-	return ch.creditFor(s), maxDeliveryBuffer - o.size()
+	return ch.creditFor(cs), maxDeliveryBuffer - o.size()
 }
 
-// sendConsumeOK sends consume-ok, if that was not done: nothing is delivered before it. The caller holds out's lock.
-func (s *consumer) sendConsumeOK() {
-	if s.consumeOKDone {
-		return
+// sendConsumeOK sends consume-ok once, before the first delivery. The caller holds out's lock.
+func (cs *consumer) sendConsumeOK() {
+	if !cs.consumeOKDone {
+		cs.consumeOKDone = true
+		cs.channel.conn.out.send(cs.channel.id, &amqp.BasicConsumeOK{ConsumerTag: cs.Tag})
 	}
-	s.consumeOKDone = true
-	o := &s.channel.conn.out
-	o.pending = amqp.AppendMethod(o.pending, s.channel.id, &amqp.BasicConsumeOK{ConsumerTag: s.Tag})
-	o.kick()
 }
-
-// mayDeliver reports whether a consumer may have another delivery, as far as the channel's limit goes. One that acknowledges
-// nothing does not use room up, and yet gets nothing while there is none, as in RabbitMQ.
-func (ch *channel) mayDeliver(s *consumer) bool { return ch.hasCredit() || s.exempt }
-
-// counts reports whether what a consumer holds counts against the channel's limit: what was fetched does not, nor what
-// comes from a quorum queue, which has no such limits.
-func counts(c *queue.Consumer) bool { return c.Sink != nil && c.Type != queue.QuorumType }
-
-// creditFor is how many deliveries mayHold would let a consumer have.
-func (ch *channel) creditFor(s *consumer) int {
-	if ch.globalPrefetch == 0 || s.NoAck || s.exempt {
-		return math.MaxInt32
-	}
-	return int(ch.globalPrefetch - ch.inFlight)
-}
-
-// hasCredit reports whether the channel is below its limit.
-func (ch *channel) hasCredit() bool { return ch.globalPrefetch == 0 || ch.inFlight < ch.globalPrefetch }
 
 // stall remembers a consumer that did not take everything, to wake it when it can. The caller holds out's lock.
-func (ch *channel) stall(s *consumer) {
-	if ch.mayDeliver(s) {
-		ch.conn.out.stalled = lineUp(ch.conn.out.stalled, s)
-		return
+func (ch *channel) stall(cs *consumer) {
+	line := &ch.atLimit
+	if ch.mayDeliver(cs) {
+		line = &ch.conn.out.stalled
 	}
-	ch.atLimit = lineUp(ch.atLimit, s)
-}
-
-// lineUp adds a consumer to others that wait for the same room: who was served the longest time ago is the first to have
-// some, so that none keeps the others from it.
-func lineUp(line []*consumer, s *consumer) []*consumer {
-	i := len(line)
-	for i > 0 && line[i-1].served > s.served {
+	// The least recently served consumer goes first, so that none starves.
+	i := len(*line)
+	for i > 0 && (*line)[i-1].served > cs.served {
 		i--
 	}
-	return slices.Insert(line, i, s)
+	*line = slices.Insert(*line, i, cs)
 }
 
-// deliverOverhead is the size of the method's frame without the names in it.
+// deliverOverhead is the size of the method frame without names.
 const deliverOverhead = amqp.FrameOverhead + 16
 
 // deliver writes one delivery. The caller holds out's lock.
-func (ch *channel) deliver(s *consumer, d *queue.Delivery) {
+func (ch *channel) deliver(cs *consumer, d *queue.Delivery) {
 	o := &ch.conn.out
-	size := deliverOverhead + len(s.Tag) + len(d.Exchange) + len(d.Key) + contentOverhead + len(d.Props)
+	size := deliverOverhead + len(cs.Tag) + len(d.Exchange) + len(d.Key) + contentOverhead + len(d.Props)
 	if whole := size + amqp.BodyFramesSize(len(d.Body), ch.conn.frameMax); whole <= largestChunk && !o.refersTo(d) {
 		size = whole
 	}
 	o.reserve(size)
 	o.served++
-	s.served = o.served
-	o.pending = amqp.AppendDeliver(o.pending, ch.id, s.Tag, ch.tag(s, d), d.Redelivered, d.Exchange, d.Key)
+	cs.served = o.served
+	o.pending = amqp.AppendDeliver(o.pending, ch.id, cs.Tag, ch.tag(cs, d), d.Redelivered, d.Exchange, d.Key)
 	o.appendContent(ch.id, d, ch.conn.frameMax)
 	if d.Traced {
-		ch.traceDelivered(s, d)
+		ch.traceDelivered(cs, d)
 	}
 }
 
-// tag gives a delivery its tag and remembers what has to be acknowledged. The caller holds out's lock.
-func (ch *channel) tag(s *consumer, d *queue.Delivery) uint64 {
-	ch.counters.countDelivery(s, d.Redelivered)
-	if s.NoAck {
+// tag returns the tag for a delivery, and adds it to unacked if it awaits settlement. The caller holds out's lock.
+func (ch *channel) tag(cs *consumer, d *queue.Delivery) uint64 {
+	ch.counters.countDelivery(cs, d.Redelivered)
+	if cs.NoAck {
 		return ch.unacked.skip()
 	}
-	if counts(&s.Consumer) {
+	if usesCredit(&cs.Consumer) {
 		ch.inFlight++
 	}
-	return ch.unacked.push(queue.PendingAck{Ref: d.Ref, Consumer: &s.Consumer})
+	return ch.unacked.push(queue.PendingAck{Ref: d.Ref, Consumer: &cs.Consumer})
 }
 
 // Stopped implements [queue.Sink].
-func (s *consumer) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
-	s.channel.failLater(errStopped(why).In(amqp.ClassBasic, amqp.MethodBasicConsume))
+func (cs *consumer) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
+	cs.channel.failLater(errStopped(why).In(amqp.ClassBasic, amqp.MethodBasicConsume))
 }
 
-// drop forgets a consumer, which waits for nothing any more. The caller holds out's lock.
-func (ch *channel) drop(s *consumer) {
-	delete(ch.consumers, s.Tag)
-	is := func(o *consumer) bool { return o == s }
+// drop removes a consumer from the channel. The caller holds out's lock.
+func (ch *channel) drop(cs *consumer) {
+	delete(ch.consumers, cs.Tag)
+	is := func(o *consumer) bool { return o == cs }
 	ch.atLimit = slices.DeleteFunc(ch.atLimit, is)
 	ch.conn.out.stalled = slices.DeleteFunc(ch.conn.out.stalled, is)
 }
 
 // Cancelled implements [queue.Sink].
-func (s *consumer) Cancelled(*queue.Consumer) {
-	ch := s.channel
-	o := &ch.conn.out
-	o.mu.Lock()
+func (cs *consumer) Cancelled(*queue.Consumer) {
+	ch := cs.channel
+	o := ch.lock()
 	defer o.mu.Unlock()
-	if ch.closed || ch.consumers[s.Tag] != s {
+	if ch.closed || ch.consumers[cs.Tag] != cs {
 		return
 	}
-	ch.drop(s)
+	ch.drop(cs)
 	if !ch.conn.caps.cancelNotify {
 		return
 	}
-	s.sendConsumeOK()
+	cs.sendConsumeOK()
 	if ch.holdingCancels {
-		ch.heldCancels = append(ch.heldCancels, s.Tag)
+		ch.heldCancels = append(ch.heldCancels, cs.Tag)
 		return
 	}
-	ch.sendCancel(s.Tag)
+	ch.sendCancel(cs.Tag)
 }
 
-// sendCancel tells the client that a consumer is no more. The caller holds out's lock.
+// sendCancel tells the client that a consumer has ended. The caller holds out's lock.
 func (ch *channel) sendCancel(tag string) {
-	o := &ch.conn.out
-	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
-	o.kick()
+	ch.conn.out.send(ch.id, &amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
 }
 
-// holdCancels keeps basic.cancel back until releaseCancels: the client hears what its own method did before it hears what followed
-// from that.
+// holdCancels delays basic.cancel until releaseCancels, so that the client gets the answer to its own method first.
 func (ch *channel) holdCancels() {
-	ch.conn.out.mu.Lock()
-	defer ch.conn.out.mu.Unlock()
+	o := ch.lock()
+	defer o.mu.Unlock()
 	ch.holdingCancels = true
 }
 
 func (ch *channel) releaseCancels() {
-	ch.conn.out.mu.Lock()
-	defer ch.conn.out.mu.Unlock()
+	o := ch.lock()
+	defer o.mu.Unlock()
 	for _, tag := range ch.heldCancels {
 		ch.sendCancel(tag)
 	}

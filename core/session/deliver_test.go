@@ -103,7 +103,7 @@ func TestChannelPrefetchWithoutAcknowledgements(t *testing.T) {
 	p.delivers(1, "a3:q1")
 	p.publish(2, bodies("r", "r3", "r4")...)
 	p.silent()
-	p.publish(2, bodies(p.conn.channel(1).reply.name, "answer")...)
+	p.publish(2, bodies(p.conn.channel(1).reply.Config().Name, "answer")...)
 	p.delivers(1, "reply4:answer")
 	p.send(1, &amqp.BasicAck{DeliveryTag: 3})
 	p.delivers(1, "n5:r3 n6:r4")

@@ -12,22 +12,21 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// Direct is a connection from inside the broker with one channel, for a user who has logged in elsewhere, as over the
-// management API. What it asks for is permitted, done and refused as it is for any client. It belongs to one goroutine.
+// Direct is a connection with one channel from inside the broker, for a user who logged in elsewhere, as to the management API. The
+// broker treats it as any client. It belongs to one goroutine.
 type Direct struct {
 	conn  *Conn
 	clock clock.Clock
-	tick  chan struct{} // capacity 1; has a value when Tick has to be called
-	in    []byte        // what the connection has said and nobody has looked at
+	tick  chan struct{} // capacity 1; has a value when Tick must be called
+	in    []byte        // from the connection, not parsed yet
 }
 
-// directFrameMax is such that every body is one frame.
-const directFrameMax = 1 << 30
+const (
+	directFrameMax = 1 << 30 // so that every body is one frame
+	directChannel  = 1       // the only channel
+)
 
-// directChannel is the only channel of a Direct.
-const directChannel = 1
-
-// Direct opens a connection for a user in a vhost, which the user must have access to. The caller closes it.
+// Direct opens a connection for a user to a vhost. The caller has checked the user's access, and closes the connection.
 func (s *Server) Direct(user auth.User, v *vhost.VHost, clock clock.Clock) *Direct {
 	d := &Direct{clock: clock, tick: make(chan struct{}, 1)}
 	c := s.Accept(Peer{Address: "direct", Local: "direct"}, func() { signal(d.tick) })
@@ -39,19 +38,19 @@ func (s *Server) Direct(user auth.User, v *vhost.VHost, clock clock.Clock) *Dire
 	return d
 }
 
-// Close gives back what the connection holds, such as messages that were not settled.
+// Close gives back what the connection holds, such as unsettled messages.
 func (d *Direct) Close() { d.conn.Release(d.clock()) }
 
-// Send sends a method that has no content. Short strings in it must not have more than 255 bytes.
+// Send sends a method that has no content. Its short strings must not be longer than 255 bytes.
 func (d *Direct) Send(m amqp.Method) { d.feed(amqp.AppendMethod(nil, directChannel, m)) }
 
-// Call sends a method and waits for the one that answers it.
+// Call sends a method and waits for the answer.
 func (d *Direct) Call(ctx context.Context, m amqp.Method) (Reply, error) {
 	d.Send(m)
 	return d.Next(ctx)
 }
 
-// Publish sends a message.
+// Publish publishes a message.
 func (d *Direct) Publish(m *amqp.BasicPublish, props, body []byte) {
 	b := amqp.AppendMethod(nil, directChannel, m)
 	b = amqp.AppendContentHeader(b, directChannel, uint64(len(body)), props)
@@ -62,32 +61,28 @@ func (d *Direct) feed(b []byte) {
 	k := block.New(len(b))
 	defer k.Release()
 	d.conn.Feed(d.clock(), k, k.Buf[:copy(k.Buf, b)])
-	d.listen()
+	d.read()
 }
 
-// listen takes over what the connection has to say. It reports whether there was anything.
-func (d *Direct) listen() bool {
-	before := len(d.in)
+// read takes what the connection wants to write.
+func (d *Direct) read() {
 	for bs, _, _ := d.conn.out.next(); len(bs) > 0; bs, _, _ = d.conn.out.next() {
 		for _, b := range bs {
 			d.in = append(d.in, b...)
 		}
 	}
-	return len(d.in) > before
 }
 
-// Reply is what the broker says, with the content that belongs to it.
+// Reply is a method from the broker, with its content.
 type Reply struct {
 	Method      amqp.Method
 	Props, Body []byte
 }
 
-// Next waits for what the broker says next. Its error is an [*amqp.Error] if that is the end of the channel or connection.
+// Next waits for the next method from the broker. If the broker closes the channel or the connection, the error is an
+// [*amqp.Error].
 func (d *Direct) Next(ctx context.Context) (Reply, error) {
-	for len(d.in) == 0 {
-		if d.listen() {
-			break
-		}
+	for d.read(); len(d.in) == 0; d.read() {
 		select {
 		case <-d.conn.out.wake:
 		case <-d.tick:
@@ -99,7 +94,7 @@ func (d *Direct) Next(ctx context.Context) (Reply, error) {
 	return d.reply()
 }
 
-// reply takes the next method off what was said. Content is said in one piece with its method.
+// reply parses the next method and its content, which follows in one piece.
 func (d *Direct) reply() (r Reply, err error) {
 	if r.Method, err = amqp.ParseMethod(d.frame().Payload); err != nil {
 		return Reply{}, fmt.Errorf("from the broker itself: %w", err)
@@ -122,7 +117,7 @@ func (d *Direct) reply() (r Reply, err error) {
 	return r, nil
 }
 
-// frame takes the next frame off what was said, which is whole frames.
+// frame returns the next frame of in, which has only whole frames.
 func (d *Direct) frame() amqp.Frame {
 	f, n, err := amqp.NextFrame(d.in, directFrameMax)
 	if err != nil || n == 0 {
@@ -132,7 +127,7 @@ func (d *Direct) frame() amqp.Frame {
 	return f
 }
 
-// closedFor makes an error of a reply code and text.
+// closedFor returns the error for a reply code and text.
 func closedFor(code uint16, text string) error {
 	e := amqp.Errorf(code, "")
 	if rest, ok := strings.CutPrefix(text, e.Name+" - "); ok {

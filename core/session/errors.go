@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -8,13 +9,23 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// in makes err, if there is one, the error of the method that caused it. What a vhost refuses gets its reply code here.
+// replyCodes are the reply codes of errors of a vhost; any other is an internal error.
+var replyCodes = map[vhost.Kind]uint16{
+	vhost.NotFound:       amqp.ReplyNotFound,
+	vhost.AccessRefused:  amqp.ReplyAccessRefused,
+	vhost.Locked:         amqp.ReplyResourceLocked,
+	vhost.Precondition:   amqp.ReplyPreconditionFailed,
+	vhost.NotAllowed:     amqp.ReplyNotAllowed,
+	vhost.NotImplemented: amqp.ReplyNotImplemented,
+}
+
+// in names the method that caused err, and gives errors of a vhost their reply codes. It returns nil for nil.
 func in(err error, class, method uint16) error {
 	if err == nil {
 		return nil
 	}
 	if refused, ok := errors.AsType[*vhost.Error](err); ok {
-		e := amqp.Errorf(replyCode(refused.Kind), "%s", refused.Text).In(class, method)
+		e := amqp.Errorf(cmp.Or(replyCodes[refused.Kind], amqp.ReplyInternalError), "%s", refused.Text).In(class, method)
 		e.Soft = refused.Kind == vhost.Stopped
 		return e
 	}
@@ -24,25 +35,7 @@ func in(err error, class, method uint16) error {
 	return err
 }
 
-func replyCode(k vhost.Kind) uint16 {
-	switch k {
-	case vhost.NotFound:
-		return amqp.ReplyNotFound
-	case vhost.AccessRefused:
-		return amqp.ReplyAccessRefused
-	case vhost.Locked:
-		return amqp.ReplyResourceLocked
-	case vhost.Precondition:
-		return amqp.ReplyPreconditionFailed
-	case vhost.NotAllowed:
-		return amqp.ReplyNotAllowed
-	case vhost.NotImplemented:
-		return amqp.ReplyNotImplemented
-	}
-	return amqp.ReplyInternalError
-}
-
-// errStopped is the error for what a queue that is stopped was asked. It is not the connection's end: others may be at work.
+// errStopped is the error of a queue that has stopped. It is soft, because other queues may work.
 func errStopped(why *queue.StoppedError) *amqp.Error {
 	e := amqp.Errorf(amqp.ReplyInternalError, "%s, see the broker logfile", why)
 	e.Soft = true

@@ -44,7 +44,7 @@ func FuzzFeed(f *testing.F) {
 			}
 		}
 		p.conn.Release(p.now)
-		if got := s.OpenConnections(); got != 0 {
+		if got := s.openConns.Load(); got != 0 {
 			t.Errorf("%d connections left", got)
 		}
 	})

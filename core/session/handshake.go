@@ -10,14 +10,14 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// handshakeFrameMax bounds frames before frame-max is negotiated; client properties and a token as password must fit.
+// handshakeFrameMax bounds frames before frame-max is negotiated. Client properties and a token as password must fit.
 const handshakeFrameMax = 8192
 
-// capabilities are the extensions a client says it understands.
+// capabilities are the extensions that a client understands.
 type capabilities struct {
 	cancelNotify     bool // consumer_cancel_notify: basic.cancel from the server
 	blocked          bool // connection.blocked
-	authFailureClose bool // authentication_failure_close: a failed login is answered
+	authFailureClose bool // authentication_failure_close: connection.close after a failed login
 	nack             bool // basic.nack from the server
 }
 
@@ -37,8 +37,8 @@ func parseCapabilities(client amqp.Table) capabilities {
 	}
 }
 
-// header expects the protocol header. A peer that sends another one is told ours [AMQP 4.2.2].
-func (c *Conn) header(data []byte) int {
+// header expects the protocol header. It answers any other with ours [AMQP 4.2.2].
+func (c *Conn) header(data []byte) (consumed int) {
 	n := len(amqp.ProtocolHeader)
 	if len(data) < n {
 		return 0
@@ -61,7 +61,7 @@ func (c *Conn) sendRaw(b []byte) {
 	c.out.kick()
 }
 
-// startOK takes the client's credentials, which are to be checked.
+// startOK takes the client's credentials for Login to check.
 func (c *Conn) startOK(m *amqp.ConnectionStartOK) {
 	c.caps = parseCapabilities(m.ClientProperties)
 	c.mechanism, c.properties = m.Mechanism, m.ClientProperties
@@ -77,38 +77,36 @@ func (c *Conn) startOK(m *amqp.ConnectionStartOK) {
 	c.phase = awaitLogin
 }
 
-// loginResult is what came of a login.
 type loginResult struct {
 	user auth.User
 	err  error
 }
 
-// Login returns what checks the client's credentials, once they are there and once only; nil otherwise. It may take a while, until
-// ctx is done, and is to be called beside the goroutine that the connection belongs to. Feed takes nothing until Tick has seen what
-// came of it.
+// Login returns a function that checks the client's credentials, once they have come and only once; otherwise nil. The function
+// may take long, at most until ctx is done. The caller runs it on a goroutine other than the reader. Feed takes nothing until Tick
+// has handled the result.
 func (c *Conn) Login() func(ctx context.Context) {
 	login := c.login
 	c.login = nil
 	return login
 }
 
-// LoggingIn reports that nothing can be fed, because the credentials are being checked.
+// LoggingIn reports that Feed takes nothing, because the credentials are being checked.
 func (c *Conn) LoggingIn() bool { return c.phase == awaitLogin }
 
-// loggedIn goes on with a client whose credentials were checked.
-func (c *Conn) loggedIn(v *loginResult) {
-	if v.err != nil {
-		c.fail(c.refuseLogin(v.err))
+func (c *Conn) loggedIn(r *loginResult) {
+	if r.err != nil {
+		c.fail(c.refuseLogin(r.err))
 		return
 	}
-	c.user = v.user
+	c.user = r.user
 	c.phase = awaitTuneOK
 	c.send(0, &amqp.ConnectionTune{
 		ChannelMax: c.srv.ChannelMax, FrameMax: uint32(c.srv.FrameMax), Heartbeat: c.srv.Heartbeat,
 	})
 }
 
-// origin is where the client comes from.
+// origin returns where the client connects from.
 func (c *Conn) origin() auth.Origin {
 	host, _, err := net.SplitHostPort(c.peer.Address)
 	if err != nil {
@@ -117,27 +115,27 @@ func (c *Conn) origin() auth.Origin {
 	return auth.Origin{Host: host, Loopback: c.peer.Loopback || !c.srv.GuestLoopbackOnly, Now: c.now}
 }
 
-// refuseLogin tells the client no more than it must: the reason is for the log.
+// refuseLogin logs why a login was refused, and returns an error that does not tell the client.
 func (c *Conn) refuseLogin(err error) error {
 	var r *auth.Refused
 	if !errors.As(err, &r) {
 		return err
 	}
-	if should, skipped := c.srv.Users.ShouldLog(r, c.now); should {
+	if should, suppressed := c.srv.Users.ShouldLog(r, c.now); should {
 		log := c.log()
-		if skipped > 0 {
-			log = log.With("not_told", skipped)
+		if suppressed > 0 {
+			log = log.With("not_told", suppressed)
 		}
 		log.Warn("login refused", "user", r.User, "mechanism", r.Mechanism, "reason", r.Reason)
 	}
 	return r.Reply()
 }
 
-// tuneOK takes the client's choice within the limits that connection.tune announced.
+// tuneOK takes the client's choice within the limits of connection.tune.
 func (c *Conn) tuneOK(m *amqp.ConnectionTuneOK) error {
-	err := negotiated("frame_max", int(m.FrameMax), amqp.FrameMinSize, c.srv.FrameMax)
+	err := checkNegotiated("frame_max", int(m.FrameMax), amqp.FrameMinSize, c.srv.FrameMax)
 	if err == nil {
-		err = negotiated("channel_max", int(m.ChannelMax), 1, int(c.srv.ChannelMax))
+		err = checkNegotiated("channel_max", int(m.ChannelMax), 1, int(c.srv.ChannelMax))
 	}
 	if err != nil {
 		return err.In(amqp.ClassConnection, amqp.MethodConnectionTune)
@@ -147,8 +145,8 @@ func (c *Conn) tuneOK(m *amqp.ConnectionTuneOK) error {
 	return nil
 }
 
-// negotiated checks a value that the client chose; 0 means that it wants no limit.
-func negotiated(what string, v, low, high int) *amqp.Error {
+// checkNegotiated checks a limit that the client chose; 0 means no limit, which the broker does not allow.
+func checkNegotiated(what string, v, low, high int) *amqp.Error {
 	switch {
 	case v == 0 && what == "channel_max":
 		return amqp.Errorf(amqp.ReplyNotAllowed, "negotiated channel_max = 0 (no limit) is higher than the maximum allowed value (%d)", high)
@@ -160,53 +158,41 @@ func negotiated(what string, v, low, high int) *amqp.Error {
 	return nil
 }
 
-// inMethod names m as what caused err.
-func inMethod(err error, m amqp.Method) error {
-	var e *amqp.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	return e.In(m.ID())
-}
-
-// enter counts the connection among those of the vhost, of the user and of the broker.
-func (c *Conn) enter(v *vhost.VHost) error {
-	if err := v.AddConnection(c.id, c.user.Name, c.Evict); err != nil {
-		return err
-	}
-	seat, err := c.srv.Users.Track(c.user, c.Evict)
-	if err != nil {
-		v.RemoveConnection(c.id)
-		return err
-	}
-	if !c.srv.enter() {
-		v.RemoveConnection(c.id)
-		seat.Leave()
-		return amqp.Errorf(amqp.ReplyNotAllowed, "connection refused: node connection limit (%d) is reached", c.srv.Connections)
-	}
-	c.vhost, c.tracked, c.counted, c.phase = v, seat, true, running
-	return nil
-}
-
-// openVHost lets the user into a virtual host.
+// openVHost opens the virtual host that the client asks for.
 func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
-	refuse := func(layout string, args ...any) error {
-		return amqp.Errorf(amqp.ReplyNotAllowed, layout, args...).In(m.ID())
-	}
+	class, method := m.ID()
 	v, ok := c.srv.VHosts(m.VirtualHost)
 	if !ok {
-		return refuse("vhost %s not found", m.VirtualHost)
+		return amqp.Errorf(amqp.ReplyNotAllowed, "vhost %s not found", m.VirtualHost).In(class, method)
 	}
 	if err := c.srv.Users.OpenVHost(c.user.Name, m.VirtualHost); err != nil {
-		return inMethod(err, m)
+		return in(err, class, method)
 	}
 	if err := c.enter(v); err != nil {
-		class, method := m.ID()
 		return in(err, class, method)
 	}
 	c.publishInfo()
 	c.log().Info("connection open", "user", c.user.Name, "vhost", m.VirtualHost, "tls", c.peer.TLS)
 	c.out.heartbeatDue()
 	c.send(0, &amqp.ConnectionOpenOK{})
+	return nil
+}
+
+// enter counts the connection towards the limits of the vhost, the user and the broker.
+func (c *Conn) enter(v *vhost.VHost) error {
+	if err := v.AddConnection(c.id, c.user.Name, c.Evict); err != nil {
+		return err
+	}
+	tracked, err := c.srv.Users.Track(c.user, c.Evict)
+	if err != nil {
+		v.RemoveConnection(c.id)
+		return err
+	}
+	if !c.srv.enter() {
+		v.RemoveConnection(c.id)
+		tracked.Leave()
+		return amqp.Errorf(amqp.ReplyNotAllowed, "connection refused: node connection limit (%d) is reached", c.srv.Connections)
+	}
+	c.vhost, c.tracked, c.counted, c.phase = v, tracked, true, running
 	return nil
 }

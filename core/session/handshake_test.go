@@ -274,7 +274,7 @@ func TestConnectionLimit(t *testing.T) {
 
 	first.send(0, &amqp.ConnectionClose{ReplyCode: 200})
 	probeOf(t, s, Peer{}).open()
-	if got := s.OpenConnections(); got != 1 {
+	if got := s.openConns.Load(); got != 1 {
 		t.Errorf("got %d open connections, want 1", got)
 	}
 }

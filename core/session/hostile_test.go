@@ -177,7 +177,7 @@ func checkIdle(t *testing.T, s *Server, v *vhost.VHost, messages map[*queue.Mail
 	if n := s.PendingBytes(); n != 0 {
 		t.Errorf("%d bytes are pending", n)
 	}
-	if n := s.OpenConnections(); n != 0 {
+	if n := s.openConns.Load(); n != 0 {
 		t.Errorf("%d connections are open", n)
 	}
 	if n := len(s.replies.queues); n != 0 {

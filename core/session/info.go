@@ -9,24 +9,24 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What others than the connection's own goroutines may look at. A connection shows itself once it is open.
+// The methods in this file may be called from any goroutine.
 
-// ConnInfo are what never changes of an open connection. They are read only.
+// ConnInfo is what never changes about an open connection. It is read only.
 type ConnInfo struct {
 	ID          uint64 // unique in this process
 	Peer        Peer
 	User, VHost string
-	Mechanism   string     // the client logged in with
-	Properties  amqp.Table // the client's own
-	ClientName  string     // what the client calls itself, if it does
+	Mechanism   string     // of the login
+	Properties  amqp.Table // of the client
+	ClientName  string     // connection_name of the client; "" if it gave none
 	ChannelMax  int
 	FrameMax    int
-	Heartbeat   uint16 // seconds; 0 = none
+	Heartbeat   uint16 // seconds; 0 means none
 	Opened      hook.Instant
 }
 
-// Name is RabbitMQ's name for the connection.
-func (f *ConnInfo) Name() string { return f.Peer.name() }
+// Name returns RabbitMQ's name for the connection.
+func (i *ConnInfo) Name() string { return i.Peer.name() }
 
 func (p *Peer) name() string { return p.Address + " -> " + p.Local }
 
@@ -38,21 +38,21 @@ func (c *Conn) publishInfo() {
 	c.properties = nil
 }
 
-// Info returns what never changes of the connection; nil as long as it is not open. Any goroutine may ask.
+// Info returns what never changes about the connection; nil before it is open.
 func (c *Conn) Info() *ConnInfo { return c.info.Load() }
 
-// IsOpen says whether the connection is open: not in the handshake, and not closed by either side. Any goroutine may ask.
+// IsOpen reports whether the connection is past its handshake and closed by neither side.
 func (c *Conn) IsOpen() bool { return c.Info() != nil && !c.ended.Load() }
 
-// Status is what changes of an open connection.
+// Status is what changes about an open connection.
 type Status struct {
 	Channels int
 	Blocked  bool // it is not read from, because of an alarm
 	Closing  bool // connection.close was sent or received
-	Pending  int  // bytes that wait to be written
+	Pending  int  // bytes to be written
 }
 
-// Status may be asked by any goroutine.
+// Status returns the connection's present status.
 func (c *Conn) Status() Status {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
@@ -65,55 +65,44 @@ func (c *Conn) Status() Status {
 	return s
 }
 
-// ChannelInfo is what there is to know of a channel.
+// ChannelInfo describes a channel.
 type ChannelInfo struct {
 	Number         uint16
 	Confirms       bool
 	Transactional  bool
-	Prefetch       uint32 // of each consumer to come; 0 = none
-	GlobalPrefetch uint32 // of the whole channel; 0 = none
+	Prefetch       uint32 // of each consumer that follows; 0 means none
+	GlobalPrefetch uint32 // 0 means none
 	Unacked        int
 	Unconfirmed    int
 	Consumers      int
 	Counters
 }
 
-// Channels lists the channels by number. Any goroutine may ask.
+// Channels lists the open channels by number.
 func (c *Conn) Channels() []ChannelInfo {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	var all []ChannelInfo
 	for _, ch := range c.channels {
 		if ch != nil && !ch.closed {
-			all = append(all, ch.info())
+			_, unconfirmed := ch.confirms.count()
+			all = append(all, ChannelInfo{
+				Number: ch.id, Confirms: ch.mode == confirming, Transactional: ch.mode == transactional,
+				Prefetch: ch.prefetch, GlobalPrefetch: ch.globalPrefetch, Unacked: ch.unacked.count(),
+				Unconfirmed: unconfirmed, Consumers: len(ch.consumers), Counters: ch.allCounters(),
+			})
 		}
 	}
 	return all
 }
 
-// info describes the channel. The caller holds out's lock.
-func (ch *channel) info() ChannelInfo {
-	_, unconfirmed := ch.confirms.answeredCount()
-	return ChannelInfo{
-		Number: ch.id, Confirms: ch.mode == confirming, Transactional: ch.mode == transactional,
-		Prefetch: ch.prefetch, GlobalPrefetch: ch.globalPrefetch,
-		Unacked: ch.unacked.count(), Unconfirmed: unconfirmed, Consumers: len(ch.consumers), Counters: ch.counted(),
-	}
-}
-
-func (ch *channel) setMode(m mode) {
-	ch.conn.out.mu.Lock()
-	defer ch.conn.out.mu.Unlock()
-	ch.mode = m
-}
-
-// Counters sums up what the open channels have counted.
+// Counters returns the sum over the open channels.
 func (c *Conn) Counters() (t Counters) {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	for _, ch := range c.channels {
 		if ch != nil && !ch.closed {
-			own := ch.counted()
+			own := ch.allCounters()
 			t.Add(&own)
 		}
 	}
@@ -128,20 +117,20 @@ type ConsumerInfo struct {
 	Arguments amqp.Table
 }
 
-// ConsumerOf describes what is behind the consumer of a queue; ok is false if that is not a client's.
+// ConsumerOf describes the consumer of a queue; ok is false if it is not a client's.
 func ConsumerOf(c *queue.Consumer) (info ConsumerInfo, ok bool) {
-	s, ok := c.Sink.(*consumer)
+	cs, ok := c.Sink.(*consumer)
 	if !ok {
 		return ConsumerInfo{}, false
 	}
-	return s.info(), true
+	return cs.info(), true
 }
 
-func (s *consumer) info() ConsumerInfo {
-	return ConsumerInfo{Consumer: &s.Consumer, Channel: s.channel.id, Conn: s.channel.conn.Info(), Arguments: s.arguments}
+func (cs *consumer) info() ConsumerInfo {
+	return ConsumerInfo{Consumer: &cs.Consumer, Channel: cs.channel.id, Conn: cs.channel.conn.Info(), Arguments: cs.arguments}
 }
 
-// Consumers lists the consumers of a channel by tag. Any goroutine may ask.
+// Consumers lists the consumers of a channel by tag.
 func (c *Conn) Consumers(channel uint16) []ConsumerInfo {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
@@ -149,8 +138,8 @@ func (c *Conn) Consumers(channel uint16) []ConsumerInfo {
 		return nil
 	}
 	var all []ConsumerInfo
-	for _, s := range c.channels[channel].consumers {
-		all = append(all, s.info())
+	for _, cs := range c.channels[channel].consumers {
+		all = append(all, cs.info())
 	}
 	slices.SortFunc(all, func(a, b ConsumerInfo) int { return strings.Compare(a.Tag, b.Tag) })
 	return all

@@ -1,107 +1,163 @@
 package session
 
-import "github.com/curfewmq/curfew/core/block"
+import (
+	"slices"
 
-import "github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/block"
+	"github.com/curfewmq/curfew/core/queue"
+)
 
-// outbox collects messages by the queue they go to, so that each queue gets them at once. Messages of one channel to one
-// queue stay in order.
+// outbox collects published messages by queue, so that each queue gets them at once. Messages of one channel to one queue stay in
+// order.
 type outbox struct {
 	index   keyIndex[batchKey]
-	batches []*queue.Batch // by place
-	flushes uint64         // counts how often it was emptied
+	batches []*queue.Batch // by position in index
+	flushes uint64         // batches of an earlier flush are gone
 }
 
-// batchKey is where one batch goes.
 type batchKey struct {
-	queue  *queue.Mailbox
-	source *channel // that waits for confirms; nil if nobody does
+	queue     *queue.Mailbox
+	publisher *channel // that awaits confirms; nil means none
 }
 
-// blockRefs is the blocks that a message may lie in; nil where there is none.
+// batchSlots are the positions in an outbox of the batches for a route's queues.
+type batchSlots struct {
+	publisher *channel
+	flush     uint64 // the positions are valid until the outbox has been flushed so often; 0 means never
+	index     []int
+}
+
+// blockRefs are the blocks that a message may lie in; nil means none.
 type blockRefs [3]*block.Block
 
-// addCached adds a message for the queues of a route, which remembers their places.
-func (o *outbox) addCached(r *cachedRoute, source *channel, m *queue.Message, mem *blockRefs) {
-	if !r.located || r.round != o.flushes || r.source != source {
-		o.locate(r, source)
+// add adds a message for its queues. If they are a cached route's, their positions are looked up once for each flush.
+func (o *outbox) add(t resolved, publisher *channel, m *queue.Message, refs *blockRefs) {
+	if t.route == nil {
+		for _, q := range t.queues {
+			addTo(o.batches[o.slot(batchKey{q, publisher})], m, refs)
+		}
+		return
 	}
-	for _, i := range r.places {
-		add(o.batches[i], m, mem)
+	s := &t.route.slots
+	if s.flush != o.flushes+1 || s.publisher != publisher {
+		o.locate(s, t.queues, publisher)
 	}
-}
-
-func (o *outbox) locate(r *cachedRoute, source *channel) {
-	r.places = r.places[:0]
-	for _, shell := range r.shells {
-		r.places = append(r.places, o.place(batchKey{shell, source}))
-	}
-	r.located, r.round, r.source = true, o.flushes, source
-}
-
-// addTo adds a message for queues.
-func (o *outbox) addTo(shells []*queue.Mailbox, source *channel, m *queue.Message, mem *blockRefs) {
-	for _, shell := range shells {
-		add(o.batches[o.place(batchKey{shell, source})], m, mem)
+	for _, i := range s.index {
+		addTo(o.batches[i], m, refs)
 	}
 }
 
-func add(b *queue.Batch, m *queue.Message, mem *blockRefs) {
+func (o *outbox) locate(s *batchSlots, queues []*queue.Mailbox, publisher *channel) {
+	s.index = s.index[:0]
+	for _, q := range queues {
+		s.index = append(s.index, o.slot(batchKey{q, publisher}))
+	}
+	s.flush, s.publisher = o.flushes+1, publisher
+}
+
+func addTo(b *queue.Batch, m *queue.Message, refs *blockRefs) {
 	b.Messages = append(b.Messages, *m)
-	for _, k := range mem {
+	for _, k := range refs {
 		if k != nil {
 			b.Hold(k)
 		}
 	}
 }
 
-// place returns the place of a batch, which is begun if there is none.
-func (o *outbox) place(d batchKey) int {
-	i, added := o.index.find(d)
+// slot returns the position of a batch, and adds the batch if it is new.
+func (o *outbox) slot(k batchKey) int {
+	i, added := o.index.find(k)
 	if added {
 		b := queue.NewBatch()
-		if d.source != nil {
-			b.Publisher = d.source
+		if k.publisher != nil {
+			b.Publisher = k.publisher
 		}
 		o.batches = append(o.batches, b)
 	}
 	return i
 }
 
-// pacer is a journal that reports when it falls behind: the channel that CaughtUp returns is closed once it has caught up. nil
-// means that it keeps up. *journal.Writer is one; a test holds that.
-type pacer interface{ CaughtUp() <-chan struct{} }
-
-// flush hands every queue its batch. When one has more than its consumers can take, it returns what is closed once they
-// have caught up, and when one has more than the disk can take, what is closed once that has.
-func (o *outbox) flush() (caughtUp, written <-chan struct{}) {
+// flush hands every queue its batch. If a queue has more than its consumers can take, consumers is closed once they have caught
+// up; if a log has more to write than the disk takes, log is closed once it has caught up. Otherwise they are nil.
+func (o *outbox) flush() (consumers, log <-chan struct{}) {
 	if len(o.batches) == 0 {
 		return nil, nil
 	}
 	for i, b := range o.batches {
-		shell := o.index.keys[i].queue
-		if c := shell.Publish(b); c != nil {
-			caughtUp = c
+		q := o.index.keys[i].queue
+		if c := q.Publish(b); c != nil {
+			consumers = c
 		}
-		if c := behind(shell); c != nil {
-			written = c
+		if c := logCaughtUp(q); c != nil {
+			log = c
 		}
 		o.batches[i] = nil
 	}
 	o.batches = o.batches[:0]
 	o.index.reset()
 	o.flushes++
-	return caughtUp, written
+	return consumers, log
 }
 
-// behind returns what is closed once the journal of a queue keeps up again, nil while it does.
-func behind(shell *queue.Mailbox) <-chan struct{} {
-	r := shell.Config().Storage
-	if r == nil {
+// pacer is a journal that reports when its log has fallen behind: CaughtUp then returns a channel that is closed once it has caught up.
+// *journal.Writer is one; a test holds that.
+type pacer interface{ CaughtUp() <-chan struct{} }
+
+// logCaughtUp returns a channel that is closed once a queue's log has caught up, nil if it keeps up.
+func logCaughtUp(q *queue.Mailbox) <-chan struct{} {
+	s := q.Config().Storage
+	if s == nil {
 		return nil
 	}
-	if p, ok := r.Journal.(pacer); ok {
-		return p.CaughtUp()
+	if j, ok := s.Journal.(pacer); ok {
+		return j.CaughtUp()
 	}
 	return nil
+}
+
+// keyIndex numbers keys in the order they are added. A few keys are searched one by one, more get a map.
+type keyIndex[K comparable] struct {
+	keys  []K
+	byKey map[K]int // nil while there are few
+	last  int       // position of the last key found
+}
+
+// linearKeys is how many keys are searched one by one.
+const linearKeys = 16
+
+// find returns the position of a key, and adds the key if it is new.
+func (x *keyIndex[K]) find(k K) (position int, added bool) {
+	if x.last < len(x.keys) && x.keys[x.last] == k {
+		return x.last, false
+	}
+	if i, ok := x.search(k); ok {
+		x.last = i
+		return i, false
+	}
+	x.last = len(x.keys)
+	x.keys = append(x.keys, k)
+	if x.byKey != nil {
+		x.byKey[k] = x.last
+	}
+	return x.last, true
+}
+
+func (x *keyIndex[K]) search(k K) (int, bool) {
+	if x.byKey == nil && len(x.keys) >= linearKeys {
+		x.byKey = make(map[K]int, 2*linearKeys)
+		for i, key := range x.keys {
+			x.byKey[key] = i
+		}
+	}
+	if x.byKey != nil {
+		i, ok := x.byKey[k]
+		return i, ok
+	}
+	i := slices.Index(x.keys, k)
+	return i, i >= 0
+}
+
+func (x *keyIndex[K]) reset() {
+	clear(x.keys)
+	x.keys, x.byKey = x.keys[:0], nil
 }

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/queue"
 )
@@ -15,8 +17,8 @@ func (c *Conn) mayExchange(p auth.Permission, name string) error {
 	return c.srv.Users.Check(c.user.Name, p, auth.Resource{Kind: auth.Exchange, VHost: c.vhost.Name(), Name: name})
 }
 
-// mayAny checks that the user has any permission at all for what is asked for by name: who has none is not told whether it is
-// there, how full it is or who uses it, and cannot keep it from expiring [RabbitMQ 4.3: passive declarations].
+// mayAny checks that the user has any permission for a queue or exchange. Users without one may not learn whether it exists, how
+// full it is or who uses it, nor keep it from expiring [RabbitMQ 4.3: passive declarations].
 func mayAny(may func(auth.Permission, string) error, name string) error {
 	refused := may(auth.Configure, name)
 	if refused == nil || may(auth.Write, name) == nil || may(auth.Read, name) == nil {
@@ -25,7 +27,7 @@ func mayAny(may func(auth.Permission, string) error, name string) error {
 	return refused
 }
 
-// mayTopic checks the user's permission for a routing key, which only topic exchanges ask for
+// mayTopic checks the user's permission for a routing key, which applies to topic exchanges only
 // [RabbitMQ: access-control.html#topic-authorisation].
 func (c *Conn) mayTopic(p auth.Permission, exchange, key string) error {
 	err := c.srv.Users.CheckTopic(c.user.Name, p, auth.Topic{VHost: c.vhost.Name(), Exchange: exchange, Key: key})
@@ -38,17 +40,13 @@ func (c *Conn) mayTopic(p auth.Permission, exchange, key string) error {
 	return err
 }
 
-// mayTopics checks it for all keys that a message is published with.
+// mayTopics checks the permission to publish with every key of a message.
 func (c *Conn) mayTopics(o *queue.RoutingInfo) error {
-	if err := c.mayTopic(auth.Write, o.Exchange, o.Key); err != nil {
-		return err
-	}
-	for _, keys := range [...][]string{o.CC, o.BCC} {
-		for _, key := range keys {
-			if err := c.mayTopic(auth.Write, o.Exchange, key); err != nil {
-				return err
-			}
+	err := c.mayTopic(auth.Write, o.Exchange, o.Key)
+	for _, key := range slices.Concat(o.CC, o.BCC) {
+		if err == nil {
+			err = c.mayTopic(auth.Write, o.Exchange, key)
 		}
 	}
-	return nil
+	return err
 }

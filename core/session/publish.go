@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// publish begins a message.
+// publish handles basic.publish, which begins a message.
 func (ch *channel) publish(args []byte) error {
 	exchange, key, mandatory, immediate, err := amqp.ParsePublish(args)
 	if err != nil {
@@ -15,7 +15,7 @@ func (ch *channel) publish(args []byte) error {
 	if immediate {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "immediate=true")
 	}
-	r, err := ch.find(exchange, key)
+	r, err := ch.route(exchange, key)
 	if err != nil {
 		return err
 	}
@@ -27,96 +27,86 @@ func (ch *channel) publish(args []byte) error {
 	return nil
 }
 
-// complete sends a message on its way, the body of which lies in a block.
+// complete publishes the current message, which has been received. Its body lies in block.
 func (ch *channel) complete(body []byte, block *block.Block) error {
-	c, r := ch.conn, ch.content.route
+	c := ch.conn
 	defer ch.dropContent()
-	origin, shells, own, err := ch.resolve(r)
+	to, err := ch.resolve(ch.content.route)
 	if err != nil {
 		return err
 	}
 	c.published = true
 	ch.counts.published++
 	m := queue.Message{
-		Routing: origin, Props: ch.content.props, Body: body,
+		Routing: to.info, Props: ch.content.props, Body: body,
 		Expiration: ch.props.expiration, Priority: ch.props.priority, Flags: ch.props.flags,
 	}
 	if c.observed {
-		ch.observe(&m, shells)
+		ch.observe(&m, to.queues)
 	}
 	if ch.mode == transactional {
-		return ch.txPublish(&m, shells)
+		return ch.txPublish(&m, to.queues)
 	}
 	if m.Flags&queue.Traced != 0 {
-		ch.tracePublished(&m, len(shells), ch.contextInjected())
+		ch.tracePublished(&m, len(to.queues), ch.contextInjected())
 	}
-	ch.counts.routed += uint64(len(shells))
-	if len(shells) == 0 {
+	ch.counts.routed += uint64(len(to.queues))
+	if len(to.queues) == 0 {
 		ch.unroutable(&m, ch.content.mandatory)
 	}
+	var publisher *channel
 	if ch.mode == confirming {
+		publisher = ch
 		ch.seq++
 		m.Seq = ch.seq
-		ch.untracked = append(ch.untracked, uint32(len(shells)))
+		ch.untracked = append(ch.untracked, uint32(len(to.queues)))
 	}
 	m.Block = block
-	blocks := blockRefs{ch.content.held, ch.content.parts, c.block}
-	if own {
-		c.outbox.addCached(r, ch.source(), &m, &blocks)
-		return nil
-	}
-	c.outbox.addTo(shells, ch.source(), &m, &blocks)
+	c.outbox.add(to, publisher, &m, ch.blockRefs())
 	return nil
 }
 
-// source is who is told what becomes of the channel's messages; nil if nobody is.
-func (ch *channel) source() *channel {
-	if ch.mode == confirming {
-		return ch
-	}
-	return nil
+// blockRefs returns the blocks that the current message lies in.
+func (ch *channel) blockRefs() *blockRefs {
+	return &blockRefs{ch.content.held, ch.content.parts, ch.conn.block}
 }
 
-// unroutable tells the publisher of a mandatory message that it leads nowhere [AMQP 1.8.3.10].
+// unroutable counts a message without queues, and returns it if it is mandatory [AMQP 1.8.3.10].
 func (ch *channel) unroutable(m *queue.Message, mandatory bool) {
-	ch.counts.unroutable(mandatory)
 	if !mandatory {
+		ch.counts.dropped++
 		return
 	}
-	o := &ch.conn.out
-	o.mu.Lock()
+	ch.counts.returned++
+	o := ch.lock()
 	defer o.mu.Unlock()
-	o.pending = appendReturn(o.pending, ch, m)
+	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicReturn{
+		ReplyCode: amqp.ReplyNoRoute, ReplyText: "NO_ROUTE", Exchange: m.Routing.Exchange, RoutingKey: m.Routing.Key,
+	})
+	o.pending = amqp.AppendContentHeader(o.pending, ch.id, uint64(len(m.Body)), m.Props)
+	o.pending = amqp.AppendBody(o.pending, ch.id, m.Body, ch.conn.frameMax)
 	o.kick()
 }
 
-func appendReturn(dst []byte, ch *channel, m *queue.Message) []byte {
-	dst = amqp.AppendMethod(dst, ch.id, &amqp.BasicReturn{
-		ReplyCode: amqp.ReplyNoRoute, ReplyText: "NO_ROUTE", Exchange: m.Routing.Exchange, RoutingKey: m.Routing.Key,
-	})
-	dst = amqp.AppendContentHeader(dst, ch.id, uint64(len(m.Body)), m.Props)
-	return amqp.AppendBody(dst, ch.id, m.Body, ch.conn.frameMax)
-}
-
-// flush lets happen what was asked for: first the messages go to their queues, then what was said about others.
+// flush carries out what Feed collected. Queues get published messages before settlements.
 func (c *Conn) flush() {
-	unfinished := c.dirty[:0]
+	incomplete := c.dirty[:0]
 	for _, ch := range c.dirty {
-		ch.track()
-		ch.counts.show(&ch.sharedCounts)
+		ch.trackConfirms()
+		ch.counts.share(&ch.sharedCounts)
 		ch.keepContent()
 		if ch.dirty = ch.content.stage != awaitMethod; ch.dirty {
-			unfinished = append(unfinished, ch)
+			incomplete = append(incomplete, ch)
 		}
 	}
-	clear(c.dirty[len(unfinished):])
-	c.dirty = unfinished
-	caughtUp, written := c.outbox.flush()
-	if caughtUp != nil {
-		c.consumersCaughtUp = caughtUp
+	clear(c.dirty[len(incomplete):])
+	c.dirty = incomplete
+	consumers, log := c.outbox.flush()
+	if consumers != nil {
+		c.consumersCaughtUp = consumers
 	}
-	if written != nil {
-		c.logCaughtUp = written
+	if log != nil {
+		c.logCaughtUp = log
 	}
 	c.acks.flush()
 	c.wakeBelowLimit()

@@ -327,7 +327,7 @@ func TestManyRoutesAndQueues(t *testing.T) {
 	for i := range maxRoutes + 10 {
 		p.publish(1, published{key: fmt.Sprint("nowhere", i)})
 	}
-	if got := len(p.conn.routes); got > maxRoutes {
+	if got := len(p.conn.routes.entries); got > maxRoutes {
 		t.Errorf("%d routes kept", got)
 	}
 }

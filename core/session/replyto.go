@@ -15,33 +15,27 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// replyTo is the queue that exists for everybody: who consumes from it gets the replies to requests that name it as their
-// reply-to, without a queue of one's own [RabbitMQ: direct-reply-to.html].
+// replyTo is a queue that every channel can consume from, to get the replies to its requests without declaring a queue. Requests
+// name it as their reply-to [RabbitMQ: direct-reply-to.html].
 const replyTo = "amq.rabbitmq.reply-to"
 
-// replyQueue is where the replies to one channel arrive: a queue that is in no vhost's table, under a name that only who
-// was sent a request knows. It ends with its consumer.
-type replyQueue struct {
-	name    string
-	mailbox *queue.Mailbox
-}
-
-// replies are the reply queues of all channels, by name. Any goroutine may use it.
+// replies holds the reply queue of every channel that has one, by name. They are in no vhost's table: only those who get a request
+// know the name. A reply queue ends with its consumer. Any goroutine may use replies.
 type replies struct {
 	clock clock.Clock
 	chain *chain.Chain // without plugins
 
 	mu     sync.RWMutex // guards queues
-	queues map[string]*replyQueue
+	queues map[string]*queue.Mailbox
 }
 
 func newReplies() *replies {
-	none, _ := chain.New(nil, chain.Options{}) // nothing can be wrong with no plugins
-	return &replies{clock: clock.New(), chain: none, queues: map[string]*replyQueue{}}
+	none, _ := chain.New(nil, chain.Options{}) // cannot fail without plugins
+	return &replies{clock: clock.New(), chain: none, queues: map[string]*queue.Mailbox{}}
 }
 
-// replyName is the name of a channel's reply queue in RabbitMQ's form, which some clients take apart: whose it is, a dot, and a key
-// that nobody can guess.
+// replyName returns the name of a channel's reply queue in RabbitMQ's form, which some clients parse: a token for the channel, a dot,
+// and a key that cannot be guessed.
 func replyName(conn uint64, channel uint16) string {
 	var key [16]byte
 	_, _ = rand.Read(key[:]) // never fails
@@ -49,50 +43,41 @@ func replyName(conn uint64, channel uint16) string {
 	return replyTo + "." + base64.StdEncoding.EncodeToString(token) + "." + base64.StdEncoding.EncodeToString(key[:])
 }
 
+func isReplyName(name string) bool { return strings.HasPrefix(name, replyTo+".") }
+
+// isReply reports whether a message is a direct reply.
+func isReply(o *queue.RoutingInfo) bool { return o.Exchange == "" && isReplyName(o.Key) }
+
 // add makes a reply queue.
-func (r *replies) add(vhost, name string) *replyQueue {
+func (r *replies) add(vhost, name string) *queue.Mailbox {
 	cfg := &queue.Config{Name: name, Profile: &queue.Profile{
 		VHost: vhost, Kind: queue.Classic, DeliveryLimit: -1, Settings: func(string) (any, bool) { return nil, false },
 	}}
-	q := &replyQueue{name: name, mailbox: queue.NewMailbox(cfg, r.chain, noopHost{}, r.clock)}
+	m := queue.NewMailbox(cfg, r.chain, noopHost{}, r.clock)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.queues[name] = q
-	return q
+	r.queues[name] = m
+	return m
 }
 
-func (r *replies) remove(q *replyQueue) {
+func (r *replies) remove(m *queue.Mailbox) {
 	r.mu.Lock()
-	delete(r.queues, q.name)
+	delete(r.queues, m.Config().Name)
 	r.mu.Unlock()
-	// There is nothing that could refuse it.
-	_ = q.mailbox.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+	_ = m.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) }) // cannot be refused
 }
 
-// find returns a reply queue, nil if there is none by that name in the vhost.
-func (r *replies) find(vhost, name string) *replyQueue {
+// find returns a reply queue, nil if the vhost has none by that name.
+func (r *replies) find(vhost, name string) *queue.Mailbox {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if q := r.queues[name]; q != nil && q.mailbox.Config().VHost == vhost {
-		return q
+	if m := r.queues[name]; m != nil && m.Config().VHost == vhost {
+		return m
 	}
 	return nil
 }
 
-// route appends where a reply goes.
-func (r *replies) route(vhost, name string, dst []*queue.Mailbox) []*queue.Mailbox {
-	if q := r.find(vhost, name); q != nil {
-		return append(dst, q.mailbox)
-	}
-	return dst
-}
-
-// isReply says whether a message is a direct reply.
-func isReply(o *queue.RoutingInfo) bool {
-	return o.Exchange == "" && strings.HasPrefix(o.Key, replyTo+".")
-}
-
-// noopHost is the host of reply queues, which have no plugins: nothing is dead-lettered, and they do not end by themselves.
+// noopHost is the host of reply queues. They have no plugins, dead-letter nothing and are not deleted by themselves.
 type noopHost struct{}
 
 var _ queue.Host = noopHost{}
@@ -107,7 +92,7 @@ func (noopHost) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.D
 
 func (noopHost) Deleted(*queue.Mailbox, queue.Deletion) {}
 
-// consumeReplies makes the channel one that gets replies.
+// consumeReplies begins to consume direct replies.
 func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {
 	if ch.reply != nil {
 		return precondition("reply consumer already set")
@@ -120,12 +105,12 @@ func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {
 	}
 	ch.reply = ch.conn.srv.replies.add(ch.conn.vhost.Name(), replyName(ch.conn.id, ch.id))
 	ch.props.known = false
-	s := ch.newConsumer(m, ch.reply.mailbox)
-	s.exempt = true
-	return s.join()
+	cs := ch.newConsumer(m, ch.reply)
+	cs.exempt = true
+	return cs.join()
 }
 
-// dropReplies ends the channel's reply queue.
+// dropReplies deletes the channel's reply queue.
 func (ch *channel) dropReplies() {
 	if ch.reply == nil {
 		return
@@ -135,7 +120,7 @@ func (ch *channel) dropReplies() {
 	ch.props.known = false
 }
 
-// declareReplies answers who asks whether direct replies are possible, or whether somebody still waits for one.
+// declareReplies answers whether direct replies are possible, or whether a reply queue still exists.
 func (ch *channel) declareReplies(m *amqp.QueueDeclare) error {
 	v := ch.conn.vhost
 	if m.Queue != replyTo && ch.conn.srv.replies.find(v.Name(), m.Queue) == nil {

@@ -8,141 +8,160 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// cachedRoute is where messages with one exchange and routing key go. A connection keeps those it used.
+// cachedRoute is what a connection remembers about messages with one exchange and routing key.
 type cachedRoute struct {
-	origin      *queue.RoutingInfo
-	permissions uint64 // version of the permissions by which the user may publish to the exchange
+	info        *queue.RoutingInfo
+	permissions uint64 // version of the permissions under which the user may publish to the exchange
+	targets     targets
+	slots       batchSlots
+}
 
-	shells     []*queue.Mailbox
-	resolved   bool   // shells is right for every message with this exchange and key
-	generation uint64 // of the vhost that shells is from
+// targets are the queues that an exchange and a routing key lead to.
+type targets struct {
+	queues     []*queue.Mailbox
+	generation uint64 // of the vhost's topology when they were found
+	cacheable  bool   // they are the same for every message: routing did not look at headers
+}
 
-	// The places of shells' batches in the connection's outbox, as they were in a round of it.
-	located bool
-	source  *channel
-	round   uint64
-	places  []int
+// resolved is where one message goes.
+type resolved struct {
+	info   *queue.RoutingInfo
+	queues []*queue.Mailbox
+	route  *cachedRoute // that queues belong to; nil if they are for this message only
+}
+
+// routeCache holds the routes that a connection used, at most maxRoutes. Routes that nobody used since the topology changed are
+// removed from time to time, and while the cache grows: they would keep deleted queues in memory as long as the connection
+// lasts.
+type routeCache struct {
+	entries    map[routeKey]*cachedRoute
+	pruneAbove int          // number of routes that leads to pruning
+	generation uint64       // of the vhost's topology when the cache was last pruned
+	pruneAt    hook.Instant // when Tick prunes it next
 }
 
 type routeKey struct{ exchange, key string }
 
-// A connection keeps at most maxRoutes routes. While they become more, and while time goes by, those are forgotten that nobody
-// took since the topology changed: what they lead to may be gone, and would stay in memory for as long as the connection.
 const (
 	maxRoutes     = 2048
-	pruneAfter    = 64               // or a quarter more, after which they are looked through
-	pruneInterval = 15 * time.Second // or after which
+	pruneAfter    = 64 // new routes, or a quarter of those there are if that is more
+	pruneInterval = 15 * time.Second
 )
 
-// find returns the route of a message, which the user may take.
-func (ch *channel) find(exchange, key []byte) (*cachedRoute, error) {
-	r := ch.route
-	if r == nil || r.origin.Key != string(key) || r.origin.Exchange != string(exchange) {
-		if r = ch.conn.routes[routeKey{string(exchange), string(key)}]; r == nil {
-			return ch.discover(string(exchange), string(key))
-		}
-		ch.route = r
+// route returns the route of a message, after checking that the user may publish to the exchange.
+func (ch *channel) route(exchange, key []byte) (*cachedRoute, error) {
+	c, r := ch.conn, ch.lastRoute
+	if r == nil || r.info.Key != string(key) || r.info.Exchange != string(exchange) {
+		r = c.routes.entries[routeKey{string(exchange), string(key)}]
 	}
-	if v := ch.conn.srv.Users.Version(); r.permissions != v {
-		if err := ch.conn.mayExchange(auth.Write, r.origin.Exchange); err != nil {
+	if version := c.srv.Users.Version(); r == nil || r.permissions != version {
+		if err := c.mayExchange(auth.Write, string(exchange)); err != nil {
 			return nil, err
 		}
-		r.permissions, r.resolved = v, false // topics are looked at again
+		if r == nil {
+			r = c.addRoute(string(exchange), string(key))
+		}
+		r.permissions, r.targets.cacheable = version, false // resolve checks topic permissions again
 	}
+	ch.lastRoute = r
 	return r, nil
 }
 
-// discover makes a route for an exchange and key that were not used before.
-func (ch *channel) discover(exchange, key string) (*cachedRoute, error) {
-	c := ch.conn
-	version := c.srv.Users.Version()
-	if err := c.mayExchange(auth.Write, exchange); err != nil {
-		return nil, err
-	}
-	r := &cachedRoute{origin: &queue.RoutingInfo{Exchange: exchange, Key: key}, permissions: version}
-	if len(c.routes) >= c.pruneAbove {
+func (c *Conn) addRoute(exchange, key string) *cachedRoute {
+	if len(c.routes.entries) >= c.routes.pruneAbove {
 		c.pruneRoutes()
 	}
-	if c.routes == nil || len(c.routes) >= maxRoutes {
-		c.routes = map[routeKey]*cachedRoute{}
+	if c.routes.entries == nil || len(c.routes.entries) >= maxRoutes {
+		c.routes.entries = map[routeKey]*cachedRoute{}
 	}
-	c.routes[routeKey{exchange, key}] = r
-	ch.route = r
-	return r, nil
+	r := &cachedRoute{info: &queue.RoutingInfo{Exchange: exchange, Key: key}}
+	c.routes.entries[routeKey{exchange, key}] = r
+	return r
 }
 
-// pruneRoutes forgets the routes that were not taken since it was called before, if the topology had changed by then. Those
-// that are in use stay, whatever changes.
+// pruneRoutes removes the routes that were last used before the topology that the previous call saw, and whatever else refers to
+// queues that may be deleted.
 func (c *Conn) pruneRoutes() {
-	before := len(c.routes)
-	maps.DeleteFunc(c.routes, func(_ routeKey, r *cachedRoute) bool { return r.generation < c.prunedGeneration })
-	if len(c.routes) < before/4 {
-		c.routes = maps.Clone(c.routes) // a map never gives memory back
+	p := &c.routes
+	before := len(p.entries)
+	maps.DeleteFunc(p.entries, func(_ routeKey, r *cachedRoute) bool { return r.targets.generation < p.generation })
+	if len(p.entries) < before/4 {
+		p.entries = maps.Clone(p.entries) // a map never shrinks
 	}
 	for _, ch := range c.channels {
 		if ch == nil {
 			continue
 		}
-		if ch.route != nil && ch.route.generation < c.prunedGeneration {
-			ch.route = nil
+		if ch.lastRoute != nil && ch.lastRoute.targets.generation < p.generation {
+			ch.lastRoute = nil
 		}
 		clear(ch.routeBuf[:cap(ch.routeBuf)])
 		ch.getter = nil
 	}
-	c.prunedGeneration = c.vhost.Generation()
-	c.pruneAbove = min(len(c.routes)+max(pruneAfter, len(c.routes)/4), maxRoutes)
+	p.generation = c.vhost.Generation()
+	p.pruneAbove = min(len(p.entries)+max(pruneAfter, len(p.entries)/4), maxRoutes)
 }
 
-// resolve finds the queues for the message at hand. They are the route's own, or for this message alone.
-func (ch *channel) resolve(r *cachedRoute) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
-	v := ch.conn.vhost
-	generation := v.Generation()
-	copies := ch.props.cc != nil || ch.props.bcc != nil
-	if r.resolved && r.generation == generation && !copies {
-		return r.origin, r.shells, true, nil
+// resolve finds the queues for the current message.
+func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
+	t := &r.targets
+	generation := ch.conn.vhost.Generation()
+	senderSelected := ch.props.cc != nil || ch.props.bcc != nil
+	if t.cacheable && t.generation == generation && !senderSelected {
+		return resolved{r.info, t.queues, r}, nil
 	}
-	if copies || isReply(r.origin) {
-		return ch.resolveAlone(r)
+	if senderSelected || isReply(r.info) {
+		return ch.resolveUncached(r)
 	}
-	r.located, r.resolved = false, false
+	t.cacheable, r.slots.flush = false, 0
 	ch.usedHeaders = false
-	shells, err = v.Route(r.origin.Exchange, r.origin.Key, ch.headers, nil, r.shells[:0])
-	if err == nil {
-		err = ch.conn.mayTopics(r.origin)
-	}
+	queues, err := ch.routePermitted(r.info, t.queues[:0])
 	if err != nil {
-		return nil, nil, false, err
+		return resolved{}, err
 	}
-	r.shells, r.generation, r.resolved = shells, generation, !ch.usedHeaders
-	return r.origin, shells, r.resolved, nil
+	*t = targets{queues, generation, !ch.usedHeaders}
+	if !t.cacheable {
+		return resolved{r.info, queues, nil}, nil
+	}
+	return resolved{r.info, queues, r}, nil
 }
 
-// resolveAlone routes a message that is a direct reply, or has further keys in its headers [RabbitMQ: sender-selected.html].
-func (ch *channel) resolveAlone(r *cachedRoute) (origin *queue.RoutingInfo, shells []*queue.Mailbox, own bool, err error) {
-	c, f := ch.conn, &ch.props
-	if origin = r.origin; !r.resolved {
-		r.generation = c.vhost.Generation() // it is in use
+// resolveUncached routes a message that is a direct reply, or has more routing keys in its headers
+// [RabbitMQ: sender-selected.html].
+func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
+	c, info := ch.conn, r.info
+	if !r.targets.cacheable {
+		r.targets.generation = c.vhost.Generation() // or pruneRoutes would take it for unused
 	}
-	if f.cc != nil || f.bcc != nil {
-		origin = &queue.RoutingInfo{Exchange: r.origin.Exchange, Key: r.origin.Key, CC: f.cc, BCC: f.bcc}
+	if p := &ch.props; p.cc != nil || p.bcc != nil {
+		info = &queue.RoutingInfo{Exchange: info.Exchange, Key: info.Key, CC: p.cc, BCC: p.bcc}
 	}
-	shells, err = c.vhost.Route(origin.Exchange, origin.Key, ch.headers, slices.Concat(f.cc, f.bcc), ch.routeBuf[:0])
-	if err == nil {
-		err = c.mayTopics(origin)
-	}
+	queues, err := ch.routePermitted(info, ch.routeBuf[:0])
 	if err != nil {
-		return nil, nil, false, err
+		return resolved{}, err
 	}
-	if isReply(origin) {
-		shells = c.srv.replies.route(c.vhost.Name(), origin.Key, shells)
+	if isReply(info) {
+		if q := c.srv.replies.find(c.vhost.Name(), info.Key); q != nil {
+			queues = append(queues, q)
+		}
 	}
-	ch.routeBuf = shells
-	return origin, shells, false, nil
+	ch.routeBuf = queues
+	return resolved{info, queues, nil}, nil
 }
 
-// readHeaders returns the headers of the message at hand, for routing.
+// routePermitted appends to dst the queues that the vhost routes the current message to, if topic permissions allow its keys.
+func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox) ([]*queue.Mailbox, error) {
+	queues, err := ch.conn.vhost.Route(info.Exchange, info.Key, ch.headers, slices.Concat(info.CC, info.BCC), dst)
+	if err == nil {
+		err = ch.conn.mayTopics(info)
+	}
+	return queues, err
+}
+
+// readHeaders returns the headers of the current message, for routing.
 func (ch *channel) readHeaders() amqp.RawTable {
 	ch.usedHeaders = true
 	return ch.props.index.Headers(ch.content.props)

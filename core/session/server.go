@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// Options are what every connection shares. They do not change while there are connections.
+// Options are shared by all connections. They must not change while there are any.
 type Options struct {
 	Product, Version string // as connection.start announces them
 	ClusterName      string
@@ -23,46 +23,41 @@ type Options struct {
 
 	ChannelMax        uint16 // channels per connection, at least 1
 	FrameMax          int    // of a whole frame, at least amqp.FrameMinSize
-	Heartbeat         uint16 // proposed to clients, seconds; 0 = none
+	Heartbeat         uint16 // proposed to clients, seconds; 0 means none
 	MessageMax        int    // largest message body
-	Connections       int    // open at a time; 0 = any number
-	Consumers         int    // per channel; 0 = any number
+	Connections       int    // open at a time; 0 means any number
+	Consumers         int    // per channel; 0 means any number
 	ConsumerTimeout   time.Duration
-	GuestLoopbackOnly bool // let the user guest in from this machine only
+	GuestLoopbackOnly bool // the user guest may log in from this machine only
 
 	Log       *slog.Logger
-	Telemetry *telemetry.Recorder // nil: nobody wants to be told
+	Telemetry *telemetry.Recorder // nil records nothing
 }
 
-// Server is what connections have in common. It may be used from any goroutine.
+// Server is what all connections share. Any goroutine may use it.
 type Server struct {
 	Options
 	start   []byte // the frame of connection.start
 	replies *replies
-	spans   *telemetry.Spans // nil: traces are off
+	spans   *telemetry.Spans // nil: tracing is off
 
 	ids          atomic.Uint64
 	openConns    atomic.Int64 // connections past connection.open
 	churn        Churn
-	closed       closedCounters // of channels that are closed
-	pendingBytes atomic.Int64   // bytes waiting to be written to clients, or for clients to finish what they began
+	closed       closedCounters
+	pendingBytes atomic.Int64 // to be written to clients, or of incomplete content from them
 }
 
 // NewServer returns a server without connections.
 func NewServer(o Options) *Server {
 	s := &Server{Options: o, replies: newReplies(), spans: o.Telemetry.Spans()}
 	s.start = amqp.AppendMethod(nil, 0, &amqp.ConnectionStart{
-		VersionMajor: 0, VersionMinor: 9,
-		ServerProperties: s.properties(),
-		Mechanisms:       auth.Mechanisms,
-		Locales:          locale,
+		VersionMajor: 0, VersionMinor: 9, ServerProperties: s.properties(), Mechanisms: auth.Mechanisms, Locales: "en_US",
 	})
 	return s
 }
 
-const locale = "en_US"
-
-// properties is what the broker tells of itself, with RabbitMQ's names for what it can do.
+// properties returns the server properties, with RabbitMQ's names for capabilities.
 func (s *Server) properties() amqp.Table {
 	var can amqp.Table
 	for _, name := range []string{
@@ -82,8 +77,8 @@ func (s *Server) properties() amqp.Table {
 	}
 }
 
-// Accept begins a connection: the client is expected to speak. The connection calls wake, from any goroutine, when Tick has
-// to be called soon.
+// Accept returns a new connection, which waits for the client's protocol header. It calls wake, from any goroutine, when Tick
+// should be called soon.
 func (s *Server) Accept(p Peer, wake func()) *Conn {
 	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newWriteBuffer(&s.pendingBytes, !p.TLS), frameMax: handshakeFrameMax}
 	if s.spans != nil {
@@ -92,13 +87,10 @@ func (s *Server) Accept(p Peer, wake func()) *Conn {
 	return c
 }
 
-// PendingBytes is about how much waits to be written to clients, or for them to finish what they began to send.
+// PendingBytes returns roughly how many bytes wait to be written to clients, or belong to incomplete content from them.
 func (s *Server) PendingBytes() int64 { return s.pendingBytes.Load() }
 
-// OpenConnections is how many connections are past the handshake.
-func (s *Server) OpenConnections() int { return int(s.openConns.Load()) }
-
-// enter counts a connection in, unless there are too many.
+// enter counts a connection, unless there are too many.
 func (s *Server) enter() bool {
 	n := s.openConns.Add(1)
 	if s.Connections > 0 && n > int64(s.Connections) {

@@ -1,33 +1,29 @@
 package session
 
 import (
-	"strings"
-
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// Whether a message is traced is decided once, when it is published, by what its publisher says in its headers or, where
-// that is nothing, by chance. From then on a bit says so: nobody looks at the headers of messages that are not traced.
+// Whether a message is traced is decided once, when it is published: by its publisher's context in the headers or, without one, by
+// sampling. From then on a flag says so, and nobody reads the headers of messages that are not traced.
 
-// contentHeadSize is what stands in a content header before the properties, bytes.
+// contentHeadSize is the size of what precedes the properties in a content header's payload.
 const contentHeadSize = 12
 
-// observe shows the message at hand to those who look at messages.
-func (ch *channel) observe(m *queue.Message, shells []*queue.Mailbox) {
+// observe traces the current message and copies it to the firehose, if either is on.
+func (ch *channel) observe(m *queue.Message, queues []*queue.Mailbox) {
 	if ch.conn.srv.spans != nil {
 		ch.sample(m)
 	}
 	if ch.conn.tracing() {
-		ch.copyPublished(m, shells)
+		ch.copyPublished(m, queues)
 	}
 }
 
-// sample decides about the message at hand. One that is traced has a context in its headers afterwards; where there is no room
-// for one in a frame it is not traced, so that it does not come to be more than its consumers take.
+// sample decides whether to trace the message. It injects a context if the headers have none and the frame has space.
 func (ch *channel) sample(m *queue.Message) {
-	spans := ch.conn.srv.spans
 	switch ch.props.parentSampling {
 	case telemetry.ParentNotSampled:
 		return
@@ -36,8 +32,8 @@ func (ch *channel) sample(m *queue.Message) {
 			ch.skipTraces--
 			return
 		}
-		props, gap := spans.Inject(m.Props, ch.props.index)
-		ch.skipTraces = gap
+		props, skip := ch.conn.srv.spans.Inject(m.Props, ch.props.index)
+		ch.skipTraces = skip
 		if len(props) > ch.conn.frameMax-amqp.FrameOverhead-contentHeadSize {
 			return
 		}
@@ -47,20 +43,20 @@ func (ch *channel) sample(m *queue.Message) {
 	m.Flags |= queue.Traced
 }
 
-// contextInjected reports whether the message at hand, if it is traced, was given its context by the broker.
+// contextInjected reports whether the current message, if it is traced, got its context from the broker.
 func (ch *channel) contextInjected() bool { return ch.props.parentSampling == telemetry.NoParent }
 
-// tracePublished tells of a message that is traced. adopted is whether it was given its context.
-func (ch *channel) tracePublished(m *queue.Message, queues int, adopted bool) {
+// tracePublished records the span of a traced message that was published.
+func (ch *channel) tracePublished(m *queue.Message, queues int, contextInjected bool) {
 	c := ch.conn
 	exchange := amqp.BytesOf(m.Routing.Exchange)
 	c.srv.spans.Published(&telemetry.Message{
 		VHost: c.vhost.Name(), Exchange: exchange, Key: maskedKey(exchange, amqp.BytesOf(m.Routing.Key)), Props: m.Props, Size: len(m.Body),
-		Injected: adopted,
+		Injected: contextInjected,
 	}, c.title, queues)
 }
 
-// traceCommitted tells of the messages of a transaction.
+// traceCommitted records the spans of a transaction's traced messages.
 func (ch *channel) traceCommitted(ms []pendingMessage) {
 	for i := range ms {
 		if m := &ms[i]; m.Flags&queue.Traced != 0 {
@@ -69,18 +65,18 @@ func (ch *channel) traceCommitted(ms []pendingMessage) {
 	}
 }
 
-// traceDelivered tells of a message that is traced. The caller holds out's lock.
-func (ch *channel) traceDelivered(s *consumer, d *queue.Delivery) {
+// traceDelivered records the span of a traced message that is delivered. The caller holds out's lock.
+func (ch *channel) traceDelivered(cs *consumer, d *queue.Delivery) {
 	c := ch.conn
 	if c.srv.spans == nil {
-		return // it comes from a time when traces were on
+		return // tracing was on when the message was published
 	}
 	c.srv.spans.Delivered(&telemetry.Message{
 		VHost: c.vhost.Name(), Exchange: d.Exchange, Key: maskedKey(d.Exchange, d.Key), Props: d.Props, Size: len(d.Body),
-	}, maskedQueue(s.Queue.Config().Name), d.Enqueued, c.title, s.Tag, d.Redelivered)
+	}, maskedQueue(cs.Queue.Config().Name), d.Enqueued, c.title, cs.Tag, d.Redelivered)
 }
 
-// maskedKey is a routing key as others may see it: who knows the name of a reply queue may send replies.
+// maskedKey cuts a routing key that is the name of a reply queue: whoever knows the whole name may send replies.
 func maskedKey(exchange, key []byte) []byte {
 	if len(exchange) == 0 && len(key) > len(replyTo) && string(key[:len(replyTo)+1]) == replyTo+"." {
 		return key[:len(replyTo)]
@@ -88,9 +84,9 @@ func maskedKey(exchange, key []byte) []byte {
 	return key
 }
 
-// maskedQueue is the same for a queue's name.
+// maskedQueue does the same for a queue's name.
 func maskedQueue(name string) string {
-	if strings.HasPrefix(name, replyTo+".") {
+	if isReplyName(name) {
 		return replyTo
 	}
 	return name

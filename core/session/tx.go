@@ -14,20 +14,20 @@ type transaction struct {
 	messages   []pendingMessage
 	settles    []pendingSettle
 	size       int    // of the messages, bytes
-	generation uint64 // of the vhost when the transaction began
+	generation uint64 // of the vhost's topology when the transaction began
 }
 
-// pendingMessage is a message that was routed, if only nowhere. Its bytes are its own.
+// pendingMessage is a copy of a message with the queues it was routed to, which may be none.
 type pendingMessage struct {
 	queue.Message
 	queues          []*queue.Mailbox
 	mandatory       bool
-	contextInjected bool // it was given its context
+	contextInjected bool
 }
 
 type pendingSettle struct {
 	kind queue.SettleKind
-	tagged
+	taggedAck
 }
 
 func (ch *channel) txSelect() error {
@@ -48,14 +48,14 @@ func (ch *channel) begin() { ch.tx = transaction{generation: ch.conn.vhost.Gener
 var errNotTransactional = amqp.Errorf(amqp.ReplyPreconditionFailed, "channel is not transactional")
 
 const (
-	// maxTransaction is how many of the largest messages a transaction may hold: it is memory that only its client can free.
+	// maxTransaction bounds a transaction, in messages of the largest size: only its client can free the memory.
 	maxTransaction = 8
-	// messageOverhead is what a message in a transaction costs besides its bytes, roughly.
+	// messageOverhead is roughly what a message in a transaction takes besides its bytes.
 	messageOverhead = 256
 )
 
-// txPublish adds the message at hand to the transaction. Its bytes are copied: the block they lie in is needed.
-func (ch *channel) txPublish(m *queue.Message, shells []*queue.Mailbox) error {
+// txPublish adds the current message to the transaction. It copies the bytes, because the block they lie in is reused.
+func (ch *channel) txPublish(m *queue.Message, queues []*queue.Mailbox) error {
 	t := &ch.tx
 	size := len(m.Props) + len(m.Body) + messageOverhead
 	if limit := maxTransaction * ch.conn.srv.MessageMax; t.size+size > limit+messageOverhead {
@@ -63,15 +63,15 @@ func (ch *channel) txPublish(m *queue.Message, shells []*queue.Mailbox) error {
 	}
 	t.size += size
 	ch.conn.trackBuffered(size)
-	p := pendingMessage{Message: *m, queues: slices.Clone(shells), mandatory: ch.content.mandatory, contextInjected: ch.contextInjected()}
+	p := pendingMessage{Message: *m, queues: slices.Clone(queues), mandatory: ch.content.mandatory, contextInjected: ch.contextInjected()}
 	p.Props, p.Body = bytes.Clone(m.Props), bytes.Clone(m.Body)
 	t.messages = append(t.messages, p)
 	return nil
 }
 
-// address finds the queues of a transaction's messages as they are now, and gives back those that are mandatory and have none.
-// As in RabbitMQ, the names of the queues are those that the messages were routed to when they were published.
-func (ch *channel) address(t *transaction) {
+// updateQueues replaces the queues of a transaction's messages by those that exist now under the same names, as RabbitMQ does. It
+// returns messages that are mandatory and have no queue.
+func (ch *channel) updateQueues(t *transaction) {
 	changed := ch.conn.vhost.Generation() != t.generation
 	for i := range t.messages {
 		p := &t.messages[i]
@@ -83,39 +83,39 @@ func (ch *channel) address(t *transaction) {
 			ch.unroutable(&p.Message, p.mandatory)
 		}
 	}
-	ch.counts.show(&ch.sharedCounts)
+	ch.counts.share(&ch.sharedCounts)
 }
 
-// successors returns the queues that have the names now that a message was routed to. To the default exchange every key is one.
-func (ch *channel) successors(o *queue.RoutingInfo, shells []*queue.Mailbox) []*queue.Mailbox {
+// successors returns the queues that now have the names of those a message was routed to. On the default exchange, the names are
+// the routing keys, whether or not there was such a queue.
+func (ch *channel) successors(o *queue.RoutingInfo, queues []*queue.Mailbox) []*queue.Mailbox {
 	switch c := ch.conn; {
 	case isReply(o):
-		return shells
+		return queues
 	case o.Exchange == "":
-		shells, _ = c.vhost.Route(o.Exchange, o.Key, nil, slices.Concat(o.CC, o.BCC), shells[:0]) // it was permitted
-		return shells
+		queues, _ = c.vhost.Route(o.Exchange, o.Key, nil, slices.Concat(o.CC, o.BCC), queues[:0]) // permitted when published
+		return queues
 	default:
-		return c.vhost.Successors(shells)
+		return c.vhost.Successors(queues)
 	}
 }
 
-func (t *transaction) settle(kind queue.SettleKind, ts ...tagged) {
-	for _, it := range ts {
-		t.settles = append(t.settles, pendingSettle{kind, it})
+func (t *transaction) settle(kind queue.SettleKind, acks ...taggedAck) {
+	for _, a := range acks {
+		t.settles = append(t.settles, pendingSettle{kind, a})
 	}
 }
 
-// txCommit carries out the transaction; all of it is durable when the client is told. What belongs to one shard is one entry
-// of its log. What belongs to several is one in each for what was published and then, when that is durable, one in each for
-// what was settled: a crash in between shows both cause and effect, but never neither. A queue that refuses a message does
-// not undo what others accepted.
+// txCommit commits the transaction, and answers when all of it is durable. If one shard has all of it, one entry of its log has
+// it. Otherwise each shard gets an entry with its messages and, after those are durable, one with its settlements. A crash between
+// the two leaves both cause and effect, but never neither. A queue that refuses a message does not undo what others accepted.
 func (ch *channel) txCommit() error {
 	if ch.mode != transactional {
 		return errNotTransactional
 	}
 	t := ch.tx
 	ch.begin()
-	ch.address(&t)
+	ch.updateQueues(&t)
 	first, second := t.rounds()
 	refused, err := queue.Transact(first)
 	ch.conn.trackBuffered(-t.size)
@@ -125,10 +125,10 @@ func (ch *channel) txCommit() error {
 	}
 	ch.traceCommitted(t.messages)
 	if _, err := queue.Transact(second); err != nil {
-		ch.tx.settles = t.settles // those that were settled are passed over
+		ch.tx.settles = t.settles // queues ignore those that were settled
 		return errNotCommitted(err)
 	}
-	ch.committed(t.settles)
+	ch.returnCredits(t.settles)
 	if refused {
 		return precondition("partial tx completion")
 	}
@@ -136,10 +136,8 @@ func (ch *channel) txCommit() error {
 	return nil
 }
 
-// committed makes room below the channel's limit for what was settled.
-func (ch *channel) committed(ss []pendingSettle) {
-	o := &ch.conn.out
-	o.mu.Lock()
+func (ch *channel) returnCredits(ss []pendingSettle) {
+	o := ch.lock()
 	defer o.mu.Unlock()
 	for i := range ss {
 		ch.returnCredit(ss[i].PendingAck)
@@ -153,20 +151,20 @@ func errNotCommitted(err error) error {
 	return errNotStored(err)
 }
 
-// rounds divides the transaction into what is carried out first, and what after that.
+// rounds divides the transaction into what is committed first, and what after that is durable.
 func (t *transaction) rounds() (first, second []queue.Part) {
-	var shells keyIndex[*queue.Mailbox]
+	var index keyIndex[*queue.Mailbox]
 	var parts []queue.Part
-	part := func(s *queue.Mailbox) *queue.Part {
-		i, added := shells.find(s)
+	of := func(q *queue.Mailbox) *queue.Part {
+		i, added := index.find(q)
 		if added {
-			parts = append(parts, queue.Part{Mailbox: s})
+			parts = append(parts, queue.Part{Mailbox: q})
 		}
 		return &parts[i]
 	}
 	for i := range t.messages {
-		for _, s := range t.messages[i].queues {
-			p := part(s)
+		for _, q := range t.messages[i].queues {
+			p := of(q)
 			if p.Batch == nil {
 				p.Batch = queue.NewBatch()
 			}
@@ -175,13 +173,12 @@ func (t *transaction) rounds() (first, second []queue.Part) {
 	}
 	for i := range t.settles {
 		s := &t.settles[i]
-		addTo(part(s.Consumer.Queue), s)
+		addSettlement(of(s.Consumer.Queue), s)
 	}
 	return divide(parts)
 }
 
-// addTo adds a settlement to those of its queue.
-func addTo(p *queue.Part, s *pendingSettle) {
+func addSettlement(p *queue.Part, s *pendingSettle) {
 	i := slices.IndexFunc(p.Settlements, func(o queue.Settlement) bool { return o.Kind == s.kind })
 	if i < 0 {
 		i = len(p.Settlements)
@@ -190,13 +187,13 @@ func addTo(p *queue.Part, s *pendingSettle) {
 	p.Settlements[i].Items = append(p.Settlements[i].Items, s.PendingAck)
 }
 
-// divide puts what is published first, and what is settled in the same shard if there is only one. Elsewhere it must not
-// be settled before that is durable.
+// divide puts messages into the first round. Settlements join them if there is only one shard and they are in it; elsewhere
+// nothing may be settled before the messages are durable.
 func divide(parts []queue.Part) (first, second []queue.Part) {
 	shards := map[queue.Journal]struct{}{}
 	for i := range parts {
-		if r := parts[i].Mailbox.Config().Storage; r != nil {
-			shards[r.Journal] = struct{}{}
+		if s := parts[i].Mailbox.Config().Storage; s != nil {
+			shards[s.Journal] = struct{}{}
 		}
 	}
 	for _, p := range parts {
@@ -214,31 +211,26 @@ func divide(parts []queue.Part) (first, second []queue.Part) {
 	return first, second
 }
 
-// txRollback forgets the messages; what was settled is unsettled again [AMQP 1.9.2.5].
+// txRollback drops the messages and makes what was settled unacknowledged again [AMQP 1.9.2.5].
 func (ch *channel) txRollback() error {
 	if ch.mode != transactional {
 		return errNotTransactional
 	}
-	ch.restore(ch.abandon())
+	acks := ch.abandon()
+	o := ch.lock()
+	ch.unacked.restore(acks)
+	o.mu.Unlock()
 	ch.send(&amqp.TxRollbackOK{})
 	return nil
 }
 
-// restore makes deliveries unsettled again.
-func (ch *channel) restore(ts []tagged) {
-	o := &ch.conn.out
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	ch.unacked.restore(ts)
-}
-
 // abandon ends the transaction and returns what was settled in it.
-func (ch *channel) abandon() []tagged {
-	ts := make([]tagged, len(ch.tx.settles))
+func (ch *channel) abandon() []taggedAck {
+	acks := make([]taggedAck, len(ch.tx.settles))
 	for i := range ch.tx.settles {
-		ts[i] = ch.tx.settles[i].tagged
+		acks[i] = ch.tx.settles[i].taggedAck
 	}
 	ch.conn.trackBuffered(-ch.tx.size)
 	ch.begin()
-	return ts
+	return acks
 }

@@ -1,33 +1,36 @@
 package session
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// unacked is what a channel was handed and has not settled, by delivery tag. Tags count up from 1, so that a ring holds
-// the recent ones; what stays behind for long is kept apart, and does not make the ring grow.
+// unacked holds a channel's unacknowledged deliveries by tag. Tags count up from 1: a ring holds the recent ones. Those that stay
+// long move to a sorted slice, so that they do not make the ring grow.
 type unacked struct {
-	ring        []queue.PendingAck // a power of two of them; without a consumer: settled, or none was due
-	base        uint64             // the lowest tag in the ring
+	ring        []queue.PendingAck // a power of two long; entries without a consumer are settled or need no ack
+	base        uint64             // lowest tag in the ring
 	next        uint64             // the next tag, less 1
-	ringUnacked int                // unsettled ones in the ring
-	old         []tagged           // unsettled ones below base, in order, and gaps
+	ringUnacked int                // unacknowledged deliveries in the ring
+	old         []taggedAck        // those below base, in order, and gaps
 	gaps        int                // in old
 }
 
-// tagged is a delivery with its tag. A gap has no consumer.
-type tagged struct {
+// taggedAck is a pending ack with its tag. In a gap, the consumer is nil.
+type taggedAck struct {
 	tag uint64
 	queue.PendingAck
 }
 
-// minRing is the size of the first ring.
-const minRing = 16
+const (
+	minRing         = 16
+	maxRetainedRing = 4096 // of an empty ring
+)
 
-// skip uses up a tag for a delivery that needs no acknowledgement.
+// skip uses a tag for a delivery that needs no ack.
 func (u *unacked) skip() (tag uint64) {
 	if u.ringUnacked > 0 {
 		return u.push(queue.PendingAck{})
@@ -36,17 +39,17 @@ func (u *unacked) skip() (tag uint64) {
 	return u.next
 }
 
-// push gives a delivery its tag.
-func (u *unacked) push(s queue.PendingAck) (tag uint64) {
+// push adds a delivery and returns its tag.
+func (u *unacked) push(ack queue.PendingAck) (tag uint64) {
 	u.next++
 	if u.ringUnacked == 0 {
 		u.base = u.next
 	}
 	if u.next-u.base >= uint64(len(u.ring)) {
-		u.makeRoom()
+		u.extend()
 	}
-	*u.at(u.next) = s
-	if s.Consumer != nil {
+	*u.at(u.next) = ack
+	if ack.Consumer != nil {
 		u.ringUnacked++
 	}
 	return u.next
@@ -54,98 +57,83 @@ func (u *unacked) push(s queue.PendingAck) (tag uint64) {
 
 func (u *unacked) at(tag uint64) *queue.PendingAck { return &u.ring[tag&uint64(len(u.ring)-1)] }
 
-// makeRoom is called when the ring is full of tags: it grows, unless few of them are unsettled.
-func (u *unacked) makeRoom() {
-	if u.ringUnacked < len(u.ring)/4 {
-		u.retire(u.next - u.base)
+// extend makes space in a full ring. It doubles the ring, unless few of its deliveries are unacknowledged: those move to old.
+func (u *unacked) extend() {
+	if u.ringUnacked >= len(u.ring)/4 {
+		grown := unacked{ring: make([]queue.PendingAck, max(2*len(u.ring), minRing))}
+		for tag := u.base; tag < u.next; tag++ {
+			*grown.at(tag) = *u.at(tag)
+		}
+		u.ring = grown.ring
 		return
 	}
-	grown := unacked{ring: make([]queue.PendingAck, max(2*len(u.ring), minRing)), base: u.base}
-	for tag := u.base; tag < u.next; tag++ {
-		*grown.at(tag) = *u.at(tag)
-	}
-	u.ring = grown.ring
-}
-
-// retire moves the first n tags' unsettled deliveries out of the ring.
-func (u *unacked) retire(n uint64) {
 	u.compact()
-	for ; n > 0; n-- {
-		if s := u.at(u.base); s.Consumer != nil {
-			u.old = append(u.old, tagged{u.base, *s})
-			*s = queue.PendingAck{}
+	for ; u.base < u.next; u.base++ {
+		if ack := u.at(u.base); ack.Consumer != nil {
+			u.old = append(u.old, taggedAck{u.base, *ack})
+			*ack = queue.PendingAck{}
 			u.ringUnacked--
 		}
-		u.base++
 	}
 }
 
-// compact closes the gaps in old when they are many.
+// compact removes the gaps in old when they are many.
 func (u *unacked) compact() {
-	if u.gaps <= len(u.old)/2 {
-		return
+	if u.gaps > len(u.old)/2 {
+		u.old = slices.DeleteFunc(u.old, func(t taggedAck) bool { return t.Consumer == nil })
+		u.gaps = 0
 	}
-	u.old = slices.DeleteFunc(u.old, func(t tagged) bool { return t.Consumer == nil })
-	u.gaps = 0
 }
 
-// find returns the place of an unsettled delivery, nil if the tag is of none.
-func (u *unacked) find(tag uint64) *queue.PendingAck {
-	var s *queue.PendingAck
-	switch {
-	case u.ringUnacked > 0 && tag >= u.base:
+// inRing reports whether a tag lies in the ring, or above it.
+func (u *unacked) inRing(tag uint64) bool { return u.ringUnacked > 0 && tag >= u.base }
+
+// find returns the pending ack for a tag, nil if there is none.
+func (u *unacked) find(tag uint64) (ack *queue.PendingAck) {
+	if u.inRing(tag) {
 		if tag > u.next {
 			return nil
 		}
-		s = u.at(tag)
-	default:
-		i, ok := u.search(tag)
-		if !ok {
-			return nil
-		}
-		s = &u.old[i].PendingAck
+		ack = u.at(tag)
+	} else if i, ok := u.search(tag); ok {
+		ack = &u.old[i].PendingAck
 	}
-	if s.Consumer == nil {
+	if ack == nil || ack.Consumer == nil {
 		return nil
 	}
-	return s
+	return ack
 }
 
-// search returns where in old a tag is or would be.
+// search returns the position in old where a tag is or would be.
 func (u *unacked) search(tag uint64) (int, bool) {
-	return slices.BinarySearchFunc(u.old, tag, func(t tagged, tag uint64) int {
-		switch {
-		case t.tag < tag:
-			return -1
-		case t.tag > tag:
-			return 1
-		}
-		return 0
-	})
+	return slices.BinarySearchFunc(u.old, tag, func(t taggedAck, tag uint64) int { return cmp.Compare(t.tag, tag) })
 }
 
-// take settles a delivery.
-func (u *unacked) take(tag uint64) (s queue.PendingAck, ok bool) {
+// take removes a pending ack.
+func (u *unacked) take(tag uint64) (ack queue.PendingAck, ok bool) {
 	p := u.find(tag)
 	if p == nil {
 		return queue.PendingAck{}, false
 	}
-	s = *p
+	ack = *p
 	*p = queue.PendingAck{}
-	if u.ringUnacked > 0 && tag >= u.base {
-		u.taken()
-		return s, true
+	if u.inRing(tag) {
+		u.takenFromRing()
+	} else {
+		u.gaps++
+		u.compact()
 	}
-	u.gaps++
-	u.compact()
-	return s, true
+	return ack, true
 }
 
-// taken counts a delivery out of the ring and lets the ring begin at one that is not settled.
-func (u *unacked) taken() {
+// takenFromRing counts a delivery out of the ring, and moves base to the next unacknowledged one.
+func (u *unacked) takenFromRing() {
 	u.ringUnacked--
 	if u.ringUnacked == 0 {
-		u.shrink()
+		u.base = u.next + 1
+		if len(u.ring) > maxRetainedRing {
+			u.ring = nil
+		}
 		return
 	}
 	for u.at(u.base).Consumer == nil {
@@ -153,18 +141,8 @@ func (u *unacked) taken() {
 	}
 }
 
-// maxRetainedRing is the largest ring that is kept when nothing is in it.
-const maxRetainedRing = 4096
-
-func (u *unacked) shrink() {
-	u.base = u.next + 1
-	if len(u.ring) > maxRetainedRing {
-		u.ring = nil
-	}
-}
-
-// takeUpTo settles every delivery up to one that is unsettled, and appends them to dst in order.
-func (u *unacked) takeUpTo(tag uint64, dst []tagged) (_ []tagged, ok bool) {
+// takeUpTo removes every pending ack up to a tag and appends them to dst in order. ok is false if the tag has none.
+func (u *unacked) takeUpTo(tag uint64, dst []taggedAck) (_ []taggedAck, ok bool) {
 	if u.find(tag) == nil {
 		return dst, false
 	}
@@ -180,25 +158,22 @@ func (u *unacked) takeUpTo(tag uint64, dst []tagged) (_ []tagged, ok bool) {
 		}
 	}
 	u.old = slices.Delete(u.old, 0, n)
-	for u.ringUnacked > 0 && u.base <= tag {
-		if s := u.at(u.base); s.Consumer != nil {
-			dst = append(dst, tagged{u.base, *s})
-			*s = queue.PendingAck{}
-			u.taken()
-			continue
-		}
-		u.base++
+	for u.ringUnacked > 0 && u.base <= tag { // base is an unacknowledged one
+		ack := u.at(u.base)
+		dst = append(dst, taggedAck{u.base, *ack})
+		*ack = queue.PendingAck{}
+		u.takenFromRing()
 	}
 	return dst, true
 }
 
-// takeAll settles everything and appends it to dst in order.
-func (u *unacked) takeAll(dst []tagged) []tagged {
+// takeAll removes every pending ack and appends them to dst in order.
+func (u *unacked) takeAll(dst []taggedAck) []taggedAck {
 	dst, _ = u.takeUpTo(u.highest(), dst)
 	return dst
 }
 
-// highest is the highest tag of an unsettled delivery, 0 if there is none.
+// highest returns the highest unacknowledged tag, 0 if there is none.
 func (u *unacked) highest() uint64 {
 	for tag := u.next; u.ringUnacked > 0; tag-- {
 		if u.at(tag).Consumer != nil {
@@ -213,26 +188,20 @@ func (u *unacked) highest() uint64 {
 	return 0
 }
 
-// count is how many deliveries are unsettled.
 func (u *unacked) count() int { return u.ringUnacked + len(u.old) - u.gaps }
 
-// lowest is the lowest tag of an unsettled delivery, 0 if there is none.
+// lowest returns the lowest unacknowledged tag, 0 if there is none.
 func (u *unacked) lowest() uint64 {
-	for i := range u.old {
-		if u.old[i].Consumer != nil {
-			return u.old[i].tag
-		}
-	}
-	if u.ringUnacked > 0 {
-		return u.base
+	for t := range u.between(0, u.next+1) {
+		return t.tag
 	}
 	return 0
 }
 
-// restore makes deliveries unsettled again.
-func (u *unacked) restore(ts []tagged) {
-	for _, t := range ts {
-		if u.ringUnacked > 0 && t.tag >= u.base {
+// restore adds deliveries again with the tags they had.
+func (u *unacked) restore(acks []taggedAck) {
+	for _, t := range acks {
+		if u.inRing(t.tag) {
 			*u.at(t.tag) = t.PendingAck
 			u.ringUnacked++
 			continue
@@ -247,9 +216,9 @@ func (u *unacked) restore(ts []tagged) {
 	}
 }
 
-// between lists the unsettled deliveries with tags from from on and before end, in order.
-func (u *unacked) between(from, end uint64) iter.Seq[tagged] {
-	return func(yield func(tagged) bool) {
+// between yields the unacknowledged deliveries with from <= tag < end, in order.
+func (u *unacked) between(from, end uint64) iter.Seq[taggedAck] {
+	return func(yield func(taggedAck) bool) {
 		i, _ := u.search(from)
 		for ; i < len(u.old) && u.old[i].tag < end; i++ {
 			if u.old[i].Consumer != nil && !yield(u.old[i]) {
@@ -257,7 +226,7 @@ func (u *unacked) between(from, end uint64) iter.Seq[tagged] {
 			}
 		}
 		for tag := max(u.base, from); u.ringUnacked > 0 && tag < end; tag++ {
-			if s := u.at(tag); s.Consumer != nil && !yield(tagged{tag, *s}) {
+			if ack := u.at(tag); ack.Consumer != nil && !yield(taggedAck{tag, *ack}) {
 				return
 			}
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // books is what unacked should be: the unsettled deliveries in order.
-type books struct{ all []tagged }
+type books struct{ all []taggedAck }
 
 func (b *books) take(tag uint64) (queue.PendingAck, bool) {
 	for i, t := range b.all {
@@ -21,7 +21,7 @@ func (b *books) take(tag uint64) (queue.PendingAck, bool) {
 	return queue.PendingAck{}, false
 }
 
-func (b *books) takeUpTo(tag uint64) ([]tagged, bool) {
+func (b *books) takeUpTo(tag uint64) ([]taggedAck, bool) {
 	for i, t := range b.all {
 		if t.tag == tag {
 			taken := slices.Clone(b.all[:i+1])
@@ -32,9 +32,9 @@ func (b *books) takeUpTo(tag uint64) ([]tagged, bool) {
 	return nil, false
 }
 
-func (b *books) restore(ts []tagged) {
+func (b *books) restore(ts []taggedAck) {
 	b.all = append(b.all, ts...)
-	slices.SortFunc(b.all, func(x, y tagged) int { return int(x.tag) - int(y.tag) })
+	slices.SortFunc(b.all, func(x, y taggedAck) int { return int(x.tag) - int(y.tag) })
 }
 
 // Whatever is delivered, settled, and unsettled again by rollbacks: unacked knows what is not settled.
@@ -44,7 +44,7 @@ func TestUnacked(t *testing.T) {
 	for range 200 {
 		var u unacked
 		var b books
-		var settled []tagged
+		var settled []taggedAck
 		next := uint64(0)
 		someTag := func() uint64 {
 			if len(b.all) > 0 && rnd.IntN(4) > 0 {
@@ -61,7 +61,7 @@ func TestUnacked(t *testing.T) {
 					if got := u.push(s); got != next {
 						t.Fatalf("push: got tag %d, want %d", got, next)
 					}
-					b.all = append(b.all, tagged{next, s})
+					b.all = append(b.all, taggedAck{next, s})
 				}
 			case 4:
 				next++
@@ -76,7 +76,7 @@ func TestUnacked(t *testing.T) {
 					t.Fatalf("take(%d): got %v, %v, want %v, %v", tag, got, ok, want, wantOK)
 				}
 				if ok {
-					settled = append(settled, tagged{tag, got})
+					settled = append(settled, taggedAck{tag, got})
 				}
 			case 8:
 				tag := someTag()
@@ -94,7 +94,7 @@ func TestUnacked(t *testing.T) {
 				settled = nil
 			}
 			from, end := rnd.Uint64N(next+2), rnd.Uint64N(next+2)
-			want := slices.DeleteFunc(slices.Clone(b.all), func(t tagged) bool { return t.tag < from || t.tag >= end })
+			want := slices.DeleteFunc(slices.Clone(b.all), func(t taggedAck) bool { return t.tag < from || t.tag >= end })
 			if got := slices.Collect(u.between(from, end)); !slices.Equal(got, want) {
 				t.Fatalf("between(%d, %d): got %v, want %v", from, end, got, want)
 			}

@@ -10,71 +10,71 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// writeBuffer is what waits to be written to a connection. Its mutex is the one lock of a connection: it guards the pending bytes
-// and everything a delivery touches (delivery tags, unacknowledged messages, confirms), because deliveries come from queue
-// turns while the reader handles acks. Nothing is called on a queue while it is held.
+// writeBuffer holds what is to be written to a connection. Its mutex is the connection's only lock. It guards the pending bytes and
+// everything that a delivery touches (delivery tags, unacknowledged messages, confirms), because queue turns deliver while the
+// reader handles acks. No method of a queue is called with the lock held.
 //
-// To write: take mu, reserve, append whole frames to pending, kick, let go.
+// To write: lock mu, reserve, append whole frames to pending, kick, unlock.
 type writeBuffer struct {
 	mu       sync.Mutex
 	pending  []byte        // encoded frames
-	chunks   []chunk       // what is to be written before pending: frames of large messages, and bodies where they lie
-	stalled  []*consumer   // stalled by a full buffer, in the order they were served last; woken when it drains
-	served   uint64        // counts deliveries
-	wake     chan struct{} // capacity 1; tells the writer that there is something to do
+	chunks   []chunk       // to be written before pending: frames of large messages, and bodies that are not copied
+	stalled  []*consumer   // by a full buffer, the least recently served first
+	served   uint64        // deliveries so far
+	wake     chan struct{} // capacity 1; has a value when the writer has something to do
 	asleep   bool          // the writer waits on wake
-	closed   bool          // the peer is gone: bytes are thrown away
-	sealed   bool          // the last frame is pending or written, but for answers to connection.close
-	ended    bool          // the writer has nothing to wait for when all is written
-	sealedAt int           // what of pending lies before the seal
+	closed   bool          // the peer is gone; bytes are discarded
+	sealed   bool          // the last frame is pending or written, except for answers to connection.close
+	ended    bool          // the writer may end when everything is written
+	sealedAt int           // length of pending up to the seal
 
-	chunksWeight   int            // the weights of earlier
-	block          *block.Block   // pending lies in it, unless it was outgrown
-	takenBlocks    []*block.Block // what the writer took last lies in them
-	taken          [][]byte       // that
-	expected       int            // of the frames in it: as much is expected again
-	refers         bool           // bodies may be written from where they lie
-	lastBody       *block.Block   // that a body in earlier lies in, of those the last
+	chunksWeight   int            // sum of the weights of chunks
+	block          *block.Block   // that pending lies in; nil if pending has outgrown it
+	takenBlocks    []*block.Block // that taken lies in
+	taken          [][]byte       // what the writer is writing
+	expected       int            // size of the next block: the frame bytes that the writer took last
+	refers         bool           // bodies may be written from their own blocks
+	lastBody       *block.Block   // that the last body in chunks lies in
 	takes          uint64         // how often the writer took something
-	heartbeatTakes uint64         // that, as it was or will be when the last heartbeat is written, or was not needed
+	heartbeatTakes uint64         // takes as of the last heartbeat, that one included
 
-	congested atomic.Bool   // the reader should pause: the peer does not read its answers
-	resumed   chan struct{} // capacity 1; tells the reader that congested is over
-	accounted int           // what of the waiting bytes is in total
-	total     *atomic.Int64 // bytes pending in all connections, more or less
+	congested atomic.Bool   // the peer does not read its answers: the reader pauses
+	resumed   chan struct{} // capacity 1; has a value when congested has ended
+	accounted int           // share of total
+	total     *atomic.Int64 // pending bytes of all connections, roughly
 }
 
 const (
-	// maxDeliveryBuffer bounds what a slow peer can make the broker hold for it: beyond it deliveries stay in their queues.
+	// maxDeliveryBuffer is what a slow peer can make the broker buffer. Beyond it, deliveries stay in their queues.
 	maxDeliveryBuffer = 512 << 10
-	// maxReplyBuffer is where the peer's requests stop being read, because their answers, which are always taken, pile up.
+	// maxReplyBuffer is the amount of unread answers at which the peer's requests are no longer read.
 	maxReplyBuffer = 4 * maxDeliveryBuffer
 	// largestChunk is how much is written at once, unless a single frame is larger.
 	largestChunk = 2 * maxDeliveryBuffer
-	// accountingStep is how far the count of pending bytes may lag behind.
+	// accountingStep is by how much accounted may lag behind.
 	accountingStep = 64 << 10
 )
 
-// newWriteBuffer returns one that holds on to large bodies, if it refers to them, instead of copying them.
+// newWriteBuffer returns a buffer that adds to total. If refers is set, it retains the blocks of large bodies instead of copying.
 func newWriteBuffer(total *atomic.Int64, refers bool) writeBuffer {
 	return writeBuffer{wake: make(chan struct{}, 1), resumed: make(chan struct{}, 1), total: total, refers: refers}
 }
 
-// chunk is frames or, within one, a part of a body.
+// chunk is whole frames, or a part of a frame or of a body.
 type chunk struct {
 	bytes  []byte
-	block  *block.Block // they lie in it
-	body   bool         // of somebody else
-	weight int          // what it counts for: its size, and some of what else there is in a block that is held for it
+	block  *block.Block // that bytes lie in
+	body   bool
+	weight int // its size, plus some of the rest of the block that is retained for it
 }
 
-// size is about the memory of what waits to be written. The caller holds mu.
+// size returns about the memory of what is pending. The caller holds mu.
 func (o *writeBuffer) size() int { return o.chunksWeight + len(o.pending) }
 
-// full reports whether deliveries should wait. The caller holds mu.
+// full reports whether deliveries must wait. The caller holds mu.
 func (o *writeBuffer) full() bool { return o.size() >= maxDeliveryBuffer || o.sealed || o.closed }
 
-// reserve makes room in pending for n more bytes. Appending without is not wrong, only slower. The caller holds mu.
+// reserve makes space in pending for n more bytes, so that appending does not reallocate. The caller holds mu.
 func (o *writeBuffer) reserve(n int) {
 	if cap(o.pending)-len(o.pending) >= n {
 		return
@@ -89,7 +89,7 @@ func (o *writeBuffer) reserve(n int) {
 	o.block = k
 }
 
-// bufferSize is the size of a buffer for n bytes. There are few sizes: every step up copies what is pending.
+// bufferSize returns the size of a buffer for n bytes. There are few sizes, because growing copies what is pending.
 func bufferSize(n int) int {
 	for _, size := range [...]int{4 << 10, 32 << 10, 256 << 10, largestChunk} {
 		if n <= size {
@@ -99,7 +99,13 @@ func bufferSize(n int) int {
 	return n
 }
 
-// kick wakes the writer if it sleeps, and notices when too much is pending. The caller holds mu and has added bytes.
+// send appends a method and kicks. The caller holds mu.
+func (o *writeBuffer) send(channel uint16, m amqp.Method) {
+	o.pending = amqp.AppendMethod(o.pending, channel, m)
+	o.kick()
+}
+
+// kick wakes the writer and updates congested. The caller holds mu and has appended bytes.
 func (o *writeBuffer) kick() {
 	if o.sealed || o.closed {
 		o.pending = o.pending[:min(o.sealedAt, len(o.pending))]
@@ -114,7 +120,7 @@ func (o *writeBuffer) kick() {
 	}
 }
 
-// heartbeat appends a heartbeat, unless something else was written since the last one or waits to be. The caller holds mu.
+// heartbeat appends a heartbeat, unless something was written since the previous call or is pending. The caller holds mu.
 func (o *writeBuffer) heartbeat() {
 	if o.takes != o.heartbeatTakes || o.size() > 0 {
 		o.heartbeatTakes = o.takes
@@ -125,32 +131,34 @@ func (o *writeBuffer) heartbeat() {
 	o.kick()
 }
 
-// heartbeatDue makes what is written next no reason to leave the first heartbeat out.
+// heartbeatDue keeps the next write from suppressing the first heartbeat.
 func (o *writeBuffer) heartbeatDue() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.heartbeatTakes = o.takes + 1
 }
 
-// pushChunk adds to earlier, behind which pending goes on.
 func (o *writeBuffer) pushChunk(c chunk) {
 	o.chunks = append(o.chunks, c)
 	o.chunksWeight += c.weight
 }
 
-// refersTo reports whether the body of a message is written from where it lies.
+// refersTo reports whether the body of a message is written from its own block.
 func (o *writeBuffer) refersTo(d *queue.Delivery) bool {
 	return d.Block != nil && len(d.Body) >= queue.WorthHolding && o.refers && !o.sealed && !o.closed
 }
+
+// contentOverhead is the size of a content header without its properties.
+const contentOverhead = amqp.FrameOverhead + contentHeadSize
 
 // appendContent appends the header and the body of a message. The caller holds mu.
 func (o *writeBuffer) appendContent(channel uint16, d *queue.Delivery, frameMax int) {
 	o.reserve(contentOverhead + len(d.Props))
 	o.pending = amqp.AppendContentHeader(o.pending, channel, uint64(len(d.Body)), d.Props)
-	held := 0
+	extra := 0
 	refers := o.refersTo(d)
 	if refers {
-		held = o.heldWeight(d)
+		extra = o.heldWeight(d)
 	}
 	for body := d.Body; len(body) > 0; {
 		part := body[:min(len(body), amqp.MaxBodyPart(frameMax))]
@@ -162,14 +170,14 @@ func (o *writeBuffer) appendContent(channel uint16, d *queue.Delivery, frameMax 
 		}
 		o.reserve(amqp.FrameOverhead)
 		o.pending = amqp.AppendBodyHead(o.pending, channel, len(part))
-		o.appendBodyRef(part, d.Block, len(part)+held)
+		o.appendBodyRef(part, d.Block, len(part)+extra)
 		o.pending = append(o.pending, amqp.FrameEnd)
-		held = 0
+		extra = 0
 	}
 }
 
-// heldWeight returns how much counts that is held for the sake of a body besides it: who reads slowly must not hold much more than
-// what counts for them. What lies in one block with the body before counted with that.
+// heldWeight returns the weight of the rest of a body's block, so that a slow reader cannot retain much more memory than is
+// counted for it. The rest was counted already if the previous body lies in the same block.
 func (o *writeBuffer) heldWeight(d *queue.Delivery) int {
 	if d.Block == o.lastBody {
 		return 0
@@ -178,27 +186,24 @@ func (o *writeBuffer) heldWeight(d *queue.Delivery) int {
 	return min(len(d.Block.Buf)-len(d.Body), 3*len(d.Body))
 }
 
-// appendBodyRef has a part of a body written where pending ends, which goes on behind it.
-func (o *writeBuffer) appendBodyRef(part []byte, block *block.Block, weight int) {
+// appendBodyRef turns pending and a part of a body, which is not copied, into chunks. The rest of pending's block follows them.
+func (o *writeBuffer) appendBodyRef(part []byte, k *block.Block, weight int) {
 	if o.block != nil {
 		o.block.Retain()
 	}
 	o.pushChunk(chunk{bytes: o.pending, block: o.block, weight: len(o.pending)})
 	o.pending = o.pending[len(o.pending):]
-	block.Retain()
-	o.pushChunk(chunk{bytes: part, block: block, body: true, weight: weight})
+	k.Retain()
+	o.pushChunk(chunk{bytes: part, block: k, body: true, weight: weight})
 }
 
-// contentOverhead is the size of a content header without its properties.
-const contentOverhead = amqp.FrameOverhead + 12
-
-// account makes n the share of what waits in the total.
+// account updates the share of total.
 func (o *writeBuffer) account(n int) {
 	o.total.Add(int64(n - o.accounted))
 	o.accounted = n
 }
 
-// seal appends a frame that is the last to be written but for another sealing one. The caller holds mu.
+// seal appends the last frame to be written; another seal may replace it. The caller holds mu.
 func (o *writeBuffer) seal(frame []byte) {
 	if o.sealed {
 		o.pending = o.pending[:min(o.sealedAt, len(o.pending))]
@@ -217,9 +222,8 @@ func (o *writeBuffer) end() {
 	o.kick()
 }
 
-// next hands the writer what is to be written next, which stays valid until the next call, and the consumers that may be
-// woken now. No bytes mean that the writer should wait for wake, and ok=false that there will be none any more.
-func (o *writeBuffer) next() (bs [][]byte, woken []*queue.Consumer, ok bool) {
+// next implements [Writer.Next].
+func (o *writeBuffer) next() (bs [][]byte, stalled []*queue.Consumer, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.releaseTaken()
@@ -233,19 +237,22 @@ func (o *writeBuffer) next() (bs [][]byte, woken []*queue.Consumer, ok bool) {
 		signal(o.resumed)
 	}
 	if o.size() < maxDeliveryBuffer {
-		woken = o.takeStalled()
+		for _, cs := range o.stalled {
+			stalled = append(stalled, &cs.Consumer)
+		}
+		clear(o.stalled)
+		o.stalled = o.stalled[:0]
 	}
-	return o.taken, woken, true
+	return o.taken, stalled, true
 }
 
-// written is next for who writes no more.
+// written implements [Writer.End].
 func (o *writeBuffer) written() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.releaseTaken()
 }
 
-// releaseTaken lets go of what the writer took last.
 func (o *writeBuffer) releaseTaken() {
 	for _, k := range o.takenBlocks {
 		k.Release()
@@ -255,17 +262,7 @@ func (o *writeBuffer) releaseTaken() {
 	o.takenBlocks, o.taken = o.takenBlocks[:0], o.taken[:0]
 }
 
-// takeStalled returns the consumers that may be woken now, which are in line no more. The caller holds mu.
-func (o *writeBuffer) takeStalled() (woken []*queue.Consumer) {
-	for _, s := range o.stalled {
-		woken = append(woken, &s.Consumer)
-	}
-	clear(o.stalled)
-	o.stalled = o.stalled[:0]
-	return woken
-}
-
-// take takes out what is to be written next: no more than a chunk that is the largest, but something if there is anything.
+// take moves chunks, and then pending, to taken: at most largestChunk bytes, but at least one chunk if there is any.
 func (o *writeBuffer) take() {
 	n, frames := 0, 0
 	add := func(c *chunk) {
@@ -291,16 +288,15 @@ func (o *writeBuffer) take() {
 		o.block, o.pending, o.lastBody, o.sealedAt = nil, nil, nil, 0
 	}
 	if n == 0 {
-		release(o.block) // of frames that were thrown away
+		release(o.block) // its frames were discarded
 		o.block, o.pending = nil, nil
-	}
-	if n > 0 {
+	} else {
 		o.expected = min(frames, maxDeliveryBuffer)
 	}
 	o.account(o.size())
 }
 
-// close throws away what is pending and whatever comes: the peer is gone.
+// close discards what is pending and whatever follows, because the peer is gone.
 func (o *writeBuffer) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -322,7 +318,7 @@ func release(k *block.Block) {
 	}
 }
 
-// signal sends on a channel of capacity 1; a signal that waits there already is enough.
+// signal sends on a channel of capacity 1, unless a value waits there already.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

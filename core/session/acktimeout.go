@@ -8,16 +8,16 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// tagTime says that all deliveries with lower tags were made before a time.
+// tagTime says that deliveries with lower tags were made before a time.
 type tagTime struct {
 	tag uint64
 	at  hook.Instant
 }
 
-// maxTagTimes bounds how many marks a channel keeps.
+// maxTagTimes bounds the tag times of a channel.
 const maxTagTimes = 128
 
-// checkTimeouts acts on deliveries that are not acknowledged for too long
+// checkTimeouts handles deliveries that have been unacknowledged for too long
 // [RabbitMQ: consumers.html#acknowledgement-timeout].
 func (ch *channel) checkTimeouts(now hook.Instant) error {
 	for {
@@ -33,17 +33,16 @@ func (ch *channel) checkTimeouts(now hook.Instant) error {
 	}
 }
 
-// overdue returns a consumer that has not acknowledged for too long, and how long it may take.
+// overdue returns a consumer that has not acknowledged within its timeout, and the timeout.
 func (ch *channel) overdue(now hook.Instant) (late *queue.Consumer, timeout time.Duration) {
-	o := &ch.conn.out
-	o.mu.Lock()
+	o := ch.lock()
 	defer o.mu.Unlock()
 	shortest := ch.shortestTimeout()
 	if shortest == 0 {
 		ch.tagTimes = nil
 		return nil, 0
 	}
-	ch.mark(now)
+	ch.addTagTime(now)
 	from := uint64(0)
 	for _, m := range ch.tagTimes {
 		if now.Sub(m.at) < shortest {
@@ -59,69 +58,68 @@ func (ch *channel) overdue(now hook.Instant) (late *queue.Consumer, timeout time
 	return nil, 0
 }
 
-// timeout is how long a consumer may take to acknowledge a delivery; 0 = any time.
+// timeout returns how long a consumer may take to acknowledge a delivery; 0 means any time.
 func (ch *channel) timeout(c *queue.Consumer) time.Duration {
-	if s, ok := c.Sink.(*consumer); ok && s.timeout >= 0 {
-		return s.timeout
+	if cs, ok := c.Sink.(*consumer); ok && cs.timeout >= 0 {
+		return cs.timeout
 	}
 	return ch.conn.srv.ConsumerTimeout
 }
 
-// shortestTimeout is the least of the channel's timeouts; 0 = none. The caller holds out's lock.
+// shortestTimeout returns the shortest timeout on the channel; 0 means none. The caller holds out's lock.
 func (ch *channel) shortestTimeout() time.Duration {
 	shortest := ch.conn.srv.ConsumerTimeout
-	for _, s := range ch.consumers {
-		if t := ch.timeout(&s.Consumer); t > 0 && (t < shortest || shortest == 0) {
+	for _, cs := range ch.consumers {
+		if t := ch.timeout(&cs.Consumer); t > 0 && (t < shortest || shortest == 0) {
 			shortest = t
 		}
 	}
 	return shortest
 }
 
-// mark notes how far deliveries have come, and forgets what was acknowledged. The caller holds out's lock.
-func (ch *channel) mark(now hook.Instant) {
+// addTagTime adds the time for the next tag, and removes times below the lowest unacknowledged tag. The caller holds out's lock.
+func (ch *channel) addTagTime(now hook.Instant) {
 	lowest := ch.unacked.lowest()
 	if lowest == 0 {
 		ch.tagTimes = nil
 		return
 	}
-	kept := ch.tagTimes[:0]
+	retained := ch.tagTimes[:0]
 	for i, m := range ch.tagTimes {
-		thin := len(ch.tagTimes) == maxTagTimes && i%2 == 0 // the next one will do
+		thin := len(ch.tagTimes) == maxTagTimes && i%2 == 0 // the next time stands for this one
 		if m.tag > lowest && !thin {
-			kept = append(kept, m)
+			retained = append(retained, m)
 		}
 	}
-	ch.tagTimes = kept
+	ch.tagTimes = retained
 	next := ch.unacked.next + 1
-	if n := len(kept); n == 0 || kept[n-1].tag < next {
-		ch.tagTimes = append(kept, tagTime{next, now})
+	if n := len(retained); n == 0 || retained[n-1].tag < next {
+		ch.tagTimes = append(retained, tagTime{next, now})
 	}
 }
 
-// cancelLate cancels a consumer and returns what it holds.
+// cancelLate cancels a consumer and requeues its deliveries.
 func (ch *channel) cancelLate(late *queue.Consumer) {
-	if s, ok := ch.lookUp(late.Tag); ok && &s.Consumer == late {
-		ch.remove(s)
-		ch.send(&amqp.BasicCancel{ConsumerTag: s.Tag, NoWait: true})
+	if cs, ok := ch.lookUp(late.Tag); ok && &cs.Consumer == late {
+		ch.remove(cs)
+		ch.send(&amqp.BasicCancel{ConsumerTag: cs.Tag, NoWait: true})
 	}
 	ch.conn.acks.add(queue.Requeue, ch.takeUnackedOf(late))
 	ch.conn.flush()
 }
 
-// takeUnackedOf settles everything a consumer holds.
-func (ch *channel) takeUnackedOf(c *queue.Consumer) (ts []tagged) {
-	o := &ch.conn.out
-	o.mu.Lock()
+// takeUnackedOf takes the unacknowledged deliveries of a consumer.
+func (ch *channel) takeUnackedOf(c *queue.Consumer) (acks []taggedAck) {
+	o := ch.lock()
 	defer o.mu.Unlock()
 	for t := range ch.unacked.between(0, ch.unacked.next+1) {
 		if t.Consumer == c {
-			ts = append(ts, t)
+			acks = append(acks, t)
 		}
 	}
-	for _, t := range ts {
+	for _, t := range acks {
 		ch.unacked.take(t.tag)
 		ch.returnCredit(t.PendingAck)
 	}
-	return ts
+	return acks
 }

@@ -1,0 +1,200 @@
+package session
+
+import (
+	"errors"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// closeByPeer answers connection.close, every time it comes. When the client gets close-ok, its exclusive queues are deleted. The
+// client closes the socket.
+func (c *Conn) closeByPeer(m *amqp.ConnectionClose) {
+	switch {
+	case c.phase == closing:
+	case m.ReplyCode != amqp.ReplySuccess:
+		c.log().Warn("client closed the connection", "code", m.ReplyCode, "text", m.ReplyText)
+	default:
+		c.log().Info("connection closed", "user", c.user.Name)
+	}
+	c.flush()
+	c.leave()
+	c.seal(&amqp.ConnectionCloseOK{})
+	c.phase = closing
+}
+
+// fail ends the connection for err. A client that has not logged in gets no answer, unless its login was refused and it
+// understands the answer.
+func (c *Conn) fail(err error) {
+	var e *amqp.Error
+	if !errors.As(err, &e) {
+		c.log().Error("internal error", "error", err)
+		e = amqp.Errorf(amqp.ReplyInternalError, "see the broker logfile")
+	}
+	if c.phase >= closing {
+		return
+	}
+	c.log().Warn("connection error", "state", c.phase.String(), "error", e)
+	answered := (e.Code == amqp.ReplyAccessRefused || e.Code == amqp.ReplyConnectionForced) && c.caps.authFailureClose
+	if c.phase <= awaitLogin && !answered {
+		c.phase = denied
+		return
+	}
+	c.close(e)
+}
+
+// close leaves the broker and sends connection.close as the last frame.
+func (c *Conn) close(e *amqp.Error) {
+	c.flush()
+	c.phase = closing
+	c.leave()
+	c.seal(&amqp.ConnectionClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
+}
+
+// seal sends m as the last method.
+func (c *Conn) seal(m amqp.Method) {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.out.seal(amqp.AppendMethod(nil, 0, m))
+}
+
+// finish ends the connection once the pending bytes are written.
+func (c *Conn) finish() {
+	c.phase = closed
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.out.end()
+}
+
+// End tells a closing connection that its peer sends nothing more.
+func (c *Conn) End() {
+	if c.phase == closing {
+		c.finish()
+	}
+}
+
+// Shutdown closes the connection for a reason that lies in the broker.
+func (c *Conn) Shutdown(now hook.Instant, reason string) {
+	c.now = now
+	switch {
+	case c.phase >= closing:
+	case c.phase <= awaitLogin:
+		c.finish()
+	default:
+		c.close(amqp.Errorf(amqp.ReplyConnectionForced, "broker forced connection closure with reason '%s'", reason))
+	}
+}
+
+// Evict has Tick close the connection, because its vhost, its user or a permission is gone. The client gets the reason as it is.
+// Any goroutine may call Evict; it does not wait.
+func (c *Conn) Evict(reason string) {
+	if c.evicted.CompareAndSwap(nil, &reason) {
+		c.wake()
+	}
+}
+
+func (c *Conn) closeEvicted(reason string) {
+	c.log().Warn("connection closed", "user", c.user.Name, "vhost", c.vhost.Name(), "reason", reason)
+	c.close(amqp.Errorf(amqp.ReplyConnectionForced, "%s", reason))
+}
+
+// Release ends the connection after its socket has been closed. Feed must not be called any more.
+func (c *Conn) Release(now hook.Instant) {
+	c.now = now
+	c.phase = closed
+	c.out.close()
+	c.leave()
+}
+
+// leave gives back what the connection holds in the broker: unacknowledged messages, consumers, exclusive queues. It sends
+// nothing.
+func (c *Conn) leave() {
+	c.ended.Store(true)
+	c.closeChannels(c.channels...)
+	c.lastChannel, c.openChannels = nil, 0
+	c.out.mu.Lock()
+	clear(c.channels)
+	c.out.mu.Unlock()
+	if c.counted {
+		c.counted = false
+		c.vhost.RemoveConnection(c.id)
+		c.tracked.Leave()
+		c.srv.leave()
+	}
+}
+
+// Lost logs why the socket failed, if the connection did not end in good order.
+func (c *Conn) Lost(why error) {
+	switch {
+	case c.phase == awaitHeader:
+		c.log().Debug("closed before the handshake", "reason", why)
+	case c.phase < running:
+		c.log().Warn("connection lost in the handshake", "state", c.phase.String(), "reason", why)
+	case c.phase == running:
+		c.log().Warn("connection lost", "user", c.user.Name, "vhost", c.vhost.Name(), "reason", why)
+	}
+}
+
+// endOfConsumers is what closing channels take back from one queue.
+type endOfConsumers struct {
+	queue     *queue.Mailbox
+	consumers []*queue.Consumer
+	unacked   []queue.PendingAck
+}
+
+// closeChannels closes channels together, so that none of them gets what another one gives back: such a message would go from
+// one to the next, and every delivery counts. A queue loses its consumers and gets back their messages at once, so that the
+// messages stay in order for its other consumers.
+func (c *Conn) closeChannels(channels ...*channel) {
+	var index keyIndex[*queue.Mailbox]
+	var ends []endOfConsumers
+	of := func(q *queue.Mailbox) *endOfConsumers {
+		i, added := index.find(q)
+		if added {
+			ends = append(ends, endOfConsumers{queue: q})
+		}
+		return &ends[i]
+	}
+	for _, ch := range channels {
+		if ch == nil || ch.closed {
+			continue
+		}
+		consumers, unacked := ch.stopDeliveries()
+		ch.dropContent()
+		ch.dropReplies()
+		for _, cs := range consumers {
+			e := of(cs.Queue)
+			e.consumers = append(e.consumers, &cs.Consumer)
+		}
+		for _, t := range append(unacked, ch.abandon()...) {
+			e := of(t.Consumer.Queue)
+			e.unacked = append(e.unacked, t.PendingAck)
+		}
+	}
+	c.flush() // earlier settlements
+	for i := range ends {
+		ends[i].carryOut()
+	}
+}
+
+// carryOut returns after the last delivery to the consumers.
+func (e *endOfConsumers) carryOut() {
+	if len(e.consumers) == 0 {
+		e.queue.Settle(queue.Return, e.unacked)
+		return
+	}
+	// An error means that the queue was deleted, and everything in it.
+	_ = e.queue.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumers(now, e.unacked, e.consumers...) })
+}
+
+// stopDeliveries ends deliveries and confirms, and returns what the channel has of queues.
+func (ch *channel) stopDeliveries() (consumers map[string]*consumer, unsettled []taggedAck) {
+	o := ch.lock()
+	defer o.mu.Unlock()
+	consumers, unsettled = ch.consumers, ch.unacked.takeAll(nil)
+	ch.conn.srv.channelClosed(ch)
+	ch.closed, ch.consumers, ch.atLimit, ch.tagTimes = true, nil, nil, nil
+	ch.unacked, ch.confirms = unacked{}, confirmWindow{}
+	return consumers, unsettled
+}

@@ -1,0 +1,144 @@
+package session
+
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+)
+
+// control handles frames on channel 0, and all frames while channels cannot be used.
+func (c *Conn) control(f amqp.Frame) error {
+	if f.Type == amqp.FrameHeartbeat || c.phase >= closing && f.Channel != 0 {
+		return nil
+	}
+	if f.Type != amqp.FrameMethod || f.Channel != 0 {
+		return f.Unexpected()
+	}
+	m, err := amqp.ParseMethod(f.Payload)
+	if err != nil {
+		return err
+	}
+	return c.method(m)
+}
+
+// method handles a method of class connection, if the phase allows it.
+func (c *Conn) method(m amqp.Method) error {
+	switch m := m.(type) {
+	case *amqp.ConnectionClose:
+		c.closeByPeer(m)
+		return nil
+	case *amqp.ConnectionStartOK:
+		if c.phase == awaitStartOK {
+			c.startOK(m)
+			return nil
+		}
+	case *amqp.ConnectionTuneOK:
+		if c.phase == awaitTuneOK {
+			return c.tuneOK(m)
+		}
+	case *amqp.ConnectionOpen:
+		if c.phase == awaitOpen {
+			return c.openVHost(m)
+		}
+	case *amqp.ConnectionUpdateSecret:
+		if c.phase == running {
+			c.updateSecret(m)
+			return nil
+		}
+	case *amqp.ConnectionCloseOK:
+		if c.phase == closing {
+			c.finish()
+			return nil
+		}
+	}
+	if c.phase == closing {
+		return nil
+	}
+	return amqp.Errorf(amqp.ReplyChannelError, "unexpected method in connection state %s", c.phase).In(m.ID())
+}
+
+// String returns RabbitMQ's name for the phase, as reply texts have it.
+func (p phase) String() string {
+	switch p {
+	case awaitHeader, awaitStartOK, awaitLogin:
+		return "starting"
+	case awaitTuneOK:
+		return "tuning"
+	case awaitOpen:
+		return "opening"
+	case running:
+		return "running"
+	case closing:
+		return "closing"
+	}
+	return "closed"
+}
+
+// openChannel handles a frame on a channel that is not open: only channel.open may come.
+func (c *Conn) openChannel(f amqp.Frame) error {
+	if f.Type != amqp.FrameMethod {
+		return amqp.Errorf(amqp.ReplyUnexpectedFrame, "expected method frame, got non method frame instead")
+	}
+	class, method, err := amqp.MethodID(f.Payload)
+	if err != nil {
+		return err
+	}
+	if class != amqp.ClassChannel || method != amqp.MethodChannelOpen {
+		return amqp.Errorf(amqp.ReplyChannelError, "expected 'channel.open'").In(class, method)
+	}
+	if _, err := amqp.ParseMethod(f.Payload); err != nil {
+		return err
+	}
+	if err := c.checkChannelMax(f.Channel); err != nil {
+		return err
+	}
+	if err := c.tracked.OpenChannel(); err != nil {
+		return in(err, class, method)
+	}
+	c.addChannel(newChannel(c, f.Channel))
+	c.send(f.Channel, &amqp.ChannelOpenOK{})
+	return nil
+}
+
+func (c *Conn) addChannel(ch *channel) {
+	c.srv.churn.ChannelsOpened.Add(1)
+	c.openChannels++
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	if grow := int(ch.id) + 1 - len(c.channels); grow > 0 {
+		c.channels = append(c.channels, make([]*channel, grow)...)
+	}
+	c.channels[ch.id] = ch
+}
+
+// checkChannelMax refuses channel numbers above channel-max [AMQP 1.4.2.6, channel-max]. RabbitMQ limits the number of open
+// channels instead; where both would refuse, the text is RabbitMQ's.
+func (c *Conn) checkChannelMax(id uint16) error {
+	if int(id) <= c.channelMax {
+		return nil
+	}
+	if c.openChannels >= c.channelMax {
+		return amqp.Errorf(amqp.ReplyNotAllowed,
+			"number of channels opened (%d) has reached the negotiated channel_max (%d)", c.openChannels, c.channelMax)
+	}
+	return amqp.Errorf(amqp.ReplyNotAllowed, "channel %d is higher than the negotiated channel_max (%d)", id, c.channelMax)
+}
+
+// updateSecret accepts new credentials. It does not use them, because passwords do not expire.
+func (c *Conn) updateSecret(m *amqp.ConnectionUpdateSecret) {
+	c.log().Info("secret updated", "user", c.user.Name, "reason", m.Reason)
+	c.send(0, &amqp.ConnectionUpdateSecretOK{})
+}
+
+// Block tells a client that understands connection.blocked why it is not read from.
+func (c *Conn) Block(reason string) { c.setBlocked(true, &amqp.ConnectionBlocked{Reason: reason}) }
+
+// Unblock tells it that it is read from again.
+func (c *Conn) Unblock() { c.setBlocked(false, &amqp.ConnectionUnblocked{}) }
+
+func (c *Conn) setBlocked(blocked bool, notice amqp.Method) {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.blocked = blocked
+	if c.phase == running && c.caps.blocked {
+		c.out.send(0, notice)
+	}
+}

@@ -1,0 +1,157 @@
+package session
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/death"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// parsedProps is what the broker needs from a message's properties. It is cached for the next message, because most publishers
+// send the same properties again and again.
+type parsedProps struct {
+	known bool
+	raw   []byte         // as received, if known
+	index amqp.PropIndex // of the properties as stored
+
+	stored         []byte // as stored, if not as received; never written again
+	cc, bcc        []string
+	expiration     hook.Limit
+	priority       uint8
+	flags          queue.Flags
+	parentSampling telemetry.ParentSampling // set while tracing is on
+}
+
+// maxCachedProps is the largest size of properties that a channel caches, bytes.
+const maxCachedProps = 4 << 10
+
+// checkProps checks properties and returns them as they are to be stored: unchanged, or a changed copy.
+func (ch *channel) checkProps(props []byte) ([]byte, error) {
+	p := &ch.props
+	if !p.known || !bytes.Equal(p.raw, props) {
+		p.known = false
+		if err := ch.parseProps(props); err != nil {
+			return nil, err
+		}
+		if p.known = len(props) <= maxCachedProps; p.known {
+			p.raw = append(p.raw[:0], props...)
+		}
+	}
+	if p.stored != nil {
+		return p.stored, nil
+	}
+	return props, nil
+}
+
+func (ch *channel) parseProps(props []byte) error {
+	x, err := amqp.ScanProps(props)
+	if err != nil {
+		return err
+	}
+	if err := ch.checkUserID(x.UserID(props)); err != nil {
+		return err
+	}
+	p := &ch.props
+	if p.expiration, err = parseExpiration(x.Expiration(props)); err != nil {
+		return err
+	}
+	p.flags = 0
+	if x.Persistent(props) {
+		p.flags |= queue.Persistent
+	}
+	var hasPriority bool
+	if p.priority, hasPriority = x.Priority(props); hasPriority {
+		p.flags |= queue.HasPriority
+	}
+	p.cc, p.bcc, p.stored = nil, nil, nil
+	if x.Has(amqp.PropHeaders) {
+		p.flags |= queue.HasHeaders
+		if p.cc, p.bcc, err = death.SenderSelected(x.Headers(props)); err != nil {
+			return err
+		}
+	}
+	p.index = x
+	if s := ch.conn.srv.spans; s != nil {
+		p.parentSampling = s.ParentSamplingOf(x.Headers(props))
+	}
+	return ch.rewriteProps(props)
+}
+
+// checkUserID refuses a user-id that is not the user's own [RabbitMQ: validated-user-id.html].
+func (ch *channel) checkUserID(id []byte, given bool) error {
+	c := ch.conn
+	if !given || string(id) == c.user.Name || c.srv.Users.HasTag(c.user.Name, "impersonator") {
+		return nil
+	}
+	return precondition("user_id property set to '%s' but authenticated user was '%s'", strings.ToValidUTF8(string(id), "?"), c.user.Name)
+}
+
+// rewriteProps changes properties that are not stored as received: it removes the BCC header, and replaces the reply-to of a
+// request for a direct reply by the channel's reply queue.
+func (ch *channel) rewriteProps(props []byte) error {
+	p := &ch.props
+	to, _ := p.index.ReplyTo(props)
+	wantsReply := string(to) == replyTo
+	if p.bcc != nil {
+		props = p.store(death.StripBCC(nil, props, p.index))
+	}
+	if !wantsReply {
+		return nil
+	}
+	if ch.reply == nil {
+		return precondition("fast reply consumer does not exist")
+	}
+	p.store(amqp.RewriteProps(nil, props, p.index, amqp.PropEdit{ReplyTo: ch.reply.Config().Name}))
+	return nil
+}
+
+func (p *parsedProps) store(props []byte) []byte {
+	p.stored = props
+	p.index, _ = amqp.ScanProps(props) // valid, because the broker made them
+	return props
+}
+
+// maxExpiration is the longest expiration, in milliseconds: ten years [RabbitMQ: ttl.html].
+const maxExpiration = 10 * 365 * 24 * 60 * 60 * 1000
+
+// parseExpiration reads the expiration property: milliseconds in decimal, with an optional sign. The error texts are RabbitMQ's.
+func parseExpiration(raw []byte, given bool) (hook.Limit, error) {
+	if !given {
+		return 0, nil
+	}
+	negative, digits, rest := cutInteger(string(raw))
+	significant := strings.TrimLeft(digits, "0")
+	n, err := strconv.ParseInt(significant, 10, 64)
+	switch {
+	case digits == "":
+		return 0, invalidExpiration(raw, "no_integer")
+	case rest != "":
+		return 0, invalidExpiration(raw, "{leftover_string,"+strconv.Quote(rest)+"}")
+	case significant == "":
+		return hook.LimitOf(0), nil
+	case negative:
+		return 0, invalidExpiration(raw, "{value_negative,-"+significant+"}")
+	case err != nil || n > maxExpiration:
+		return 0, invalidExpiration(raw, "{value_too_large,"+significant+"}")
+	}
+	return hook.LimitOf(n), nil
+}
+
+func invalidExpiration(raw []byte, why string) error {
+	return precondition("invalid expiration '%s': %s", strings.ToValidUTF8(string(raw), "?"), why)
+}
+
+// cutInteger splits s after the integer at its start.
+func cutInteger(s string) (negative bool, digits, rest string) {
+	unsigned := strings.TrimLeft(s, "+-")
+	if len(s)-len(unsigned) > 1 {
+		return false, "", s
+	}
+	rest = strings.TrimLeft(unsigned, "0123456789")
+	return strings.HasPrefix(s, "-"), unsigned[:len(unsigned)-len(rest)], rest
+}
