@@ -3,113 +3,103 @@ package journal
 import (
 	"iter"
 	"slices"
+
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// commitQueue is the line of batches on their way to the log: commits go into the
-// last one, the first one is appended next. It belongs to whoever holds the
-// shard's mu.
+// commitQueue is the queue of groups to append. Commits are added to the last group, and the first is appended next. It belongs
+// to the holder of the writer's mu.
 type commitQueue struct {
-	line  []*commitGroup
-	spare []*commitGroup
-	most  int // bytes; a batch that would grow beyond begins the next one
+	groups   []*commitGroup
+	spare    []*commitGroup
+	maxEntry int // bytes; a commit that would make the last entry longer begins the next group
 }
 
-// maxCommits is how many commits a batch has at most, so that its memory is worth
-// keeping even if they are tiny.
+// maxCommits limits the commits of a group, so that its memory is worth keeping even if they are tiny.
 const maxCommits = 32 << 10
 
-// batch returns the batch that n more bytes go into, with room for them.
-func (g *commitQueue) batch(n int) *commitGroup {
-	if last := len(g.line) - 1; last >= 0 {
-		b := g.line[last]
-		if len(b.commits) < maxCommits && (len(b.entry) == 0 || len(b.entry)+n <= g.most) {
-			g.grow(b, n)
-			return b
+// last returns the group that n more bytes are added to, with capacity for them.
+func (q *commitQueue) last(n int) *commitGroup {
+	if i := len(q.groups) - 1; i >= 0 {
+		g := q.groups[i]
+		if len(g.commits) < maxCommits && (len(g.entry) == 0 || len(g.entry)+n <= q.maxEntry) {
+			q.grow(g, n)
+			return g
 		}
 	}
-	b := g.fresh()
-	g.line = append(g.line, b)
-	g.grow(b, n)
-	return b
+	g := q.newGroup()
+	q.groups = append(q.groups, g)
+	q.grow(g, n)
+	return g
 }
 
-// grow makes room in b by doubling, but not beyond most unless it must: a buffer
-// that is larger is not kept.
-func (g *commitQueue) grow(b *commitGroup, n int) {
+// grow makes capacity for n more bytes by doubling. It exceeds maxEntry only if it must, because such a buffer is not reused.
+func (q *commitQueue) grow(g *commitGroup, n int) {
 	const least = 16 << 10
-	need := len(b.entry) + n
-	if need <= cap(b.entry) {
+	need := len(g.entry) + n
+	if need <= cap(g.entry) {
 		return
 	}
-	size := max(need, min(max(2*cap(b.entry), least), g.most))
-	b.entry = append(make([]byte, 0, size), b.entry...)
+	size := max(need, min(max(2*cap(g.entry), least), q.maxEntry))
+	g.entry = append(make([]byte, 0, size), g.entry...)
 }
 
-func (g *commitQueue) fresh() *commitGroup {
-	last := len(g.spare) - 1
-	if last < 0 {
-		return new(commitGroup)
+func (q *commitQueue) newGroup() *commitGroup {
+	i := len(q.spare) - 1
+	if i < 0 {
+		return &commitGroup{purpose: wlog.Settling}
 	}
-	b := g.spare[last]
-	g.spare[last] = nil
-	g.spare = g.spare[:last]
-	return b
+	g := q.spare[i]
+	q.spare[i] = nil
+	q.spare = q.spare[:i]
+	return g
 }
 
-// from goes through a batch that was taken out and the line behind it.
-func (g *commitQueue) from(first *commitGroup) iter.Seq[*commitGroup] {
+// from iterates over a group that was taken and the queue behind it.
+func (q *commitQueue) from(taken *commitGroup) iter.Seq[*commitGroup] {
 	return func(yield func(*commitGroup) bool) {
-		for i := -1; i < len(g.line); i++ {
-			b := first
-			if i >= 0 {
-				b = g.line[i]
-			}
-			if !yield(b) {
-				return
-			}
+		if yield(taken) {
+			slices.Values(q.groups)(yield)
 		}
 	}
 }
 
-// take removes the first batch, nil if there is none.
-func (g *commitQueue) take() *commitGroup {
-	if len(g.line) == 0 {
+// take removes and returns the first group, nil if there is none.
+func (q *commitQueue) take() *commitGroup {
+	if len(q.groups) == 0 {
 		return nil
 	}
-	b := g.line[0]
-	g.line = slices.Delete(g.line, 0, 1)
-	return b
+	g := q.groups[0]
+	q.groups = slices.Delete(q.groups, 0, 1)
+	return g
 }
 
-// give takes back a batch that is done with, and keeps it if it is of ordinary
-// size and the line may get as long again.
-func (g *commitQueue) give(b *commitGroup) {
+// give takes back a group that is done. It is reused if it is of ordinary size and the queue may get as long again.
+func (q *commitQueue) give(g *commitGroup) {
 	const most = 8
-	if len(g.spare) == most || cap(b.entry) > g.most || cap(b.freed) > maxCommits {
+	if len(q.spare) == most || cap(g.entry) > q.maxEntry || cap(g.freed) > maxCommits {
 		return
 	}
-	b.reset()
-	g.spare = append(g.spare, b)
+	g.truncate(0, 0, 0)
+	q.spare = append(q.spare, g)
 }
 
-// rest drops memory that only a busy shard has use for: one batch to append and
-// one to gather in stay.
-func (g *commitQueue) rest() {
+// trimSpare frees memory that only a busy log needs. One group to append and one to add to remain.
+func (q *commitQueue) trimSpare() {
 	const most = 2
-	if len(g.spare) > most {
-		clear(g.spare[most:])
-		g.spare = g.spare[:most]
+	if len(q.spare) > most {
+		clear(q.spare[most:])
+		q.spare = q.spare[:most]
 	}
 }
 
-// shorten halves b, whose entry does not fit the log. It reports false if b is
-// one commit.
-func (g *commitQueue) shorten(b *commitGroup) bool {
-	rest := g.fresh()
-	if !b.cut(rest) {
-		g.give(rest)
+// split puts half of a group that was taken back into the queue. It returns false if the group is one commit.
+func (q *commitQueue) split(g *commitGroup) bool {
+	rest := q.newGroup()
+	if !g.split(rest) {
+		q.give(rest)
 		return false
 	}
-	g.line = slices.Insert(g.line, 0, rest)
+	q.groups = slices.Insert(q.groups, 0, rest)
 	return true
 }

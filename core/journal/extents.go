@@ -7,25 +7,22 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Delta is a change of an extent's live bytes: records that were committed
-// count for, records that are settled, moved or deleted against it. A record
-// weighs what it adds to the log, the length of its operation.
+// Delta is a change of an extent's live bytes. Records that are committed add to them; records that are settled, relocated or
+// deleted subtract. A record counts with the length of its operation in the log.
 type Delta struct {
 	Extent uint32
 	Bytes  int64
 }
 
-// extents says which part of the log nobody needs any more. Consecutive entries
-// of together about size bytes make an extent; the log is trimmed up to the
-// first one with anything live in it.
+// extents tracks which parts of the log are live. Consecutive entries of about size bytes together are an extent. The log is
+// trimmed up to the first extent with a live record.
 //
 //	   trimmed   │ base        │ base+1      │ …     │ current
 //	─────────────┼─────────────┼─────────────┼───────┼─────────────
 //	             │ dead or live, closed              │ still grows
 //
-// A record may be accounted to an earlier extent than its entry lies in, never
-// to a later one: as the log loses prefixes only, what is accounted too early is
-// kept too long at worst. An extents belongs to whoever holds the shard's mu.
+// A record may be accounted to an earlier extent than its entry lies in, never to a later one. As the log is trimmed only from
+// the front, such a record is retained too long at worst. An extents belongs to the holder of the writer's mu.
 type extents struct {
 	list  []extent   // never empty; the last is the current one
 	base  uint32     // number of list[0]; the first extent is 1, so that 0 can mean none
@@ -47,8 +44,7 @@ func newExtents(size int64) extents {
 
 func (x *extents) current() uint32 { return x.base + uint32(len(x.list)) - 1 }
 
-// append accounts for an entry of n bytes at index at, the last one in the log.
-// It returns the extent it lies in.
+// append accounts for an entry of n bytes at index at, the last one in the log. It returns the entry's extent.
 func (x *extents) append(at wlog.Index, n int64) uint32 {
 	in := x.current()
 	e := &x.list[len(x.list)-1]
@@ -61,7 +57,7 @@ func (x *extents) append(at wlog.Index, n int64) uint32 {
 	return in
 }
 
-// add counts a record that is about to be appended.
+// add adds a record that is about to be appended.
 func (x *extents) add(d Delta) {
 	if d.Extent == 0 || d.Extent > x.current() {
 		panic(fmt.Sprintf("journal: %d bytes accounted to extent %d of %d", d.Bytes, d.Extent, x.current()))
@@ -73,9 +69,8 @@ func (x *extents) add(d Delta) {
 	x.live += d.Bytes
 }
 
-// restore brings back extents that were found dead and dropped between the
-// moment a caller learnt the number and the moment it used it. They hold no
-// entries: the caller's records will be appended behind what is there.
+// restore brings back extents that were trimmed after a caller had got the number and before it used it. They hold no entries:
+// the caller's records will be appended at the end.
 func (x *extents) restore(number uint32) {
 	missing := make([]extent, x.base-number)
 	for i := range missing {
@@ -85,7 +80,7 @@ func (x *extents) restore(number uint32) {
 	x.base = number
 }
 
-// free takes off a record that nothing depends on any more.
+// free subtracts a record that is no longer needed.
 func (x *extents) free(d Delta) {
 	if d.Extent < x.base || d.Extent > x.current() || x.list[d.Extent-x.base].live < -d.Bytes {
 		panic(fmt.Sprintf("journal: %d bytes of extent %d are not live", -d.Bytes, d.Extent))
@@ -94,7 +89,7 @@ func (x *extents) free(d Delta) {
 	x.live += d.Bytes
 }
 
-// freeAll is free for several, of which those of no bytes were done with earlier.
+// freeAll is free for several deltas; those of no bytes were freed earlier.
 func (x *extents) freeAll(ds []Delta) {
 	for _, d := range ds {
 		if d.Bytes != 0 {
@@ -103,9 +98,8 @@ func (x *extents) freeAll(ds []Delta) {
 	}
 }
 
-// trim drops the extents at the front that have nothing live in them and
-// returns the index before which the log is not needed. The current extent
-// stays; if nothing is live at all, it begins anew.
+// trim drops extents at the front without live records, and returns the index before which the log is not needed. The current
+// extent stays; if nothing is live at all, it begins anew.
 func (x *extents) trim() (before wlog.Index, ok bool) {
 	if x.live == 0 && x.bytes > 0 {
 		x.base = x.current()
@@ -126,10 +120,9 @@ func (x *extents) trim() (before wlog.Index, ok bool) {
 	return x.list[0].first, true
 }
 
-// excess is by how much the log is larger than the live bytes justify, slack
-// included. Records at the front must be moved, and so be written again, before
-// what died behind them can be trimmed; starting at seven quarters instead of
-// twice the live bytes leaves room for that.
+// excess returns by how much the log is larger than the live bytes and slack justify. Live records at the front must be
+// relocated, which appends to the log, before dead ones behind them can be trimmed. To start at seven quarters of the live
+// bytes instead of twice them leaves space for that.
 func (x *extents) excess(slack int64) int64 {
 	return x.bytes - x.live - x.live/4*3 - slack
 }
@@ -137,19 +130,17 @@ func (x *extents) excess(slack int64) int64 {
 // oversize reports whether the log is more than twice the live bytes and slack.
 func (x *extents) oversize(slack int64) bool { return x.bytes > 2*x.live+slack }
 
-// plan returns the last of the extents at the front whose live records are to
-// be moved to the end of the log, 0 if it is small enough. It takes as many as
-// bring it down to size, but not more than most bytes to move, in steps of an
-// extent.
+// plan returns the last of the extents at the front whose live records are to be relocated, 0 if the log is small enough. It
+// takes as many extents as make the log small enough, but no more than most live bytes, in steps of an extent.
 func (x *extents) plan(slack, most int64) (upTo uint32) {
 	excess := x.excess(slack)
 	if excess <= 0 {
 		return 0
 	}
-	var dead, moved int64
+	var dead, relocated int64
 	for i, e := range x.list[:len(x.list)-1] {
-		moved += e.live
-		if i > 0 && moved > most {
+		relocated += e.live
+		if i > 0 && relocated > most {
 			break
 		}
 		upTo = x.base + uint32(i)
@@ -161,17 +152,16 @@ func (x *extents) plan(slack, most int64) (upTo uint32) {
 	return upTo
 }
 
-// planLowSpace is plan for when space is short: whatever died is worth having back, by
-// way of what lives before it if need be. Not much is on its way at a time, as it
-// takes space that is kept for this and for settling.
+// planLowSpace is plan for when space is short: all dead records are worth trimming, even if live ones before them must be
+// relocated. Few records are relocated at a time, because that takes space that is reserved for settlements, too.
 func (x *extents) planLowSpace() (upTo uint32) {
 	const worthwhile, most = 4, 2 // extents
 	if x.bytes-x.live < worthwhile*x.size {
 		return 0
 	}
-	var moved int64
+	var relocated int64
 	for i, e := range x.list[:len(x.list)-1] {
-		if moved += e.live; i > 0 && moved > most*x.size {
+		if relocated += e.live; i > 0 && relocated > most*x.size {
 			break
 		}
 		upTo = x.base + uint32(i)
@@ -179,7 +169,7 @@ func (x *extents) planLowSpace() (upTo uint32) {
 	return upTo
 }
 
-// holds reports whether there is anything live in an extent.
+// holds reports whether an extent has live records.
 func (x *extents) holds(number uint32) bool {
 	return number >= x.base && x.list[number-x.base].live > 0
 }

@@ -134,11 +134,11 @@ func (w *owner) move() (moved int) {
 			w.write(tn, w.s.Extent(), id, int(w.size[id])-len(fmt.Sprintf("+%d,;", id)))
 			moved++
 			if tn.ops.Len() >= call {
-				w.s.Move([]byte(tn.ops.String()), tn.live)
+				w.s.Relocate([]byte(tn.ops.String()), tn.live)
 				tn = new(turn)
 			}
 		}
-		w.s.Move([]byte(tn.ops.String()), tn.live)
+		w.s.Relocate([]byte(tn.ops.String()), tn.live)
 	default:
 	}
 	return moved
@@ -315,7 +315,7 @@ func TestReclaimIsAskedAgain(t *testing.T) {
 		if got := w.s.Stats().Reclaims; got != 1 {
 			t.Errorf("asked %d times at once, want once", got)
 		}
-		time.Sleep(patience)
+		time.Sleep(roundTimeout)
 		synctest.Wait()
 		if got := w.s.Stats().Reclaims; got != 2 {
 			t.Errorf("asked %d times in a second, want twice", got)

@@ -11,125 +11,106 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// run is the shard's goroutine: it appends batch after batch until there are
-// none, and ends.
-func (s *Writer) run() {
-	for b := s.next(nil); b != nil; b = s.next(b) {
+// run is the writer's goroutine. It appends group after group until the queue is empty, and ends.
+func (w *Writer) run() {
+	for g := w.next(nil); g != nil; g = w.next(g) {
 		began := time.Now()
-		at, size, err := s.append(b)
-		if err == nil {
-			s.entries.add(b, time.Since(began).Seconds())
+		at, size, err := w.append(g)
+		if err == nil && len(g.entry) > 0 {
+			w.latency.Add(time.Since(began).Seconds(), 1)
+			w.groupSize.Add(float64(len(g.commits)), 1)
+			w.entrySize.Add(float64(len(g.entry)), 1)
 		}
-		due := s.finish(b, at, size, err)
-		b.complete(err)
-		s.carryOut(due)
-		runtime.Gosched() // to those who were told: the next append keeps the processor while it waits for the disk
+		due := w.finish(g, at, size, err)
+		g.complete(err)
+		w.carryOut(due)
+		runtime.Gosched() // let completers' goroutines run: the next append keeps the processor while it waits for the disk
 	}
 }
 
-// next gives done back and takes the next batch. Without one the shard rests.
-func (s *Writer) next(done *commitGroup) *commitGroup {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// next gives back a group that is done and takes the next. Without one, run ends.
+func (w *Writer) next(done *commitGroup) *commitGroup {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if done != nil {
-		s.gather.give(done)
+		w.queue.give(done)
 	}
-	b := s.gather.take()
-	if b == nil {
-		s.gather.rest()
-		s.running = false
-		s.resting.Broadcast()
+	g := w.queue.take()
+	if g == nil {
+		w.queue.trimSpare()
+		w.running = false
+		w.changed.Broadcast()
 	}
-	return b
+	return g
 }
 
-// append appends the batch's entry, if it has one, and returns how much that was.
-// While the log is full it tries with fewer commits, and, when one alone does not fit,
-// again and again, and lets others overtake it.
-func (s *Writer) append(b *commitGroup) (at wlog.Index, size int, err error) {
-	if s.broken != nil {
-		return 0, 0, s.broken
+// append appends the group's entry, if it has one, and returns the size of what it appended. While the log is full, it tries
+// with fewer commits. If one alone does not fit, it tries again and again, and lets others overtake it.
+func (w *Writer) append(g *commitGroup) (at wlog.Index, size int, err error) {
+	if w.failure != nil {
+		return 0, 0, w.failure
 	}
-	for paused := false; ; paused = true {
-		if len(b.entry) == 0 { // or it overtook itself: then perhaps nothing comes that would say that nothing waits any more
-			s.fits(true)
-			return 0, 0, s.lost()
-		}
-		at, size, err = s.attempt(b)
+	paused := false
+	for len(g.entry) > 0 {
+		entry, purpose := w.wholeEntry(g)
+		at, err = w.log.Append(w.ctx, entry, purpose)
 		if err == nil {
-			s.fits(paused)
-			return at, size, nil
+			w.appendFits(paused)
+			return at, len(entry), nil
 		}
-		if errors.Is(err, wlog.ErrFull) {
-			err = s.pause(b)
+		full := errors.Is(err, wlog.ErrFull)
+		if full && w.split(g) {
+			continue
+		}
+		if full {
+			err = w.pause(g)
+			paused = true
+		}
+		if err != nil && !errors.Is(err, wlog.ErrFull) {
+			w.setFull(false)
 		}
 		if err != nil {
-			return 0, 0, s.unwritten(err)
+			return 0, 0, fmt.Errorf("journal: append: %w", err)
 		}
 	}
-}
-
-// attempt appends the batch's entry, or, if that does not fit, as much of it as does.
-func (s *Writer) attempt(b *commitGroup) (at wlog.Index, size int, err error) {
-	for {
-		entry, purpose := s.whole(b)
-		at, err = s.log.Append(s.ctx, entry, purpose)
-		if !errors.Is(err, wlog.ErrFull) || !s.shorten(b) {
-			return at, len(entry), err
-		}
-	}
-}
-
-// fits notes that the batch at hand needs no space, or no more than there is. What
-// stands in the line shows by itself, without a pause, whether that is so for it, too:
-// the alarm must not end in between.
-func (s *Writer) fits(paused bool) {
-	if s.full && !(paused && s.waits()) {
-		s.setFull(false)
-	}
-}
-
-// waits reports whether there is anything to be written in the line.
-func (s *Writer) waits() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.gather.line, func(b *commitGroup) bool { return len(b.entry) > 0 })
-}
-
-// unwritten wraps why a batch is not appended.
-func (s *Writer) unwritten(err error) error {
-	if !errors.Is(err, wlog.ErrFull) {
-		s.setFull(false)
-	}
-	return fmt.Errorf("journal: append: %w", err)
-}
-
-// lost returns an error if the log is lost.
-func (s *Writer) lost() error {
+	w.appendFits(true) // nothing more may come that would clear full, as the group may have overtaken itself
 	select {
-	case <-s.log.Lost():
-		return fmt.Errorf("journal: %w", wlog.ErrLost)
+	case <-w.log.Lost():
+		return 0, 0, fmt.Errorf("journal: %w", wlog.ErrLost)
 	default:
-		return nil
+		return 0, 0, nil
 	}
 }
 
-// shorten puts part of the batch back into the line, if it can be divided.
-func (s *Writer) shorten(b *commitGroup) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.gather.shorten(b)
+// appendFits records that a group fits the log, or needs no space. Without a pause it does not clear full while the queue holds
+// operations: whether they fit shows soon, and the alarm must not clear in between.
+func (w *Writer) appendFits(paused bool) {
+	if w.full && !(paused && w.hasOperations()) {
+		w.setFull(false)
+	}
 }
 
-// pause waits before the next attempt, during which others overtake the batch. An
-// error says that there is to be none.
-func (s *Writer) pause(b *commitGroup) error {
+func (w *Writer) hasOperations() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.queue.groups, func(g *commitGroup) bool { return len(g.entry) > 0 })
+}
+
+// split puts half of the group back into the queue. It returns false if the group is one commit.
+func (w *Writer) split(g *commitGroup) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue.split(g)
+}
+
+// pause waits before the next attempt to append a group, and lets others overtake it. With an error there is to be none.
+func (w *Writer) pause(g *commitGroup) error {
 	const (
 		idle = 100 * time.Millisecond
-		busy = idle / 10 // while there are some that overtake, which are to be gathered, too
+		busy = idle / 10 // while commits overtake: more of them are gathered meanwhile
 	)
-	s.setFull(true)
-	some, err := s.relieve(b)
+	w.setFull(true)
+	some, err := w.overtake(g)
 	if err != nil {
 		return err
 	}
@@ -137,119 +118,106 @@ func (s *Writer) pause(b *commitGroup) error {
 	if some {
 		interval = busy
 	}
-	s.seek()
+	w.mu.Lock()
+	due := w.due()
+	w.mu.Unlock()
+	w.carryOut(due)
 	select {
 	case <-time.After(interval):
 		return nil
-	case <-s.closing:
-		return s.leave(b)
+	case <-w.closing:
+	}
+	for some := true; some && err == nil; { // write what still can be
+		some, err = w.overtake(g)
+	}
+	return cmp.Or(err, wlog.ErrFull)
+}
+
+func (w *Writer) setFull(full bool) {
+	if w.full == full {
+		return // only run changes it
+	}
+	w.mu.Lock()
+	w.full = full
+	w.updateCaughtUp()
+	w.mu.Unlock()
+	if w.o.OnFull != nil {
+		w.o.OnFull(full)
 	}
 }
 
-// seek looks whether there is something to trim or to reclaim.
-func (s *Writer) seek() {
-	s.mu.Lock()
-	d := s.due()
-	s.mu.Unlock()
-	s.carryOut(d)
-}
-
-// leave writes what can still be written of a shard that is closed while it is
-// full, and returns why the rest is not.
-func (s *Writer) leave(b *commitGroup) error {
-	for {
-		if some, err := s.relieve(b); err != nil || !some {
-			return cmp.Or(err, wlog.ErrFull)
-		}
-	}
-}
-
-func (s *Writer) setFull(full bool) {
-	if s.full == full {
-		return // nobody else changes it
-	}
-	s.mu.Lock()
-	s.full = full
-	s.pace()
-	s.mu.Unlock()
-	if s.o.OnFull != nil {
-		s.o.OnFull(full)
-	}
-}
-
-// due is what an append made necessary.
+// due is what is to be done after an append.
 type due struct {
 	trim   bool
 	before wlog.Index // where to trim to
 	upTo   uint32     // what to ask Reclaim for; 0 = nothing
 }
 
-// finish accounts for a batch that was appended, or was not.
-func (s *Writer) finish(b *commitGroup, at wlog.Index, size int, err error) (d due) {
+// finish accounts for a group that was appended, or with an error was not.
+func (w *Writer) finish(g *commitGroup, at wlog.Index, size int, err error) due {
 	if err != nil {
-		s.fail(err)
+		w.fail(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pending -= int64(len(b.entry))
-	waiting.Add(-int64(len(b.entry)))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending -= int64(len(g.entry))
+	waiting.Add(-int64(len(g.entry)))
 	if err != nil {
 		return due{}
 	}
-	s.appended(at, size)
-	s.extents.freeAll(b.freed)
-	if s.owed {
-		s.prune(slices.Values(s.gather.line))
+	w.appended(at, size)
+	w.extents.freeAll(g.freed)
+	if w.overtaken {
+		w.prune(slices.Values(w.queue.groups))
 	}
-	return s.due()
+	return w.due()
 }
 
-// appended accounts for an entry of so many bytes, which may be none. The caller holds mu.
-func (s *Writer) appended(at wlog.Index, size int) {
+// appended accounts for an entry of so many bytes; 0 = none was appended. The caller holds mu.
+func (w *Writer) appended(at wlog.Index, size int) {
 	if size == 0 {
 		return
 	}
-	s.stats.Appends++
-	s.stats.Bytes += uint64(size)
-	s.extents.append(at, s.o.Size(size))
-	s.extent.Store(s.extents.current())
+	w.stats.Appends++
+	w.stats.Bytes += uint64(size)
+	w.extents.append(at, w.o.Size(size))
+	w.extent.Store(w.extents.current())
 }
 
-// due says what is to be done now. The caller holds mu.
-func (s *Writer) due() (d due) {
-	if s.recovered {
-		d.before, d.trim = s.extents.trim()
-		d.upTo = s.reclaim()
+// due returns what is to be done now. The caller holds mu.
+func (w *Writer) due() (d due) {
+	if w.recovered {
+		d.before, d.trim = w.extents.trim()
+		d.upTo = w.reclaim()
 	}
-	s.pace()
+	w.updateCaughtUp()
 	return d
 }
 
-// fail ends the shard, once: nothing is appended or trimmed any more.
-func (s *Writer) fail(err error) {
-	if s.broken != nil {
+// fail ends the writer, once: nothing is appended or trimmed any more.
+func (w *Writer) fail(err error) {
+	if w.failure != nil {
 		return
 	}
-	s.mu.Lock()
-	s.broken, s.err = err, err
-	s.ended.Store(true)
-	s.round.end()
-	s.pace()
-	s.mu.Unlock()
-	if s.o.OnFailed != nil && !errors.Is(err, wlog.ErrFull) { // which it is only when it is closed
-		s.o.OnFailed(err)
+	w.mu.Lock()
+	w.failure = err
+	w.err.Store(&err)
+	w.round.end()
+	w.updateCaughtUp()
+	w.mu.Unlock()
+	if w.o.OnFailed != nil && !errors.Is(err, wlog.ErrFull) { // ErrFull comes only from Close
+		w.o.OnFailed(err)
 	}
 }
 
-// applyVerdicts does what finish found due.
-func (s *Writer) carryOut(d due) {
+func (w *Writer) carryOut(d due) {
 	if d.trim {
-		if err := s.log.Trim(d.before); err != nil {
-			s.fail(fmt.Errorf("journal: trim: %w", err))
+		if err := w.log.Trim(d.before); err != nil {
+			w.fail(fmt.Errorf("journal: trim: %w", err))
 			return
 		}
 	}
 	if d.upTo != 0 {
-		s.o.Reclaim(d.upTo)
+		w.o.Reclaim(d.upTo)
 	}
 }

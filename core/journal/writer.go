@@ -1,11 +1,10 @@
-// Package journal stands between the turns of queues and the log. Queues commit
-// operations and go on; whatever arrives while one append is in flight becomes
-// the next entry, so that one flush serves them all. The journal also knows
-// which part of the log is still needed, trims the rest, and asks for what is
-// live to be moved when too little of the log is.
+// Package journal is the group-commit layer between queues and a log. Queues commit operations and go on. Everything that is
+// committed while one append is in flight becomes the next entry, so that one flush serves all of it.
 //
-// Operations are opaque bytes here: queues write them, and read them again when
-// the log is replayed.
+// The journal also tracks which parts of the log are live. It trims the rest, and asks for live records to be relocated when
+// too little of the log is live.
+//
+// Operations are opaque bytes here: queues write them, and read them again when the log is replayed.
 package journal
 
 import (
@@ -15,153 +14,179 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// ErrClosed is what becomes of operations committed after Close.
+// ErrClosed is the error of operations committed after Close.
 var ErrClosed = errors.New("journal: closed")
 
-// Completer is told what became of a commit: one of its methods is called, once.
-// The calls come from the shard's goroutine, one at a time and in the order of
-// the commits, but for those that overtake others. They must not block, and may call Commit but neither Sync nor
-// Close.
+// Completer is told the result of a commit: one of its methods is called, once. The calls come from the writer's goroutine, one
+// at a time and in the order of the commits, except for commits that overtake others. They must not block, and may call Commit
+// but neither Sync nor Close.
 type Completer interface {
 	// Durable reports that the operations survive a crash.
 	Durable()
-	// Failed reports that the log failed or was closed before that was certain.
-	// The operations may survive nevertheless.
+	// Failed reports that the log failed or was closed before that was certain. The operations may survive nevertheless.
 	Failed(err error)
 }
 
 var waiting atomic.Int64
 
-// WaitingBytes returns the memory of operations in the whole process that were
-// committed and are not durable.
+// WaitingBytes returns the memory of operations in the whole process that were committed and are not durable.
 func WaitingBytes() int64 { return waiting.Load() }
 
-// Writer is one log and all that is committed to it. Any goroutine may call its
-// methods. With nothing to append it has no goroutine.
+// Writer commits operations to one log. It is safe for concurrent use. With nothing to append it has no goroutine.
 type Writer struct {
 	log     wlog.Log
-	most    int // bytes an entry can have at all
+	most    int // bytes of a commit
 	o       Options
 	ctx     context.Context // of appends; ends when Close waits no longer
 	cancel  context.CancelFunc
 	work    func()        // run, bound once: starting it must not allocate
 	closing chan struct{} // closed by Close
-	entries measures
 
-	extent atomic.Uint32                 // extents.current(), for all to read
-	behind atomic.Pointer[chan struct{}] // what Behind returns; changed under mu
-	ended  atomic.Bool                   // err is not nil; changed under mu
+	latency, groupSize, entrySize *telemetry.Histogram // see Stats
 
-	broken error // why the log is at its end; run changes it, under mu
-	owed   bool  // some in the line were written ahead of their turn; run's own
+	extent   atomic.Uint32                 // extents.current(), for all to read
+	caughtUp atomic.Pointer[chan struct{}] // what CaughtUp returns; changed under mu
+	err      atomic.Pointer[error]         // why commits are refused; nil = they are taken. Changed under mu
 
-	mu        sync.Mutex // guards what follows
-	resting   *sync.Cond // signalled when running becomes false, and when moves changes
-	running   bool       // run is
-	gather    commitQueue
-	extents   extents
-	recovered bool  // live bytes are known: trimming is safe
-	err       error // why commits are refused; nil while they are taken
-	low, full bool  // see Low and OnFull; full is changed by run only
-	pending   int64 // bytes committed and not yet durable
-	moves     int   // calls of Move that are not durable
-	round     reclaimRound
-	stats     Stats
+	failure   error // why nothing is appended any more; run changes it, under mu
+	overtaken bool  // some commits in the queue were written before their turn; run's own
+
+	mu          sync.Mutex // guards what follows
+	changed     *sync.Cond // signalled when running becomes false, and when relocations changes
+	running     bool       // run is
+	queue       commitQueue
+	extents     extents
+	recovered   bool // live bytes are known: trimming is safe
+	lowSpace    bool // see SetLowSpace
+	full        bool // see OnFull; changed by run only
+	pending     int64
+	relocations int // calls of Relocate that are not durable
+	round       reclaimRound
+	stats       Stats
 }
 
-// Commit has ops appended to the log, in one entry, after everything that was
-// committed before. It waits for nothing and keeps neither ops nor live; c, if
-// not nil, hears when they are durable. Empty ops are durable when everything
-// committed before is. More than wlog.MaxEntry bytes are refused, and live then
-// does not count.
+// Open opens a shard's log and replays it: fn gets every entry in order, with its extent, and must not keep ops. An error of fn
+// ends the replay and is returned.
 //
-// live says how the live bytes change. What becomes live counts at once, in the
-// extent that Extent named at some time before; what is no longer needed is
-// taken off when ops are durable, so that the record of an expired message, say,
-// outlasts the writing of the one that dead-letters it. A commit that makes nothing
-// live, or little in place of what it settles, may overtake others while there is no
-// space for those: it is then in the log again, in one entry with what it overtook.
-func (s *Writer) Commit(ops []byte, live []Delta, c Completer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.add(ops, live, commit{completer: c, purpose: s.o.Purpose})
+// Nothing is trimmed before Recovered has said what is live.
+func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error, o Options) (*Writer, error) {
+	o = o.withDefaults()
+	w := &Writer{
+		most:      wlog.MaxEntry,
+		o:         o,
+		closing:   make(chan struct{}),
+		queue:     commitQueue{maxEntry: o.Entry},
+		extents:   newExtents(o.Extent),
+		latency:   telemetry.NewHistogram(telemetry.Latencies),
+		groupSize: telemetry.NewHistogram(groupBounds),
+		entrySize: telemetry.NewHistogram(sizeBounds),
+	}
+	w.work = w.run
+	w.changed = sync.NewCond(&w.mu)
+	log, err := engine.Open(ctx, shard, func(at wlog.Index, entry []byte) error {
+		return fn(w.extents.append(at, o.Size(len(entry))), at, entry)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("journal: shard %d: %w", shard, err)
+	}
+	w.log = log
+	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	w.extent.Store(w.extents.current())
+	return w, nil
 }
 
-// add takes a commit in. The caller holds mu.
-func (s *Writer) add(ops []byte, live []Delta, c commit) {
-	if s.err != nil {
-		s.refuse(c.completer, s.err)
-		return
+// Recovered says what is live of the entries that were replayed. It is called once, before the first commit.
+func (w *Writer) Recovered(live []Delta) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range live {
+		w.extents.add(d)
 	}
-	if len(ops) > s.most {
-		s.refuse(c.completer, wlog.ErrTooLarge)
+	w.recovered = true
+	w.wakeRunner()
+}
+
+// Commit appends ops to the log, in one entry, after everything that was committed before. It does not block, and keeps neither
+// ops nor live. c, which may be nil, is told when they are durable. Empty ops are durable when everything committed before is.
+// Commits of more than wlog.MaxEntry bytes are refused, and their live does not count.
+//
+// live says how the live bytes change. Records that become live count at once, in an extent that Extent returned before. Records
+// that are no longer needed are subtracted when ops are durable: so the record of an expired message is kept until the
+// operation that dead-letters it is written. A commit that frees space on balance may overtake others that wait for space. Then
+// it is in the log twice, the second time in one entry with what it overtook.
+func (w *Writer) Commit(ops []byte, live []Delta, c Completer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.commit(ops, live, commit{completer: c, purpose: w.o.Purpose})
+}
+
+// commit adds a commit to the queue. The caller holds mu.
+func (w *Writer) commit(ops []byte, live []Delta, c commit) {
+	err := w.Err()
+	if err == nil && len(ops) > w.most {
+		err = wlog.ErrTooLarge
+	}
+	if err != nil {
+		if c.completer != nil {
+			w.queue.last(0).refuse(c.completer, err)
+			w.start()
+		}
 		return
 	}
 	for _, d := range live {
 		if d.Bytes > 0 {
-			s.extents.add(d)
+			w.extents.add(d)
 		}
 	}
-	s.gather.batch(len(ops)).put(ops, live, c)
-	s.pending += int64(len(ops))
+	w.queue.last(len(ops)).add(ops, live, c)
+	w.pending += int64(len(ops))
 	waiting.Add(int64(len(ops)))
-	s.stats.Commits++
-	s.pace()
-	s.start()
+	w.stats.Commits++
+	w.updateCaughtUp()
+	w.start()
 }
 
-// Note is a Commit that nobody waits for and that changes nothing of what is live. It
-// reports false, and drops ops, while the log is full and much waits for it: they
-// would be in nobody's way but the memory's.
-func (s *Writer) Note(ops []byte) (noted bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.full && s.pending+int64(len(ops)) > s.o.Pending {
+// TryCommit commits operations that may be lost, and change nothing of what is live. It drops them and returns false while the
+// log is full and much waits for it: they would only take up memory.
+func (w *Writer) TryCommit(ops []byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.full && w.pending+int64(len(ops)) > w.o.Pending {
 		return false
 	}
-	s.add(ops, nil, commit{purpose: s.o.Purpose})
+	w.commit(ops, nil, commit{purpose: w.o.Purpose})
 	return true
 }
 
-// refuse has c told why its commit was not taken. The caller holds mu.
-func (s *Writer) refuse(c Completer, why error) {
-	if c == nil {
-		return
-	}
-	s.gather.batch(0).refuse(c, why)
-	s.start()
-}
-
-// start sees to it that somebody works off the line. The caller holds mu.
-func (s *Writer) start() {
-	if !s.running {
-		s.running = true
-		go s.work()
+// start starts run, unless it is running. The caller holds mu.
+func (w *Writer) start() {
+	if !w.running {
+		w.running = true
+		go w.work()
 	}
 }
 
-// Extent returns the extent that operations committed from now on are accounted
-// to; they may lie in a later one. Extents are numbered from 1, anew in every
-// process.
-func (s *Writer) Extent() uint32 { return s.extent.Load() }
+// Extent returns the extent that operations committed from now on are accounted to; they may lie in a later one. Extents are
+// numbered from 1, anew in every process.
+func (w *Writer) Extent() uint32 { return w.extent.Load() }
 
-// CaughtUp returns nil, or, while the log does not keep up, a channel that is
-// closed when it does. Whoever brings new messages waits for it before the next
-// ones; whoever settles does not, as that is what makes room.
-func (s *Writer) CaughtUp() <-chan struct{} {
-	if c := s.behind.Load(); c != nil {
+// CaughtUp returns nil, or, while the log does not keep up, a channel that is closed when it does. Publishers wait on it before
+// they commit more. Settlements do not wait, because they free space.
+func (w *Writer) CaughtUp() <-chan struct{} {
+	if c := w.caughtUp.Load(); c != nil {
 		return *c
 	}
 	return nil
 }
 
 // Sync waits until everything committed so far is durable.
-func (s *Writer) Sync() error {
+func (w *Writer) Sync() error {
 	b := make(barrier, 1)
-	s.Commit(nil, nil, b)
+	w.Commit(nil, nil, b)
 	return <-b
 }
 
@@ -170,61 +195,56 @@ type barrier chan error
 func (b barrier) Durable()         { b <- nil }
 func (b barrier) Failed(err error) { b <- err }
 
-// Err returns why commits are refused, nil while they are taken. It is cheap while
-// they are.
-func (s *Writer) Err() error {
-	if !s.ended.Load() {
-		return nil
+// Err returns why commits are refused, nil while they are taken.
+func (w *Writer) Err() error {
+	if err := w.err.Load(); err != nil {
+		return *err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
+	return nil
 }
 
-// Close refuses further commits, waits until those that were taken are durable,
-// and closes the log. When ctx ends first, what is left fails, and when the disk is
-// full, what brings more: the error is then a wlog.ErrFull, which says that it was
-// not confirmed and is dropped, and nothing worse.
-func (s *Writer) Close(ctx context.Context) error {
-	if !s.shut() {
+// Close refuses further commits, waits until those before are durable, and closes the log. When ctx ends, the rest fails. On a
+// full disk, commits that bring more fail: the error is then a wlog.ErrFull, which says only that they were not confirmed and
+// are dropped.
+func (w *Writer) Close(ctx context.Context) error {
+	if !w.shut() {
 		return nil
 	}
-	stop := context.AfterFunc(ctx, s.cancel)
+	stop := context.AfterFunc(ctx, w.cancel)
 	defer stop()
-	broken := s.rest()
-	s.cancel()
-	err := s.log.Close()
-	if err != nil && errors.Is(broken, wlog.ErrFull) {
-		return fmt.Errorf("%w; and %s", err, broken.Error()) // which is worse
+	failure := w.drain()
+	w.cancel()
+	err := w.log.Close()
+	if err != nil && errors.Is(failure, wlog.ErrFull) {
+		return fmt.Errorf("%w; and %s", err, failure.Error()) // err is worse
 	}
-	return errors.Join(broken, err)
+	return errors.Join(failure, err)
 }
 
-// shut ends the taking of commits. It reports false if that was done before.
-func (s *Writer) shut() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// shut makes commits be refused. It returns false if it was called before.
+func (w *Writer) shut() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	select {
-	case <-s.closing:
+	case <-w.closing:
 		return false
 	default:
 	}
-	close(s.closing)
-	if s.err == nil {
-		s.err = ErrClosed
-		s.ended.Store(true)
+	close(w.closing)
+	if w.Err() == nil {
+		w.err.Store(&ErrClosed)
 	}
-	s.round.end()
-	s.pace()
+	w.round.end()
+	w.updateCaughtUp()
 	return true
 }
 
-// rest waits until the line is worked off and returns the log's failure.
-func (s *Writer) rest() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.running {
-		s.resting.Wait()
+// drain waits until the queue is empty and returns why the log failed, if it did.
+func (w *Writer) drain() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.running {
+		w.changed.Wait()
 	}
-	return s.broken
+	return w.failure
 }

@@ -461,11 +461,11 @@ func TestIdleShardsHoldLittleMemory(t *testing.T) {
 		}
 		synctest.Wait()
 		held := 0
-		for _, b := range s.gather.spare {
+		for _, b := range s.queue.spare {
 			held += cap(b.entry)
 		}
 		if held == 0 || held > 2*50_000 {
-			t.Errorf("%d bytes are held in %d batches, want two entries' worth at most", held, len(s.gather.spare))
+			t.Errorf("%d bytes are held in %d batches, want two entries' worth at most", held, len(s.queue.spare))
 		}
 	})
 }

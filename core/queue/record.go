@@ -18,11 +18,11 @@ type Journal interface {
 	// durable. c, if there is one, is told when they are, or at once what became
 	// of none. ops and live are the caller's again afterwards.
 	Commit(ops []byte, live []Delta, c Completer)
-	// Note is Commit of operations that can be missing after a restart, and says
+	// TryCommit is Commit of operations that can be missing after a restart, and says
 	// whether they were taken.
-	Note(ops []byte) bool
-	// Move is Commit of copies of what is there, in place of the originals.
-	Move(ops []byte, live []Delta)
+	TryCommit(ops []byte) bool
+	// Relocate is Commit of copies of what is there, in place of the originals.
+	Relocate(ops []byte, live []Delta)
 	// Extent is a part of the journal that operations committed from now on lie
 	// in, or behind. It is never 0.
 	Extent() uint32
@@ -188,7 +188,7 @@ func (q *Queue) commit(c Completer) {
 func (q *Queue) commitReturned() {
 	n := &q.buf.ops
 	q.compose()
-	if !q.cfg.Storage.Journal.Note(n.buf) {
+	if !q.cfg.Storage.Journal.TryCommit(n.buf) {
 		for l := range q.levels {
 			q.levels[l].journalledUpTo = 0
 		}

@@ -36,9 +36,9 @@ func (j *memoryJournal) Commit(ops []byte, live []Delta, c Completer) {
 	}
 }
 
-func (j *memoryJournal) Move(ops []byte, live []Delta) { j.Commit(ops, live, nil) }
+func (j *memoryJournal) Relocate(ops []byte, live []Delta) { j.Commit(ops, live, nil) }
 
-func (j *memoryJournal) Note(ops []byte) bool {
+func (j *memoryJournal) TryCommit(ops []byte) bool {
 	if !j.full {
 		j.Commit(ops, nil, nil)
 	}

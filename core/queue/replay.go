@@ -316,5 +316,5 @@ func (m *relocation) commit() {
 	if len(m.notes.buf) == 0 {
 		return
 	}
-	m.journal.Move(m.notes.buf, append(m.notes.deltas, m.old...))
+	m.journal.Relocate(m.notes.buf, append(m.notes.deltas, m.old...))
 }

@@ -20,10 +20,10 @@ func (slowJournal) Commit(_ []byte, _ []Delta, c Completer) {
 		time.AfterFunc(50*time.Millisecond, func() { c.Durable() })
 	}
 }
-func (slowJournal) Move([]byte, []Delta) {}
-func (slowJournal) Note([]byte) bool     { return true }
-func (slowJournal) Extent() uint32       { return 1 }
-func (slowJournal) Err() error           { return nil }
+func (slowJournal) Relocate([]byte, []Delta) {}
+func (slowJournal) TryCommit([]byte) bool    { return true }
+func (slowJournal) Extent() uint32           { return 1 }
+func (slowJournal) Err() error               { return nil }
 
 // ring is queues each of which dead-letters to the next; a message goes round so many times.
 type ring struct {

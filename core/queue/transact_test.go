@@ -33,12 +33,12 @@ func (j *lockedJournal) Commit(ops []byte, live []Delta, c Completer) {
 	j.memoryJournal.Commit(ops, live, c)
 }
 
-func (j *lockedJournal) Note(ops []byte) bool {
+func (j *lockedJournal) TryCommit(ops []byte) bool {
 	j.Commit(ops, nil, nil)
 	return true
 }
 
-func (j *lockedJournal) Move(ops []byte, live []Delta) { j.Commit(ops, live, nil) }
+func (j *lockedJournal) Relocate(ops []byte, live []Delta) { j.Commit(ops, live, nil) }
 
 func (j *lockedJournal) Extent() uint32 {
 	j.mu.Lock()

@@ -23,10 +23,10 @@ func (brokenDisk) NeedsCompaction() bool        { return false }
 func (brokenDisk) Rewrite(iter.Seq[[]byte])     {}
 func (brokenDisk) WaitDurable() error           { return nil }
 
-func (brokenDisk) Extent() uint32             { return 1 }
-func (brokenDisk) Err() error                 { return nil }
-func (brokenDisk) Note([]byte) bool           { return true }
-func (brokenDisk) Move([]byte, []queue.Delta) {}
+func (brokenDisk) Extent() uint32                 { return 1 }
+func (brokenDisk) Err() error                     { return nil }
+func (brokenDisk) TryCommit([]byte) bool          { return true }
+func (brokenDisk) Relocate([]byte, []queue.Delta) {}
 
 func (brokenDisk) Commit(_ []byte, _ []queue.Delta, c queue.Completer) {
 	if c != nil {

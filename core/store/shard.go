@@ -75,7 +75,7 @@ func (s *shard) relocate() {
 			if deleted != nil {
 				break
 			}
-			if more && s.Moved() != nil {
+			if more && s.WaitRelocated() != nil {
 				return
 			}
 		}

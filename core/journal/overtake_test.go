@@ -160,8 +160,8 @@ func TestMovesOvertake(t *testing.T) {
 		none := WaitingBytes()
 		s, _ := filled(t, l, Options{})
 		before := s.Stats().Pending
-		s.Move([]byte("+1,moved;"), []Delta{{1, 9}, {1, -4}})
-		if err := s.Moved(); err != nil {
+		s.Relocate([]byte("+1,moved;"), []Delta{{1, 9}, {1, -4}})
+		if err := s.WaitRelocated(); err != nil {
 			t.Error(err)
 		}
 		if st := s.Stats(); st.Pending != before || st.Live != 9+4 {
@@ -193,10 +193,10 @@ func TestAMoveOfWhatWasSettledNeedsNoSpace(t *testing.T) {
 		s.Commit([]byte("+1,;"), []Delta{{1, 4}}, nil)
 		synctest.Wait()
 		l.keep(wlog.Settling)
-		s.Move([]byte("+1,;"), []Delta{{2, 4}, {1, -4}})
+		s.Relocate([]byte("+1,;"), []Delta{{2, 4}, {1, -4}})
 		time.Sleep(time.Second)
 		s.Commit([]byte("-1;"), []Delta{{2, -4}}, nil)
-		if err := s.Moved(); err != nil {
+		if err := s.WaitRelocated(); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
@@ -224,7 +224,7 @@ func TestTheAlarmDoesNotBlink(t *testing.T) {
 	}{
 		{
 			"a move that needs no space any more",
-			func(s *Writer) { s.Move([]byte("+1,;"), []Delta{{2, 4}, {1, -4}}) },
+			func(s *Writer) { s.Relocate([]byte("+1,;"), []Delta{{2, 4}, {1, -4}}) },
 			func(s *Writer, _ *memLog) { s.Commit([]byte("-1;"), []Delta{{2, -4}}, nil) },
 		},
 		{
@@ -268,7 +268,7 @@ func TestNotesOnAFullDisk(t *testing.T) {
 		s, _ := filled(t, l, Options{Pending: 20})
 		noted := 0
 		for range 100 {
-			if s.Note([]byte("n;")) {
+			if s.TryCommit([]byte("n;")) {
 				noted++
 			}
 		}
@@ -279,7 +279,7 @@ func TestNotesOnAFullDisk(t *testing.T) {
 		if err := s.Sync(); err != nil {
 			t.Error(err)
 		}
-		if !s.Note([]byte("n;")) {
+		if !s.TryCommit([]byte("n;")) {
 			t.Error("a note is not taken although the disk is not full any more")
 		}
 		if err := s.Sync(); err != nil {

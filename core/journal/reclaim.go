@@ -1,0 +1,91 @@
+package journal
+
+import "time"
+
+// reclaimRound is one request to relocate live records out of the oldest extents. It ends when those extents are dead, or after
+// roundTimeout; if the log is still too large then, another one begins.
+type reclaimRound struct {
+	upTo  uint32 // 0 = none is in progress
+	timer *time.Timer
+}
+
+const roundTimeout = time.Second
+
+// reclaim begins a round if the log is too large and none is in progress. It returns what to ask Reclaim for; 0 = nothing. The
+// caller holds mu.
+func (w *Writer) reclaim() (upTo uint32) {
+	if w.o.Reclaim == nil || w.Err() != nil || w.round.upTo >= w.extents.base {
+		return 0
+	}
+	w.round.end()
+	if w.lowSpace {
+		upTo = w.extents.planLowSpace()
+	} else {
+		upTo = w.extents.plan(w.o.Slack, w.o.Extent)
+	}
+	if upTo == 0 {
+		return 0
+	}
+	w.stats.Reclaims++
+	w.round.upTo = upTo
+	if w.round.timer == nil {
+		w.round.timer = time.AfterFunc(roundTimeout, w.roundTimedOut)
+	} else {
+		w.round.timer.Reset(roundTimeout)
+	}
+	return upTo
+}
+
+func (r *reclaimRound) end() {
+	if r.upTo != 0 {
+		r.upTo = 0
+		r.timer.Stop()
+	}
+}
+
+func (w *Writer) roundTimedOut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.round.upTo = 0
+	w.wakeRunner()
+}
+
+// wakeRunner makes run check whether there is something to trim or to reclaim. The caller holds mu.
+func (w *Writer) wakeRunner() {
+	w.queue.last(0)
+	w.start()
+}
+
+// SetLowSpace passes on that the engine has little space left, or enough again. While it has little, CaughtUp makes publishers
+// wait, and live records are relocated only where that frees much more than it takes. If the engine warns before Open has
+// returned, call SetLowSpace afterwards.
+func (w *Writer) SetLowSpace(low bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lowSpace = low
+	w.updateCaughtUp()
+	w.wakeRunner()
+}
+
+// updateCaughtUp updates what CaughtUp returns. The caller holds mu.
+func (w *Writer) updateCaughtUp() {
+	c := w.caughtUp.Load()
+	switch throttle := w.throttles(c != nil); {
+	case throttle && c == nil:
+		caughtUp := make(chan struct{})
+		w.caughtUp.Store(&caughtUp)
+	case !throttle && c != nil:
+		w.caughtUp.Store(nil)
+		close(*c)
+	}
+}
+
+// throttles reports whether publishers are to wait: for the disk, for space, or for live records that are being relocated. If
+// they wait already, they do so until half of the work is done.
+func (w *Writer) throttles(already bool) bool {
+	most := w.o.Pending
+	if already {
+		most /= 2
+	}
+	return w.Err() == nil && (w.lowSpace || w.full || w.pending > most || w.round.upTo != 0 && w.extents.oversize(2*w.o.Slack))
+}
