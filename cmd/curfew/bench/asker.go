@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Asker declares a queue passively on a schedule, over a connection of its own, and measures how long the answer takes from
+// asker declares a queue passively on a schedule, over a connection of its own, and measures how long the answer takes from
 // the intended instant on: while one answer is late, so are the questions behind it.
 type asker struct {
 	s       *session
@@ -51,7 +51,7 @@ func (a *asker) run(ctx context.Context) error {
 	return nil
 }
 
-// Failure is err unless the run was told to end, which breaks the question off.
+// failure is err unless the run was told to end, which breaks the question off.
 func (a *asker) failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -59,8 +59,9 @@ func (a *asker) failure(ctx context.Context, err error) error {
 	return fmt.Errorf("passive declare: %w", err)
 }
 
-// Close is for when run has returned.
-func (a *asker) close() {
+// close is for when run has returned. What was to be measured is measured, so that errors do not matter.
+func (a *asker) close() error {
 	_ = a.c.close()
 	_ = a.pace.Close()
+	return nil
 }

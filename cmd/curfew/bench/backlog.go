@@ -6,103 +6,71 @@ import (
 	"time"
 )
 
-// rest is how long a broker is given to come to rest before its memory is read.
+// rest is how long a broker gets to come to rest before its memory is read.
 const rest = 2 * time.Second
 
 func backlogFlags(f flags) {
 	f.whole(&f.o.publishers, "publishers", 1, 1, 10_000, "`connections` that publish")
 	f.whole(&f.o.consumers, "consumers", 1, 0, 10_000, "`connections` that drain the queue afterwards; 0 = leave that out")
 	f.sized(100, 0)
-	f.batched(64) // what is measured comes after the publishing
+	f.batched(64) // the publishing is not what is measured
 	f.counted(1_000_000, 1, "`messages` to publish")
 	f.confirming(0, 0)
 	f.acking()
 	f.o.queues = 1
 }
 
-// Backlog is the scenario of the same name: publish, rest, drain, rest.
+// backlog publishes, rests, drains and rests.
 type backlog struct {
-	load
-	queue                 string
-	filledAt, drainBegan  int64
+	*load
+
+	filledAt, drainBegan  int64 // instants
 	full, drainUsed, done usage
 	depth                 int64
 }
 
-func runBacklog(ctx context.Context, s *session) (*report, error) {
-	queues, err := s.several()
+func startBacklog(l *load) measurement { return &backlog{load: l} }
+
+func (b *backlog) run(ctx context.Context) error {
+	queues, err := b.several()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f := s.newFleet(ctx)
-	b := backlog{load: load{s: s, f: f}, queue: queues[0]}
-	if err = b.fill(ctx); err == nil {
-		err = b.drain(ctx)
+	if err := b.fill(ctx, queues[0]); err != nil || b.o.consumers == 0 {
+		return err
 	}
-	if e := f.stop(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return nil, err
-	}
-	return b.report(), nil
+	return b.drain(ctx, queues[0])
 }
 
-func (b *backlog) fill(ctx context.Context) error {
-	for i := range b.s.o.publishers {
-		if err := b.publisher(i, []string{b.queue}); err != nil {
-			return err
+func (b *backlog) fill(ctx context.Context, queue string) error {
+	if err := b.publishTo(queue); err != nil {
+		return err
+	}
+	if err := b.measured(func() (err error) {
+		b.depth, b.filledAt, err = b.f.filled(queue, b.o.messages, patience)
+		if err == nil && b.depth < b.o.messages {
+			return fmt.Errorf("the queue holds %d of %d messages and no more came for %v", b.depth, b.o.messages, patience)
 		}
-	}
-	var err error
-	if b.from, err = b.s.usage(); err != nil {
+		return err
+	}); err != nil {
 		return err
 	}
-	if err = b.publish(); err != nil {
-		return err
-	}
-	if b.depth, b.filledAt, err = b.f.filled(b.queue, b.s.o.messages, patience); err != nil {
-		return err
-	}
-	if b.depth < b.s.o.messages {
-		return fmt.Errorf("the queue holds %d of %d messages and no more came for %v", b.depth, b.s.o.messages, patience)
-	}
-	if b.to, err = b.s.usage(); err != nil {
-		return err
-	}
-	if err := settle(ctx, rest); err != nil {
-		return err
-	}
-	b.full, err = b.s.usage()
-	return err
+	return b.sampleAfter(ctx, rest, &b.full)
 }
 
-func (b *backlog) drain(ctx context.Context) error {
-	if b.s.o.consumers == 0 {
-		return nil
-	}
-	b.drainBegan = b.s.clock.now()
-	for range b.s.o.consumers {
-		if err := b.f.consume(b.queue); err != nil {
-			return err
-		}
+func (b *backlog) drain(ctx context.Context, queue string) error {
+	b.drainBegan = b.clock.now()
+	if err := b.consume(queue); err != nil {
+		return err
 	}
 	if err := b.f.drained(b.depth, patience); err != nil {
 		return err
 	}
-	var err error
-	if b.drainUsed, err = b.s.usage(); err != nil {
-		return err
-	}
-	if err := settle(ctx, rest); err != nil {
-		return err
-	}
-	b.done, err = b.s.usage()
-	return err
+	b.sample(&b.drainUsed)
+	return b.sampleAfter(ctx, rest, &b.done)
 }
 
-func (b *backlog) report() *report {
-	r := &report{}
+func (b *backlog) report(r *report) {
 	got, last := b.f.got()
 	r.add("published", "published", b.f.sent(), "messages")
 	r.add("publish_rate", "publish rate, until all are queued", rate(b.depth, b.began, b.filledAt), "per s")
@@ -111,7 +79,7 @@ func (b *backlog) report() *report {
 		r.add("drain_rate", "drain rate", rate(got, b.drainBegan, last), "per s")
 	}
 	b.f.confirmed(r)
-	if b.s.o.pid > 0 {
+	if b.o.pid > 0 {
 		r.add("rss_per_message_bytes", "broker RSS per queued message", float64(b.full.rss-b.from.rss)/float64(b.depth), "B")
 		if got > 0 {
 			r.add("drain_broker_cpu_seconds_per_million", "broker CPU per million drained",
@@ -119,8 +87,6 @@ func (b *backlog) report() *report {
 			r.add("broker_rss_drained_bytes", "broker RSS when drained", b.done.rss, "B")
 		}
 	}
-	to := b.to
-	to.rss = b.full.rss
-	r.cost(b.s, b.f.sent(), b.from, to)
-	return r
+	b.to.rss = b.full.rss
+	r.cost(b.session, b.f.sent(), b.from, b.to)
 }

@@ -1,4 +1,4 @@
-// Package bench is the load generator behind "curfew bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
+// package bench is the load generator behind "curfew bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
 // rates, latencies, how late messages and queues expire, and, given the broker's process, its CPU time and memory.
 //
 // It shares the machine with the broker, so it costs as little as it can: publishers write messages prepared beforehand, of
@@ -20,12 +20,18 @@ import (
 	flagusage "github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
-// Scenario is one way of loading a broker.
+// scenario is one way of loading a broker.
 type scenario struct {
 	name, about string
 	register    func(flags)
-	run         func(context.Context, *session) (*report, error)
+	start       func(*load) measurement
 	brokerless  bool // it measures something else, and has no flags for a broker
+}
+
+// measurement is one run of a scenario, in which the load is the frame: connections, and the broker's process.
+type measurement interface {
+	run(ctx context.Context) error
+	report(r *report)
 }
 
 func (sc scenario) flags() flags {
@@ -39,22 +45,22 @@ func (sc scenario) flags() flags {
 
 func scenarios() []scenario {
 	return []scenario{
-		{name: "", about: "publishers and consumers: rates, end-to-end latency, cost per message", register: loadFlags, run: runLoad},
-		{name: "backlog", about: "a queue without consumers: memory per message, then the drain", register: backlogFlags, run: runBacklog},
-		{name: "expire", about: "messages that all expire to a dead-letter queue: rate and cost per message", register: expireFlags, run: runExpire},
-		{name: "lateness", about: "when messages arrive at the dead-letter queue, measured from their deadline", register: latenessFlags, run: runLateness},
-		{name: "storm", about: "what a bystander feels while many messages of one queue fall due at once", register: stormFlags, run: runStorm},
-		{name: "retries", about: "messages that are rejected, wait in a queue with a TTL and come back: cost per round", register: retriesFlags, run: runRetries},
-		{name: "fanout", about: "an exchange that copies each message to many queues: cost per delivery", register: fanoutFlags, run: runFanout},
-		{name: "topic", about: "a topic exchange with many patterns, of which few match: cost per delivery", register: topicFlags, run: runTopic},
-		{name: "direct", about: "a direct exchange with a queue for each of many keys: cost per delivery", register: directFlags, run: runDirect},
-		{name: "crowd", about: "many connections that do little: memory, idle CPU, and how long the few messages take", register: crowdFlags, run: runCrowd},
-		{name: "leases", about: "queues with x-expires: declare rate, memory, and when they are gone", register: leasesFlags, run: runLeases},
-		{name: "floor", about: "no broker but a relay: what passing messages on costs this machine at least", register: floorFlags, run: runFloor, brokerless: true},
+		{name: "", about: "publishers and consumers: rates, end-to-end latency, cost per message", register: loadFlags, start: startLoad},
+		{name: "backlog", about: "a queue without consumers: memory per message, then the drain", register: backlogFlags, start: startBacklog},
+		{name: "expire", about: "messages that all expire to a dead-letter queue: rate and cost per message", register: expireFlags, start: startExpire},
+		{name: "lateness", about: "when messages arrive at the dead-letter queue, measured from their deadline", register: latenessFlags, start: startLateness},
+		{name: "storm", about: "what a bystander feels while many messages of one queue fall due at once", register: stormFlags, start: startStorm},
+		{name: "retries", about: "messages that are rejected, wait in a queue with a TTL and come back: cost per round", register: retriesFlags, start: startRetries},
+		{name: "fanout", about: "an exchange that copies each message to many queues: cost per delivery", register: fanoutFlags, start: startFanout},
+		{name: "topic", about: "a topic exchange with many patterns, of which few match: cost per delivery", register: topicFlags, start: startTopic},
+		{name: "direct", about: "a direct exchange with a queue for each of many keys: cost per delivery", register: directFlags, start: startDirect},
+		{name: "crowd", about: "many connections that do little: memory, idle CPU, and how long the few messages take", register: crowdFlags, start: startCrowd},
+		{name: "leases", about: "queues with x-expires: declare rate, memory, and when they are gone", register: leasesFlags, start: startLeases},
+		{name: "floor", about: "no broker but a relay: what passing messages on costs this machine at least", register: floorFlags, start: startFloor, brokerless: true},
 	}
 }
 
-// Env is the outside world.
+// env is the outside world.
 type env struct {
 	dial           func(ctx context.Context, addr string) (net.Conn, error)
 	relay          func() (*relay, error)
@@ -146,11 +152,20 @@ func (e *env) perform(ctx context.Context, sc scenario, o *options) error {
 	if err != nil {
 		return err
 	}
-	r, err := sc.run(ctx, s)
+	l := &load{session: s, f: s.newFleet(ctx)}
+	m := sc.start(l)
+	err = m.run(ctx)
+	if e := l.f.stop(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = s.failed
+	}
 	if err := errors.Join(err, s.end()); err != nil {
 		return err
 	}
-	r.scenario = sc.name
+	r := &report{scenario: sc.name}
+	m.report(r)
 	if o.asJSON {
 		return r.writeJSON(e.stdout)
 	}

@@ -2,7 +2,7 @@ package bench
 
 import "time"
 
-// Clock gives instants in nanoseconds since 1970 that never step: the wall clock as it was at the start, carried on by the
+// clock gives instants in nanoseconds since 1970 that never step: the wall clock as it was at the start, carried on by the
 // monotonic one. Stamps of two generators on one machine can therefore be compared.
 type clock struct {
 	began time.Time
@@ -16,24 +16,18 @@ func newClock() clock {
 
 func (c clock) now() int64 { return c.wall + int64(time.Since(c.began)) }
 
-// Nap sleeps until an instant, but no longer than it should take to notice that the run is over.
+// nap sleeps until an instant, but no longer than it should take to notice that the run is over.
 func (c clock) nap(p pacer, until int64) error {
 	return p.sleep(min(time.Duration(until-c.now()), 100*time.Millisecond))
 }
 
-// Pacer lets one goroutine sleep.
+// pacer lets one goroutine sleep.
 type pacer interface {
 	sleep(d time.Duration) error
 	Close() error
 }
 
-// Naps sleeps by the runtime's timers, which an idle Go program on Linux serves up to a millisecond late.
-type naps struct{}
-
-func (naps) sleep(d time.Duration) error { time.Sleep(d); return nil }
-func (naps) Close() error                { return nil }
-
-// Schedule says when messages are to be sent: rate of them per second in even bursts, of a batch each or of what is due in a
+// schedule says when messages are to be sent: rate of them per second in even bursts, of a batch each or of what is due in a
 // millisecond, whichever is less. It is the intended schedule: a generator that falls behind stamps messages with the time
 // they should have left, so that a broker which stalls its publishers is charged for every message it held up.
 type schedule struct {
@@ -49,10 +43,10 @@ func newSchedule(begin int64, rate, batch float64) schedule {
 	return schedule{begin: begin, tick: burst / rate * float64(time.Second), burst: burst}
 }
 
-// Next is the instant at which the next message is to be sent.
+// next is the instant at which the next message is to be sent.
 func (s *schedule) next() int64 { return s.begin + int64(float64(s.ticks)*s.tick) }
 
-// Take hands out messages of the earliest tick that has come and is not used up: at most most of them, all intended for the
+// take hands out messages of the earliest tick that has come and is not used up: at most most of them, all intended for the
 // instant at. It returns 0 when nothing is due.
 func (s *schedule) take(now int64, most int64) (n, at int64) {
 	for {

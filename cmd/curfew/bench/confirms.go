@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Window follows the publisher confirms of one channel: which of the messages, numbered from 1, the broker has not settled.
+// window follows the publisher confirms of one channel: which of the messages, numbered from 1, the broker has not settled.
 // A confirm settles one message or all up to one, in any order. It holds no more than its limit outstanding.
 type window struct {
 	limit   uint64
@@ -23,7 +23,7 @@ type window struct {
 	latency histogram // publish to confirm, by write
 }
 
-// Flight is one write of n messages, the last of them numbered last.
+// flight is one write of n messages, the last of them numbered last.
 type flight struct {
 	last, n uint64
 	at      int64
@@ -39,19 +39,19 @@ func newWindow(limit int64) *window {
 
 func (w *window) outstanding() uint64 { return w.sent - w.low - w.ahead }
 
-// Room is how many more messages may be sent. A message that is settled only after many later ones holds the window open no
+// room is how many more messages may be sent. A message that is settled only after many later ones holds the window open no
 // further than its table of settled numbers reaches.
 func (w *window) room() uint64 {
 	return min(w.limit-w.outstanding(), uint64(len(w.settled))-(w.sent-w.low))
 }
 
-// Send notes that n more messages, intended for the instant at, are on their way.
+// send notes that n more messages, intended for the instant at, are on their way.
 func (w *window) send(n uint64, at int64) {
 	w.sent += n
 	w.flights = append(w.flights, flight{last: w.sent, n: n, at: at})
 }
 
-// Settle takes in one confirm.
+// settle takes in one confirm.
 func (w *window) settle(tag uint64, multiple, nack bool, now int64) error {
 	if tag > w.sent || (tag == 0 && !multiple) {
 		return fmt.Errorf("broker confirmed message %d, %d were published", tag, w.sent)
@@ -102,7 +102,7 @@ func (w *window) slide() {
 	}
 }
 
-// Land records the latency of the writes that are settled as a whole.
+// land records the latency of the writes that are settled as a whole.
 func (w *window) land(now int64) {
 	for w.landed < len(w.flights) && w.flights[w.landed].last <= w.low {
 		f := w.flights[w.landed]
@@ -115,7 +115,7 @@ func (w *window) land(now int64) {
 	}
 }
 
-// Gate is a window shared by the goroutine that publishes and the one that reads the confirms.
+// gate is a window shared by the goroutine that publishes and the one that reads the confirms.
 type gate struct {
 	least uint64 // room that is worth a write
 
@@ -124,18 +124,18 @@ type gate struct {
 	changed chan struct{} // has one place: set when the window moved
 }
 
-// NewGate lets messages out in writes of batch.
+// newGate lets messages out in writes of batch.
 func newGate(limit, batch int64) *gate {
 	return &gate{least: uint64(max(1, min(batch, limit/4))), window: newWindow(limit), changed: make(chan struct{}, 1)}
 }
 
-// Room waits until a batch, or at least a quarter of the window, is free, so that confirms that come one by one do not turn
+// room waits until a batch, or at least a quarter of the window, is free, so that confirms that come one by one do not turn
 // batches into writes of one message, and says how much.
 func (g *gate) room(ctx context.Context) (int64, error) {
 	return g.wait(ctx, func(w *window) bool { return w.room() >= g.least })
 }
 
-// Drained waits until every message is settled.
+// drained waits until every message is settled.
 func (g *gate) drained(ctx context.Context) error {
 	_, err := g.wait(ctx, func(w *window) bool { return w.outstanding() == 0 })
 	return err
@@ -163,7 +163,7 @@ func (g *gate) send(n, at int64) {
 	g.mu.Unlock()
 }
 
-// Settle takes in every confirm of a batch of frames.
+// settle takes in every confirm of a batch of frames.
 func (g *gate) settle(confirms []confirm, now int64) error {
 	if len(confirms) == 0 {
 		return nil
@@ -186,7 +186,7 @@ type confirm struct {
 	multiple, nack bool
 }
 
-// AsConfirm reads basic.ack and basic.nack; ok is false for every other method.
+// asConfirm reads basic.ack and basic.nack; ok is false for every other method.
 func asConfirm(payload []byte) (c confirm, ok bool, err error) {
 	class, method, err := amqp.MethodID(payload)
 	if err != nil || class != amqp.ClassBasic {

@@ -23,7 +23,7 @@ const (
 	answer    = time.Minute // that a broker may take over one method
 )
 
-// Conn is a connection with one open channel and no heartbeats. Its reading half (next, fill, ask) belongs to one goroutine
+// conn is a connection with one open channel and no heartbeats. Its reading half (next, fill, ask) belongs to one goroutine
 // and its writing half to one, which may be another.
 type conn struct {
 	nc       net.Conn
@@ -33,7 +33,7 @@ type conn struct {
 	relayed  bool // there is no broker to take leave of
 }
 
-// ClosedError is the broker's reason for closing the channel or the connection.
+// closedError is the broker's reason for closing the channel or the connection.
 type closedError struct {
 	what string
 	code uint16
@@ -44,12 +44,12 @@ func (e *closedError) Error() string {
 	return fmt.Sprintf("broker closed the %s: %d %s", e.what, e.code, e.text)
 }
 
-// Open connects, logs in and opens the channel.
+// open connects, logs in and opens the channel.
 func (e *env) open(ctx context.Context, t target) (*conn, error) {
 	return e.openSmall(ctx, t, readSize)
 }
 
-// OpenSmall is open for a connection that reads little: no frame may be larger than its buffer.
+// openSmall is open for a connection that reads little: no frame may be larger than its buffer.
 func (e *env) openSmall(ctx context.Context, t target, buffer int) (*conn, error) {
 	nc, err := e.dial(ctx, t.addr)
 	if err != nil {
@@ -132,7 +132,7 @@ func (c *conn) send(ch uint16, m amqp.Method) error {
 	return nil
 }
 
-// Ask sends m and waits for the answer, which must be a T. Nothing but answers may be under way on the connection.
+// ask sends m and waits for the answer, which must be a T. Nothing but answers may be under way on the connection.
 func ask[T amqp.Method](c *conn, ch uint16, m amqp.Method) (answer T, err error) {
 	if err := c.send(ch, m); err != nil {
 		return answer, err
@@ -143,7 +143,7 @@ func ask[T amqp.Method](c *conn, ch uint16, m amqp.Method) (answer T, err error)
 	return answer, nil
 }
 
-// Within gives the questions of fn a limit in time.
+// within gives the questions of fn a limit in time.
 func (c *conn) within(limit time.Duration, fn func() error) error {
 	if err := c.nc.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
@@ -165,7 +165,7 @@ func expect[T amqp.Method](m amqp.Method, err error) (T, error) {
 	return answer, nil
 }
 
-// Reply is the next method that is an answer.
+// reply is the next method that is an answer.
 func (c *conn) reply() (amqp.Method, error) {
 	for {
 		f, err := c.frame()
@@ -187,7 +187,7 @@ func (c *conn) reply() (amqp.Method, error) {
 	}
 }
 
-// Frame waits for the next frame. Its payload is valid until the next call.
+// frame waits for the next frame. Its payload is valid until the next call.
 func (c *conn) frame() (amqp.Frame, error) {
 	for {
 		f, ok, err := c.next()
@@ -200,14 +200,14 @@ func (c *conn) frame() (amqp.Frame, error) {
 	}
 }
 
-// Next takes a frame that has already arrived whole; ok says whether there was one.
+// next takes a frame that has already arrived whole; ok says whether there was one.
 func (c *conn) next() (f amqp.Frame, ok bool, err error) {
 	f, n, err := amqp.NextFrame(c.in[c.r:c.w], c.frameMax)
 	c.r += n
 	return f, n > 0, err
 }
 
-// Fill reads what has arrived, at least a byte. The frames handed out before are gone then.
+// fill reads what has arrived, at least a byte. The frames handed out before are gone then.
 func (c *conn) fill() error {
 	c.w = copy(c.in, c.in[c.r:c.w]) // little, and the buffer's front stays in the processor's cache
 	c.r = 0
@@ -219,7 +219,7 @@ func (c *conn) fill() error {
 	return err
 }
 
-// AsClosed is the error that a closing method stands for, nil for every other method.
+// asClosed is the error that a closing method stands for, nil for every other method.
 func asClosed(m amqp.Method) error {
 	switch m := m.(type) {
 	case *amqp.ChannelClose:
@@ -232,7 +232,7 @@ func asClosed(m amqp.Method) error {
 	return nil
 }
 
-// Complaint is the error in a method that was not asked for: nil for those that are none.
+// complaint is the error in a method that was not asked for: nil for those that are none.
 func complaint(payload []byte) error {
 	m, err := amqp.ParseMethod(payload)
 	if err != nil {
@@ -241,7 +241,7 @@ func complaint(payload []byte) error {
 	return asClosed(m)
 }
 
-// Close takes leave of the broker, not waiting long for its answer, and closes the socket. No other goroutine may use the
+// close takes leave of the broker, not waiting long for its answer, and closes the socket. No other goroutine may use the
 // connection any more.
 func (c *conn) close() error {
 	if c.relayed {
@@ -268,57 +268,30 @@ func isCloseOK(f amqp.Frame) bool {
 	return err == nil && class == amqp.ClassConnection && method == amqp.MethodConnectionCloseOK
 }
 
-// Declare declares a queue and returns how many messages it holds.
-func (c *conn) declare(d amqp.QueueDeclare) (depth int64, err error) {
+// request is ask on the channel, with a limit in time.
+func request[T amqp.Method](c *conn, m amqp.Method) (reply T, err error) {
 	err = c.within(answer, func() error {
-		ok, err := ask[*amqp.QueueDeclareOK](c, channel, &d)
-		if err != nil {
-			return fmt.Errorf("queue %s: %w", d.Queue, err)
-		}
-		depth = int64(ok.MessageCount)
-		return nil
+		reply, err = ask[T](c, channel, m)
+		return err
 	})
-	return depth, err
+	return reply, err
 }
 
-// Depth is how many ready messages a queue holds. It renews the queue's lease.
+// declare declares a queue and returns how many messages it holds.
+func (c *conn) declare(d amqp.QueueDeclare) (depth int64, err error) {
+	ok, err := request[*amqp.QueueDeclareOK](c, &d)
+	if err != nil {
+		return 0, fmt.Errorf("queue %s: %w", d.Queue, err)
+	}
+	return int64(ok.MessageCount), nil
+}
+
+// depth returns how many ready messages a queue holds. It renews the queue's lease.
 func (c *conn) depth(queue string) (int64, error) {
 	return c.declare(amqp.QueueDeclare{Queue: queue, Passive: true})
 }
 
-// Exchange declares an exchange.
-func (c *conn) exchange(d amqp.ExchangeDeclare) error {
-	return c.within(answer, func() error {
-		_, err := ask[*amqp.ExchangeDeclareOK](c, channel, &d)
-		return err
-	})
-}
-
-// Bind binds a queue to an exchange.
-func (c *conn) bind(queue, exchange, key string) error {
-	return c.within(answer, func() error {
-		_, err := ask[*amqp.QueueBindOK](c, channel, &amqp.QueueBind{Queue: queue, Exchange: exchange, RoutingKey: key})
-		return err
-	})
-}
-
-func (c *conn) removeExchange(name string) error {
-	return c.within(answer, func() error {
-		_, err := ask[*amqp.ExchangeDeleteOK](c, channel, &amqp.ExchangeDelete{Exchange: name})
-		return err
-	})
-}
-
-func (c *conn) remove(queue string) error {
-	return c.within(answer, func() error {
-		if _, err := ask[*amqp.QueueDeleteOK](c, channel, &amqp.QueueDelete{Queue: queue}); err != nil {
-			return fmt.Errorf("queue %s: %w", queue, err)
-		}
-		return nil
-	})
-}
-
-// Confirms turns publisher confirms on.
+// confirms turns publisher confirms on.
 func (c *conn) confirms() error {
 	_, err := ask[*amqp.ConfirmSelectOK](c, channel, &amqp.ConfirmSelect{})
 	return err

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Deliveries puts the frames of deliveries together without copying them.
+// deliveries puts the frames of deliveries together without copying them.
 type deliveries struct {
 	tag   uint64
 	left  uint64 // bytes of the body still to come
@@ -20,7 +20,7 @@ type deliveries struct {
 	has   bool // the message has a stamp
 }
 
-// Take takes in one frame; done says that it completed a message, which tag, stamp and has then describe.
+// take takes in one frame; done says that it completed a message, which tag, stamp and has then describe.
 func (d *deliveries) take(f amqp.Frame) (done bool, err error) {
 	switch f.Type {
 	case amqp.FrameMethod:
@@ -34,7 +34,7 @@ func (d *deliveries) take(f amqp.Frame) (done bool, err error) {
 	return false, nil
 }
 
-// Method reads the delivery tag straight from its place: | class 2 | method 2 | consumer tag 1+n | delivery tag 8 | ...
+// method reads the delivery tag straight from its place: | class 2 | method 2 | consumer tag 1+n | delivery tag 8 | ...
 func (d *deliveries) method(b []byte) error {
 	if binary.BigEndian.Uint32(b) != uint32(amqp.ClassBasic)<<16|uint32(amqp.MethodBasicDeliver) {
 		return complaint(b)
@@ -58,7 +58,7 @@ func (d *deliveries) body(b []byte) (done bool, err error) {
 	return d.left == 0, nil
 }
 
-// Consumer reads deliveries from a connection of its own and measures how long they took since their stamp.
+// consumer reads deliveries from a connection of its own and measures how long they took since their stamp.
 type consumer struct {
 	c        *conn
 	clock    clock
@@ -93,7 +93,7 @@ func (k *consumer) subscribe(prefetch int64, queues ...string) error {
 	return nil
 }
 
-// Run consumes until the connection's read deadline, which is how it is told to stop.
+// run consumes until the connection's read deadline, which is how it is told to stop.
 func (k *consumer) run() error {
 	for {
 		if err := k.drain(); err != nil {
@@ -109,7 +109,7 @@ func (k *consumer) run() error {
 	}
 }
 
-// Drain takes in the frames that have arrived and acknowledges them in one write.
+// drain takes in the frames that have arrived and acknowledges them in one write.
 func (k *consumer) drain() error {
 	now := k.clock.now()
 	n, err := k.measure(now)
@@ -125,7 +125,7 @@ func (k *consumer) drain() error {
 	return err
 }
 
-// Measure counts the messages that have arrived whole. A run of messages with one stamp, as a write of the publisher makes
+// measure counts the messages that have arrived whole. A run of messages with one stamp, as a write of the publisher makes
 // them, is recorded at once.
 func (k *consumer) measure(now int64) (n int64, err error) {
 	k.latency.mu.Lock()
@@ -174,7 +174,7 @@ func (k *consumer) acknowledge() {
 	k.unacked = 0
 }
 
-// Settle acknowledges what is left over of an incomplete round.
+// settle acknowledges what is left over of an incomplete round.
 func (k *consumer) settle() error {
 	if k.unacked == 0 {
 		return nil

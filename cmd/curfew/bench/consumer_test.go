@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Delivered appends a delivery with a stamp at the start of its body.
+// delivered appends a delivery with a stamp at the start of its body.
 func delivered(dst []byte, tag uint64, size int, stamp int64) []byte {
 	body := make([]byte, size)
 	if size >= stampSize {
@@ -22,7 +22,7 @@ func delivered(dst []byte, tag uint64, size int, stamp int64) []byte {
 	return amqp.AppendBody(dst, channel, body, amqp.FrameMinSize)
 }
 
-// Arrived is a consumer to which buf has come in one read, with acknowledgements going to the connection of the returned one.
+// arrived is a consumer to which buf has come in one read, with acknowledgements going to the connection of the returned one.
 func arrived(buf []byte, ackEvery int64) *consumer {
 	c := &conn{in: make([]byte, readSize), frameMax: frameMax}
 	c.w = copy(c.in, buf)
@@ -148,7 +148,7 @@ func TestConsumerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Sink is a connection whose writes succeed and are counted.
+// sink is a connection whose writes succeed and are counted.
 type sink struct {
 	net.Conn
 	bytes.Buffer
@@ -165,7 +165,7 @@ func TestPublisherWritesEachMessageByItself(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			out := &sink{}
 			p := &publisher{
-				c: &conn{nc: out}, clock: newClock(), pace: naps{}, limit: 1000, rate: rate,
+				c: &conn{nc: out}, clock: newClock(), pace: bubblePacer{}, limit: 1000, rate: rate,
 				t: newTemplate(content{keys: []string{"a"}, size: 16, batch: 1, ttl: -1, frameMax: 4096}),
 			}
 			if err := p.publish(t.Context()); err != nil {
@@ -202,7 +202,7 @@ func TestPacedPublisherStampsTheIntendedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{}
 		p := &publisher{
-			c: &conn{nc: out}, clock: newClock(), pace: naps{}, limit: 100, rate: 500,
+			c: &conn{nc: out}, clock: newClock(), pace: bubblePacer{}, limit: 100, rate: 500,
 			t: newTemplate(content{keys: []string{"a"}, size: 8, ttl: -1, frameMax: 4096}),
 		}
 		begin := p.clock.now()

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -11,7 +10,7 @@ import (
 
 const (
 	crowdBuffer = 4 << 10 // bytes that a member of a crowd reads at once, beyond a body
-	crowdDoors  = 32      // connections that are opened, or closed, at the same time
+	crowdAtOnce = 32      // connections that are opened, or closed, at the same time
 )
 
 func crowdFlags(f flags) {
@@ -24,79 +23,61 @@ func crowdFlags(f flags) {
 	f.period(&o.duration, "duration", 10*time.Second, 0, 240*time.Hour, "publish for this `time`")
 }
 
-// Crowd is the scenario of the same name. One goroutine publishes for all; each consumer has one that reads.
+// crowd has one goroutine that publishes for all, and one that reads for each consumer.
 type crowd struct {
-	s       *session
-	f       *fleet
+	*load
+
 	conns   []*conn
 	queues  []string
-	pace    pacer
+	pacer   pacer
 	sent    atomic.Int64
 	done    atomic.Bool
 	delayed tally
 
-	from, full, idled, to     usage
-	began, opened, loud, over int64 // instants: first connection, last one, first message, last one; over: the publisher's until done
+	full, idled           usage
+	first, opened         int64 // instants: first connection, last one
+	publishing, published int64 // instants: first message; last one, which belongs to the publisher until done
 }
 
-func runCrowd(ctx context.Context, s *session) (*report, error) {
-	pace, err := s.pace()
-	if err != nil {
-		return nil, err
-	}
-	if s.o.queues == 0 {
-		s.o.queues = s.o.connections
-	}
-	c := &crowd{s: s, f: s.newFleet(ctx), pace: pace}
-	err = c.run(ctx)
-	if e := c.f.stop(); err == nil {
-		err = e
-	}
-	if err := errors.Join(err, pace.Close()); err != nil {
-		return nil, err
-	}
-	return c.report(), nil
-}
+func startCrowd(l *load) measurement { return &crowd{load: l} }
 
-func (c *crowd) run(ctx context.Context) error {
-	var err error
-	if c.from, err = c.s.usage(); err != nil {
+func (c *crowd) run(ctx context.Context) (err error) {
+	if c.pacer, err = c.pace(); err != nil {
 		return err
 	}
-	if c.queues, err = c.s.several(); err != nil {
+	c.cleanUp(c.pacer.Close)
+	if c.o.queues == 0 {
+		c.o.queues = c.o.connections
+	}
+	c.sample(&c.from)
+	if c.queues, err = c.several(); err != nil {
 		return err
 	}
-	c.began = c.s.clock.now()
-	if err := c.gather(); err != nil {
+	c.first = c.clock.now()
+	if err := c.open(); err != nil {
 		return err
 	}
-	c.opened = c.s.clock.now()
-	if err := settle(ctx, rest); err != nil {
+	c.opened = c.clock.now()
+	if err := c.sampleAfter(ctx, rest, &c.full); err != nil {
 		return err
 	}
-	if c.full, err = c.s.usage(); err != nil {
-		return err
-	}
-	if err := settle(ctx, c.s.o.idle); err != nil {
-		return err
-	}
-	if c.idled, err = c.s.usage(); err != nil {
+	if err := c.sampleAfter(ctx, c.o.idle, &c.idled); err != nil {
 		return err
 	}
 	if err := c.talk(); err != nil {
 		return err
 	}
-	c.to, err = c.s.usage()
-	return err
+	c.sample(&c.to)
+	return nil
 }
 
-// Gather opens all connections and subscribes on each.
-func (c *crowd) gather() error {
-	n := int(c.s.o.connections)
-	buffer := crowdBuffer + int(min(c.s.o.size, frameMax-crowdBuffer))
+// open opens all connections and subscribes on each.
+func (c *crowd) open() error {
+	n := int(c.o.connections)
+	buffer := crowdBuffer + int(min(c.o.size, frameMax-crowdBuffer))
 	c.conns = make([]*conn, n)
 	err := inParallel(n, func(i int) (err error) {
-		c.conns[i], err = c.s.openSmall(c.f.ctx, c.s.o.broker, buffer)
+		c.conns[i], err = c.openSmall(c.f.ctx, c.o.broker, buffer)
 		return err
 	})
 	latency := &tally{}
@@ -107,7 +88,7 @@ func (c *crowd) gather() error {
 		k := c.f.consumer(conn)
 		k.latency = latency
 		if err == nil {
-			err = k.subscribe(0, c.queue(i))
+			err = k.subscribe(0, c.queueOf(i))
 		}
 		if err == nil {
 			c.f.start(k.run)
@@ -116,15 +97,15 @@ func (c *crowd) gather() error {
 	return err
 }
 
-// Queue is the queue that connection i consumes from.
-func (c *crowd) queue(i int) string { return c.queues[i%len(c.queues)] }
+// queueOf returns the queue that connection i consumes from.
+func (c *crowd) queueOf(i int) string { return c.queues[i%len(c.queues)] }
 
-// InParallel does something n times, some of them at once, and returns the first error.
+// inParallel calls do n times, several at once, and returns the first error.
 func inParallel(n int, do func(i int) error) error {
 	var wg sync.WaitGroup
 	var next atomic.Int64
-	errs := make(chan error, crowdDoors)
-	for range crowdDoors {
+	errs := make(chan error, crowdAtOnce)
+	for range crowdAtOnce {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				if err := do(i); err != nil {
@@ -144,12 +125,12 @@ func inParallel(n int, do func(i int) error) error {
 	}
 }
 
-// Talk lets half of the connections publish.
+// talk lets half of the connections publish.
 func (c *crowd) talk() error {
-	c.loud = c.s.clock.now()
+	c.publishing = c.clock.now()
 	c.f.start(func() error {
 		err := c.publish(c.f.ctx)
-		c.over = c.s.clock.now()
+		c.published = c.clock.now()
 		c.done.Store(true)
 		return err
 	})
@@ -163,28 +144,28 @@ func (c *crowd) publish(ctx context.Context) error {
 	half := len(c.conns) / 2
 	var keys []string
 	for i := range half {
-		keys = append(keys, c.queue(half+i))
+		keys = append(keys, c.queueOf(half+i))
 	}
-	t := newTemplate(c.s.content(keys, c.conns[0].frameMax))
+	t := newTemplate(c.content(keys, c.conns[0].frameMax))
 	stop := context.AfterFunc(ctx, func() {
 		for _, conn := range c.conns[:half] {
 			_ = conn.nc.SetWriteDeadline(time.Unix(1, 0))
 		}
 	})
 	defer stop()
-	until := c.loud + int64(c.s.o.duration)
-	s := newSchedule(c.loud, float64(half)/c.s.o.every.Seconds(), 1)
-	for ctx.Err() == nil && c.s.clock.now() < until {
-		if err := c.s.clock.nap(c.pace, min(until, s.next())); err != nil {
+	until := c.publishing + int64(c.o.duration)
+	s := newSchedule(c.publishing, float64(half)/c.o.every.Seconds(), 1)
+	for ctx.Err() == nil && c.clock.now() < until {
+		if err := c.clock.nap(c.pacer, min(until, s.next())); err != nil {
 			return err
 		}
-		n, at := s.take(min(until-1, c.s.clock.now()), 1)
+		n, at := s.take(min(until-1, c.clock.now()), 1)
 		if n == 0 {
 			continue
 		}
 		i := int(c.sent.Load() % int64(half))
 		t.stamp(i, 1, at)
-		c.delayed.record(c.s.clock.now()-at, 1)
+		c.delayed.record(c.clock.now()-at, 1)
 		if _, err := c.conns[i].nc.Write(t.run(i, 1)); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("publish: %w", err)
 		}
@@ -193,26 +174,24 @@ func (c *crowd) publish(ctx context.Context) error {
 	return nil
 }
 
-func (c *crowd) report() *report {
-	r := &report{}
-	n := c.s.o.connections
+func (c *crowd) report(r *report) {
+	n := c.o.connections
 	sent := c.sent.Load()
 	got, _ := c.f.got()
 	r.add("connections", "connections", n, "")
-	r.add("connect_rate", "connections opened, with a consumer", rate(n, c.began, c.opened), "per s")
-	if c.s.o.pid > 0 {
+	r.add("connect_rate", "connections opened, with a consumer", rate(n, c.first, c.opened), "per s")
+	if c.o.pid > 0 {
 		r.add("rss_per_connection_bytes", "broker RSS per connection", float64(c.full.rss-c.from.rss)/float64(n), "B")
-		if c.s.o.idle >= idleLeast {
-			r.add("idle_cpu_percent", "broker CPU with all connections idle", (c.idled.cpu-c.full.cpu).Seconds()/c.s.o.idle.Seconds()*100, "%")
+		if c.o.idle >= idleLeast {
+			r.add("idle_cpu_percent", "broker CPU with all connections idle", (c.idled.cpu-c.full.cpu).Seconds()/c.o.idle.Seconds()*100, "%")
 		}
 	}
 	r.add("published", "published", sent, "messages")
 	r.add("consumed", "consumed", got, "messages")
-	r.add("publish_rate", "publish rate", rate(sent, c.loud, c.over), "per s")
+	r.add("publish_rate", "publish rate", rate(sent, c.publishing, c.published), "per s")
 	r.quantiles("latency", "end-to-end latency", &c.f.latency)
 	var delayed histogram
 	c.delayed.collect(&delayed)
 	r.quantiles("schedule_delay", "sent later than intended", &delayed)
-	r.cost(c.s, sent, c.idled, c.to)
-	return r
+	r.cost(c.session, sent, c.idled, c.to)
 }

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Disk is a file that is written and synced between one message and the next, to set the time a confirm takes beside what the
+// disk is a file that is written and synced between one message and the next, to set the time a confirm takes beside what the
 // machine itself takes for that, at the same moment. It belongs to the publisher that publishes meanwhile.
 type disk struct {
 	file    *os.File
@@ -21,7 +21,7 @@ const (
 	diskSize = 4 << 20 // bytes in the file, which are there before they are written again
 )
 
-// OpenDisk makes the file in a folder.
+// openDisk makes the file in a folder.
 func openDisk(dir string, c clock) (*disk, error) {
 	f, err := os.CreateTemp(dir, "curfew-bench-*")
 	if err != nil {
@@ -37,7 +37,7 @@ func openDisk(dir string, c clock) (*disk, error) {
 	return d, nil
 }
 
-// Measure takes the time of one page.
+// measure takes the time of one page.
 func (d *disk) measure() error {
 	began := d.clock.now()
 	if _, err := d.file.WriteAt(d.page, d.at); err != nil {
@@ -53,8 +53,8 @@ func (d *disk) measure() error {
 
 func (d *disk) close() error { return errors.Join(d.file.Close(), os.Remove(d.file.Name())) }
 
-// Compared adds what the disks took, and how many times as long a confirm takes.
-func (l *load) compared(r *report) {
+// compareDisks adds what the disks took, and how many times as long a confirm takes.
+func (l *load) compareDisks(r *report) {
 	var disks, confirms histogram
 	for _, d := range l.disks {
 		disks.merge(&d.latency)

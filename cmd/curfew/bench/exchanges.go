@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"strconv"
+
+	"github.com/curfewmq/curfew/core/amqp"
 )
 
 func exchangeFlags(f flags, queues int64) {
@@ -27,31 +29,26 @@ func topicFlags(f flags) {
 	f.whole(&f.o.matching, "matching", 3, 1, 100_000, "`bindings` that take a message, of those of all --queues")
 }
 
-// Bindings are what the queues of an exchange are bound with.
+// bindings are the keys of an exchange's bindings.
 type bindings struct {
 	patterns []string // of each queue
 	keys     []string // to publish with, in turn
 	copies   int64    // queues that get a message
 }
 
-func runFanout(ctx context.Context, s *session) (*report, error) {
-	return runExchange(ctx, s, "fanout", bindings{patterns: make([]string, s.o.queues), keys: []string{""}, copies: s.o.queues})
+func fanouts(n int64) bindings {
+	return bindings{patterns: make([]string, n), keys: []string{""}, copies: n}
 }
 
-func runDirect(ctx context.Context, s *session) (*report, error) {
-	b := bindings{copies: 1}
-	for i := range s.o.queues {
-		b.keys = append(b.keys, "order."+strconv.FormatInt(i, 10))
+func directs(n int64) bindings {
+	var keys []string
+	for i := range n {
+		keys = append(keys, "order."+strconv.FormatInt(i, 10))
 	}
-	b.patterns = b.keys
-	return runExchange(ctx, s, "direct", b)
+	return bindings{patterns: keys, keys: keys, copies: 1}
 }
 
-func runTopic(ctx context.Context, s *session) (*report, error) {
-	return runExchange(ctx, s, "topic", topics(s.o.queues, s.o.matching))
-}
-
-// Topics gives n queues patterns such that matching of them take each key. Those that are left over match nothing.
+// topics returns patterns for n queues, of which matching take each key. Those that are left over match nothing.
 func topics(n, matching int64) bindings {
 	b := bindings{copies: matching}
 	groups := n / matching
@@ -74,71 +71,66 @@ func topics(n, matching int64) bindings {
 	return b
 }
 
-func runExchange(ctx context.Context, s *session, kind string, b bindings) (*report, error) {
-	exchange, err := s.exchange(kind)
+// routing publishes to an exchange with many queues.
+type routing struct {
+	*load
+
+	kind string
+	bindings
+}
+
+func startFanout(l *load) measurement { return &routing{l, "fanout", fanouts(l.o.queues)} }
+func startDirect(l *load) measurement { return &routing{l, "direct", directs(l.o.queues)} }
+func startTopic(l *load) measurement {
+	return &routing{l, "topic", topics(l.o.queues, l.o.matching)}
+}
+
+func (r *routing) run(context.Context) error {
+	exchange, err := r.exchange(r.kind)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	queues, err := s.several()
+	queues, err := r.several()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, q := range queues {
-		if err := s.admin.bind(q, exchange, b.patterns[i]); err != nil {
-			return nil, err
+		m := &amqp.QueueBind{Queue: q, Exchange: exchange, RoutingKey: r.patterns[i]}
+		if _, err := request[*amqp.QueueBindOK](r.admin, m); err != nil {
+			return err
 		}
 	}
-	l := load{s: s, f: s.newFleet(ctx), copies: b.copies}
-	c := s.content(b.keys, 0)
-	c.exchange = exchange
-	err = l.route(queues, c)
-	if e := l.f.stop(); err == nil {
-		err = e
+	r.load.copies = r.bindings.copies
+	if err := r.connect(exchange, queues); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, err
+	if r.o.consumers > 0 {
+		return r.measured(r.consumed)
 	}
-	return l.report(), nil
+	return r.measured(func() error { // what was published has to be in the queues
+		each := r.f.sent() * r.load.copies / r.o.queues
+		_, _, err := r.f.filled(queues[0], each, calm) // with a length limit it never holds as many
+		return err
+	})
 }
 
-func (l *load) route(queues []string, c content) error {
-	o := l.s.o
-	for i := range min(o.consumers, o.queues) {
+// connect adds consumers, of which each serves several queues, and publishers to the exchange.
+func (r *routing) connect(exchange string, queues []string) error {
+	for i := range min(r.o.consumers, r.o.queues) {
 		var own []string
-		for q := i; q < o.queues; q += o.consumers {
+		for q := i; q < r.o.queues; q += r.o.consumers {
 			own = append(own, queues[q])
 		}
-		if err := l.f.consume(own...); err != nil {
+		if err := r.f.consume(own...); err != nil {
 			return err
 		}
 	}
-	for i := range o.publishers {
-		p, err := l.f.publisher(c, o.confirm)
-		if err != nil {
+	c := r.content(r.keys, 0)
+	c.exchange = exchange
+	for i := range r.o.publishers {
+		if _, err := r.publisher(i, c); err != nil {
 			return err
 		}
-		if err := l.share(p, i); err != nil {
-			return err
-		}
 	}
-	if o.consumers > 0 {
-		return l.measured()
-	}
-	return l.queued(queues[0])
-}
-
-// Queued is measured without consumers: what was published has to be in the queues.
-func (l *load) queued(queue string) (err error) {
-	if l.from, err = l.s.usage(); err != nil {
-		return err
-	}
-	if err := l.publish(); err != nil {
-		return err
-	}
-	each := l.f.sent() * l.copies / l.s.o.queues
-	if _, _, err := l.f.filled(queue, each, calm); err != nil { // with a length limit it never holds as many
-		return err
-	}
-	l.to, err = l.s.usage()
-	return err
+	return nil
 }

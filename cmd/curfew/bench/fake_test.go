@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// FakeBroker is a broker in a few lines, for use in a synctest bubble: queues with consumers, confirms, TTL, dead-lettering
+// fakeBroker is a broker in a few lines, for use in a synctest bubble: queues with consumers, confirms, TTL, dead-lettering
 // and leases, each of the last three late by a given time. Connections are pipes.
 type fakeBroker struct {
 	mu     sync.Mutex // guards everything below, and is never held while waiting
@@ -40,7 +40,7 @@ type fakeBroker struct {
 	relayed *pipes      // clients are connected with each other instead; nil = they are not
 }
 
-// Pipes is a listener for clients at the other end of pipes.
+// pipes is a listener for clients at the other end of pipes.
 type pipes struct {
 	net.Listener
 	arrived chan net.Conn
@@ -69,7 +69,7 @@ type delivery struct {
 	message *fakeMessage
 }
 
-// FakePeer is one connection. Its reader goroutine owns what follows lock-free; out has a goroutine of its own.
+// fakePeer is one connection. Its reader goroutine owns what follows lock-free; out has a goroutine of its own.
 type fakePeer struct {
 	b        *fakeBroker
 	nc       net.Conn
@@ -89,7 +89,7 @@ func newFakeBroker() *fakeBroker {
 	return &fakeBroker{queues: make(map[string]*fakeQueue), bound: make(map[string][][2]string), password: "guest"}
 }
 
-// Env is an environment in which every address leads to b, and process 42 is its process.
+// env is an environment in which every address leads to b, and process 42 is its process.
 func (b *fakeBroker) env(t *testing.T) (e *env, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
@@ -105,12 +105,18 @@ func (b *fakeBroker) env(t *testing.T) (e *env, stdout, stderr *bytes.Buffer) {
 	return &env{
 		dial:   func(context.Context, string) (net.Conn, error) { return b.connect(), nil },
 		relay:  func() (*relay, error) { return b.relay(), nil },
-		pace:   func() (pacer, error) { return naps{}, nil },
+		pace:   func() (pacer, error) { return bubblePacer{}, nil },
 		proc:   filepath.Dir(proc),
 		stdout: stdout,
 		stderr: stderr,
 	}, stdout, stderr
 }
+
+// bubblePacer sleeps in the bubble's time.
+type bubblePacer struct{}
+
+func (bubblePacer) sleep(d time.Duration) error { time.Sleep(d); return nil }
+func (bubblePacer) Close() error                { return nil }
 
 func (b *fakeBroker) connect() net.Conn {
 	ours, theirs := net.Pipe()
@@ -283,7 +289,7 @@ func (p *fakePeer) ack(m *amqp.BasicAck) {
 	p.unacked = m.DeliveryTag + 1
 }
 
-// Content ends a publish once its body is whole.
+// content ends a publish once its body is whole.
 func (p *fakePeer) content() {
 	if p.left > 0 {
 		return
@@ -321,7 +327,7 @@ func (p *fakePeer) content() {
 	}
 }
 
-// Lifetime is the lower TTL in milliseconds; -1 = none.
+// lifetime is the lower TTL in milliseconds; -1 = none.
 func (p *fakePeer) lifetime(q *fakeQueue) int64 {
 	props, err := amqp.ParseProperties(p.header)
 	if err != nil {
@@ -377,7 +383,7 @@ func (b *fakeBroker) die(q *fakeQueue, m *fakeMessage) {
 	b.enqueue(dead, m, ttl)
 }
 
-// Matches is what topic exchanges do, as far as needed here; patterns without wildcards match as in other exchanges.
+// matches is what topic exchanges do, as far as needed here; patterns without wildcards match as in other exchanges.
 func matches(pattern, key string) bool {
 	words, given := strings.Split(pattern, "."), strings.Split(key, ".")
 	for i, w := range words {

@@ -14,7 +14,7 @@ const (
 	stall    = 30 * time.Second      // in the middle of publishing
 )
 
-// Fleet is the publishers and consumers of a run. The main goroutine owns it; each publisher and consumer has goroutines of
+// fleet is the publishers and consumers of a run. The main goroutine owns it; each publisher and consumer has goroutines of
 // its own, and the first of them to break off ends the run.
 type fleet struct {
 	s      *session
@@ -41,7 +41,7 @@ func (s *session) newFleet(ctx context.Context) *fleet {
 	return f
 }
 
-// Consume adds a consumer, which begins at once.
+// consume adds a consumer, which begins at once.
 func (f *fleet) consume(queues ...string) error {
 	c, err := f.s.open(f.ctx, f.s.o.broker)
 	if err != nil {
@@ -55,14 +55,14 @@ func (f *fleet) consume(queues ...string) error {
 	return nil
 }
 
-// Consumer adds a consumer, which has not subscribed and does not yet read.
+// consumer adds a consumer, which has not subscribed and does not yet read.
 func (f *fleet) consumer(c *conn) *consumer {
 	k := &consumer{c: c, clock: f.s.clock, ackEvery: f.s.o.ackEvery, latency: &tally{}, rejections: f.rejections}
 	f.consumers = append(f.consumers, k)
 	return k
 }
 
-// Publisher adds a publisher, which is connected and listens but does not yet publish.
+// publisher adds a publisher, which is connected and listens but does not yet publish.
 func (f *fleet) publisher(c content, confirm int64) (*publisher, error) {
 	conn, err := f.s.open(f.ctx, f.s.o.broker)
 	if err != nil {
@@ -98,7 +98,7 @@ func (f *fleet) start(fn func() error) {
 	})
 }
 
-// Publish lets a publisher loose.
+// publish lets a publisher loose.
 func (f *fleet) publish(p *publisher) {
 	f.publishing.Add(1)
 	f.start(func() error {
@@ -114,7 +114,7 @@ func (f *fleet) sent() (n int64) {
 	return n
 }
 
-// Got is how many messages were consumed, and when the last of them was.
+// got is how many messages were consumed, and when the last of them was.
 func (f *fleet) got() (n, last int64) {
 	for _, k := range f.consumers {
 		n += k.got.Load()
@@ -123,7 +123,7 @@ func (f *fleet) got() (n, last int64) {
 	return n, last
 }
 
-// Until waits for done, which it asks again and again, and shows progress meanwhile. An interrupt ends the wait without an
+// until waits for done, which it asks again and again, and shows progress meanwhile. An interrupt ends the wait without an
 // error; a connection that broke is one.
 func (f *fleet) until(done func() (bool, error)) error {
 	t := time.NewTicker(poll)
@@ -145,7 +145,7 @@ func (f *fleet) until(done func() (bool, error)) error {
 	}
 }
 
-// Failure is what ended the run before its time; nil if the user did.
+// failure is what ended the run before its time; nil if the user did.
 func (f *fleet) failure() error {
 	if f.user.Err() != nil {
 		return nil
@@ -153,7 +153,7 @@ func (f *fleet) failure() error {
 	return context.Cause(f.ctx)
 }
 
-// Published waits until the publishers are done. A broker that takes nothing for long is a failure.
+// published waits until the publishers are done. A broker that takes nothing for long is a failure.
 func (f *fleet) published() error {
 	sent, since := int64(0), f.s.clock.now()
 	return f.until(func() (bool, error) {
@@ -177,7 +177,7 @@ func (f *fleet) stalled() error {
 	return fmt.Errorf("publish: the broker took nothing, or confirmed nothing, for %v", stall)
 }
 
-// Ended is when the last publisher was done.
+// ended is when the last publisher was done.
 func (f *fleet) ended() (at int64) {
 	for _, p := range f.publishers {
 		at = max(at, p.ended.Load())
@@ -185,7 +185,7 @@ func (f *fleet) ended() (at int64) {
 	return at
 }
 
-// Drained waits until n messages were consumed, or for how long no more came.
+// drained waits until n messages were consumed, or for how long no more came.
 func (f *fleet) drained(n int64, patience time.Duration) error {
 	since := f.s.clock.now()
 	return f.until(func() (bool, error) {
@@ -194,7 +194,7 @@ func (f *fleet) drained(n int64, patience time.Duration) error {
 	})
 }
 
-// Filled waits until a queue holds n messages, or for how long their number no longer grows, and says when it last grew.
+// filled waits until a queue holds n messages, or for how long their number no longer grows, and says when it last grew.
 func (f *fleet) filled(queue string, n int64, patience time.Duration) (depth, at int64, err error) {
 	at = f.s.clock.now()
 	err = f.until(func() (bool, error) {
@@ -208,7 +208,7 @@ func (f *fleet) filled(queue string, n int64, patience time.Duration) (depth, at
 	return depth, at, err
 }
 
-// Stop lets every goroutine end, closes the connections and takes the last latencies in.
+// stop lets every goroutine end, closes the connections and takes the last latencies in.
 func (f *fleet) stop() error {
 	past := time.Unix(1, 0)
 	for _, p := range f.publishers {
@@ -234,7 +234,7 @@ func (f *fleet) stop() error {
 	return failure
 }
 
-// Sweep adds the latencies measured since the last call to those of the whole run, and returns them.
+// sweep adds the latencies measured since the last call to those of the whole run, and returns them.
 func (f *fleet) sweep() *histogram {
 	h := &histogram{}
 	for _, k := range f.consumers {
@@ -244,7 +244,7 @@ func (f *fleet) sweep() *histogram {
 	return h
 }
 
-// Progress prints a line each second.
+// progress prints a line each second.
 type progress struct {
 	s         *session
 	f         *fleet
@@ -271,11 +271,12 @@ func (p *progress) tell() error {
 	if h.n > 0 {
 		line += fmt.Sprintf("  latency p50 %.2f p99 %.2f ms", millis(h.quantile(0.5)), millis(h.quantile(0.99)))
 	}
-	used, err := p.s.usage()
+	used := p.used
+	p.s.sample(&used)
 	if p.s.o.pid > 0 {
 		line += fmt.Sprintf("  broker CPU %.0f %% RSS %.1f MiB", (used.cpu-p.used.cpu).Seconds()/took*100, mebi(used.rss))
 	}
 	fmt.Fprintln(p.s.stderr, line)
 	p.at, p.sent, p.got, p.used = now, sent, got, used
-	return err
+	return p.s.failed
 }

@@ -1,9 +1,6 @@
 package bench
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 func floorFlags(f flags) {
 	f.sized(16, 0)
@@ -13,51 +10,41 @@ func floorFlags(f flags) {
 	f.o.publishers, f.o.consumers, f.o.queues = 1, 1, 1
 }
 
-// RunFloor loads a relay as it would a broker. The relay's process is watched as the broker's is.
-func runFloor(ctx context.Context, s *session) (*report, error) {
-	r, err := s.relay()
-	if err != nil {
-		return nil, err
-	}
-	s.o.pid = int64(r.pid)
-	l := load{s: s, f: s.newFleet(ctx)}
-	err = l.relay(ctx, r.addr)
-	if e := l.f.stop(); err == nil {
-		err = e
-	}
-	if err := errors.Join(err, r.stop()); err != nil {
-		return nil, err
-	}
-	return l.report(), nil
-}
+// floor loads a relay as others load a broker. The relay's process is the one that is watched.
+type floor struct{ *load }
 
-func (l *load) relay(ctx context.Context, addr string) error {
-	var err error
-	if l.s.start, err = l.s.usage(); err != nil {
-		return err
-	}
-	from, err := l.s.plain(ctx, addr) // first: the relay reads from the first that comes
+func startFloor(l *load) measurement { return floor{l} }
+
+func (l floor) run(ctx context.Context) error {
+	r, err := l.relay()
 	if err != nil {
 		return err
 	}
-	c := l.s.content([]string{l.s.prefix + "0"}, 0)
+	l.cleanUp(r.stop)
+	l.o.pid = int64(r.pid)
+	l.sample(&l.start)
+	from, err := l.plain(ctx, r.addr) // first: the relay reads from the first client
+	if err != nil {
+		return err
+	}
+	c := l.content([]string{l.prefix + "0"}, 0)
 	c.delivered = true
 	p, err := l.f.publisherOn(from, c, 0)
 	if err != nil {
 		return err
 	}
-	to, err := l.s.plain(ctx, addr)
+	to, err := l.plain(ctx, r.addr)
 	if err != nil {
 		return err
 	}
 	l.f.start(l.f.consumer(to).run)
-	if err := l.share(p, 0); err != nil {
+	if err := l.assign(p, 0); err != nil {
 		return err
 	}
-	return l.measured()
+	return l.measured(l.consumed)
 }
 
-// Plain is a connection without a handshake.
+// plain opens a connection without a handshake.
 func (e *env) plain(ctx context.Context, addr string) (*conn, error) {
 	nc, err := e.dial(ctx, addr)
 	if err != nil {

@@ -12,7 +12,7 @@ const (
 	nBuckets = (63-1-subBits)<<subBits + 1<<(subBits+1)
 )
 
-// Histogram counts durations in nanoseconds in log-linear buckets of fixed number, so that recording never allocates.
+// histogram counts durations in nanoseconds in log-linear buckets of fixed number, so that recording never allocates.
 // Negative values (a message that came before its deadline) are kept in buckets of their own.
 // The zero value is empty and ready. A histogram belongs to one goroutine.
 type histogram struct {
@@ -21,7 +21,7 @@ type histogram struct {
 	min, max    int64
 }
 
-// Record counts n observations of v.
+// record counts n observations of v.
 func (h *histogram) record(v int64, n uint64) {
 	if n == 0 {
 		return
@@ -36,7 +36,7 @@ func (h *histogram) record(v int64, n uint64) {
 	h.late[bucket(uint64(v))] += n
 }
 
-// Widen must come before n grows: an empty histogram takes both bounds as they are.
+// widen must come before n grows: an empty histogram takes both bounds as they are.
 func (h *histogram) widen(lo, hi int64) {
 	if h.n == 0 {
 		h.min, h.max = lo, hi
@@ -45,7 +45,7 @@ func (h *histogram) widen(lo, hi int64) {
 	h.min, h.max = min(h.min, lo), max(h.max, hi)
 }
 
-// Merge adds what o counted.
+// merge adds what o counted.
 func (h *histogram) merge(o *histogram) {
 	if o.n == 0 {
 		return
@@ -58,7 +58,7 @@ func (h *histogram) merge(o *histogram) {
 	}
 }
 
-// Quantile returns a value that at least the share q (0 to 1) of the observations does not exceed: the upper edge of its
+// quantile returns a value that at least the share q (0 to 1) of the observations does not exceed: the upper edge of its
 // bucket, never beyond the largest value seen. It is 0 for an empty histogram.
 func (h *histogram) quantile(q float64) int64 {
 	if h.n == 0 {
@@ -81,7 +81,7 @@ func (h *histogram) quantile(q float64) int64 {
 
 func (h *histogram) clamp(v int64) int64 { return min(max(v, h.min), h.max) }
 
-// Bucket: values below 128 have one bucket each; above, bucket e*64+m holds the values whose highest seven bits are m (64 to
+// bucket: values below 128 have one bucket each; above, bucket e*64+m holds the values whose highest seven bits are m (64 to
 // 127) after a shift by e.
 func bucket(v uint64) int {
 	e := bits.Len64(v) - 1 - subBits
@@ -106,7 +106,7 @@ func bucketHigh(i int) int64 {
 	return bucketLow(i+1) - 1
 }
 
-// Negative is how many observations were below zero.
+// negative is how many observations were below zero.
 func (h *histogram) negative() (n uint64) {
 	for _, c := range h.early {
 		n += c
@@ -114,7 +114,7 @@ func (h *histogram) negative() (n uint64) {
 	return n
 }
 
-// Tally is a histogram that one goroutine fills and another collects from time to time.
+// tally is a histogram that one goroutine fills and another collects from time to time.
 type tally struct {
 	mu sync.Mutex // guards h
 	h  histogram
@@ -126,7 +126,7 @@ func (t *tally) record(v int64, n uint64) {
 	t.mu.Unlock()
 }
 
-// Collect moves what was counted since the last call into h.
+// collect moves what was counted since the last call into h.
 func (t *tally) collect(h *histogram) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

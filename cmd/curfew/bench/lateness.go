@@ -12,67 +12,35 @@ func latenessFlags(f flags) {
 	f.period(&f.o.duration, "duration", 20*time.Second, time.Millisecond, 240*time.Hour, "publish for this `time`")
 	f.expiring("--expiration 100..10000")
 	f.acking()
-	f.o.mortal = true
+	f.o.publishers, f.o.mortal = 1, true
 }
 
-// Lifetime is the longest a message of this session can live.
-func (s *session) lifetime() time.Duration {
-	ms := max(0, s.o.ttl)
-	if s.o.expiration.set && (s.o.ttl < 0 || s.o.expiration.hi < ms) {
-		ms = s.o.expiration.hi
-	}
-	return time.Duration(ms) * time.Millisecond
-}
+type lateness struct{ *load }
 
-func runLateness(ctx context.Context, s *session) (*report, error) {
-	if s.o.ttl < 0 && !s.o.expiration.set {
-		s.o.expiration = span{lo: 100, hi: 10_000, set: true}
+func startLateness(l *load) measurement { return lateness{l} }
+
+func (l lateness) run(context.Context) error {
+	if l.o.ttl < 0 && !l.o.expiration.set {
+		l.o.expiration = span{lo: 100, hi: 10_000, set: true}
 	}
-	queue, dead, err := s.mortal()
+	queue, dead, err := l.mortal()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f := s.newFleet(ctx)
-	l := load{s: s, f: f}
-	err = l.late(queue, dead)
-	if e := f.stop(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return nil, err
-	}
-	return l.lateReport(), nil
-}
-
-func (l *load) late(queue, dead string) error {
 	if err := l.f.consume(dead); err != nil {
 		return err
 	}
-	c := l.s.content([]string{queue}, 0)
+	c := l.content([]string{queue}, 0)
 	c.due = true
-	p, err := l.f.publisher(c, 0)
+	p, err := l.publisher(0, c)
 	if err != nil {
 		return err
 	}
-	p.rate, p.actual = float64(l.s.o.rate), true
-	if l.from, err = l.s.usage(); err != nil {
-		return err
-	}
-	l.began = l.s.clock.now()
-	p.until = l.began + int64(l.s.o.duration)
-	l.f.publish(p)
-	if err := l.f.published(); err != nil {
-		return err
-	}
-	if err := l.f.drained(l.f.sent(), patience+l.s.lifetime()); err != nil {
-		return err
-	}
-	l.to, err = l.s.usage()
-	return err
+	p.actual = true
+	return l.measured(func() error { return l.f.drained(l.f.sent(), patience+l.lifetime()) })
 }
 
-func (l *load) lateReport() *report {
-	r := &report{}
+func (l lateness) report(r *report) {
 	sent := l.f.sent()
 	got, _ := l.f.got()
 	h := &l.f.latency
@@ -86,6 +54,5 @@ func (l *load) lateReport() *report {
 		r.add("early", "before their deadline", int64(h.negative()), "messages")
 	}
 	l.f.delayed(r)
-	r.cost(l.s, sent, l.from, l.to)
-	return r
+	r.cost(l.session, sent, l.from, l.to)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// idleLeast is the least time over which idle CPU is worth a figure.
+// idleLeast is the shortest time over which idle CPU is reported.
 const idleLeast = time.Second
 
 func leasesFlags(f flags) {
@@ -21,61 +21,52 @@ func leasesFlags(f flags) {
 	f.whole(&o.sample, "sample", 500, 1, 10_000, "how many of the `queues` are watched until their end")
 }
 
-// Leases is the scenario of the same name. Most queues are declared in bulk, many declarations under way at once. Those to be
-// watched are declared between them, evenly spread, one at a time and over a connection of their own, so that the beginning
-// of their lease is known to within one answer.
+// leases declares most queues in bulk, with many declarations under way at once. Between them, evenly spread, it declares the
+// queues to be watched, one at a time and over a connection of their own, so that the beginning of their lease is known to within
+// one answer.
 type leases struct {
-	s     *session
+	*load
+
 	bulk  int
 	p     *prober
 	round histogram // declare to declare-ok, in bulk
 
-	from, to, full, idled usage // before the declarations, after, at rest, and shortly before the first lease runs out
-	idle                  time.Duration
-	began, declared       int64
+	full, idled usage // with all queues: at rest, and shortly before the first lease runs out
+	idle        time.Duration
+	declared    int64 // instant of the last answer
 }
 
-func runLeases(ctx context.Context, s *session) (*report, error) {
-	p, err := s.newProber(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l := &leases{s: s, p: p, bulk: int(s.o.queues) - len(p.leases)}
-	stop := context.AfterFunc(ctx, func() { l.interrupt() })
-	defer stop()
-	if err := errors.Join(l.run(ctx), p.close()); err != nil {
-		return nil, err
-	}
-	return l.report(), nil
-}
+func startLeases(l *load) measurement { return &leases{load: l} }
 
-// Interrupt breaks off whatever is being read or written.
-func (l *leases) interrupt() {
-	past := time.Unix(1, 0)
-	_ = l.s.admin.nc.SetDeadline(past)
-	_ = l.p.c.nc.SetDeadline(past)
-}
-
-func (l *leases) run(ctx context.Context) error {
-	var err error
-	if l.from, err = l.s.usage(); err != nil {
+func (l *leases) run(ctx context.Context) (err error) {
+	if l.p, err = l.newProber(ctx); err != nil {
 		return err
 	}
+	l.cleanUp(l.p.close)
+	l.bulk = int(l.o.queues) - len(l.p.leases)
+	stop := context.AfterFunc(ctx, func() { l.interrupt() })
+	defer stop()
+	l.sample(&l.from)
 	if err := l.declareAll(); err != nil {
 		return err
 	}
-	if l.to, err = l.s.usage(); err != nil {
-		return err
-	}
+	l.sample(&l.to)
 	if err := l.sit(ctx); err != nil {
 		return err
 	}
 	return l.p.watch(ctx)
 }
 
+// interrupt ends what is being read or written.
+func (l *leases) interrupt() {
+	past := time.Unix(1, 0)
+	_ = l.admin.nc.SetDeadline(past)
+	_ = l.p.c.nc.SetDeadline(past)
+}
+
 func (s *session) leaseTime() int64 { return s.o.expires * int64(time.Millisecond) }
 
-// Leased is the declaration of a queue with a lease. It is not among those to be removed at the end.
+// leased returns the declaration of a queue with a lease. It is not among those to be removed at the end.
 func (s *session) leased(name string) *amqp.QueueDeclare {
 	args := append(amqp.Table{{Key: "x-expires", Value: s.o.expires}}, s.o.queueArgs.table...)
 	return &amqp.QueueDeclare{Queue: s.prefix + name, Durable: s.o.durable, Arguments: args}
@@ -84,16 +75,16 @@ func (s *session) leased(name string) *amqp.QueueDeclare {
 func (l *leases) declareAll() error {
 	turns := make(chan struct{}, len(l.p.leases))
 	watched := make(chan error, 1)
-	l.began = l.s.clock.now()
+	l.began = l.clock.now()
 	go func() { watched <- l.p.declare(turns) }()
 	err := l.declareBulk(turns)
 	close(turns)
 	err = errors.Join(err, <-watched)
-	l.declared = l.s.clock.now()
+	l.declared = l.clock.now()
 	return err
 }
 
-// DeclareBulk keeps a window of declarations under way on the administrative connection, and gives the watched queues their
+// declareBulk keeps a window of declarations under way on the administrative connection, and gives the watched queues their
 // turns.
 func (l *leases) declareBulk(turns chan<- struct{}) error {
 	var out []byte
@@ -101,13 +92,13 @@ func (l *leases) declareBulk(turns chan<- struct{}) error {
 	given := 0
 	for sent, answered := 0, 0; answered < l.bulk; {
 		out = out[:0]
-		now := l.s.clock.now()
-		for sent < l.bulk && int64(sent-answered) < l.s.o.window {
-			out = amqp.AppendMethod(out, channel, l.s.leased(strconv.Itoa(sent)))
+		now := l.clock.now()
+		for sent < l.bulk && int64(sent-answered) < l.o.window {
+			out = amqp.AppendMethod(out, channel, l.leased(strconv.Itoa(sent)))
 			asked[sent] = now
 			sent++
 		}
-		if _, err := l.s.admin.nc.Write(out); err != nil {
+		if _, err := l.admin.nc.Write(out); err != nil {
 			return fmt.Errorf("queue.declare: %w", err)
 		}
 		n, err := l.answers(asked[answered:])
@@ -124,16 +115,16 @@ func (l *leases) declareBulk(turns chan<- struct{}) error {
 	return nil
 }
 
-// Answers takes in at least one declare-ok, and all that have arrived with it; the first is to the question of asked[0].
+// answers takes in at least one declare-ok, and all that have arrived with it. asked holds when each was asked for, in order.
 func (l *leases) answers(asked []int64) (n int, err error) {
-	if _, err := expect[*amqp.QueueDeclareOK](l.s.admin.reply()); err != nil {
+	if _, err := expect[*amqp.QueueDeclareOK](l.admin.reply()); err != nil {
 		return 0, err
 	}
-	now := l.s.clock.now()
+	now := l.clock.now()
 	for {
 		l.round.record(now-asked[n], 1)
 		n++
-		f, ok, err := l.s.admin.next()
+		f, ok, err := l.admin.next()
 		if err != nil || !ok {
 			return n, err
 		}
@@ -143,39 +134,29 @@ func (l *leases) answers(asked []int64) (n int, err error) {
 	}
 }
 
-// Sit lets the broker come to rest with all queues alive, reads its memory, and its CPU until shortly before the first lease
+// sit lets the broker come to rest with all queues alive, reads its memory, and its CPU until shortly before the first lease
 // runs out.
 func (l *leases) sit(ctx context.Context) error {
-	left := time.Duration(l.began + l.s.leaseTime() - l.s.clock.now())
+	left := time.Duration(l.began + l.leaseTime() - l.clock.now())
 	if need := rest + 2*margin; left < need {
 		took := time.Duration(l.declared - l.began).Round(time.Millisecond)
 		return fmt.Errorf("--expires %d: declaring took %v, and the queues have to be there for %v more to be counted: raise it above %d",
-			l.s.o.expires, took, need, (took + need).Milliseconds())
+			l.o.expires, took, need, (took + need).Milliseconds())
 	}
-	if err := settle(ctx, rest); err != nil {
+	if err := l.sampleAfter(ctx, rest, &l.full); err != nil {
 		return err
 	}
-	var err error
-	if l.full, err = l.s.usage(); err != nil {
-		return err
-	}
-	idle := left - rest - 2*margin
-	if err := settle(ctx, idle); err != nil {
-		return err
-	}
-	l.idle = idle
-	l.idled, err = l.s.usage()
-	return err
+	l.idle = left - rest - 2*margin
+	return l.sampleAfter(ctx, l.idle, &l.idled)
 }
 
-func (l *leases) report() *report {
-	r := &report{}
-	n := l.s.o.queues
+func (l *leases) report(r *report) {
+	n := l.o.queues
 	r.add("queues", "queues", n, "")
 	r.add("declare_rate", "declare rate", rate(n, l.began, l.declared), "per s")
 	r.quantiles("declare", "declare", &l.round)
 	l.p.report(r)
-	if l.s.o.pid > 0 {
+	if l.o.pid > 0 {
 		r.add("rss_per_queue_bytes", "broker RSS per queue", float64(l.full.rss-l.from.rss)/float64(n), "B")
 		if l.idle >= idleLeast {
 			r.add("idle_cpu_percent", "broker CPU with all queues idle", (l.idled.cpu-l.full.cpu).Seconds()/l.idle.Seconds()*100, "%")
@@ -183,6 +164,5 @@ func (l *leases) report() *report {
 		}
 	}
 	l.to.rss = l.full.rss
-	r.cost(l.s, n, l.from, l.to)
-	return r
+	r.cost(l.session, n, l.from, l.to)
 }

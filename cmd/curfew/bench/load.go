@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"strconv"
+	"time"
 )
 
 func loadFlags(f flags) {
@@ -20,26 +21,32 @@ func loadFlags(f flags) {
 	f.expiring("")
 }
 
-func runLoad(ctx context.Context, s *session) (*report, error) {
-	queues, err := s.several()
+// load is the plain scenario, and what the others have in common: publishers and consumers, and the broker's process before and
+// after they worked.
+type load struct {
+	*session
+
+	f        *fleet
+	disks    []*disk // of the publishers, with --fdatasync
+	copies   int64   // deliveries of a message, where these count; 0 = one
+	from, to usage
+	began    int64 // instant at which publishing began
+}
+
+func startLoad(l *load) measurement { return l }
+
+func (l *load) run(context.Context) error {
+	queues, err := l.several()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f := s.newFleet(ctx)
-	l := load{s: s, f: f}
-	err = l.run(queues)
-	if e := f.stop(); err == nil {
-		err = e
+	if err := l.consume(queues...); err != nil {
+		return err
 	}
-	for _, d := range l.disks {
-		if e := d.close(); err == nil {
-			err = e
-		}
+	if err := l.publishTo(queues...); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, err
-	}
-	return l.report(), nil
+	return l.measured(l.consumed)
 }
 
 func (s *session) several() ([]string, error) {
@@ -54,64 +61,52 @@ func (s *session) several() ([]string, error) {
 	return queues, nil
 }
 
-// Load is the plain scenario.
-type load struct {
-	s        *session
-	f        *fleet
-	disks    []*disk // of the publishers, with --fdatasync
-	copies   int64   // deliveries of a message, where that is what counts; 0 = one
-	from, to usage
-	began    int64 // instant at which publishing began
-}
-
-func (l *load) run(queues []string) error {
-	for i := range l.s.o.consumers {
-		if err := l.f.consume(queues[i%l.s.o.queues]); err != nil {
+// consume adds the consumers, spread over the queues. They begin at once.
+func (l *load) consume(queues ...string) error {
+	for i := range l.o.consumers {
+		if err := l.f.consume(queues[i%int64(len(queues))]); err != nil {
 			return err
 		}
 	}
-	for i := range l.s.o.publishers {
-		if err := l.publisher(i, queues); err != nil {
+	return nil
+}
+
+// publishTo adds the publishers. Publisher i of P serves queues i, i+P, i+2P and so on; if there are fewer queues than publishers,
+// several serve one.
+func (l *load) publishTo(queues ...string) error {
+	n := int64(len(queues))
+	for i := range l.o.publishers {
+		var keys []string
+		for q := i % n; q < n; q += l.o.publishers {
+			keys = append(keys, queues[q])
+		}
+		if _, err := l.publisher(i, l.content(keys, 0)); err != nil {
 			return err
 		}
 	}
-	return l.measured()
+	return nil
 }
 
-// Measured publishes and waits for what was published, between two looks at the broker's process.
-func (l *load) measured() (err error) {
-	if l.from, err = l.s.usage(); err != nil {
-		return err
-	}
-	if err := l.publish(); err != nil {
-		return err
-	}
-	l.to, err = l.s.usage()
-	return err
-}
-
-// Publisher i of P serves queues i, i+P, i+2P and so on; with fewer queues than publishers several serve one.
-func (l *load) publisher(i int64, queues []string) error {
-	o := l.s.o
-	var keys []string
-	for q := i % o.queues; q < o.queues; q += o.publishers {
-		keys = append(keys, queues[q])
-	}
-	p, err := l.f.publisher(l.s.content(keys, 0), o.confirm)
+// publisher adds publisher i.
+func (l *load) publisher(i int64, c content) (*publisher, error) {
+	p, err := l.f.publisher(c, l.o.confirm)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return l.share(p, i)
+	return p, l.assign(p, i)
 }
 
-// Share gives publisher i its part of what all have to do.
-func (l *load) share(p *publisher, i int64) (err error) {
-	o := l.s.o
+// assign gives publisher i its part of what all have to do.
+func (l *load) assign(p *publisher, i int64) error {
+	o := l.o
 	if o.fdatasync != "" {
-		if p.disk, err = openDisk(o.fdatasync, l.s.clock); err != nil {
+		d, err := openDisk(o.fdatasync, l.clock)
+		if err != nil {
 			return err
 		}
-		l.disks = append(l.disks, p.disk)
+		p.disk = d
+		l.disks = append(l.disks, d)
+		l.cleanUp(d.close)
 	}
 	p.rate = float64(o.rate) / float64(o.publishers)
 	if o.messages > 0 {
@@ -123,38 +118,60 @@ func (l *load) share(p *publisher, i int64) (err error) {
 	return nil
 }
 
+// measured publishes and then waits, between two samples of the broker's process.
+func (l *load) measured(wait func() error) error {
+	l.sample(&l.from)
+	if err := l.publish(); err != nil {
+		return err
+	}
+	if err := wait(); err != nil {
+		return err
+	}
+	l.sample(&l.to)
+	return nil
+}
+
+// publish starts the publishers and waits until they are done.
 func (l *load) publish() error {
-	l.began = l.s.clock.now()
+	l.began = l.clock.now()
 	for _, p := range l.f.publishers {
-		if l.s.o.messages > 0 && p.limit == 0 {
+		if l.o.messages > 0 && p.limit == 0 {
 			continue // fewer messages than publishers
 		}
-		if l.s.o.duration > 0 {
-			p.until = l.began + int64(l.s.o.duration)
+		if l.o.duration > 0 {
+			p.until = l.began + int64(l.o.duration)
 		}
 		l.f.publish(p)
 	}
-	if err := l.f.published(); err != nil || len(l.f.consumers) == 0 {
-		return err
-	}
-	if len(l.f.publishers) == 0 {
-		return l.consumeOnly()
-	}
-	return l.f.drained(l.f.sent()*max(1, l.copies), patience)
+	return l.f.published()
 }
 
-// ConsumeOnly waits for messages that others publish.
-func (l *load) consumeOnly() error {
-	end := l.began + int64(l.s.o.duration)
-	return l.f.until(func() (bool, error) {
+// consumed waits until the consumers have what was published.
+func (l *load) consumed() error {
+	switch {
+	case len(l.f.consumers) == 0:
+		return nil
+	case len(l.f.publishers) > 0:
+		return l.f.drained(l.f.sent()*max(1, l.copies), patience)
+	}
+	end := l.began + int64(l.o.duration)
+	return l.f.until(func() (bool, error) { // others publish
 		got, _ := l.f.got()
-		over := l.s.o.duration > 0 && l.s.clock.now() >= end
-		return over || (l.s.o.messages > 0 && got >= l.s.o.messages), nil
+		over := l.o.duration > 0 && l.clock.now() >= end
+		return over || (l.o.messages > 0 && got >= l.o.messages), nil
 	})
 }
 
-func (l *load) report() *report {
-	r := &report{}
+// lifetime returns the longest that a message of this session can live.
+func (s *session) lifetime() time.Duration {
+	ms := max(0, s.o.ttl)
+	if s.o.expiration.set && (s.o.ttl < 0 || s.o.expiration.hi < ms) {
+		ms = s.o.expiration.hi
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+func (l *load) report(r *report) {
 	sent := l.f.sent()
 	got, last := l.f.got()
 	r.add("published", "published", sent, "messages")
@@ -167,7 +184,7 @@ func (l *load) report() *report {
 	}
 	r.quantiles("latency", "end-to-end latency", &l.f.latency)
 	l.f.confirmed(r)
-	l.compared(r)
+	l.compareDisks(r)
 	l.f.delayed(r)
 	n := sent
 	if n == 0 || l.copies > 0 {
@@ -176,11 +193,10 @@ func (l *load) report() *report {
 	if len(l.f.consumers) == 0 {
 		n = sent * max(1, l.copies)
 	}
-	r.cost(l.s, n, l.from, l.to)
-	return r
+	r.cost(l.session, n, l.from, l.to)
 }
 
-// Confirmed adds what the publishers learnt from confirms.
+// confirmed adds the latencies of confirms, and how many messages were refused.
 func (f *fleet) confirmed(r *report) {
 	var all histogram
 	var nacked uint64
@@ -195,7 +211,7 @@ func (f *fleet) confirmed(r *report) {
 	}
 }
 
-// Delayed adds by how much the generator itself was behind its schedule, so that its share in a latency can be told.
+// delayed adds by how much the generator was behind its own schedule, which is part of the latencies.
 func (f *fleet) delayed(r *report) {
 	var all histogram
 	for _, p := range f.publishers {

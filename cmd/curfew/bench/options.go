@@ -15,7 +15,7 @@ const (
 	maxCount  = 1_000_000_000
 )
 
-// Options are the flags of every scenario; each scenario registers those it knows, with defaults of its own.
+// options are the flags of every scenario; each scenario registers those it knows, with defaults of its own.
 type options struct {
 	broker     target
 	asJSON     bool
@@ -51,7 +51,7 @@ type options struct {
 	sample       int64         // leases
 }
 
-// Flags is a flag set that remembers which options it fills.
+// flags is a flag set that remembers which options it fills.
 type flags struct {
 	*flag.FlagSet
 	o *options
@@ -73,7 +73,7 @@ func newFlags(scenario string) flags {
 	return f
 }
 
-// Loaded are the flags of all scenarios that load a broker.
+// loaded are the flags of all scenarios that load a broker.
 func (f flags) loaded() {
 	o := f.o
 	f.Var(&o.broker, "uri", "the broker's `URI`, amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps: with TLS")
@@ -122,7 +122,7 @@ func (f flags) acking() {
 	f.whole(&f.o.ackEvery, "ack-every", 0, 0, maxCount, "acknowledge every `N`th message, N > 1 with multiple set; 0 = 1 with --prefetch, else automatic acknowledgement")
 }
 
-// Expiring registers --ttl and --expiration, and says what holds where neither is given.
+// expiring registers --ttl and --expiration, and says what holds where neither is given.
 func (f flags) expiring(otherwise string) {
 	if otherwise != "" {
 		otherwise = "; " + otherwise + " unless this or --expiration is given"
@@ -135,7 +135,7 @@ func (f flags) confirming(initial, lo int64) {
 	f.whole(&f.o.confirm, "confirm", initial, lo, 1<<20, "publisher confirms with at most `N` outstanding per publisher; 0 = without confirms")
 }
 
-// Parse fills the options and checks what no single flag can.
+// parse fills the options and checks what no single flag can.
 func (f flags) parse(args []string) (*options, error) {
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (o *options) check(given map[string]bool) error {
 	return nil
 }
 
-// Sets says whether the options other than --queue-args decide a queue argument.
+// sets says whether the options other than --queue-args decide a queue argument.
 func (o *options) sets(argument string) bool {
 	switch argument {
 	case "x-message-ttl":

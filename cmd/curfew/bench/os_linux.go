@@ -10,7 +10,7 @@ import (
 
 const clockMonotonic = 1
 
-// TimerFD sleeps on a timerfd through the runtime's poller: as precise as the kernel's timers (tens of microseconds) without
+// timerFD sleeps on a timerfd through the runtime's poller: as precise as the kernel's timers (tens of microseconds) without
 // keeping a processor from the other goroutines, as a blocking nanosleep would.
 type timerFD struct {
 	fd   int
@@ -43,7 +43,7 @@ func (t *timerFD) sleep(d time.Duration) error {
 
 func (t *timerFD) Close() error { return t.file.Close() }
 
-// OwnCPU is the CPU time of this process, all threads, user plus system: what the load generator itself costs.
+// ownCPU is the CPU time of this process, all threads, user plus system: what the load generator itself costs.
 func ownCPU() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
@@ -52,10 +52,10 @@ func ownCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// OwnSession is how to start a process that is in a session, and a scheduling group, of its own.
+// ownSession is how to start a process that is in a session, and a scheduling group, of its own.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// SyncData makes what was written to a file durable.
+// syncData makes what was written to a file durable.
 func syncData(f *os.File) error {
 	return os.NewSyscallError("fdatasync", syscall.Fdatasync(int(f.Fd())))
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Lease is the life of one queue as seen from here. Instants; 0 = not yet.
+// lease is the life of one queue as seen from here. Instants; 0 = not yet.
 type lease struct {
 	asked, answered int64 // its declaration: the lease began in between
 	alive           int64 // a probe sent then still found it
 	gone            int64 // a probe answered then did not
 }
 
-// Prober finds out when queues are gone without keeping them alive. A declaration, even a passive one, and basic.get renew a
+// prober finds out when queues are gone without keeping them alive. A declaration, even a passive one, and basic.get renew a
 // lease and a consumer suspends it, but a publish does neither. So it publishes one byte with mandatory set, by way of the
 // default exchange, to each watched queue whose time is near, in rounds of a millisecond or more: a message that comes back
 // with basic.return tells that its queue is gone, and the publisher confirms, which follow the returns, end the round. Each
@@ -61,7 +61,7 @@ func (s *session) newProber(ctx context.Context) (*prober, error) {
 
 func (p *prober) name(i int) string { return "w" + strconv.Itoa(i) }
 
-// Declare declares the watched queues one by one, each when its turn comes, until there are no more turns.
+// declare declares the watched queues one by one, each when its turn comes, until there are no more turns.
 func (p *prober) declare(turns <-chan struct{}) error {
 	i := 0
 	for range turns {
@@ -77,7 +77,7 @@ func (p *prober) declare(turns <-chan struct{}) error {
 
 func (p *prober) close() error { return errors.Join(p.c.close(), p.pace.Close()) }
 
-// Watch runs until every watched queue is gone, or until none has been for long after the last was due.
+// watch runs until every watched queue is gone, or until none has been for long after the last was due.
 func (p *prober) watch(ctx context.Context) error {
 	last := p.due(len(p.leases) - 1)
 	for ctx.Err() == nil {
@@ -99,7 +99,7 @@ func (p *prober) watch(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Due is the earliest instant at which lease i may end.
+// due is the earliest instant at which lease i may end.
 func (p *prober) due(i int) int64 { return p.leases[i].asked + p.s.leaseTime() }
 
 func (p *prober) admit(now int64) {
@@ -109,7 +109,7 @@ func (p *prober) admit(now int64) {
 	}
 }
 
-// Wake is when the round after the one of now begins.
+// wake is when the round after the one of now begins.
 func (p *prober) wake(now int64) int64 {
 	if len(p.open) == 0 && p.begun < len(p.leases) {
 		return p.due(p.begun) - int64(margin)
@@ -117,7 +117,7 @@ func (p *prober) wake(now int64) int64 {
 	return now + int64(rounds)
 }
 
-// Round probes every open queue once.
+// round probes every open queue once.
 func (p *prober) round(now int64) error {
 	if len(p.open) == 0 {
 		return nil
@@ -141,7 +141,7 @@ func (p *prober) round(now int64) error {
 	return nil
 }
 
-// Answer takes in one frame.
+// answer takes in one frame.
 func (p *prober) answer() error {
 	f, err := p.c.frame()
 	if err != nil || f.Type != amqp.FrameMethod {
@@ -175,7 +175,7 @@ func (p *prober) returned(payload []byte, now int64) error {
 	return nil
 }
 
-// Sort keeps the queues that the round of begin has found.
+// sort keeps the queues that the round of begin has found.
 func (p *prober) sort(begin int64) {
 	open := p.open[:0]
 	for _, i := range p.open {
@@ -188,7 +188,7 @@ func (p *prober) sort(begin int64) {
 	p.open = open
 }
 
-// Report counts against the broker what cannot be told apart: lateness is the answer that found the queue gone minus the
+// report counts against the broker what cannot be told apart: lateness is the answer that found the queue gone minus the
 // earliest instant at which its lease can have ended. Uncertainty is by how much the true lateness may be smaller.
 func (p *prober) report(r *report) {
 	var late, doubt histogram

@@ -12,43 +12,42 @@ import (
 // tick is the unit of CPU time in /proc/PID/stat: USER_HZ, 100 per second on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
 
-// Usage is what a process has used: CPU is user plus system time of all its threads since it started, in steps of 10 ms; RSS
+// usage is what a process has used: CPU is user plus system time of all its threads since it started, in steps of 10 ms; RSS
 // and peak are bytes.
 type usage struct {
 	cpu       time.Duration
 	rss, peak int64
 }
 
-// Process is a process to be watched through a proc file system.
+// process is a process to be watched through a proc file system.
 type process struct {
 	root string // "/proc" but in tests
 	pid  int
 }
 
-func (p process) sample() (usage, error) {
+func (p process) sample() (u usage, err error) {
 	dir := filepath.Join(p.root, strconv.Itoa(p.pid))
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	var status []byte
+	if err == nil {
+		status, err = os.ReadFile(filepath.Join(dir, "status"))
+	}
+	if err == nil {
+		u.cpu, err = parseStat(stat)
+	}
+	if err == nil {
+		u.rss, err = parseStatus(status, "VmRSS")
+	}
+	if err == nil {
+		u.peak, err = parseStatus(status, "VmHWM")
+	}
 	if err != nil {
-		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
-	}
-	status, err := os.ReadFile(filepath.Join(dir, "status"))
-	if err != nil {
-		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
-	}
-	var u usage
-	if u.cpu, err = parseStat(stat); err != nil {
-		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
-	}
-	if u.rss, err = parseStatus(status, "VmRSS"); err != nil {
-		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
-	}
-	if u.peak, err = parseStatus(status, "VmHWM"); err != nil {
 		return usage{}, fmt.Errorf("--pid %d: %w", p.pid, err)
 	}
 	return u, nil
 }
 
-// ParseStat reads utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2 is the command's name in parentheses and may
+// parseStat reads utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2 is the command's name in parentheses and may
 // itself hold blanks and parentheses, so counting starts behind the last one.
 func parseStat(b []byte) (time.Duration, error) {
 	end := bytes.LastIndexByte(b, ')')
@@ -70,7 +69,7 @@ func parseStat(b []byte) (time.Duration, error) {
 	return time.Duration(sum) * tick, nil
 }
 
-// ParseStatus reads one memory line of proc_pid_status(5), such as "VmRSS:	  1234 kB", in bytes.
+// parseStatus reads one memory line of proc_pid_status(5), such as "VmRSS:	  1234 kB", in bytes.
 func parseStatus(b []byte, key string) (int64, error) {
 	for line := range bytes.Lines(b) {
 		rest, ok := bytes.CutPrefix(line, []byte(key+":"))

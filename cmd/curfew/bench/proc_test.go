@@ -63,7 +63,7 @@ func TestSampleNamesTheProcessThatIsGone(t *testing.T) {
 	check(t, err, "--pid 4711: ")
 }
 
-// Check fails the test unless err contains want; an empty want means no error.
+// check fails the test unless err contains want; an empty want means no error.
 func check(t *testing.T, err error, want string) {
 	t.Helper()
 	switch {

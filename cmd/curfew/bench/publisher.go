@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Publisher sends the messages of a template over a connection of its own. One goroutine publishes, another listens for
+// publisher sends the messages of a template over a connection of its own. One goroutine publishes, another listens for
 // confirms and for the broker's complaints.
 type publisher struct {
 	c     *conn
@@ -35,7 +35,7 @@ type publisher struct {
 	confirm []confirm              // scratch of listen
 }
 
-// Publish runs until the limit, the end of the time or the context's, and then waits for outstanding confirms.
+// publish runs until the limit, the end of the time or the context's, and then waits for outstanding confirms.
 func (p *publisher) publish(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.c.nc.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -93,7 +93,7 @@ func (p *publisher) paced(ctx context.Context) error {
 	}
 }
 
-// Within is at, but no later than the end of the time.
+// within is at, but no later than the end of the time.
 func (p *publisher) within(at int64) int64 {
 	if p.until == 0 {
 		return at
@@ -101,7 +101,7 @@ func (p *publisher) within(at int64) int64 {
 	return min(at, p.until)
 }
 
-// Gather stamps the messages that are due, room of them at most, and says for when the first was intended.
+// gather stamps the messages that are due, room of them at most, and says for when the first was intended.
 func (p *publisher) gather(s *schedule, room int64) (n, first int64) {
 	now := p.clock.now()
 	first = now
@@ -121,7 +121,7 @@ func (p *publisher) gather(s *schedule, room int64) (n, first int64) {
 	return n, first
 }
 
-// Allowed is how many messages the next write may have: 0 at the end.
+// allowed is how many messages the next write may have: 0 at the end.
 func (p *publisher) allowed(ctx context.Context, now int64) (int64, error) {
 	if ctx.Err() != nil || p.stop.Load() || (p.until > 0 && now >= p.until) {
 		return 0, nil
@@ -149,7 +149,7 @@ func (p *publisher) write(n, at int64) error {
 	return nil
 }
 
-// Listen reads until the connection's read deadline, which is how it is told to stop.
+// listen reads until the connection's read deadline, which is how it is told to stop.
 func (p *publisher) listen() error {
 	for {
 		if err := p.drain(); err != nil {
@@ -165,7 +165,7 @@ func (p *publisher) listen() error {
 	}
 }
 
-// Drain takes in the frames that have arrived.
+// drain takes in the frames that have arrived.
 func (p *publisher) drain() error {
 	p.confirm = p.confirm[:0]
 	for {
@@ -211,7 +211,7 @@ func (p *publisher) take(f amqp.Frame) error {
 	return asClosed(m)
 }
 
-// Latency is the distribution of confirm latencies and the number of messages the broker refused. Publish and listen must
+// latency is the distribution of confirm latencies and the number of messages the broker refused. Publish and listen must
 // have returned.
 func (p *publisher) latency() (h *histogram, nacked uint64) {
 	if p.gate == nil {

@@ -14,14 +14,14 @@ import (
 // relayCommand is the only argument of the process that is the relay.
 const relayCommand = "relay"
 
-// Relay is a process that passes on what it reads, and nothing else: the least that a broker can do.
+// relay is a process that passes on what it reads, and nothing else: the least that a broker can do.
 type relay struct {
 	addr string
 	pid  int
 	stop func() error
 }
 
-// StartRelay starts this program anew, in a session of its own as a service would be.
+// startRelay starts this program anew, in a session of its own as a service would be.
 func startRelay() (*relay, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -49,7 +49,7 @@ func startRelay() (*relay, error) {
 	return &relay{addr: strings.TrimSpace(line), pid: cmd.Process.Pid, stop: stop}, nil
 }
 
-// RelayMain is that process: it writes its address to stdout and relays until stdin ends.
+// relayMain is that process: it writes its address to stdout and relays until stdin ends.
 func relayMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
@@ -67,7 +67,7 @@ func relayMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// PassOn writes what comes from the first client to the second, as it comes, until the first leaves.
+// passOn writes what comes from the first client to the second, as it comes, until the first leaves.
 func passOn(ln net.Listener) error {
 	from, err := ln.Accept()
 	if err != nil {
@@ -80,7 +80,7 @@ func passOn(ln net.Listener) error {
 	return errors.Join(pump(to, from), from.Close(), to.Close())
 }
 
-// Pump is not io.Copy, which would not let the bytes pass through this process.
+// pump is not io.Copy, which would not let the bytes pass through this process.
 func pump(to io.Writer, from io.Reader) error {
 	buf := make([]byte, readSize)
 	for {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Report is the outcome of a run, in the order in which it is shown. Values are int64, float64 or string.
+// report is the outcome of a run, in the order in which it is shown. Values are int64, float64 or string.
 type report struct {
 	scenario string
 	fields   []field
@@ -26,7 +26,7 @@ func (r *report) add(key, label string, value any, unit string) {
 	r.fields = append(r.fields, field{key, label, value, unit})
 }
 
-// Quantiles adds a distribution in milliseconds; nothing if there was nothing to measure.
+// quantiles adds a distribution in milliseconds; nothing if there was nothing to measure.
 func (r *report) quantiles(key, label string, h *histogram) {
 	if h.n == 0 {
 		return
@@ -39,7 +39,7 @@ func (r *report) quantiles(key, label string, h *histogram) {
 	}
 }
 
-// Cost adds what n messages cost the broker between two samples of its process, and what the whole run cost the generator.
+// cost adds what n messages cost the broker between two samples of its process, and what the whole run cost the generator.
 func (r *report) cost(s *session, n int64, from, to usage) {
 	if s.o.pid > 0 {
 		cpu := (to.cpu - from.cpu).Seconds()
@@ -76,7 +76,7 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// Decimals keeps about four significant digits.
+// decimals keeps about four significant digits.
 func decimals(v float64) int {
 	switch v = math.Abs(v); {
 	case v >= 100:
@@ -106,7 +106,7 @@ func millis(ns int64) float64 { return float64(ns) / 1e6 }
 
 func mebi(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// Grouped writes thousands apart: 1,234,567.
+// grouped writes thousands apart: 1,234,567.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	first := 0
@@ -119,7 +119,7 @@ func grouped(n int64) string {
 	return s
 }
 
-// Rate is n per second between two instants; 0 when no time passed.
+// rate is n per second between two instants; 0 when no time passed.
 func rate(n, from, to int64) float64 {
 	if to <= from {
 		return 0

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// RunScenario runs a command line against b and returns the JSON result.
+// runScenario runs a command line against b and returns the JSON result.
 func runScenario(t *testing.T, b *fakeBroker, line string) map[string]any {
 	t.Helper()
 	e, stdout, stderr := b.env(t)

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// Secure settles whether and how to connect with TLS.
+// secure settles whether and how to connect with TLS.
 func (o *options) secure(given map[string]bool) error {
 	if o.tls && !given["uri"] {
 		if err := o.broker.Set("amqps://guest:guest@127.0.0.1/"); err != nil {
@@ -39,7 +39,7 @@ func (o *options) secure(given map[string]bool) error {
 	return err
 }
 
-// Roots are the authorities; nil for the system's.
+// roots are the authorities; nil for the system's.
 func (o *options) roots() (*x509.CertPool, error) {
 	if o.tlsCA == "" {
 		return nil, nil

@@ -80,7 +80,7 @@ func TestOtherKindsOfPortsAreTold(t *testing.T) {
 	}
 }
 
-// SelfSigned is a certificate for 127.0.0.1 that is its own authority, and its file.
+// selfSigned is a certificate for 127.0.0.1 that is its own authority, and its file.
 func selfSigned(t *testing.T) (file string, cert tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

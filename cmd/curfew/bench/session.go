@@ -11,19 +11,22 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Session is one run of a scenario: a connection for declarations and questions, the queues to remove at the end, and the
+// session is one run of a scenario: a connection for declarations and questions, what has to be removed at the end, and the
 // broker's process.
 type session struct {
 	*env
-	o      *options
-	clock  clock
-	admin  *conn  // nil without a broker
-	prefix string // of the queues' names
-	queues []string
 
+	o         *options
+	clock     clock
+	admin     *conn  // nil without a broker
+	prefix    string // of the queues' names
+	queues    []string
 	exchanges []string
-	start     usage // the broker before anything was declared
-	own       time.Duration
+	cleanups  []func() error
+
+	start  usage // the broker before anything was declared
+	own    time.Duration
+	failed error // the first sample of the broker's process that failed
 }
 
 func (e *env) begin(ctx context.Context, o *options, broker bool) (*session, error) {
@@ -31,10 +34,10 @@ func (e *env) begin(ctx context.Context, o *options, broker bool) (*session, err
 	if !broker {
 		return s, nil
 	}
-	var err error
-	if s.start, err = s.usage(); err != nil {
-		return nil, err
+	if s.sample(&s.start); s.failed != nil {
+		return nil, s.failed
 	}
+	var err error
 	if s.admin, err = e.open(ctx, o.broker); err != nil {
 		return nil, err
 	}
@@ -42,44 +45,65 @@ func (e *env) begin(ctx context.Context, o *options, broker bool) (*session, err
 	return s, nil
 }
 
-// End removes the queues and leaves.
-func (s *session) end() error {
-	if s.admin == nil {
-		return nil
+// cleanUp has fn called when the scenario has run.
+func (s *session) cleanUp(fn func() error) { s.cleanups = append(s.cleanups, fn) }
+
+// end cleans up, removes what was declared and closes the connection.
+func (s *session) end() (err error) {
+	for _, fn := range slices.Backward(s.cleanups) {
+		err = errors.Join(err, fn())
 	}
+	if s.admin == nil {
+		return err
+	}
+	if e := s.remove(); e != nil {
+		return errors.Join(err, e, s.admin.nc.Close())
+	}
+	return errors.Join(err, s.admin.close())
+}
+
+func (s *session) remove() error {
 	for _, q := range s.queues {
-		if err := s.admin.remove(q); err != nil {
-			return errors.Join(err, s.admin.nc.Close())
+		if _, err := request[*amqp.QueueDeleteOK](s.admin, &amqp.QueueDelete{Queue: q}); err != nil {
+			return fmt.Errorf("queue %s: %w", q, err)
 		}
 	}
 	for _, x := range s.exchanges {
-		if err := s.admin.removeExchange(x); err != nil {
-			return errors.Join(err, s.admin.nc.Close())
+		if _, err := request[*amqp.ExchangeDeleteOK](s.admin, &amqp.ExchangeDelete{Exchange: x}); err != nil {
+			return err
 		}
 	}
-	return s.admin.close()
+	return nil
 }
 
-// Usage is zero without --pid.
-func (s *session) usage() (usage, error) {
-	if s.o.pid == 0 {
-		return usage{}, nil
+// sample stores what the broker's process has used; zero without --pid. An error is kept, and the run fails with it.
+func (s *session) sample(into *usage) {
+	var err error
+	if s.o.pid > 0 {
+		*into, err = process{root: s.proc, pid: int(s.o.pid)}.sample()
 	}
-	return process{root: s.proc, pid: int(s.o.pid)}.sample()
+	if s.failed == nil {
+		s.failed = err
+	}
 }
 
-// Queue declares a queue with the arguments of the scenario and of --queue-args, to be removed at the end.
+// sampleAfter is sample after some time of rest.
+func (s *session) sampleAfter(ctx context.Context, d time.Duration, into *usage) error {
+	select {
+	case <-time.After(d):
+		s.sample(into)
+		return s.failed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// queue declares a queue with the arguments of the scenario and of --queue-args, to be removed at the end.
 func (s *session) queue(name string, args ...amqp.Field) (string, error) {
-	q := s.prefix + name
-	d := amqp.QueueDeclare{Queue: q, Durable: s.o.durable, Arguments: slices.Concat(args, s.o.queueArgs.table)}
-	if _, err := s.admin.declare(d); err != nil {
-		return "", err
-	}
-	s.queues = append(s.queues, q)
-	return q, nil
+	return s.bare(name, slices.Concat(args, s.o.queueArgs.table)...)
 }
 
-// Bare declares a queue without the arguments of --queue-args: one that only helps with the measurement.
+// bare declares a queue without the arguments of --queue-args: one that only helps with the measurement.
 func (s *session) bare(name string, args ...amqp.Field) (string, error) {
 	q := s.prefix + name
 	if _, err := s.admin.declare(amqp.QueueDeclare{Queue: q, Durable: s.o.durable, Arguments: args}); err != nil {
@@ -89,7 +113,7 @@ func (s *session) bare(name string, args ...amqp.Field) (string, error) {
 	return q, nil
 }
 
-// Mortal declares a queue whose expired messages go to a second one.
+// mortal declares a queue whose expired messages go to a second one.
 func (s *session) mortal() (queue, dead string, err error) {
 	if dead, err = s.bare("dead"); err != nil {
 		return "", "", err
@@ -98,22 +122,23 @@ func (s *session) mortal() (queue, dead string, err error) {
 	return queue, dead, err
 }
 
-// DeadTo are the arguments of a queue whose dead messages go to another.
+// deadTo are the arguments of a queue whose dead messages go to another.
 func deadTo(queue string) []amqp.Field {
 	return []amqp.Field{{Key: "x-dead-letter-exchange", Value: ""}, {Key: "x-dead-letter-routing-key", Value: queue}}
 }
 
-// Exchange declares an exchange, to be removed at the end.
+// exchange declares an exchange, to be removed at the end.
 func (s *session) exchange(kind string) (string, error) {
 	x := s.prefix + kind
-	if err := s.admin.exchange(amqp.ExchangeDeclare{Exchange: x, Type: kind, Durable: s.o.durable}); err != nil {
+	m := &amqp.ExchangeDeclare{Exchange: x, Type: kind, Durable: s.o.durable}
+	if _, err := request[*amqp.ExchangeDeclareOK](s.admin, m); err != nil {
 		return "", err
 	}
 	s.exchanges = append(s.exchanges, x)
 	return x, nil
 }
 
-// TTL is the argument for --ttl.
+// ttl is the argument for --ttl.
 func (s *session) ttl() []amqp.Field {
 	if s.o.ttl < 0 {
 		return nil
@@ -130,15 +155,5 @@ func (s *session) content(keys []string, frameMax int) content {
 		expiration: s.o.expiration,
 		ttl:        s.o.ttl,
 		frameMax:   frameMax,
-	}
-}
-
-// Settle gives the broker the time to come to rest.
-func settle(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	calm      = time.Second // the least time to watch the bystander in peace
+	calm      = time.Second // the least time to watch the bystander before the storm
 	aftermath = 500 * time.Millisecond
 )
 
 func stormFlags(f flags) {
 	f.sized(100, 0)
-	f.batched(64) // what is measured comes after the publishing
+	f.batched(64) // the publishing is not what is measured
 	f.counted(200_000, 1, "`messages` that fall due at once")
 	f.period(&f.o.delay, "delay", 15*time.Second, 2*time.Second, time.Hour, "the `time` from the first publish until all fall due; the broker must have taken all of them a second before")
 	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` after which the bystander publishes again, and declares passively")
@@ -23,58 +23,40 @@ func stormFlags(f flags) {
 	f.o.mortal = true
 }
 
-// Storm is the scenario of the same name.
+// storm has two fleets: one publishes the messages that fall due, the other is the bystander.
 type storm struct {
-	s     *session
-	f     *fleet    // the publisher of the storm
+	*load
+
 	by    *fleet    // the bystander's publisher and consumer
 	asker *asker    // the bystander's passive declares
 	quiet snapshots // before the storm
 	loud  snapshots // from the instant all fell due to shortly after the last was dead-lettered
-	from  usage
-	to    usage
 
 	due, over  int64 // instants
 	dead, sent int64
 }
 
-// Snapshots are the bystander's latencies in one phase.
+// snapshots are the bystander's latencies in one phase.
 type snapshots struct{ deliver, declare, delayed histogram }
 
-func runStorm(ctx context.Context, s *session) (*report, error) {
-	queue, dead, err := s.mortal()
-	if err != nil {
-		return nil, err
-	}
-	own, err := s.bare("bystander")
-	if err != nil {
-		return nil, err
-	}
-	st := storm{s: s, f: s.newFleet(ctx), by: s.newFleet(ctx)}
-	err = st.run(queue, dead, own) //nolint:contextcheck // the fleets' contexts descend from ctx
-	for _, f := range []*fleet{st.by, st.f} {
-		if e := f.stop(); err == nil {
-			err = e
-		}
-	}
-	if st.asker != nil {
-		st.asker.close()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return st.report(), nil
-}
+func startStorm(l *load) measurement { return &storm{load: l} }
 
-func (st *storm) run(queue, dead, own string) error {
-	var err error
-	if st.from, err = st.s.usage(); err != nil {
+func (st *storm) run(ctx context.Context) error {
+	queue, dead, err := st.mortal()
+	if err != nil {
 		return err
 	}
+	own, err := st.bare("bystander")
+	if err != nil {
+		return err
+	}
+	st.by = st.newFleet(ctx)
+	st.cleanUp(st.by.stop)
+	st.sample(&st.from)
 	if err := st.fill(queue); err != nil {
 		return err
 	}
-	if err := st.bystand(own); err != nil {
+	if err := st.bystand(own); err != nil { //nolint:contextcheck // the fleet's context descends from ctx
 		return err
 	}
 	if err := st.watch(st.due); err != nil {
@@ -84,26 +66,26 @@ func (st *storm) run(queue, dead, own string) error {
 	if st.dead, st.over, err = st.by.filled(dead, st.sent, patience); err != nil {
 		return err
 	}
-	if err := st.watch(st.s.clock.now() + int64(aftermath)); err != nil {
+	if err := st.watch(st.clock.now() + int64(aftermath)); err != nil {
 		return err
 	}
-	if err := st.hush(); err != nil {
+	if err := st.finish(); err != nil {
 		return err
 	}
-	st.to, err = st.s.usage()
-	return err
+	st.sample(&st.to)
+	return nil
 }
 
-// Fill publishes messages that fall due at the same instant: the expiration shrinks as time passes.
+// fill publishes messages that fall due at the same instant: the expiration shrinks as time passes.
 func (st *storm) fill(queue string) error {
-	p, err := st.f.publisher(st.s.content([]string{queue}, 0), st.s.o.confirm)
+	p, err := st.f.publisher(st.content([]string{queue}, 0), st.o.confirm)
 	if err != nil {
 		return err
 	}
-	p.limit = st.s.o.messages
-	st.due = st.s.clock.now() + int64(st.s.o.delay)
-	end := time.Now().Add(st.s.o.delay)
-	ctx, cancel := context.WithDeadlineCause(st.f.ctx, end, fmt.Errorf("--delay %v: the broker had not taken the messages when they fell due: raise it", st.s.o.delay))
+	p.limit = st.o.messages
+	st.due = st.clock.now() + int64(st.o.delay)
+	end := time.Now().Add(st.o.delay)
+	ctx, cancel := context.WithDeadlineCause(st.f.ctx, end, fmt.Errorf("--delay %v: the broker had not taken the messages when they fell due: raise it", st.o.delay))
 	defer cancel()
 	if err := p.c.nc.SetWriteDeadline(end); err != nil {
 		return err
@@ -112,18 +94,18 @@ func (st *storm) fill(queue string) error {
 		return err
 	}
 	st.sent = p.sent.Load()
-	if early := st.due - st.s.clock.now(); early < int64(calm) {
+	if early := st.due - st.clock.now(); early < int64(calm) {
 		return fmt.Errorf("--delay %v: the broker had taken the %d messages %v before they fell due, %v are needed: raise it",
-			st.s.o.delay, st.sent, time.Duration(early), calm)
+			st.o.delay, st.sent, time.Duration(early), calm)
 	}
 	return nil
 }
 
-// Pour ends when every message is confirmed, or with ctx, whose deadline is the connection's for writing too.
+// pour ends when every message is confirmed, or with ctx, whose deadline is also the connection's for writing.
 func (st *storm) pour(ctx context.Context, p *publisher, queue string) error {
-	c := st.s.content([]string{queue}, p.c.frameMax)
+	c := st.content([]string{queue}, p.c.frameMax)
 	for {
-		now := st.s.clock.now()
+		now := st.clock.now()
 		n, err := p.allowed(ctx, now)
 		if err != nil {
 			return err
@@ -147,13 +129,12 @@ func (st *storm) pour(ctx context.Context, p *publisher, queue string) error {
 	}
 }
 
-// Remaining is the time until due in whole milliseconds, rounded up.
+// remaining returns the time until due in whole milliseconds, rounded up.
 func remaining(due, now int64) int64 {
 	return max(0, (due-now+int64(time.Millisecond)-1)/int64(time.Millisecond))
 }
 
-// Bystand lets the bystander loose: a publisher and a consumer of one queue, and a third connection that declares it
-// passively.
+// bystand starts the bystander: a publisher and a consumer of one queue, and a third connection that declares it passively.
 func (st *storm) bystand(own string) error {
 	if err := st.by.consume(own); err != nil {
 		return err
@@ -163,21 +144,22 @@ func (st *storm) bystand(own string) error {
 	if err != nil {
 		return err
 	}
-	p.rate = float64(time.Second) / float64(st.s.o.every)
-	if st.asker, err = st.s.newAsker(st.by.ctx, own); err != nil {
+	p.rate = float64(time.Second) / float64(st.o.every)
+	if st.asker, err = st.newAsker(st.by.ctx, own); err != nil {
 		return err
 	}
+	st.cleanUp(st.asker.close)
 	st.by.publish(p)
 	st.by.start(func() error { return st.asker.run(st.by.ctx) })
 	return nil
 }
 
 func (st *storm) watch(until int64) error {
-	return st.by.until(func() (bool, error) { return st.s.clock.now() >= until, nil })
+	return st.by.until(func() (bool, error) { return st.clock.now() >= until, nil })
 }
 
-// Hush ends the bystander's publishing and waits for its last deliveries: the slowest may be among them.
-func (st *storm) hush() error {
+// finish ends the bystander's publishing and waits for its last deliveries: the slowest may be among them.
+func (st *storm) finish() error {
 	st.asker.stop.Store(true)
 	for _, p := range st.by.publishers {
 		p.stop.Store(true)
@@ -206,8 +188,7 @@ func (st *storm) collect(into *snapshots) {
 	}
 }
 
-func (st *storm) report() *report {
-	r := &report{}
+func (st *storm) report(r *report) {
 	r.add("messages", "fell due at once", st.sent, "messages")
 	r.add("dead_lettered", "dead-lettered", st.dead, "messages")
 	r.add("storm_seconds", "from due to the last dead-lettered", float64(st.over-st.due)/1e9, "s")
@@ -216,6 +197,5 @@ func (st *storm) report() *report {
 	r.quantiles("storm_deliver", "storm: publish to deliver", &st.loud.deliver)
 	r.quantiles("storm_declare", "storm: passive declare", &st.loud.declare)
 	r.quantiles("storm_schedule_delay", "storm: sent later than intended", &st.loud.delayed)
-	r.cost(st.s, st.sent, st.from, st.to)
-	return r
+	r.cost(st.session, st.sent, st.from, st.to)
 }

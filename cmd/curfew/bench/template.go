@@ -18,7 +18,7 @@ const (
 	variants  = 1 << 14 // messages prepared when each draws an expiration of its own
 )
 
-// Template is a ring of whole messages, ready to be written to a socket: a run of them is one slice of buf. Nothing but the
+// template is a ring of whole messages, ready to be written to a socket: a run of them is one slice of buf. Nothing but the
 // stamp, the first eight bytes of each body, changes from round to round.
 //
 //	| basic.publish frame | header frame | body frame: | stamp 8 | zeros ... || next message ...
@@ -30,7 +30,7 @@ type template struct {
 	batch  int     // messages in a write
 }
 
-// Content is what a template's messages have in common.
+// content is what a template's messages have in common.
 type content struct {
 	exchange   string
 	keys       []string // routing keys, taken in turn: queues, with the default exchange
@@ -55,7 +55,7 @@ func newTemplate(c content) *template {
 	return t
 }
 
-// Plan sets the batch and returns the length of the ring: every queue equally often, and whole batches if that is not too much.
+// plan sets the batch and returns the length of the ring: every queue equally often, and whole batches if that is not too much.
 func (t *template) plan(c content, size int) int {
 	t.batch = max(1, min(c.batch, writeSize/size))
 	n := lcm(len(c.keys), t.batch)
@@ -114,10 +114,10 @@ func (t *template) properties(c content) []byte {
 	return p.Append(nil)
 }
 
-// Len is the number of messages in the ring.
+// len is the number of messages in the ring.
 func (t *template) len() int { return len(t.off) - 1 }
 
-// Stamp gives messages i to i+n the time at, plus what each adds to it.
+// stamp gives messages i to i+n the time at, plus what each adds to it.
 func (t *template) stamp(i, n int, at int64) {
 	if t.stamps == nil {
 		return
@@ -131,5 +131,5 @@ func (t *template) stamp(i, n int, at int64) {
 	}
 }
 
-// Run is messages i to i+n as they go on the wire.
+// run is messages i to i+n as they go on the wire.
 func (t *template) run(i, n int) []byte { return t.buf[t.off[i]:t.off[i+n]] }

@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Published is a message as read back from the wire.
+// published is a message as read back from the wire.
 type published struct {
 	publish amqp.BasicPublish
 	props   amqp.Properties

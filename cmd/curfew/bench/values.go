@@ -16,7 +16,7 @@ import (
 // The flag values below refuse what is out of range in Set, so that the error names the flag, the value and the accepted
 // range: the flag --queues does not take "0": must be a whole number from 1 to 1000000.
 
-// Whole is a whole number from lo to hi.
+// whole is a whole number from lo to hi.
 type whole struct {
 	to     *int64
 	lo, hi int64
@@ -38,7 +38,7 @@ func (w whole) Set(s string) error {
 	return nil
 }
 
-// Period is a time span of Go's notation from lo to hi.
+// period is a time span of Go's notation from lo to hi.
 type period struct {
 	to     *time.Duration
 	lo, hi time.Duration
@@ -60,7 +60,7 @@ func (p period) Set(s string) error {
 	return nil
 }
 
-// Span is a range of milliseconds, both ends included; set tells an absent one from 0..0.
+// span is a range of milliseconds, both ends included; set tells an absent one from 0..0.
 type span struct {
 	lo, hi int64
 	set    bool
@@ -87,7 +87,7 @@ func (s *span) Set(v string) error {
 	return nil
 }
 
-// Target is where the broker is and who we are to it.
+// target is where the broker is and who we are to it.
 type target struct {
 	addr, vhost, user, password string
 	secure                      bool        // the URI asks for TLS
@@ -142,7 +142,7 @@ func orElse(s, absent string) string {
 	return s
 }
 
-// Arguments are the arguments of a declaration, given as k=v once per flag: true and false are booleans, whole numbers are
+// arguments are the arguments of a declaration, given as k=v once per flag: true and false are booleans, whole numbers are
 // 64-bit integers, everything else is a string.
 type arguments struct{ table amqp.Table }
 
