@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
@@ -33,13 +33,15 @@ func (a *app) log(args []string) int {
 	if code, done := a.parse(f, args); done {
 		return code
 	}
-	name, dir := f.Arg(0), f.Arg(1)
+	name, dir := f.args[0], f.args[1]
+	var names []string
 	for _, c := range logCommands {
 		if c.name == name {
 			return a.readLogs(c.name, dir, c.run)
 		}
+		names = append(names, c.name)
 	}
-	return a.misuse("log", unknownLogCommand(name))
+	return a.misuse("log", usage.Unknown(name, names))
 }
 
 func logHelp() string {
@@ -51,15 +53,7 @@ func logHelp() string {
 	return b.String()
 }
 
-func unknownLogCommand(name string) string {
-	var names []string
-	for _, c := range logCommands {
-		names = append(names, c.name)
-	}
-	return fmt.Sprintf("unknown command %q", name) + config.Suggest(name, names, "%q")
-}
-
-// readLogs runs a command on a directory until it is done or interrupted.
+// readLogs runs a command on a directory. Ctrl-C ends it.
 func (a *app) readLogs(name, dir string, run func(context.Context, vfs.FS, io.Writer) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -12,11 +12,10 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/bench"
 	"github.com/curfewmq/curfew/cmd/curfew/ctl"
 	"github.com/curfewmq/curfew/cmd/curfew/policy"
-	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
-// The exit statuses: a call or a configuration that makes no sense is not a
-// broker that broke.
+// The exit statuses. A wrong call or configuration has another one than a broker that failed.
 const (
 	exitOK      = 0
 	exitFailure = 1
@@ -34,8 +33,7 @@ func main() {
 // rabbitmqctl is the name under which the binary stands in for RabbitMQ's tool.
 const rabbitmqctl = "rabbitmqctl"
 
-// run executes the command line args, without the program's name, and returns
-// the exit status.
+// run executes the command line args, without the program's name, and returns the exit status.
 func run(args []string, stdout, stderr io.Writer) int {
 	a := &app{
 		stdout: stdout, stderr: stderr, environ: os.Environ(),
@@ -44,7 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return a.run(args)
 }
 
-// app is a command's view of the process. Tests put their own things in it.
+// app is what a command uses of the process. Tests replace it.
 type app struct {
 	stdout, stderr io.Writer
 	environ        []string
@@ -85,35 +83,26 @@ func (a *app) run(args []string) int {
 	case "-v", "-version", "--version":
 		name = "version"
 	}
-	if c, ok := lookup(name); ok {
-		return c.run(a, args)
+	c, code, ok := a.lookup(name)
+	if !ok {
+		return code
 	}
-	return a.unknownCommand(name)
+	return c.run(a, args)
 }
 
-func lookup(name string) (command, bool) {
-	for _, c := range commands() {
-		if c.name == name {
-			return c, true
-		}
-	}
-	return command{}, false
-}
-
-func (a *app) unknownCommand(name string) int {
-	what := "command"
-	if strings.HasPrefix(name, "-") {
-		what = "flag"
-	}
+// lookup finds a command. If there is none of that name it says so, and returns the exit status.
+func (a *app) lookup(name string) (c command, code int, ok bool) {
 	var names []string
 	for _, c := range commands() {
+		if c.name == name {
+			return c, exitOK, true
+		}
 		names = append(names, c.name)
 	}
-	return a.misuse("", fmt.Sprintf("unknown %s %q", what, name)+config.Suggest(name, names, "%q"))
+	return command{}, a.misuse("", usage.Unknown(name, names)), false
 }
 
-// misuse reports a command line that makes no sense; command is "" when there
-// is none.
+// misuse reports a wrong command line; command is "" if there is none.
 func (a *app) misuse(command, problem string) int {
 	words := strings.TrimSpace("curfew " + command)
 	help := strings.TrimSpace("curfew help " + command)
@@ -130,7 +119,7 @@ func (a *app) policy(args []string) int {
 
 func (a *app) ctl(args []string) int { return a.manage("curfew ctl", args) }
 
-// manage runs "curfew ctl" under the name that it was called by.
+// manage runs "curfew ctl" under the name it was called by.
 func (a *app) manage(as string, args []string) int {
 	p := ctl.Program{Name: as, Version: version, Environ: a.environ, Stdin: os.Stdin, Stdout: a.stdout, Stderr: a.stderr}
 	return p.Run(args)
@@ -144,9 +133,9 @@ func (a *app) help(args []string) int {
 	if args[0] == "help" {
 		return a.help(nil)
 	}
-	c, ok := lookup(args[0])
+	c, code, ok := a.lookup(args[0])
 	if !ok {
-		return a.unknownCommand(args[0])
+		return code
 	}
 	return c.run(a, append(args[1:], "--help"))
 }

@@ -101,7 +101,7 @@ func (e *env) main(ctx context.Context, args []string) int {
 		return 0
 	}
 	if err != nil {
-		fmt.Fprintf(e.stderr, "%s: %s\nRun \"%s --help\" for help.\n", f.Name(), flagusage.Problem(f.FlagSet, err), f.Name())
+		fmt.Fprintf(e.stderr, "%s: %v\nRun \"%s --help\" for help.\n", f.Name(), err, f.Name())
 		return 2
 	}
 	if err := e.perform(ctx, sc, o); err != nil {
@@ -133,14 +133,13 @@ func list(w io.Writer) {
 }
 
 func help(w io.Writer, f flags, sc scenario) {
-	fmt.Fprintf(w, "%s: %s\n\nUsage:\n  %s [FLAGS]\n\nFlags:\n", f.Name(), sc.about, f.Name())
 	f.VisitAll(func(g *flag.Flag) {
 		if g.DefValue != "" && g.DefValue != "false" {
 			g.Usage += " (default " + g.DefValue + ")"
 		}
 	})
 	const width = 25 // of the longest flag with its placeholder
-	flagusage.List(w, f.FlagSet, width)
+	flagusage.Page(w, f.Name()+": "+sc.about, f.Name()+" [FLAGS]", f.FlagSet, width, "")
 	if sc.name == "" {
 		fmt.Fprintln(w, "\nScenarios:")
 		list(w)

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"time"
+
+	flagusage "github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
 const (
@@ -67,8 +68,6 @@ func newFlags(scenario string) flags {
 		name += " " + scenario
 	}
 	f := flags{flag.NewFlagSet(name, flag.ContinueOnError), o}
-	f.SetOutput(io.Discard) // main does the talking
-	f.Usage = func() {}
 	f.BoolVar(&o.asJSON, "json", false, "print the result as one JSON object")
 	return f
 }
@@ -137,11 +136,12 @@ func (f flags) confirming(initial, lo int64) {
 
 // parse fills the options and checks what no single flag can.
 func (f flags) parse(args []string) (*options, error) {
-	if err := f.Parse(args); err != nil {
+	rest, err := flagusage.Parse(f.FlagSet, args)
+	if err != nil {
 		return nil, err
 	}
-	if f.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: options begin with --", f.Arg(0))
+	if len(rest) > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: options begin with --", rest[0])
 	}
 	if err := f.o.check(f.given()); err != nil {
 		return nil, err

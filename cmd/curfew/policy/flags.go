@@ -24,8 +24,6 @@ type flags struct {
 
 func newFlags(c *command) *flags {
 	f := &flags{FlagSet: flag.NewFlagSet("curfew policy "+c.name, flag.ContinueOnError), command: c}
-	f.SetOutput(io.Discard) // errors are printed once, by report
-	f.Usage = func() {}
 	if c.flags != nil {
 		c.flags(f)
 	}
@@ -35,17 +33,20 @@ func newFlags(c *command) *flags {
 // parse reads a command line, in which flags may stand behind operands.
 func (f *flags) parse(args []string) error {
 	for {
-		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+		rest, err := usage.Parse(f.FlagSet, args)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
 			return err
-		} else if err != nil {
-			return misused("%s", usage.Problem(f.FlagSet, err))
+		case err != nil:
+			return misused("%v", err)
+		case len(rest) == 0:
+			return f.checkOperands()
 		}
-		if f.NArg() == 0 {
-			break
-		}
-		f.operands = append(f.operands, f.Arg(0))
-		args = f.Args()[1:]
+		f.operands, args = append(f.operands, rest[0]), rest[1:]
 	}
+}
+
+func (f *flags) checkOperands() error {
 	switch wanted := f.command.operands; {
 	case len(f.operands) > len(wanted):
 		return misused("unexpected argument %q", f.operands[len(wanted)])
@@ -74,15 +75,9 @@ func (f *flags) given(name string) (found bool) {
 }
 
 func (f *flags) help(w io.Writer) {
-	fmt.Fprintf(w, "%s %s: %s\n\nUsage:\n  %s", f.Name(), strings.Join(f.command.operands, " "), f.command.about, f.Name())
-	for _, o := range f.command.operands {
-		fmt.Fprint(w, " ", o)
-	}
-	fmt.Fprint(w, " [FLAGS]\n\nFlags:\n")
-	usage.List(w, f.FlagSet, 22)
-	if f.command.more != "" {
-		fmt.Fprint(w, "\n"+f.command.more)
-	}
+	operands := strings.Join(f.command.operands, " ")
+	synopsis := strings.Join(slices.Concat([]string{f.Name()}, f.command.operands, []string{"[FLAGS]"}), " ")
+	usage.Page(w, f.Name()+" "+operands+": "+f.command.about, synopsis, f.FlagSet, 22, f.command.more)
 }
 
 // settings registers the flags that say how a module is loaded.

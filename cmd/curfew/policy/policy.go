@@ -18,7 +18,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
 // Program is the tool as it was called.
@@ -128,15 +128,11 @@ func find(name string) (command, bool) {
 }
 
 func (p *Program) unknown(name string) int {
-	what := "command"
-	if strings.HasPrefix(name, "-") {
-		what = "flag"
-	}
 	var names []string
 	for _, c := range commands() {
 		names = append(names, c.name)
 	}
-	fmt.Fprintf(p.Stderr, "curfew policy: unknown %s %q%s\nRun \"curfew policy --help\" for help.\n", what, name, config.Suggest(name, names, "%q"))
+	fmt.Fprintf(p.Stderr, "curfew policy: %s\nRun \"curfew policy --help\" for help.\n", usage.Unknown(name, names))
 	return exitUsage
 }
 

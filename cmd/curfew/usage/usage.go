@@ -1,53 +1,75 @@
-// Package usage words what is said about flags: the same for all commands that
-// take them from package flag, which writes them with one dash.
+// Package usage is the command line of all commands but ctl, which has rabbitmqctl's: it parses flags, says what is wrong with
+// them, and writes help pages. Flags are registered with package flag, whose own parser has no errors that a program can tell
+// apart.
 package usage
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/curfewmq/curfew/core/config"
 )
 
-// badValue is how package flag reports one: the value in quotes, the flag, and
-// what its Set said.
-var badValue = regexp.MustCompile(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([^ ]+?): (.*)$`)
-
-// Problem words an error of f's Parse.
-func Problem(f *flag.FlagSet, err error) string {
-	text := err.Error()
-	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		return "unknown flag --" + strings.TrimPrefix(name, "-") + config.Suggest(name, names(f), "--%s")
+// Parse sets the flags that args begin with, in the grammar of package flag, and returns what follows them: nothing, or a first
+// argument that is no flag. The error is [flag.ErrHelp], or a text for the user.
+func Parse(f *flag.FlagSet, args []string) (rest []string, err error) {
+	for len(args) > 0 {
+		word := args[0]
+		if len(word) < 2 || word[0] != '-' {
+			break
+		}
+		args = args[1:]
+		if word == "--" {
+			break
+		}
+		name, value, given := strings.Cut(strings.TrimPrefix(word[1:], "-"), "=")
+		g := f.Lookup(name)
+		switch {
+		case name == "" || name[0] == '-':
+			return nil, errors.New("bad flag syntax: " + word)
+		case g == nil && (name == "help" || name == "h"):
+			return nil, flag.ErrHelp
+		case g == nil:
+			return nil, errors.New("unknown flag --" + name + config.Suggest(name, names(f), "--%s"))
+		case given:
+		case isBool(g):
+			value = "true"
+		case len(args) == 0:
+			return nil, errors.New("the flag --" + name + " needs a value")
+		default:
+			value, args = args[0], args[1:]
+		}
+		if err := f.Set(name, value); err != nil {
+			return nil, invalid(g, value, err)
+		}
 	}
-	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
-		return "the flag --" + name + " needs a value"
-	}
-	if m := badValue.FindStringSubmatch(text); m != nil && f.Lookup(m[2]) != nil {
-		return invalid(f, m[2], m[1], m[3])
-	}
-	return text
+	return args, nil
 }
 
-// invalid says what a flag takes. problem is what its Set said, which counts where
-// the type is not one of package flag's.
-func invalid(f *flag.FlagSet, name, value, problem string) string {
+func isBool(g *flag.Flag) bool {
+	b, ok := g.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
+// invalid says what a flag takes. err, from its Set, says that for types that are not package flag's.
+func invalid(g *flag.Flag, value string, err error) error {
 	var content any
-	if g, ok := f.Lookup(name).Value.(flag.Getter); ok {
-		content = g.Get()
+	if v, ok := g.Value.(flag.Getter); ok {
+		content = v.Get()
 	}
 	switch content.(type) {
 	case bool:
-		return "the flag --" + name + " takes no value, or true or false"
+		return fmt.Errorf("the flag --%s takes no value, or true or false", g.Name)
 	case time.Duration:
-		return fmt.Sprintf("the flag --%s takes a duration such as 500ms, 30s or 24h, not %s", name, value)
+		return fmt.Errorf("the flag --%s takes a duration such as 500ms, 30s or 24h, not %q", g.Name, value)
 	case int, int64, uint, uint64:
-		return fmt.Sprintf("the flag --%s takes a whole number, not %s", name, value)
+		return fmt.Errorf("the flag --%s takes a whole number, not %q", g.Name, value)
 	}
-	return fmt.Sprintf("the flag --%s does not take %s: %s", name, value, problem)
+	return fmt.Errorf("the flag --%s does not take %q: %w", g.Name, value, err)
 }
 
 func names(f *flag.FlagSet) []string {
@@ -56,15 +78,35 @@ func names(f *flag.FlagSet) []string {
 	return names
 }
 
-// List writes a line for each flag that has a text, with that text in column
-// width. One without a text is the short form of another.
+// Unknown says that there is no command of that name, and which of these may have been meant.
+func Unknown(name string, commands []string) string {
+	what := "command"
+	if strings.HasPrefix(name, "-") {
+		what = "flag"
+	}
+	return fmt.Sprintf("unknown %s %q", what, name) + config.Suggest(name, commands, "%q")
+}
+
+// Page writes a help page: what a command does, how it is called, its flags with their texts in column width, and more.
+func Page(w io.Writer, about, synopsis string, f *flag.FlagSet, width int, more string) {
+	fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n", about, synopsis)
+	if len(names(f)) > 0 {
+		fmt.Fprint(w, "\nFlags:\n")
+		List(w, f, width)
+	}
+	if more != "" {
+		fmt.Fprint(w, "\n"+more)
+	}
+}
+
+// List writes a line for each flag that has a text. A flag without one is the short form of another.
 func List(w io.Writer, f *flag.FlagSet, width int) {
 	f.VisitAll(func(g *flag.Flag) {
 		if g.Usage == "" {
 			return
 		}
 		placeholder, text := flag.UnquoteUsage(g)
-		if b, ok := g.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
+		if isBool(g) {
 			placeholder = ""
 		}
 		fmt.Fprintf(w, "  %-*s %s\n", width, strings.TrimSpace("--"+g.Name+" "+placeholder), text)

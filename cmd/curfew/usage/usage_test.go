@@ -27,7 +27,7 @@ func flags() *flag.FlagSet {
 	return f
 }
 
-func TestProblem(t *testing.T) {
+func TestErrors(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"--explian", "unknown flag --explian; did you mean --explain?"},
 		{"-nothing-like-it", "unknown flag --nothing-like-it"},
@@ -41,13 +41,51 @@ func TestProblem(t *testing.T) {
 		{`--after a"for-flag--x:`, `the flag --after takes a duration such as 500ms, 30s or 24h, not "a\"for-flag--x:"`},
 	} {
 		f := flags()
-		err := f.Parse(strings.Fields(tc.args))
+		_, err := Parse(f, strings.Fields(tc.args))
 		if err == nil {
 			t.Errorf("%s: no error", tc.args)
 			continue
 		}
-		if got := Problem(f, err); got != tc.want {
+		if got := err.Error(); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.args, got, tc.want)
+		}
+	}
+}
+
+// Parse reads what package flag does.
+func TestParse(t *testing.T) {
+	for _, tc := range []struct{ args, want, rest string }{
+		{"", "", ""},
+		{"--explain -u=x rest --u y", "explain=true u=x", "rest --u y"},
+		{"-explain=false --after 2s -- --u", "after=2s explain=false", "--u"},
+		{"-u -- -", "u=--", "-"},
+		{"- --u", "", "- --u"},
+		{"--u= --seed 5", "seed=5 u=", ""},
+	} {
+		f, g := flags(), flags()
+		rest, err := Parse(f, strings.Fields(tc.args))
+		if err := errors.Join(err, g.Parse(strings.Fields(tc.args))); err != nil {
+			t.Errorf("%s: %v", tc.args, err)
+		}
+		for _, set := range []*flag.FlagSet{f, g} {
+			var got []string
+			set.Visit(func(g *flag.Flag) { got = append(got, g.Name+"="+g.Value.String()) })
+			if s := strings.Join(got, " "); s != tc.want {
+				t.Errorf("%s: got %s, want %s", tc.args, s, tc.want)
+			}
+		}
+		if s := strings.Join(rest, " "); s != tc.rest || s != strings.Join(g.Args(), " ") {
+			t.Errorf("%s: got the rest %q, package flag %q, want %q", tc.args, s, g.Args(), tc.rest)
+		}
+	}
+	for _, help := range []string{"-h", "--help", "--explain -help"} {
+		if _, err := Parse(flags(), strings.Fields(help)); !errors.Is(err, flag.ErrHelp) {
+			t.Errorf("%s: got %v", help, err)
+		}
+	}
+	for _, bad := range []string{"---u", "--=x", "-=x"} {
+		if _, err := Parse(flags(), []string{bad}); err == nil || err.Error() != "bad flag syntax: "+bad {
+			t.Errorf("%s: got %v", bad, err)
 		}
 	}
 }
