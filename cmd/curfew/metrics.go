@@ -13,7 +13,7 @@ import (
 // together with others.
 func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() string) (http.Handler, error) {
 	c := metrics.New(metrics.Options{
-		Version: o.Version, Speaks: mgmt.Speaks, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
+		Version: o.Version, Speaks: mgmt.RabbitMQ, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
 		Recorder: s.telemetry.Recorder, Exported: s.telemetry.Exported, Alarms: o.Alarms, Machine: s.measureMachine,
 		Policies: s.policies(), Faults: s.running.chain.Faults, Queues: s.running.Telemetry.Metrics.Queues,
 	})

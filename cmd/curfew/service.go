@@ -15,7 +15,7 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/telemetry"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
-	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/mgmt/probe"
 )
 
 // drainTime is how long connections get to close; orchestrators kill after 30 s.
@@ -155,7 +155,7 @@ func (s *service) watermark(total uint64) uint64 {
 func (s *service) alarms() []string {
 	alarms := s.broker.Management().Alarms()
 	if s.draining.Load() {
-		alarms = append(slices.Clip(alarms), mgmt.Draining)
+		alarms = append(slices.Clip(alarms), probe.Draining)
 	}
 	return alarms
 }

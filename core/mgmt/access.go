@@ -11,20 +11,20 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 )
 
-// access is what it takes to use an endpoint. Every user of the API has one of the tags management, policymaker, monitoring
+// access is what a user needs to use an endpoint. Every user of the API has one of the tags management, policymaker, monitoring
 // and administrator [RabbitMQ: management.html#permissions].
 type access uint8
 
 const (
 	anyone           access = iota // any of these tags
-	inVHost                        // and permissions in the vhost that the path names, or the tag administrator
+	inVHost                        // permissions in the vhost that the path names, too, or the tag administrator
 	inVHostOrMonitor               // the same, or the tag monitoring
 	monitor                        // monitoring or administrator
 	policymaker                    // policymaker or administrator and, if the path names a vhost, permissions there
 	administrator                  // that tag
 )
 
-// The tags that mean something here.
+// The tags that give access.
 const (
 	tagAdministrator = "administrator"
 	tagMonitoring    = "monitoring"
@@ -43,7 +43,7 @@ func isAnyone(u auth.User) bool {
 // loginTime is how long a login may wait for its turn.
 const loginTime = 10 * time.Second
 
-// authenticate finds out who asks.
+// authenticate checks the login.
 func (c *request) authenticate() error {
 	name, password, ok := c.r.BasicAuth()
 	if !ok {
@@ -62,11 +62,11 @@ func (c *request) authenticate() error {
 	return err
 }
 
-// refuseLogin tells no more than it must: the reason is for the log.
+// refuseLogin answers without the reason, which only the log gets.
 func (c *request) refuseLogin(r *auth.Refused) error {
-	c.tell(r)
+	c.logRefusal(r)
 	switch {
-	case r.Elsewhere: // however often
+	case r.Elsewhere: // however many failed before
 		return errNotHere
 	case r.Retry > 0:
 		seconds := int(math.Ceil(r.Retry.Seconds()))
@@ -79,15 +79,15 @@ func (c *request) refuseLogin(r *auth.Refused) error {
 	return errLoginFailed
 }
 
-// tell has a refused login in the log, unless it is one of too many.
-func (c *request) tell(r *auth.Refused) {
+// logRefusal logs a refused login, unless there are too many.
+func (c *request) logRefusal(r *auth.Refused) {
 	should, skipped := c.api.users().ShouldLog(r, c.api.Clock())
 	if !should {
 		return
 	}
 	log := c.api.Log.With("user", r.User, "client", c.r.RemoteAddr, "reason", r.Reason)
 	if r.Elsewhere {
-		why := c.elsewhere() // with what the request says
+		why := c.elsewhere() // it quotes the request
 		log = log.With("because", why[:min(len(why), 300)])
 	}
 	if skipped > 0 {
@@ -102,7 +102,7 @@ var (
 	errNotHere     = notAuthorised("User can only log in via localhost")
 )
 
-// authorise checks that the user may use an endpoint, and finds the vhost that the path names.
+// authorise checks that the user may use an endpoint, and looks up the vhost that the path names.
 func (c *request) authorise(need access) error {
 	if !isAnyone(c.user) {
 		return notAuthorised("Not management user")
@@ -137,31 +137,19 @@ func (c *request) enterVHost(need access) error {
 	return nil
 }
 
-// absentVHost is the answer for a vhost that there is not.
+// absentVHost returns the error for a vhost that does not exist.
 func (c *request) absentVHost() error {
 	_, ofUser := c.vars["user"]
 	switch {
 	case c.r.Method != http.MethodPut:
 		return errNotFound
 	case ofUser:
-		return errNobodyOrNowhere
+		return errNoUserOrVHost
 	}
 	return errNoVHost
 }
 
-// mayEnter reports whether the user may see what is in a vhost.
+// mayEnter reports whether the user may see into a vhost.
 func (c *request) mayEnter(vhost string) bool {
 	return isAdministrator(c.user) || c.api.users().OpenVHost(c.user.Name, vhost) == nil
 }
-
-// mayAct checks that the user may do something in the vhost that the path names, for which the tag administrator alone is
-// not enough: as over AMQP, it takes permissions.
-func (c *request) mayAct() error {
-	if c.api.users().OpenVHost(c.user.Name, c.vhost.Name()) != nil {
-		return notAuthorised("User not authorised to access virtual host")
-	}
-	return nil
-}
-
-// patience is how long a request waits for the broker to do something.
-const patience = 25 * time.Second

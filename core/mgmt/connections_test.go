@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
 // client is a client of the broker, of any user.
@@ -59,7 +61,7 @@ func (r *rig) one(path string) map[string]any {
 func wantMembers(t *testing.T, o map[string]any, want map[string]string) {
 	t.Helper()
 	for name, text := range want {
-		if b := appendJSON(nil, jsonValue(o[name])); string(b) != text {
+		if b := jsonobj.Append(nil, jsonobj.FromParsed(o[name])); string(b) != text {
 			t.Errorf("%s: got %s, want %s", name, b, text)
 		}
 	}

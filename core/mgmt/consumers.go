@@ -3,8 +3,8 @@ package mgmt
 import (
 	"cmp"
 	"slices"
-	"strconv"
 
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
 )
@@ -18,8 +18,8 @@ type consumerRef struct {
 func (a *API) consumers(c *request) error {
 	var all []consumerRef
 	for _, v := range c.visible() {
-		for _, shell := range v.Mailboxes() {
-			all = append(all, consumersOf(shell)...)
+		for _, m := range v.Mailboxes() {
+			all = append(all, consumersOf(m)...)
 		}
 	}
 	slices.SortFunc(all, func(x, y consumerRef) int {
@@ -32,15 +32,13 @@ func (a *API) consumers(c *request) error {
 	})
 }
 
-func (a *API) consumersIn(c *request) error { return a.consumers(c) }
-
-// consumersOf lists the consumers of a queue in the order they came.
-func consumersOf(shell *queue.Mailbox) (all []consumerRef) {
-	var served []queue.ConsumerStatus
-	if shell.Look(func(q *queue.Queue) { served = q.Consumers() }) != nil {
+// consumersOf lists the consumers of a queue in the order in which they came.
+func consumersOf(m *queue.Mailbox) (all []consumerRef) {
+	var consumers []queue.ConsumerStatus
+	if m.Look(func(q *queue.Queue) { consumers = q.Consumers() }) != nil {
 		return nil
 	}
-	for _, s := range served {
+	for _, s := range consumers {
 		if info, ok := session.ConsumerOf(s.Consumer); ok && info.Conn != nil {
 			all = append(all, consumerRef{info, s.Active})
 		}
@@ -48,12 +46,12 @@ func consumersOf(shell *queue.Mailbox) (all []consumerRef) {
 	return all
 }
 
-// isActive reports whether a consumer's turn can come.
+// isActive reports whether a consumer can get messages: not every one can where a single consumer is active.
 func isActive(info session.ConsumerInfo) (active bool) {
 	if !info.Queue.Config().SingleActive {
 		return true
 	}
-	_ = info.Queue.Look(func(q *queue.Queue) { // an error means that it is gone, and its consumers with it
+	_ = info.Queue.Look(func(q *queue.Queue) { // it fails if the queue was deleted, and its consumers with it
 		for _, s := range q.Consumers() {
 			active = active || s.Active && s.Consumer == info.Consumer
 		}
@@ -63,7 +61,6 @@ func isActive(info session.ConsumerInfo) (active bool) {
 
 func (a *API) describeConsumer(info session.ConsumerInfo, active bool) object {
 	cfg := info.Queue.Config()
-	connection := info.Conn.Name()
 	peerHost, peerPort := splitAddress(info.Conn.Peer.Address)
 	return object{
 		{"consumer_tag", info.Tag},
@@ -71,13 +68,13 @@ func (a *API) describeConsumer(info session.ConsumerInfo, active bool) object {
 		{"ack_required", !info.NoAck},
 		{"exclusive", info.Exclusive},
 		{"prefetch_count", int(info.Prefetch)},
-		{"arguments", tableObject(info.Arguments)},
+		{"arguments", jsonobj.OfTable(info.Arguments)},
 		{"active", active},
 		{"activity_status", activity(cfg, active)},
 		{"channel_details", object{
-			{"name", connection + " (" + strconv.Itoa(int(info.Channel)) + ")"},
+			{"name", channelName(info.Conn.Name(), info.Channel)},
 			{"number", int(info.Channel)},
-			{"connection_name", connection},
+			{"connection_name", info.Conn.Name()},
 			{"node", a.Node},
 			{"peer_host", peerHost},
 			{"peer_port", peerPort},

@@ -3,30 +3,33 @@ package mgmt
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/session"
 )
 
-// What clients can do over AMQP is done over a connection of the user's own inside the broker: permissions, limits and error
-// texts are the same.
-
-// internalClient is a connection that waits for answers.
+// internalClient is an AMQP connection of the user's inside the broker. Handlers do over it what clients can do over AMQP: so
+// permissions, limits and error texts are the same.
 type internalClient struct{ *session.Direct }
 
-// direct opens a connection for the user in the vhost that the path names, for as long as fn runs.
+// operationTimeout is how long a request waits for the broker to do something.
+const operationTimeout = 25 * time.Second
+
+// direct opens a connection for the user to the vhost that the path names, for as long as fn runs. As over AMQP, the tag
+// administrator is not enough: the user needs permissions there.
 func (c *request) direct(fn func(ctx context.Context, d internalClient) error) error {
-	if err := c.mayAct(); err != nil {
-		return err
+	if c.api.users().OpenVHost(c.user.Name, c.vhost.Name()) != nil {
+		return notAuthorised("User not authorised to access virtual host")
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.r.Context(), operationTimeout)
 	defer cancel()
 	d := c.api.AMQP.Sessions().Direct(c.user, c.vhost, c.api.Clock)
 	defer d.Close()
 	return fn(ctx, internalClient{d})
 }
 
-// ask does one thing.
+// ask calls one method.
 func (c *request) ask(m amqp.Method) error {
 	return c.direct(func(ctx context.Context, d internalClient) error {
 		_, err := d.Call(ctx, m)
@@ -34,7 +37,7 @@ func (c *request) ask(m amqp.Method) error {
 	})
 }
 
-// send publishes a message and waits until the broker has taken it. It reports whether it went to any queue.
+// send publishes a message and waits for the confirm. It reports whether the message was routed to any queue.
 func (d internalClient) send(ctx context.Context, exchange, key string, props, body []byte) (routed bool, err error) {
 	if _, err := d.Call(ctx, &amqp.ConfirmSelect{}); err != nil {
 		return false, err

@@ -17,10 +17,20 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt/events"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// What core/mgmt/events promises its readers.
+const (
+	heartbeat     = 15 * time.Second
+	gather        = 20 * time.Millisecond
+	streamTimeout = 30 * time.Second
+	lastTime      = time.Second
 )
 
 // eventsBegan is when the broker of a test was started: its events are numbered from 1001 on.
@@ -39,7 +49,7 @@ func everything(r *telemetry.Recorder) {
 	r.Removed(place, at, []telemetry.Removal{
 		{
 			Reason: hook.ReasonExpired, Outcome: telemetry.DeadLettered, Target: dlx, Exchange: []byte("x"), Key: []byte("new"),
-			Props: properties("id-1"), Size: 7, Enqueued: at - 2_000_000_000, Deadline: at - 1_234_567, Digest: 0xabcdef,
+			Props: propertiesWith("id-1"), Size: 7, Enqueued: at - 2_000_000_000, Deadline: at - 1_234_567, Digest: 0xabcdef,
 		},
 		{Reason: hook.ReasonRejected, Outcome: telemetry.DeadLettered, Target: &hook.Target{Exchange: "dlx"}},
 		{Reason: hook.ReasonMaxLen, Outcome: telemetry.Dropped, Key: []byte(strings.Repeat("k", 200))},
@@ -64,7 +74,7 @@ func everything(r *telemetry.Recorder) {
 	}
 }
 
-func properties(id string) []byte {
+func propertiesWith(id string) []byte {
 	return append([]byte{0, 0x80, byte(len(id))}, id...)
 }
 
@@ -122,17 +132,17 @@ func TestEventsAsServerSentEvents(t *testing.T) {
 func ids(body string) string {
 	var all []string
 	for line := range strings.Lines(body) {
-		v, err := parseJSON([]byte(line))
+		v, err := jsonobj.Parse([]byte(line))
 		if err != nil {
 			return err.Error()
 		}
-		o, _ := jsonValue(v).(object)
-		id, _ := o.at("id")
-		text := strconv.Itoa(int(number(id)) - 1000)
-		if kind, _ := o.at("kind"); kind == any(kindMissed) {
-			count, _ := o.at("count")
-			restarted, _ := o.at("restarted")
-			text = "missed" + strconv.Itoa(int(number(count)))
+		o, _ := jsonobj.FromParsed(v).(object)
+		id, _ := o.Value("id")
+		text := strconv.Itoa(int(count(id)) - 1000)
+		if kind, _ := o.Value("kind"); kind == any("missed") {
+			missed, _ := o.Value("count")
+			restarted, _ := o.Value("restarted")
+			text = "missed" + strconv.Itoa(int(count(missed)))
 			if restarted == any(true) {
 				text += "r"
 			}
@@ -198,8 +208,8 @@ func TestEventsRefused(t *testing.T) {
 	if w := r.serve(q); w.Code != 400 || !strings.Contains(w.Body.String(), `Last-Event-ID: \"yesterday\" is not the id of an event`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	for i := range maxStreams {
-		must(t, r.api.streams.enter("user"+strconv.Itoa(i)))
+	for i := range events.MaxStreams {
+		must(t, r.api.streams.Open("user"+strconv.Itoa(i)))
 	}
 	if got := r.do(503, "GET", "/api/events", ""); got != `{"error":"too_many_streams","reason":"there are 64 event streams already"}` {
 		t.Errorf("got %s", got)
@@ -327,9 +337,15 @@ func TestEventsAsTheyHappen(t *testing.T) {
 		}
 	}
 	hangUp()
-	server.Close() // waits for requests
-	if s := &r.api.streams; s.open != 0 || len(s.of) != 0 {
-		t.Errorf("%d streams are open, of %v", s.open, s.of)
+	server.Close()                     // waits for requests
+	for i := range events.MaxStreams { // there are none left: neither in all, nor of the user
+		user := "guest"
+		if i >= events.MaxUserStreams {
+			user = strconv.Itoa(i)
+		}
+		if err := r.api.streams.Open(user); err != nil {
+			t.Fatalf("stream %d of %s: %v", i, user, err)
+		}
 	}
 }
 
@@ -340,7 +356,7 @@ func TestOneUserLeavesStreamsToOthers(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()
 	address := server.URL + "/api/events"
-	for range maxUserStreams - 1 {
+	for range events.MaxUserStreams - 1 {
 		follow(ctx, t, server.Client(), address, "clerk:clerk")
 	}
 	ctxOfOne, hangUpOne := context.WithCancel(ctx)
@@ -352,7 +368,7 @@ func TestOneUserLeavesStreamsToOthers(t *testing.T) {
 	}
 	follow(ctx, t, server.Client(), address, guest)
 	hangUpOne()
-	for r.api.streams.enter("clerk") != nil { // until the broker has noticed
+	for r.api.streams.Open("clerk") != nil { // until the broker has noticed
 		runtime.Gosched()
 	}
 }
@@ -487,7 +503,7 @@ func TestDeadReader(t *testing.T) {
 		for range 1000 {
 			recorder.Removed(&telemetry.QueueRef{VHost: "/", Queue: "q"}, 1, make([]telemetry.Removal, 50))
 		}
-		time.Sleep(gather + chunkTime + time.Second)
+		time.Sleep(gather + streamTimeout + time.Second)
 		rest := 0
 		for err == nil { // what the server could not get rid of is gone
 			var n int
@@ -528,23 +544,23 @@ func FuzzEventFilter(f *testing.F) {
 	}
 	recorder := told(100)
 	everything(recorder)
-	events := make([]telemetry.Event, 100)
-	events = events[:recorder.Events().Read(recorder.Events().First(), events)]
+	all := make([]telemetry.Event, 100)
+	all = all[:recorder.Events().Read(recorder.Events().First(), all)]
 	f.Fuzz(func(t *testing.T, raw string) {
 		q, err := parseQuery(raw)
 		if err != nil {
 			return
 		}
-		filter, err := q.eventFilter()
+		filter, err := events.ParseFilter(q.raw)
 		if err != nil {
 			if f := failureOf(err); f == nil || f.status != 400 {
 				t.Errorf("%q: %v", raw, err)
 			}
 			return
 		}
-		for i := range events {
-			e := &events[i]
-			if filter.passes(e) && (filter.inVHost && e.VHost != filter.vhost || !chosen(q.raw["kind"], e.Kind.String())) {
+		for i := range all {
+			e := &all[i]
+			if filter.Passes(e) && (filter.InVHost && e.VHost != filter.VHost || !chosen(q.raw["kind"], e.Kind.String())) {
 				t.Errorf("%q: event %d passes", raw, e.Seq)
 			}
 		}

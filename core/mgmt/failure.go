@@ -7,10 +7,11 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// failure is the answer to a request that is refused: RabbitMQ's body {"error", "reason"}.
+// failure is the answer to a refused request: RabbitMQ's body {"error", "reason"}.
 type failure struct {
 	status int
 	code   string
@@ -23,11 +24,6 @@ func badRequest(layout string, args ...any) error {
 	return &failure{http.StatusBadRequest, "bad_request", fmt.Sprintf(layout, args...)}
 }
 
-// badTerm is a bad request whose reason RabbitMQ prints as a pair.
-func badTerm(what, value string) error {
-	return &failure{http.StatusBadRequest, "bad_request", []string{what, value}}
-}
-
 func notAuthorised(reason string) error {
 	return &failure{http.StatusUnauthorized, "not_authorised", reason}
 }
@@ -35,13 +31,15 @@ func notAuthorised(reason string) error {
 var (
 	errNotFound = &failure{http.StatusNotFound, "Object Not Found", "Not Found"}
 	errNoVHost  = &failure{http.StatusNotFound, "not_found", "vhost_not_found"}
-	errNotJSON  = &failure{http.StatusBadRequest, "bad_request", "not_json"}
 )
 
-// failureOf is the answer to err; nil if err is none that a client has caused.
+// failureOf returns the answer for an error; nil if no client has caused it.
 func failureOf(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
+	}
+	if e, ok := errors.AsType[*jsonobj.Error](err); ok {
+		return &failure{http.StatusBadRequest, "bad_request", e.Reason}
 	}
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &failure{
@@ -50,46 +48,32 @@ func failureOf(err error) *failure {
 		}
 	}
 	if e, ok := errors.AsType[*amqp.Error](err); ok {
-		return ofAMQP(e)
+		return failureOfKind(e.Code == amqp.ReplyNotFound, e.Code == amqp.ReplyAccessRefused, e.Code == amqp.ReplyInternalError, e.Text)
 	}
 	if e, ok := errors.AsType[*vhost.Error](err); ok {
-		return ofVHost(e)
+		return failureOfKind(e.Kind == vhost.NotFound, e.Kind == vhost.AccessRefused, false, e.Text)
 	}
-	return ofAuth(err)
-}
-
-// ofAMQP is the answer to what a client is refused over AMQP, too.
-func ofAMQP(e *amqp.Error) *failure {
-	switch e.Code {
-	case amqp.ReplyNotFound:
-		return &failure{http.StatusNotFound, "not_found", e.Text}
-	case amqp.ReplyAccessRefused:
-		return &failure{http.StatusUnauthorized, "not_authorised", e.Text}
-	case amqp.ReplyInternalError:
-		return nil
+	if e, ok := errors.AsType[*auth.Invalid](err); ok {
+		return &failure{http.StatusBadRequest, "bad_request", e.Text}
 	}
-	return &failure{http.StatusBadRequest, "bad_request", e.Text}
-}
-
-func ofVHost(e *vhost.Error) *failure {
-	switch e.Kind {
-	case vhost.NotFound:
-		return &failure{http.StatusNotFound, "not_found", e.Text}
-	case vhost.AccessRefused:
-		return &failure{http.StatusUnauthorized, "not_authorised", e.Text}
-	}
-	return &failure{http.StatusBadRequest, "bad_request", e.Text}
-}
-
-func ofAuth(err error) *failure {
-	if invalid, ok := errors.AsType[*auth.Invalid](err); ok {
-		return &failure{http.StatusBadRequest, "bad_request", invalid.Error()}
-	}
-	if errors.Is(err, auth.ErrNoUser) {
+	switch {
+	case errors.Is(err, auth.ErrNoUser):
 		return errNotFound
-	}
-	if errors.Is(err, auth.ErrNoVHost) {
+	case errors.Is(err, auth.ErrNoVHost):
 		return errNoVHost
 	}
 	return nil
+}
+
+// failureOfKind returns the answer for an error of the broker's, by what kind of error it is.
+func failureOfKind(notFound, refused, internal bool, text string) *failure {
+	switch {
+	case internal:
+		return nil
+	case notFound:
+		return &failure{http.StatusNotFound, "not_found", text}
+	case refused:
+		return &failure{http.StatusUnauthorized, "not_authorised", text}
+	}
+	return &failure{http.StatusBadRequest, "bad_request", text}
 }

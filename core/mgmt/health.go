@@ -2,75 +2,67 @@ package mgmt
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/mgmt/events"
+	"github.com/curfewmq/curfew/core/mgmt/probe"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
+// passed answers a health check that passes.
+func (c *request) passed(more ...member) error {
+	return c.reply(append(object{{"status", "ok"}}, more...))
+}
+
 // failed answers a health check that does not pass.
 func (c *request) failed(reason string, more ...member) error {
-	writeJSON(c.w, http.StatusServiceUnavailable, appendObject(nil, append(object{{"status", "failed"}, {"reason", reason}}, more...)))
+	writeObject(c.w, http.StatusServiceUnavailable, append(object{{"status", "failed"}, {"reason", reason}}, more...))
 	return nil
 }
 
 func (a *API) checkAlarms(c *request) error {
-	if node, named := c.vars["node"]; named {
-		if err := a.isNode(node); err != nil {
-			return err
-		}
-	}
 	alarms := a.Alarms()
 	if len(alarms) == 0 {
-		return c.reply(object{{"status", "ok"}})
+		return c.passed()
 	}
 	all := make([]object, len(alarms))
 	for i, name := range alarms {
 		all[i] = object{{"node", a.Node}, {"resource", name}}
 		if short := a.Store.Shortage(); name == "disk" && short != nil {
-			all[i] = append(all[i], shortage(telemetry.Shortage(*short))...)
+			all[i] = append(all[i], events.Shortage(telemetry.Shortage(*short))...)
 		}
 	}
 	return c.failed("alarms raised", member{"alarms", all})
 }
 
-// checkVHosts passes: a vhost, or a definition, that could not be brought back keeps the broker from starting.
-func (*API) checkVHosts(c *request) error { return c.reply(object{{"status", "ok"}}) }
+// checkVHosts always passes: the broker does not start if it cannot recover a vhost or a definition.
+func (*API) checkVHosts(c *request) error { return c.passed() }
 
-// checkSingle passes: no other broker depends on this one.
-func (*API) checkSingle(c *request) error {
-	return c.reply(object{{"status", "ok"}, {"reason", "single node cluster"}})
-}
+// checkSingle always passes: no other broker depends on this one.
+func (*API) checkSingle(c *request) error { return c.passed(member{"reason", "single node cluster"}) }
 
 func (a *API) checkPort(c *request) error {
-	port, err := strconv.Atoi(c.vars["port"])
+	asked, err := strconv.Atoi(c.vars["port"])
 	if err != nil {
 		return badRequest("Invalid port")
 	}
 	var ports []any
 	for _, l := range a.Listeners() {
-		if l.port() == port {
-			return c.reply(object{{"status", "ok"}, {"port", port}})
+		_, port := l.hostPort()
+		if port == asked {
+			return c.passed(member{"port", port})
 		}
-		ports = append(ports, l.port())
+		ports = append(ports, port)
 	}
-	return c.failed("No active listener", member{"missing", port}, member{"ports", ports})
+	return c.failed("No active listener", member{"missing", asked}, member{"ports", ports})
 }
 
-func (l *Listener) port() int {
-	_, port, err := net.SplitHostPort(l.Address.String())
-	if err != nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(port) // listeners have numbers
-	return n
-}
-
-// protocolNames are the names that clients have for protocols, and ours.
+// protocolNames are clients' names for protocols, and the listeners' ones.
 var protocolNames = map[string]string{
 	"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp-0-9-1": "amqp", "amqp0-9-1": "amqp",
 	"amqps": "amqp/ssl", "amqp091/ssl": "amqp/ssl",
@@ -78,21 +70,21 @@ var protocolNames = map[string]string{
 
 func (a *API) checkProtocol(c *request) error {
 	asked := c.vars["protocol"]
-	protocol := asked
-	if name, ok := protocolNames[asked]; ok {
-		protocol = name
+	protocol, ok := protocolNames[asked]
+	if !ok {
+		protocol = asked
 	}
 	var there []string
 	for _, l := range a.Listeners() {
 		if l.Protocol == protocol {
-			return c.reply(object{{"status", "ok"}, {"protocol", protocol}})
+			return c.passed(member{"protocol", protocol})
 		}
 		there = append(there, l.Protocol)
 	}
 	return c.failed("No active listener", member{"missing", asked}, member{"protocols", slices.Compact(there)})
 }
 
-// units are the spans that certificates can be checked for.
+// units are the units of time that certificates can be checked for.
 var units = map[string]func(time.Time, int) time.Time{
 	"days":   func(t time.Time, n int) time.Time { return t.AddDate(0, 0, n) },
 	"weeks":  func(t time.Time, n int) time.Time { return t.AddDate(0, 0, 7*n) },
@@ -100,7 +92,7 @@ var units = map[string]func(time.Time, int) time.Time{
 	"years":  func(t time.Time, n int) time.Time { return t.AddDate(n, 0, 0) },
 }
 
-// maxWithin is how many units somebody may look ahead: certificates do not last that long.
+// maxWithin limits how many units a check may look ahead: certificates do not last that long.
 const maxWithin = 10_000
 
 func (a *API) checkCertificates(c *request) error {
@@ -116,22 +108,20 @@ func (a *API) checkCertificates(c *request) error {
 	var expired []object
 	for _, l := range a.Listeners() {
 		if !l.Expires.IsZero() && l.Expires.Before(until) {
+			_, port := l.hostPort()
 			expired = append(expired, object{
-				{"node", a.Node}, {"protocol", l.Protocol}, {"port", l.port()}, {"certfile_expires_on", l.Expires.UTC().Format(time.RFC3339)},
+				{"node", a.Node}, {"protocol", l.Protocol}, {"port", port}, {"certfile_expires_on", l.Expires.UTC().Format(time.RFC3339)},
 			})
 		}
 	}
 	if expired == nil {
-		return c.reply(object{{"status", "ok"}})
+		return c.passed()
 	}
 	return c.failed("Certificates expiring", member{"expired", expired})
 }
 
 // aliveness sends a message through a queue of its own and waits for it.
 func (*API) aliveness(c *request) error {
-	if err := c.mayAct(); err != nil {
-		return err
-	}
 	const name = "aliveness-test"
 	return c.direct(func(ctx context.Context, d internalClient) error {
 		if _, err := d.Call(ctx, &amqp.QueueDeclare{Queue: name}); err != nil {
@@ -148,6 +138,51 @@ func (*API) aliveness(c *request) error {
 		if _, got := r.Method.(*amqp.BasicGetOK); !got || !routed {
 			return c.failed("the message did not come back")
 		}
-		return c.reply(object{{"status", "ok"}})
+		return c.passed()
 	})
+}
+
+// The checks below are those that RabbitMQ 4 has in addition.
+
+const notServing = "this rabbit node is not currently available to serve" // RabbitMQ's words
+
+// checkService passes while clients may connect here.
+func (a *API) checkService(c *request) error {
+	if len(probe.Readiness.Failures(a.Alarms())) > 0 {
+		return c.failed(notServing)
+	}
+	return c.passed()
+}
+
+// connectionCount counts clients, and how many there may be.
+func (a *API) connectionCount() (now int, limit any, below bool) {
+	now = a.AMQP.Connections()
+	if a.ConnectionLimit == 0 {
+		return now, "infinity", true
+	}
+	return now, a.ConnectionLimit, now < a.ConnectionLimit
+}
+
+const connectionLimitReached = "node connection limit is reached"
+
+func (a *API) checkConnectionLimit(c *request) error {
+	now, limit, below := a.connectionCount()
+	if !below {
+		return c.failed(connectionLimitReached, member{"limit", limit}, member{"connections", now})
+	}
+	return c.passed(member{"limit", limit}, member{"connections", now})
+}
+
+// checkServing passes while clients may connect here and would get in.
+func (a *API) checkServing(c *request) error {
+	if len(probe.Readiness.Failures(a.Alarms())) > 0 {
+		return c.failed(notServing)
+	}
+	if !slices.ContainsFunc(a.Listeners(), func(l Listener) bool { return strings.HasPrefix(l.Protocol, "amqp") }) {
+		return c.failed("no active listeners for AMQP/AMQPS")
+	}
+	if now, _, below := a.connectionCount(); !below {
+		return c.failed(connectionLimitReached, member{"connections", now})
+	}
+	return c.passed()
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
 // good is something of everything that definitions hold.
@@ -33,7 +35,7 @@ func definitionsOf(sections map[string][]string) string {
 			all[name] = append(all[name], json.RawMessage(it))
 		}
 	}
-	return string(marshal(all))
+	return string(jsonobj.Marshal(all))
 }
 
 // An import is all or nothing: whatever comes last and will not do, nothing of what stands before it is there afterwards.

@@ -1,13 +1,14 @@
 package mgmt
 
 import (
-	"net/http"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
-// index tells a person who looks what is here.
+// index lists the paths for people.
 func (a *API) index(c *request) error {
 	var b strings.Builder
 	b.WriteString(a.Product + " " + a.Version + ", management HTTP API\n\nThe paths, shapes and status codes are RabbitMQ's. There are:\n\n")
@@ -15,53 +16,40 @@ func (a *API) index(c *request) error {
 		b.WriteString(root + r.path + "    " + r.allow() + "\n")
 	}
 	c.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = c.w.Write([]byte(b.String())) // the client may be gone; the server notices
+	_, _ = c.w.Write([]byte(b.String())) // if the client is gone, the server notices
 	return nil
 }
 
 func (*API) whoami(c *request) error {
-	return c.reply(object{{"name", c.user.Name}, {"tags", tagList(c.user.Tags)}})
+	return c.reply(object{{"name", c.user.Name}, {"tags", definitions.Tags(c.user.Tags)}})
 }
 
-// tagList is tags as a list that is never null.
-func tagList(tags []string) []string {
-	if tags == nil {
-		return []string{}
-	}
-	return tags
-}
-
-// auth says that there is no other login than the one that was used.
+// auth says that the only way to log in is the one that the request used.
 func (*API) auth(c *request) error {
 	return c.reply(object{{"enable_uaa", false}, {"oauth_enabled", false}, {"uaa_client_id", ""}, {"uaa_location", ""}})
 }
 
-// extensions lists none: there is no page that plugins could add to.
-func (a *API) extensions(c *request) error { return a.nothing(c) }
+// nothing answers with an empty list: there is no page that plugins could extend, logins are not counted by address, and no
+// feature is deprecated.
+func (*API) nothing(c *request) error { return listObjects(c, nil) }
 
-func (*API) nothing(c *request) error {
-	writeJSON(c.w, http.StatusOK, []byte("[]"))
-	return nil
-}
-
-// features are what tools ask for before they use it, and what it means.
+// features are what tools ask for before they use it, with descriptions.
 var features = [...][2]string{
 	{"quorum_queue", "Support queues of type `quorum`"},
 	{"user_limits", "Configure connection and channel limits for a user"},
 	{"virtual_host_metadata", "Virtual host metadata (description, tags, etc)"},
 }
 
-// enableFeature has nothing to do: what there is, is enabled.
+// enableFeature has nothing to do: all features are enabled.
 func (*API) enableFeature(c *request) error {
 	for _, f := range features {
 		if f[0] == c.vars["flag"] {
-			return c.done()
+			return c.done(nil)
 		}
 	}
 	return badRequest("unsupported")
 }
 
-// featureFlags lists the features.
 func (*API) featureFlags(c *request) error {
 	var all []object
 	for _, f := range features {
@@ -69,27 +57,17 @@ func (*API) featureFlags(c *request) error {
 			{"name", f[0]}, {"desc", f[1]}, {"doc_url", ""}, {"state", "enabled"}, {"stability", "stable"}, {"provided_by", "curfew"},
 		})
 	}
-	return list(c, listing[object]{items: all, object: itself, name: memberName})
-}
-
-// itself is for rows that are objects.
-func itself(o object) object { return o }
-
-// memberName is the name of rows that are objects.
-func memberName(o object) string {
-	v, _ := o.at("name")
-	name, _ := v.(string)
-	return name
+	return listObjects(c, all)
 }
 
 const paramClusterName = "cluster_name"
 
-func (a *API) clusterName(c *request) error { return c.reply(object{{"name", a.cluster()}}) }
+func (a *API) clusterName(c *request) error { return c.reply(object{{"name", a.Cluster()}}) }
 
-// cluster is the name that was given to the broker, or else its node's.
-func (a *API) cluster() string {
+// Cluster returns the name that the broker was given or, if it has none, the one of its node.
+func (a *API) Cluster() string {
 	if raw, ok := a.Store.GlobalParameter(paramClusterName); ok {
-		if v, err := parseJSON(raw); err == nil {
+		if v, err := jsonobj.Parse(raw); err == nil {
 			if name, ok := v.(string); ok {
 				return name
 			}
@@ -99,28 +77,18 @@ func (a *API) cluster() string {
 }
 
 func (a *API) setClusterName(c *request) error {
-	f, err := c.body()
-	if err != nil {
+	r := c.body()
+	r.Need("name")
+	name := r.Name("name")
+	if err := r.Err(); err != nil {
 		return err
 	}
-	if err := f.need("name"); err != nil {
-		return err
-	}
-	name, err := f.name("name")
-	if err != nil {
-		return err
-	}
-	if _, err := a.Store.SetGlobalParameter(paramClusterName, appendString(nil, name)); err != nil {
-		return err
-	}
-	return c.done()
+	_, err := a.Store.SetGlobalParameter(paramClusterName, jsonobj.Append(nil, name))
+	return c.done(err)
 }
 
-// attempts counts logins by protocol, those over which there were any.
+// attempts counts logins by protocol. Protocols without any are left out.
 func (a *API) attempts(c *request) error {
-	if err := a.isNode(c.vars["node"]); err != nil {
-		return err
-	}
 	sasl, basic := a.users().Attempts()
 	var all []object
 	for _, p := range [...]struct {
@@ -133,13 +101,5 @@ func (a *API) attempts(c *request) error {
 			})
 		}
 	}
-	return list(c, listing[object]{items: all, object: itself})
-}
-
-// attemptSources lists nothing: logins are not counted by address, and failed ones are in the log.
-func (a *API) attemptSources(c *request) error {
-	if err := a.isNode(c.vars["node"]); err != nil {
-		return err
-	}
-	return a.nothing(c)
+	return listObjects(c, all)
 }

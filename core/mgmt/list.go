@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -10,28 +11,46 @@ import (
 	"time"
 )
 
-// listing is a list to be answered with. Its objects are made as they are needed: there may be a hundred thousand of them, and
-// most requests look at a page.
+// listing is a list to answer with. Its objects are made when they are needed: there may be a hundred thousand items, and most
+// requests ask for one page.
 type listing[T any] struct {
 	items  []T
 	object func(T) object
-	// name is what the parameter name of a query looks at; nil = nothing passes it.
+	// name returns what the parameter name of a query is compared with; nil means that no item passes it.
 	name func(T) string
-	// field returns members that are known without making the object; nil = none are.
+	// field returns a member without making the object, for sorting; ok is false if it cannot. nil means that it never can.
 	field func(item T, name string) (value any, ok bool)
 }
 
-// list answers with the rows that the query asks for, as far as a page goes.
-func list[T any](c *request, rs listing[T]) error {
-	total := len(rs.items)
-	rs.filter(c.query.name)
-	rs.sort(&c.query)
-	if c.query.page == 0 {
-		rs.stream(c)
+// listObjects answers with objects. Their names are their members of that name, if they have one.
+func listObjects(c *request, all []object) error {
+	l := listing[object]{items: all, object: func(o object) object { return o }}
+	if len(all) > 0 {
+		if _, named := all[0].Value("name"); named {
+			l.name = nameOf
+		}
+	}
+	return list(c, l)
+}
+
+func nameOf(o object) string {
+	v, _ := o.Value("name")
+	name, _ := v.(string)
+	return name
+}
+
+// list answers with the items that the query asks for.
+func list[T any](c *request, l listing[T]) error {
+	q, total := &c.query, len(l.items)
+	if q.name != nil {
+		l.items = slices.DeleteFunc(l.items, func(it T) bool { return l.name == nil || !q.name(l.name(it)) })
+	}
+	l.sort(q)
+	if q.page == 0 {
+		l.stream(c)
 		return nil
 	}
-	filtered := len(rs.items)
-	q := &c.query
+	filtered := len(l.items)
 	pages := (filtered + q.size - 1) / q.size
 	if q.page > max(pages, 1) {
 		return &failure{
@@ -40,159 +59,122 @@ func list[T any](c *request, rs listing[T]) error {
 		}
 	}
 	from := (q.page - 1) * q.size
-	items := rs.items[from:min(from+q.size, filtered)]
-	writeJSON(c.w, http.StatusOK, appendObject(nil, object{
+	objects := []object{}
+	for _, it := range l.items[from:min(from+q.size, filtered)] {
+		objects = append(objects, l.object(it).Pick(q.columns))
+	}
+	writeObject(c.w, http.StatusOK, object{
 		{"filtered_count", filtered},
-		{"item_count", len(items)},
-		{"items", rs.objects(&c.query, items)},
+		{"item_count", len(objects)},
+		{"items", objects},
 		{"page", q.page},
 		{"page_count", pages},
 		{"page_size", q.size},
 		{"total_count", total},
-	}))
+	})
 	return nil
 }
 
-func (rs *listing[T]) filter(passes func(string) bool) {
-	if passes == nil {
-		return
-	}
-	rs.items = slices.DeleteFunc(rs.items, func(it T) bool { return rs.name == nil || !passes(rs.name(it)) })
-}
-
-// keyed is an item with what it is sorted by.
-type keyed[T any] struct {
-	item T
-	key  any
-}
-
-// sort puts the items in the order that the query asks for. Of the objects, only what they are sorted by is kept.
-func (rs *listing[T]) sort(q *query) {
+// sort puts the items in the order that the query asks for. It makes one object at a time, and keeps only what it sorts by.
+func (l *listing[T]) sort(q *query) {
 	if q.sort != nil {
-		all := make([]keyed[T], len(rs.items))
-		for i, it := range rs.items {
-			all[i] = keyed[T]{it, rs.key(it, q.sort)}
+		type keyed struct {
+			item T
+			key  any
 		}
-		slices.SortStableFunc(all, func(a, b keyed[T]) int { return compareValues(a.key, b.key) })
+		all := make([]keyed, len(l.items))
+		for i, it := range l.items {
+			all[i] = keyed{it, l.key(it, q.sort)}
+		}
+		slices.SortStableFunc(all, func(a, b keyed) int { return compareValues(a.key, b.key) })
 		for i := range all {
-			rs.items[i] = all[i].item
+			l.items[i] = all[i].item
 		}
 	}
 	if q.reverse {
-		slices.Reverse(rs.items)
+		slices.Reverse(l.items)
 	}
 }
 
-func (rs *listing[T]) key(it T, path []string) any {
-	if len(path) == 1 && rs.field != nil {
-		if v, ok := rs.field(it, path[0]); ok {
+func (l *listing[T]) key(it T, path []string) any {
+	if len(path) == 1 && l.field != nil {
+		if v, ok := l.field(it, path[0]); ok {
 			return v
 		}
 	}
-	v, _ := rs.object(it).find(path)
+	v, _ := l.object(it).Find(path)
 	return v
 }
 
-// compareValues orders values as RabbitMQ does: what is missing first, then numbers, truth values, strings, and the rest,
-// which is all the same.
+// compareValues orders values as RabbitMQ does: absent ones, numbers, booleans, strings, and then all others, which are equal.
 func compareValues(a, b any) int {
-	if n := cmp.Compare(rank(a), rank(b)); n != 0 {
-		return n
+	rankA, x := sortKey(a)
+	rankB, y := sortKey(b)
+	if rankA == rankString && rankB == rankString {
+		return strings.Compare(a.(string), b.(string))
 	}
-	switch a := a.(type) {
-	case string:
-		return strings.Compare(a, b.(string))
-	case bool:
-		return cmp.Compare(weight(a), weight(b.(bool)))
-	}
-	if rank(a) == rankNumber {
-		return cmp.Compare(number(a), number(b))
-	}
-	return 0
+	return cmp.Or(cmp.Compare(rankA, rankB), cmp.Compare(x, y))
 }
 
-const rankNumber = 1
+const rankString = 3
 
-func rank(v any) int {
-	switch v.(type) {
-	case nil:
-		return 0
-	case int, int64, uint64, float64, json.Number:
-		return rankNumber
-	case bool:
-		return 2
-	case string:
-		return 3
-	}
-	return 4
-}
-
-func number(v any) float64 {
+// sortKey returns the rank of a value's type, and the value if it is a number or a boolean.
+func sortKey(v any) (rank int, n float64) {
 	switch v := v.(type) {
+	case nil:
+		return 0, 0
 	case int:
-		return float64(v)
+		return 1, float64(v)
 	case int64:
-		return float64(v)
+		return 1, float64(v)
 	case uint64:
-		return float64(v)
+		return 1, float64(v)
 	case float64:
-		return v
+		return 1, v
 	case json.Number:
-		f, _ := v.Float64() // too large a one is an infinity
-		return f
+		n, _ = v.Float64() // one that is too large is infinite
+		return 1, n
+	case bool:
+		if v {
+			n = 1
+		}
+		return 2, n
+	case string:
+		return rankString, 0
 	}
-	return 0
-}
-
-func weight(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// objects makes the objects of some of the items, as far as the query wants them.
-func (rs *listing[T]) objects(q *query, items []T) []object {
-	all := make([]object, len(items))
-	for i, it := range items {
-		all[i] = rs.picked(q, it)
-	}
-	return all
-}
-
-func (rs *listing[T]) picked(q *query, it T) object {
-	o := rs.object(it)
-	if q.columns != nil {
-		return o.pick(q.columns)
-	}
-	return o
+	return rankString + 1, 0
 }
 
 const (
-	chunk = 32 << 10 // bytes that are written at a time
-	// chunkTime is how long a client may take to read what was written, before it is given up.
-	chunkTime = 30 * time.Second
+	bufferSize = 32 << 10 // bytes that are written at a time
+	// writeTimeout is how long a client may take to read one buffer. A whole answer may take any time.
+	writeTimeout = 30 * time.Second
 )
 
+// timedWriter writes an answer of any length, and gives each write its own deadline.
+type timedWriter struct{ http.ResponseWriter }
+
+func (w timedWriter) Write(b []byte) (int, error) {
+	// A writer without deadlines, as tests have, has other limits.
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout))
+	return w.ResponseWriter.Write(b)
+}
+
 // stream writes the items one after another, so that a long list is never in memory as a whole.
-func (rs *listing[T]) stream(c *request) {
+func (l *listing[T]) stream(c *request) {
 	c.w.Header().Set("Content-Type", "application/json")
-	out := http.NewResponseController(c.w)
-	b := make(json.RawMessage, 0, 2*chunk)
-	b = append(b, '[')
-	for i, it := range rs.items {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendObject(b, rs.picked(&c.query, it))
-		if len(b) < chunk {
-			continue
-		}
-		_ = out.SetWriteDeadline(time.Now().Add(chunkTime)) // a writer that cannot be given up has other limits
-		if _, err := c.w.Write(b); err != nil {
+	out := bufio.NewWriterSize(timedWriter{c.w}, bufferSize)
+	separator, line := byte('['), []byte(nil)
+	for _, it := range l.items {
+		line = l.object(it).Pick(c.query.columns).Append(append(line[:0], separator))
+		if _, err := out.Write(line); err != nil {
 			return // the client is gone
 		}
-		b = b[:0]
+		separator = ','
 	}
-	_, _ = c.w.Write(append(b, ']'))
+	if len(l.items) == 0 {
+		_ = out.WriteByte(separator)
+	}
+	_ = out.WriteByte(']')
+	_ = out.Flush()
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
 )
 
 //go:embed testdata/routes.tags
@@ -60,7 +61,7 @@ func newGates(t *testing.T) *rig {
 			_, err = r.api.users().Set(a)
 			must(t, err)
 			if in {
-				_, err = r.api.users().SetPermissions(fullGrant(a.Name, "v"))
+				_, err = r.api.users().SetPermissions(definitions.AllPermissions(a.Name, "v"))
 				must(t, err)
 			}
 		}
@@ -68,7 +69,7 @@ func newGates(t *testing.T) *rig {
 	routes := r.api.routes()
 	for i := range routes {
 		for k := range routes[i].endpoints {
-			routes[i].endpoints[k].do = func(c *request) error { return c.done() }
+			routes[i].endpoints[k].do = func(c *request) error { return c.done(nil) }
 		}
 	}
 	r.api.router = newRouter(routes)

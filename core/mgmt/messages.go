@@ -3,142 +3,91 @@ package mgmt
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
-// properties reads the properties of a message.
-func (f fields) properties() (p amqp.Properties, err error) {
-	texts := map[string]struct {
-		to *string
-		is amqp.Property
-	}{
-		"content_type":     {&p.ContentType, amqp.PropContentType},
-		"content_encoding": {&p.ContentEncoding, amqp.PropContentEncoding},
-		"correlation_id":   {&p.CorrelationID, amqp.PropCorrelationID},
-		"reply_to":         {&p.ReplyTo, amqp.PropReplyTo},
-		"expiration":       {&p.Expiration, amqp.PropExpiration},
-		"message_id":       {&p.MessageID, amqp.PropMessageID},
-		"type":             {&p.Type, amqp.PropType},
-		"user_id":          {&p.UserID, amqp.PropUserID},
-		"app_id":           {&p.AppID, amqp.PropAppID},
-		"cluster_id":       {&p.ClusterID, amqp.PropClusterID},
-	}
-	for name, v := range f {
-		if t, ok := texts[name]; ok && v != nil {
-			if *t.to, err = f.name(name); err != nil {
-				return p, err
-			}
-			p.Set(t.is)
+// properties are the properties of messages in the order in which they are shown, with pointers to their values.
+var properties = [...]struct {
+	name  string
+	is    amqp.Property
+	value func(*amqp.Properties) any
+}{
+	{"cluster_id", amqp.PropClusterID, func(p *amqp.Properties) any { return &p.ClusterID }},
+	{"app_id", amqp.PropAppID, func(p *amqp.Properties) any { return &p.AppID }},
+	{"user_id", amqp.PropUserID, func(p *amqp.Properties) any { return &p.UserID }},
+	{"type", amqp.PropType, func(p *amqp.Properties) any { return &p.Type }},
+	{"timestamp", amqp.PropTimestamp, func(p *amqp.Properties) any { return &p.Timestamp }},
+	{"message_id", amqp.PropMessageID, func(p *amqp.Properties) any { return &p.MessageID }},
+	{"expiration", amqp.PropExpiration, func(p *amqp.Properties) any { return &p.Expiration }},
+	{"reply_to", amqp.PropReplyTo, func(p *amqp.Properties) any { return &p.ReplyTo }},
+	{"correlation_id", amqp.PropCorrelationID, func(p *amqp.Properties) any { return &p.CorrelationID }},
+	{"priority", amqp.PropPriority, func(p *amqp.Properties) any { return &p.Priority }},
+	{"delivery_mode", amqp.PropDeliveryMode, func(p *amqp.Properties) any { return &p.DeliveryMode }},
+	{"headers", amqp.PropHeaders, func(p *amqp.Properties) any { return &p.Headers }},
+	{"content_encoding", amqp.PropContentEncoding, func(p *amqp.Properties) any { return &p.ContentEncoding }},
+	{"content_type", amqp.PropContentType, func(p *amqp.Properties) any { return &p.ContentType }},
+}
+
+// readProperties reads the properties of a message. Those that are null are absent.
+func readProperties(r *jsonobj.Reader) (p amqp.Properties) {
+	for _, it := range properties {
+		if !r.Has(it.name) {
+			continue
+		}
+		p.Set(it.is)
+		switch v := it.value(&p).(type) {
+		case *string:
+			*v = r.Name(it.name)
+		case *uint8:
+			*v = uint8(r.Uint(it.name, math.MaxUint8))
+		case *uint64:
+			*v = r.Uint(it.name, 1<<53)
+		case *amqp.Table:
+			*v = r.Table(it.name)
 		}
 	}
-	return p, f.otherProperties(&p)
+	return p
 }
 
-// otherProperties reads those that are not strings.
-func (f fields) otherProperties(p *amqp.Properties) error {
-	mode, given, err := f.number("delivery_mode", 255)
-	if err != nil {
-		return err
-	}
-	if given {
-		p.DeliveryMode = uint8(mode)
-		p.Set(amqp.PropDeliveryMode)
-	}
-	priority, given, err := f.number("priority", 255)
-	if err != nil {
-		return err
-	}
-	if given {
-		p.Priority = uint8(priority)
-		p.Set(amqp.PropPriority)
-	}
-	if p.Timestamp, given, err = f.number("timestamp", 1<<53); err != nil {
-		return err
-	}
-	if given {
-		p.Set(amqp.PropTimestamp)
-	}
-	if f["headers"] == nil {
-		return nil
-	}
-	headers, err := f.object("headers")
-	if err != nil {
-		return err
-	}
-	p.Set(amqp.PropHeaders)
-	p.Headers, err = headers.table()
-	return err
-}
-
-// number returns a property that is a number up to most.
-func (f fields) number(key string, most uint64) (n uint64, given bool, err error) {
-	v, ok := f[key]
-	if !ok || v == nil {
-		return 0, false, nil
-	}
-	number, ok := v.(json.Number)
-	if !ok {
-		return 0, false, badTerm("not_int", key)
-	}
-	n, err = strconv.ParseUint(number.String(), 10, 64)
-	if err != nil || n > most {
-		return 0, false, badRequest("%s is %s: 0 to %d are allowed", key, number, most)
-	}
-	return n, true, nil
-}
-
-// propertiesOf shows the properties of a message. None are an empty list, as in RabbitMQ: rabbitmqadmin has no column for an
-// empty object.
-func propertiesOf(raw []byte) (any, error) {
-	o, err := propertiesObject(raw)
-	if len(o) == 0 {
-		return []any{}, err
-	}
-	return o, err
-}
-
-func propertiesObject(raw []byte) (object, error) {
+// showProperties returns the properties of a message. None are an empty list, as in RabbitMQ: rabbitmqadmin has no column for
+// an empty object.
+func showProperties(raw []byte) (any, error) {
 	p, err := amqp.ParseProperties(raw)
 	if err != nil {
 		return nil, fmt.Errorf("stored properties: %w", err)
 	}
-	o := object{}
-	for _, it := range []struct {
-		is    amqp.Property
-		name  string
-		value any
-	}{
-		{amqp.PropClusterID, "cluster_id", p.ClusterID},
-		{amqp.PropAppID, "app_id", p.AppID},
-		{amqp.PropUserID, "user_id", p.UserID},
-		{amqp.PropType, "type", p.Type},
-		{amqp.PropTimestamp, "timestamp", p.Timestamp},
-		{amqp.PropMessageID, "message_id", p.MessageID},
-		{amqp.PropExpiration, "expiration", p.Expiration},
-		{amqp.PropReplyTo, "reply_to", p.ReplyTo},
-		{amqp.PropCorrelationID, "correlation_id", p.CorrelationID},
-		{amqp.PropPriority, "priority", int(p.Priority)},
-		{amqp.PropDeliveryMode, "delivery_mode", int(p.DeliveryMode)},
-		{amqp.PropHeaders, "headers", tableObject(p.Headers)},
-		{amqp.PropContentEncoding, "content_encoding", p.ContentEncoding},
-		{amqp.PropContentType, "content_type", p.ContentType},
-	} {
-		if p.Has(it.is) {
-			o.add(it.name, it.value)
+	var o object
+	for _, it := range properties {
+		if !p.Has(it.is) {
+			continue
 		}
+		switch v := it.value(&p).(type) {
+		case *string:
+			o.Add(it.name, *v)
+		case *uint8:
+			o.Add(it.name, int(*v))
+		case *uint64:
+			o.Add(it.name, *v)
+		case *amqp.Table:
+			o.Add(it.name, jsonobj.OfTable(*v))
+		}
+	}
+	if o == nil {
+		return []any{}, nil
 	}
 	return o, nil
 }
 
-// room refuses to take a message while publishers wait: they would not be publishers' limits if there were another way in.
-func (c *request) room() error {
+// checkPublishers refuses a message while publishers are blocked: HTTP must be no way around that.
+func (c *request) checkPublishers() error {
 	for _, alarm := range c.api.Alarms() {
 		if alarm == "memory" || alarm == "disk" {
 			c.w.Header().Set("Retry-After", "1")
@@ -148,40 +97,20 @@ func (c *request) room() error {
 	return nil
 }
 
-// publish sends a message to an exchange and says whether it went to any queue.
+// publish publishes a message to an exchange and says whether it was routed to any queue.
 func (a *API) publish(c *request) error {
-	if err := c.room(); err != nil {
+	if err := c.checkPublishers(); err != nil {
 		return err
 	}
-	b, err := c.read(a.BodyMax)
-	if err != nil {
-		return err
-	}
-	f, err := parseObject(b)
-	if err != nil {
-		return err
-	}
-	if err := f.need("properties", "routing_key", "payload", "payload_encoding"); err != nil {
-		return err
-	}
-	key, err := f.name("routing_key")
-	if err != nil {
-		return err
-	}
-	body, err := f.payload()
-	if err != nil {
-		return err
-	}
-	props, err := f.object("properties")
-	if err != nil {
-		return err
-	}
-	p, err := props.properties()
-	if err != nil {
+	r := jsonobj.Read(c.read(a.BodyMax))
+	r.Need("properties", "routing_key", "payload", "payload_encoding")
+	key, body := r.Name("routing_key"), readPayload(r)
+	props := readProperties(r.Object("properties"))
+	if err := r.Err(); err != nil {
 		return err
 	}
 	return c.direct(func(ctx context.Context, d internalClient) error {
-		routed, err := d.send(ctx, c.exchangeName(), key, p.Append(nil), body)
+		routed, err := d.send(ctx, c.exchangeName(), key, props.Append(nil), body)
 		if err != nil {
 			return publishFailure(err)
 		}
@@ -189,7 +118,7 @@ func (a *API) publish(c *request) error {
 	})
 }
 
-// publishFailure words an error as RabbitMQ does here: whatever it is, the message was a bad request.
+// publishFailure returns an error as RabbitMQ words it here: every one is a bad request.
 func publishFailure(err error) error {
 	e, ok := errors.AsType[*amqp.Error](err)
 	if !ok || e.Code == amqp.ReplyInternalError {
@@ -198,30 +127,25 @@ func publishFailure(err error) error {
 	return &failure{http.StatusBadRequest, "bad_request", strconv.Itoa(int(e.Code)) + " " + e.Error()}
 }
 
-// payload is the body of the message that is to be published.
-func (f fields) payload() ([]byte, error) {
-	payload, err := f.text("payload")
-	if err != nil {
-		return nil, err
-	}
-	encoding, err := f.text("payload_encoding")
-	if err != nil {
-		return nil, err
-	}
-	switch encoding {
+// readPayload reads the body of the message to publish.
+func readPayload(r *jsonobj.Reader) []byte {
+	payload := r.Text("payload")
+	switch encoding := r.Text("payload_encoding"); encoding {
 	case "string":
-		return []byte(payload), nil
+		return []byte(payload)
 	case "base64":
 		b, err := base64.StdEncoding.DecodeString(payload)
 		if err != nil {
-			return nil, badTerm("not_base64", payload[:min(len(payload), 100)])
+			r.Fail(jsonobj.Pair("not_base64", payload[:min(len(payload), 100)]))
 		}
-		return b, nil
+		return b
+	default:
+		r.Fail(jsonobj.Pair("unsupported_encoding", encoding))
+		return nil
 	}
-	return nil, badTerm("unsupported_encoding", encoding)
 }
 
-// fetching is what somebody wants of a queue's messages.
+// fetching is which messages of a queue a client wants, and how.
 type fetching struct {
 	count    int64
 	mode     ackMode
@@ -229,65 +153,48 @@ type fetching struct {
 	truncate int // bytes of a body that are shown; negative = all
 }
 
-// ackMode is what becomes of messages that were fetched.
+// ackMode is how fetched messages are settled.
 type ackMode string
 
 const (
 	ackRequeue    ackMode = "ack_requeue_true"
-	ackAway       ackMode = "ack_requeue_false"
+	ackDrop       ackMode = "ack_requeue_false"
 	rejectRequeue ackMode = "reject_requeue_true"
-	rejectAway    ackMode = "reject_requeue_false"
+	rejectDrop    ackMode = "reject_requeue_false"
 )
 
-// maxFetched bounds what one request fetches: about how many bytes it takes in memory to be shown. There may be millions of messages
-// that show nothing of their bodies.
+// maxFetched limits what one request fetches, in bytes of memory that it takes to show the messages. Bodies alone would be no
+// limit: a request may ask for millions of messages and nothing of their bodies.
 const maxFetched = 64 << 20
 
-// shownSize is about how much memory it takes to show a message, of whose body so much is shown. A field of a header, which takes
-// no more than two bytes in a message, takes many times that as JSON.
+// shownSize estimates how much memory it takes to show a message and a part of its body. Headers take many times more as JSON than
+// in the message, where a field may have two bytes.
 func shownSize(props, part []byte) int { return 1<<10 + 16*len(props) + len(part) }
 
-func (f fields) fetching() (q fetching, err error) {
-	if err := f.need("count", "ackmode", "encoding"); err != nil {
-		return q, err
-	}
-	if q.count, err = f.whole("count"); err != nil {
-		return q, err
-	}
-	mode, err := f.text("ackmode")
-	if err != nil {
-		return q, err
-	}
-	switch q.mode = ackMode(mode); q.mode {
-	case ackRequeue, ackAway, rejectRequeue, rejectAway:
+func readFetching(r *jsonobj.Reader) fetching {
+	r.Need("count", "ackmode", "encoding")
+	q := fetching{count: r.Int("count"), mode: ackMode(r.Text("ackmode")), truncate: -1}
+	switch q.mode {
+	case ackRequeue, ackDrop, rejectRequeue, rejectDrop:
 	default:
-		return q, badRequest("ackmode %q: %s, %s, %s and %s are known", mode, ackRequeue, ackAway, rejectRequeue, rejectAway)
+		r.Fail(badRequest("ackmode %q: %s, %s, %s and %s are known", string(q.mode), ackRequeue, ackDrop, rejectRequeue, rejectDrop))
 	}
-	encoding, err := f.text("encoding")
-	if err != nil {
-		return q, err
-	}
+	encoding := r.Text("encoding")
 	if encoding != "auto" && encoding != "base64" {
-		return q, badRequest("Unsupported encoding. Please use auto or base64.")
+		r.Fail(badRequest("Unsupported encoding. Please use auto or base64."))
 	}
 	q.base64 = encoding == "base64"
-	q.truncate = -1
-	if f["truncate"] == nil {
-		return q, nil
+	if r.Has("truncate") {
+		q.truncate = int(min(max(r.Int("truncate"), 0), maxFetched))
 	}
-	n, err := f.whole("truncate")
-	q.truncate = int(min(max(n, 0), maxFetched))
-	return q, err
+	return q
 }
 
-// fetch shows messages of a queue, and puts them back or not.
+// fetch shows messages of a queue, and requeues them or not.
 func (*API) fetch(c *request) error {
-	f, err := c.body()
-	if err != nil {
-		return err
-	}
-	q, err := f.fetching()
-	if err != nil {
+	r := c.body()
+	q := readFetching(r)
+	if err := r.Err(); err != nil {
 		return err
 	}
 	return c.direct(func(ctx context.Context, d internalClient) error {
@@ -295,11 +202,11 @@ func (*API) fetch(c *request) error {
 		if err != nil {
 			return fetchFailure(err)
 		}
-		return list(c, listing[object]{items: all, object: itself})
+		return listObjects(c, all)
 	})
 }
 
-// fetchFailure words an error as RabbitMQ does here, with the name of its code.
+// fetchFailure returns an error as RabbitMQ words it here: with the name of its code.
 func fetchFailure(err error) error {
 	f := failureOf(err)
 	if e, ok := errors.AsType[*amqp.Error](err); ok && f != nil {
@@ -308,16 +215,16 @@ func fetchFailure(err error) error {
 	return err
 }
 
-// fetch gets messages, as many as there are and as is sensible to have in memory. Those that are to go back do so when all
-// have been fetched: otherwise the first would come again and again.
+// fetch gets messages, up to maxFetched. It requeues them only when all have been fetched: otherwise the first one would come
+// again and again.
 func (d internalClient) fetch(ctx context.Context, queue string, q *fetching) ([]object, error) {
-	if err := checkName("queue", queue); err != nil {
+	if err := jsonobj.CheckName("queue", queue); err != nil {
 		return nil, err
 	}
 	all := []object{}
 	var tags []uint64
 	for shown := 0; int64(len(all)) < q.count && shown < maxFetched; {
-		r, err := d.Call(ctx, &amqp.BasicGet{Queue: queue, NoAck: q.mode == ackAway})
+		r, err := d.Call(ctx, &amqp.BasicGet{Queue: queue, NoAck: q.mode == ackDrop})
 		if err != nil {
 			return nil, err
 		}
@@ -336,10 +243,10 @@ func (d internalClient) fetch(ctx context.Context, queue string, q *fetching) ([
 	return all, nil
 }
 
-// settle says what is to become of messages that were fetched.
+// settle settles fetched messages.
 func (d internalClient) settle(mode ackMode, tags []uint64) {
 	switch {
-	case mode == ackAway || len(tags) == 0:
+	case mode == ackDrop || len(tags) == 0:
 	case mode == ackRequeue:
 		d.Send(&amqp.BasicNack{Multiple: true, Requeue: true}) // all of them
 	default:
@@ -349,7 +256,7 @@ func (d internalClient) settle(mode ackMode, tags []uint64) {
 	}
 }
 
-// part is what is shown of a body. Text is not cut within a character.
+// part returns what is shown of a body. It does not cut text within a character.
 func (q *fetching) part(body []byte) []byte {
 	if q.truncate < 0 || q.truncate >= len(body) {
 		return body
@@ -363,9 +270,9 @@ func (q *fetching) part(body []byte) []byte {
 	return body[:n]
 }
 
-// message shows a message, and adds to shown about how much memory that takes.
+// message returns a message as an object, and adds to shown about how much memory that takes.
 func (q *fetching) message(m *amqp.BasicGetOK, props, body []byte, shown *int) (object, error) {
-	p, err := propertiesOf(props)
+	p, err := showProperties(props)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
 // One request could have all messages of a queue in memory, as long as nothing of their bodies was shown: what was counted were
@@ -22,16 +23,15 @@ func TestFetchIsBounded(t *testing.T) {
 		{"headers", headersOf(2000), "", `"truncate":0`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f, err := parseObject(fmt.Appendf(nil, `{"count":100000000,"ackmode":"ack_requeue_true","encoding":"auto",%s}`, tt.fetch))
-			must(t, err)
-			got, err := f.fetching()
-			must(t, err)
+			r := jsonobj.Read(fmt.Appendf(nil, `{"count":100000000,"ackmode":"ack_requeue_true","encoding":"auto",%s}`, tt.fetch), nil)
+			got := readFetching(r)
+			must(t, r.Err())
 			props := tt.props.Append(nil)
 			shown, size, n := 0, 0, 0
 			for ; shown < maxFetched && n < 1<<17; n++ {
 				o, err := got.message(&amqp.BasicGetOK{}, props, []byte(tt.body), &shown)
 				must(t, err)
-				size += len(appendObject(nil, o))
+				size += len(o.Append(nil))
 			}
 			if n == 1<<17 || size > 2*maxFetched {
 				t.Errorf("%d messages, which are %d bytes of JSON, are fetched at once", n, size)

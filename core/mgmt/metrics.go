@@ -7,14 +7,14 @@ func isMetrics(path string) bool {
 	return path == "/metrics" || path == "/metrics/per-object" || path == "/metrics/detailed"
 }
 
-// metrics answers whoever asks from this machine, and users who may monitor.
+// metrics answers requests from this machine, and of users who may monitor.
 func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
 	if a.Metrics == nil {
 		writeFailure(w, errNotFound)
 		return
 	}
 	c := &request{api: a, w: w, r: r}
-	if err := c.admitToMetrics(); err != nil { //nolint:contextcheck // a call has its request
+	if err := c.admitToMetrics(); err != nil { //nolint:contextcheck // the request has it
 		c.refuse(err)
 		return
 	}
@@ -34,8 +34,8 @@ func (c *request) admitToMetrics() error {
 	return c.authorise(monitor)
 }
 
-// Unguarded answers what there is to see without a login, and metrics without one, wherever a request comes from. It is for a
-// listener that only those can reach who may see this.
+// Unguarded answers probes, and requests for metrics without a login, from any machine. It is for a listener that only those can
+// reach who may see metrics.
 func (a *API) Unguarded() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.EscapedPath()
@@ -54,9 +54,3 @@ func (a *API) Unguarded() http.Handler {
 		}
 	})
 }
-
-// Speaks is the version of RabbitMQ that the API is like.
-const Speaks = speaks
-
-// Cluster is what the broker is called together with others: the name that it was given, or else its own.
-func (a *API) Cluster() string { return a.cluster() }

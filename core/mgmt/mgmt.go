@@ -80,12 +80,15 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/mgmt/events"
+	"github.com/curfewmq/curfew/core/mgmt/probe"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wire"
@@ -93,7 +96,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Options are what the API tells of, and changes.
+// Options are what the API shows and changes.
 type Options struct {
 	Product, Version string
 	Node             string // the broker's name, "curfew@host"
@@ -102,28 +105,26 @@ type Options struct {
 	Rules            *policies.Rules
 	Clock            clock.Clock
 	Log              *slog.Logger
-	// Modules are the policies in WebAssembly; nil = there are none, and cannot be.
+	// Modules are the policies in WebAssembly; nil = the plugin is not there.
 	Modules Modules
-	// Events are what has happened; nil = nobody remembers.
+	// Events remembers what happened; nil = nothing does.
 	Events *telemetry.Ring
-	// Metrics answers requests for metrics, at /metrics, /metrics/per-object and /metrics/detailed, of whoever is let in to them;
-	// nil = there are none.
+	// Metrics answers admitted requests for metrics, at /metrics, /metrics/per-object and /metrics/detailed; nil = there are none.
 	Metrics http.Handler
-	// Alarms returns what keeps the broker from taking messages, an empty slice when all is well. It is called from many
-	// goroutines.
+	// Alarms returns the alarms that are raised. Any goroutine may call it.
 	Alarms func() []string
 	// Listeners returns what the broker listens on.
 	Listeners func() []Listener
 	// Machine describes the machine and the process.
 	Machine func() Machine
 
-	GuestLoopbackOnly bool // let the user guest in from this machine only
-	// Hosts are the names that requests may be for, in lower case, besides addresses and this machine's own; empty = any.
+	GuestLoopbackOnly bool // the user guest may log in from this machine only
+	// Hosts are the names that requests may be for, in lower case, besides addresses and this machine's own; empty = all names.
 	Hosts           []string
 	FixedOperators  bool // operator policies can be read only
-	ConnectionLimit int  // most clients there may be; 0 = any number
+	ConnectionLimit int  // how many clients there may be; 0 = any number
 	RatesInterval   time.Duration
-	BodyMax         int64 // largest body of a request, bytes
+	BodyMax         int64 // largest body of a request, in bytes
 }
 
 // Listener is an address that the broker listens on.
@@ -133,13 +134,20 @@ type Listener struct {
 	Expires  time.Time // of its certificate; zero without TLS
 }
 
+// hostPort returns the address that the listener has; zero values if it has none.
+func (l *Listener) hostPort() (host string, port int) {
+	host, text, _ := net.SplitHostPort(l.Address.String())
+	port, _ = strconv.Atoi(text)
+	return host, port
+}
+
 // Machine is what the operating system says.
 type Machine struct {
 	Memory, MemoryLimit uint64 // bytes that the process has, and above which publishers wait; 0 = unknown
-	MemoryTotal         uint64 // bytes that it could have; 0 = unknown
+	MemoryTotal         uint64 // bytes that the process could have; 0 = unknown
 	DiskLimit           uint64 // bytes of free disk space below which publishers wait
 	DiskFree            uint64 // bytes; 0 = unknown
-	Files, FilesLimit   int    // descriptors that are open, and may be; 0 = unknown
+	Files, FilesLimit   int    // open descriptors, and how many there may be; 0 = unknown
 	Processors          int
 	DataDir             string
 	ConfigFiles         []string // that the configuration was read from
@@ -152,15 +160,18 @@ type API struct {
 	started hook.Instant
 	router  *router
 	meters  *meters
-	streams streams
-
-	importing sync.Mutex // held by an import
+	streams *events.Streams
+	files   *definitions.Definitions
 }
 
 // New returns the API of a broker.
 func New(o Options) *API {
-	a := &API{Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval)}
-	a.streams.begin()
+	a := &API{
+		Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval), streams: events.NewStreams(),
+		files: definitions.New(definitions.Options{
+			Product: o.Product, Version: o.Version, RabbitMQ: RabbitMQ, Store: o.Store, Rules: o.Rules, FixedOperators: o.FixedOperators, Log: o.Log,
+		}),
+	}
 	a.router = newRouter(a.routes())
 	return a
 }
@@ -179,49 +190,64 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
 	switch {
 	case path == "/health":
-		a.open(w, r, a.health)
+		status, body := a.health()
+		open(w, r, status, body)
 	case path == "/healthz":
-		a.open(w, r, a.healthz)
+		status, body := probe.Health.Answer(a.Alarms())
+		open(w, r, status, body)
 	case path == "/readyz":
-		a.open(w, r, a.readyz)
+		status, body := probe.Readiness.Answer(a.Alarms())
+		open(w, r, status, body)
 	case path == "/version":
-		a.open(w, r, a.version)
+		open(w, r, http.StatusOK, object{{"product", a.Product}, {"version", a.Version}})
 	case isMetrics(path):
 		a.metrics(w, r)
 	case path == "/api" || path == root:
 		w.Header().Set("Location", root+"index.html")
 		w.WriteHeader(http.StatusMovedPermanently)
 	case strings.HasPrefix(path, root):
-		a.route(w, r, strings.TrimPrefix(path, root)) //nolint:contextcheck // a call has its request
+		a.route(w, r, strings.TrimPrefix(path, root)) //nolint:contextcheck // the request has it
 	default:
 		writeFailure(w, errNotFound)
 	}
 }
 
-// open answers those who need no login.
-func (*API) open(w http.ResponseWriter, r *http.Request, answer func(http.ResponseWriter)) {
+// open answers a path that needs no login.
+func open(w http.ResponseWriter, r *http.Request, status int, body object) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "HEAD, GET")
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	answer(w)
+	writeObject(w, status, body)
 }
 
-func (a *API) health(w http.ResponseWriter) {
-	alarms := a.Alarms()
-	if len(alarms) == 0 {
-		writeJSON(w, http.StatusOK, appendObject(nil, object{{"status", "ok"}}))
-		return
+// Starting answers in place of an API while its broker starts: the process lives, and there is nothing else to ask it.
+func Starting() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secure(w.Header(), r)
+		status := http.StatusServiceUnavailable
+		switch r.URL.EscapedPath() {
+		case "/healthz":
+			status = http.StatusOK
+		case "/readyz", "/health":
+		default:
+			w.Header().Set("Retry-After", "1")
+			writeFailure(w, &failure{status, "starting", "the broker is being started: it reads its data directory"})
+			return
+		}
+		open(w, r, status, object{{"status", "starting"}})
+	})
+}
+
+func (a *API) health() (status int, body object) {
+	if alarms := a.Alarms(); len(alarms) > 0 {
+		return http.StatusServiceUnavailable, object{{"status", "alarm"}, {"alarms", alarms}}
 	}
-	writeJSON(w, http.StatusServiceUnavailable, appendObject(nil, object{{"status", "alarm"}, {"alarms", alarms}}))
+	return http.StatusOK, object{{"status", "ok"}}
 }
 
-func (a *API) version(w http.ResponseWriter) {
-	writeJSON(w, http.StatusOK, appendObject(nil, object{{"product", a.Product}, {"version", a.Version}}))
-}
-
-// route answers what is asked of a path below the root.
+// route answers a request for a path below the root.
 func (a *API) route(w http.ResponseWriter, r *http.Request, path string) {
 	rt, vars := a.router.find(path)
 	if rt == nil {
@@ -246,7 +272,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, path string) {
 	}
 }
 
-// secure sets what every answer says to browsers: what comes from here is data, for nobody else, and not to be kept.
+// secure sets the headers that every answer has for browsers: answers are data, for this site alone, and must not be cached.
 func secure(h http.Header, r *http.Request) {
 	h.Set("Cache-Control", "no-cache, no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -259,12 +285,11 @@ func secure(h http.Header, r *http.Request) {
 	}
 }
 
-// Server returns a server for h whose limits no slow or hostile client can
-// stretch. It has that many connections at a time at most; 0 = any number. Its
-// own complaints go to log.
+// Server returns a server for h with limits for slow and hostile clients. connections is how many it has at a time; 0 = any
+// number. Its own errors go to log.
 func Server(h http.Handler, log *slog.Logger, connections int) *http.Server {
 	return &http.Server{
-		ConnState:         (&crowd{most: connections, log: log, at: map[net.Conn]state{}}).follow,
+		ConnState:         (&connLimiter{limit: connections, log: log, conns: map[net.Conn]connState{}}).follow,
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,

@@ -6,37 +6,33 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/curfewmq/curfew/core/mgmt/probe"
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// isNode refuses the name of any node but this one.
-func (a *API) isNode(name string) error {
-	if name != a.Node {
-		return errNotFound
+// onNode is a handler for paths that name the node. It refuses the names of other nodes.
+func (a *API) onNode(do handler) handler {
+	return func(c *request) error {
+		if c.vars["node"] != a.Node {
+			return errNotFound
+		}
+		return do(c)
 	}
-	return nil
 }
 
-func (a *API) nodes(c *request) error {
-	return list(c, listing[object]{items: []object{a.describeNode()}, object: itself, name: memberName})
-}
+func (a *API) nodes(c *request) error { return listObjects(c, []object{a.describeNode()}) }
 
-func (a *API) node(c *request) error {
-	if err := a.isNode(c.vars["node"]); err != nil {
-		return err
-	}
-	return c.reply(a.describeNode())
-}
+func (a *API) node(c *request) error { return c.reply(a.describeNode()) }
 
 type nodeKey struct{}
 
 func (a *API) describeNode() object {
-	m, alarms := a.Machine(), a.Alarms()
+	m, alarms, churn := a.Machine(), a.Alarms(), a.AMQP.Sessions().Churn()
 	o := object{
 		{"name", a.Node},
 		{"type", "disc"},
 		{"running", true},
-		{"being_drained", slices.Contains(alarms, "draining")},
+		{"being_drained", slices.Contains(alarms, probe.Draining)},
 		{"os_pid", strconv.Itoa(os.Getpid())},
 		{"uptime", a.Clock().Sub(a.started).Milliseconds()},
 		{"processors", m.Processors},
@@ -51,8 +47,11 @@ func (a *API) describeNode() object {
 		{"run_queue", 0},
 		{"rates_mode", "basic"},
 		{"exchange_types", exchangeTypes()},
-		{"auth_mechanisms", authMechanisms()},
-		{"applications", a.applications()},
+		{"auth_mechanisms", []object{
+			{{"name", "PLAIN"}, {"description", "SASL PLAIN authentication mechanism"}, {"enabled", true}},
+			{{"name", "AMQPLAIN"}, {"description", "AMQPLAIN authentication mechanism"}, {"enabled", true}},
+		}},
+		{"applications", []object{{{"name", "curfew"}, {"description", a.Product}, {"version", a.Version}}}},
 		{"contexts", a.contexts()},
 		{"partitions", []any{}},
 		{"cluster_links", []any{}},
@@ -62,36 +61,21 @@ func (a *API) describeNode() object {
 		{"db_dir", m.DataDir},
 		{"net_ticktime", 0},
 	}
-	ch := a.AMQP.Sessions().Churn()
-	return a.meters.stats(o, nodeKey{}, []tallied{
+	return a.meters.append(o, nodeKey{}, []namedCount{
 		{"mem_used", int64(m.Memory)},
 		{"fd_used", int64(m.Files)},
 		{"sockets_used", int64(a.AMQP.Connections())},
 		{"proc_used", int64(runtime.NumGoroutine())},
 		{"disk_free", int64(m.DiskFree)},
-		{"connection_created", int64(ch.ConnectionsOpened.Load())},
-		{"connection_closed", int64(ch.ConnectionsClosed.Load())},
-		{"channel_created", int64(ch.ChannelsOpened.Load())},
-		{"channel_closed", int64(ch.ChannelsClosed.Load())},
+		{"connection_created", int64(churn.ConnectionsOpened.Load())},
+		{"connection_closed", int64(churn.ConnectionsClosed.Load())},
+		{"channel_created", int64(churn.ChannelsOpened.Load())},
+		{"channel_closed", int64(churn.ChannelsClosed.Load())},
 	})
 }
 
-func authMechanisms() []object {
-	return []object{
-		{{"name", "PLAIN"}, {"description", "SASL PLAIN authentication mechanism"}, {"enabled", true}},
-		{{"name", "AMQPLAIN"}, {"description", "AMQPLAIN authentication mechanism"}, {"enabled", true}},
-	}
-}
-
-func (a *API) applications() []object {
-	return []object{{{"name", "curfew"}, {"description", a.Product}, {"version", a.Version}}}
-}
-
-// memory says where the process's memory is, as far as it is known.
+// memory says what the process's memory is used for, as far as it is known.
 func (a *API) memory(c *request) error {
-	if err := a.isNode(c.vars["node"]); err != nil {
-		return err
-	}
 	m := a.Machine()
 	var heap runtime.MemStats
 	runtime.ReadMemStats(&heap)

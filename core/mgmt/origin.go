@@ -12,13 +12,13 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 )
 
-// Where a request comes from decides who may do without a login, for metrics, and whether the user guest may have one, whose
-// password everybody knows. Anybody can make a request look as if it came from elsewhere, and nobody gains by that; what must
-// not be is that one from elsewhere looks as if it came from here.
+// The origin of a request decides who gets metrics without a login, and whether the user guest may log in, whose password
+// everybody knows. Anybody can make a request look as if it came from elsewhere, and gains nothing by it. A request from
+// elsewhere must not look as if it came from here.
 
-// origin is where the request comes from. Headers that proxies add are not believed: anybody can add them. They are taken for
-// what they show, that there is a proxy. Those who come through one on this machine share an address with those who are here,
-// and must not use up the attempts to log in that these have.
+// origin returns where the request comes from. It does not believe headers that proxies add, which anybody can add: they only show
+// that there is a proxy. Clients of a proxy on this machine share an address with local ones, and must not use up the attempts to
+// log in that those have.
 func (c *request) origin() auth.Origin {
 	host := peerHost(c.r.RemoteAddr)
 	here := c.elsewhere() == ""
@@ -28,8 +28,8 @@ func (c *request) origin() auth.Origin {
 	return auth.Origin{Host: host, Loopback: here || !c.api.GuestLoopbackOnly, Now: c.api.Clock()}
 }
 
-// elsewhere says why the request is not taken for one from this machine; "" = it is. One that comes over a loopback address may
-// still be somebody else's: a proxy's, or that of a page in a browser here whose site claims to have moved to this machine.
+// elsewhere returns why the request is not taken for one from this machine; "" if it is. Not every request from a loopback address
+// is local: a proxy may forward it, or a page in a local browser may make it whose site claims to have moved to this machine.
 func (c *request) elsewhere() string {
 	r := c.r
 	switch {
@@ -51,7 +51,7 @@ func (c *request) elsewhere() string {
 	return ""
 }
 
-// peerHost is the address in the address of a peer.
+// peerHost returns a peer's address without its port.
 func peerHost(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -65,7 +65,7 @@ func isLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// ofProxies reports whether a header is one that proxies add, whatever it says.
+// ofProxies reports whether proxies add a header of that name.
 func ofProxies(name string) bool {
 	switch name {
 	case "Forwarded", "Via", "Cdn-Loop", "X-Forwarded", "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Host":
@@ -76,7 +76,7 @@ func ofProxies(name string) bool {
 	})
 }
 
-// hostName is the name or the address in a host as requests have it, which may have a port.
+// hostName returns the name or address in a Host header, which may have a port.
 func hostName(hostport string) string {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -85,8 +85,8 @@ func hostName(hostport string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// namesMachine reports whether a host is this machine, whoever says so: a loopback address, or a name that nobody can have
-// point to where they like.
+// namesMachine reports whether a host is certainly this machine: a loopback address, or a name that nobody else can direct
+// elsewhere.
 func (a *API) namesMachine(host string) bool {
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") || isLoopback(host) { // [RFC 6761 6.3]
 		return true
@@ -96,14 +96,14 @@ func (a *API) namesMachine(host string) bool {
 	return host != "" && (host == own || host == short)
 }
 
-// isOurs reports whether an origin as browsers have it is a page from this machine.
+// isOurs reports whether the origin that a browser sends is a page from this machine.
 func (a *API) isOurs(origin string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && a.namesMachine(hostName(u.Host))
 }
 
-// misdirected refuses requests for hosts that are not ours, if it is known which are. Addresses are: it takes a name to have a
-// browser believe that another machine is part of a site.
+// misdirected refuses requests for hosts that are not in Hosts, unless that is empty. Addresses pass: only with a name can a site
+// make a browser believe that another machine belongs to it.
 func (a *API) misdirected(r *http.Request) error {
 	host := hostName(r.Host)
 	if len(a.Hosts) == 0 || a.namesMachine(host) || slices.Contains(a.Hosts, host) {
@@ -115,11 +115,11 @@ func (a *API) misdirected(r *http.Request) error {
 	return &failure{http.StatusMisdirectedRequest, "misdirected_request", fmt.Sprintf("the host %q is not in management.hosts", r.Host)}
 }
 
-// crossOrigin keeps pages of other sites from using the login that a browser remembers. It holds no state.
+// crossOrigin keeps pages of other sites from using the login that a browser remembers. It has no state.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// checkSite refuses what a page of another site has a browser ask for, as far as browsers say so. To follow a link from there
-// is fine; to make use of us beside what is shown is not, even where nothing is changed: it can be costly, and go on for ever.
+// checkSite refuses requests that a page of another site makes, as far as browsers say so. Links from there are fine. Requests in
+// the background are not, even if they change nothing: they can be costly, and never end.
 func checkSite(r *http.Request) error {
 	if err := crossOrigin.Check(r); err != nil {
 		return &failure{http.StatusForbidden, "forbidden", err.Error()}

@@ -1,39 +1,33 @@
 package mgmt
 
 import (
-	"net"
+	"slices"
 	"strconv"
 
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// speaks is the version of RabbitMQ whose API this is, for tools that ask before they use something.
-const speaks = "3.13.7"
+// RabbitMQ is the version of RabbitMQ whose API this is. Tools ask for it before they use something.
+const RabbitMQ = "3.13.7"
 
-// visible lists the vhosts that the user may see into.
+// visible returns the vhost that the path names or, if it names none, all that the user may enter.
 func (c *request) visible() []*vhost.VHost {
 	if c.vhost != nil {
 		return []*vhost.VHost{c.vhost}
 	}
-	var all []*vhost.VHost
-	for _, v := range c.api.Store.VHosts() {
-		if c.mayEnter(v.Name()) {
-			all = append(all, v)
-		}
-	}
-	return all
+	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) })
 }
 
 func (a *API) overview(c *request) error {
 	o := object{
-		{"management_version", speaks},
-		{"rabbitmq_version", speaks},
+		{"management_version", RabbitMQ},
+		{"rabbitmq_version", RabbitMQ},
 		{"product_name", a.Product},
 		{"product_version", a.Version},
 		{"rates_mode", "basic"},
 		{"exchange_types", exchangeTypes()},
-		{"cluster_name", a.cluster()},
+		{"cluster_name", a.Cluster()},
 		{"node", a.Node},
 		{"disable_stats", c.query.noStats},
 		{"enable_queue_totals", c.query.queueTotals},
@@ -41,16 +35,16 @@ func (a *API) overview(c *request) error {
 		{"object_totals", a.objectTotals(c)},
 	}
 	if isMonitor(c.user) {
-		o.add("listeners", a.listeners())
-		o.add("contexts", a.contexts())
+		o = append(o, member{"listeners", a.listeners()}, member{"contexts", a.contexts()})
 	}
 	if c.query.noStats {
 		return c.reply(o)
 	}
-	o.add("message_stats", a.messageStats(c))
-	o.add("churn_rates", a.churn())
-	o.add("queue_totals", a.queueTotals(c))
-	return c.reply(o)
+	queueTotals := depthOf(c.visible()...).counts()
+	return c.reply(append(
+		o, member{"message_stats", a.messageStats(c)}, member{"churn_rates", a.churn()},
+		member{"queue_totals", a.meters.append(nil, queueTotalsKey{c.user.Name}, queueTotals)},
+	))
 }
 
 func exchangeTypes() []object {
@@ -63,28 +57,27 @@ func exchangeTypes() []object {
 	return all
 }
 
-// listeners are what the broker listens on.
 func (a *API) listeners() []object {
 	all := []object{}
 	for _, l := range a.Listeners() {
-		host, _, _ := net.SplitHostPort(l.Address.String()) // "" if it is none
+		host, port := l.hostPort()
 		all = append(all, object{
-			{"node", a.Node}, {"protocol", l.Protocol}, {"ip_address", host}, {"port", l.port()}, {"socket_opts", object{}},
+			{"node", a.Node}, {"protocol", l.Protocol}, {"ip_address", host}, {"port", port}, {"socket_opts", object{}},
 		})
 	}
 	return all
 }
 
-// contexts are the listeners of this API.
+// contexts returns the listeners of this API.
 func (a *API) contexts() []object {
 	all := []object{}
 	for _, l := range a.Listeners() {
 		if l.Protocol != "http" && l.Protocol != "https" {
 			continue
 		}
-		host, _, _ := net.SplitHostPort(l.Address.String()) // "" if it is none
+		host, port := l.hostPort()
 		all = append(all, object{
-			{"node", a.Node}, {"description", a.Product + " Management"}, {"path", "/"}, {"ip", host}, {"port", strconv.Itoa(l.port())},
+			{"node", a.Node}, {"description", a.Product + " Management"}, {"path", "/"}, {"ip", host}, {"port", strconv.Itoa(port)},
 		})
 	}
 	return all
@@ -98,9 +91,9 @@ func (a *API) objectTotals(c *request) object {
 		queues += s.Queues
 	}
 	connections, channels := 0, 0
-	for _, l := range c.links() {
+	for _, conn := range c.connections() {
 		connections++
-		for _, ch := range l.Session().Channels() {
+		for _, ch := range conn.Session().Channels() {
 			channels++
 			consumers += ch.Consumers
 		}
@@ -110,42 +103,42 @@ func (a *API) objectTotals(c *request) object {
 	}
 }
 
-// totals of what the users' view makes up have meters of their own.
+// Rates of totals are kept by user: what a user may see decides what they add up.
 type (
-	overviewKey struct{ user string }
-	totalsKey   struct{ user string }
-	churnKey    struct{}
+	messageStatsKey struct{ user string }
+	queueTotalsKey  struct{ user string }
+	churnKey        struct{}
 )
 
-// messageStats sums up what happened on channels, those that are closed included.
+// messageStats adds up what was counted on channels, closed ones included.
 func (a *API) messageStats(c *request) object {
-	by := a.tallies()
+	by := a.channelCounters()
 	var sum session.Counters
 	for _, v := range c.visible() {
-		t := by[v.Name()]
-		sum.Add(&t)
+		own := by[v.Name()]
+		sum.Add(&own)
 	}
-	return a.meters.stats(nil, overviewKey{c.user.Name}, channelCounts(&sum))
+	return a.meters.append(nil, messageStatsKey{c.user.Name}, channelCounts(&sum))
 }
 
-// tallies sums up what channels have counted by vhost.
-func (a *API) tallies() map[string]session.Counters {
+// channelCounters adds up by vhost what was counted on channels, closed ones included.
+func (a *API) channelCounters() map[string]session.Counters {
 	by := a.AMQP.Sessions().ClosedCounters()
 	if by == nil {
 		by = map[string]session.Counters{}
 	}
-	for _, l := range a.AMQP.OpenConns() {
-		sum, own := by[l.VHost], l.Session().Counters()
+	for _, conn := range a.AMQP.OpenConns() {
+		sum, own := by[conn.VHost], conn.Session().Counters()
 		sum.Add(&own)
-		by[l.VHost] = sum
+		by[conn.VHost] = sum
 	}
 	return by
 }
 
-// channelCounts are RabbitMQ's names for what is counted on channels.
-func channelCounts(t *session.Counters) []tallied {
+// channelCounts returns what was counted on channels by RabbitMQ's names.
+func channelCounts(t *session.Counters) []namedCount {
 	h := t.AllDeliveries()
-	return []tallied{
+	return []namedCount{
 		{"ack", int64(h[session.Acked])},
 		{"confirm", int64(t.Confirmed)},
 		{"deliver", int64(h[session.Delivered])},
@@ -162,7 +155,6 @@ func channelCounts(t *session.Counters) []tallied {
 }
 
 func (a *API) churn() object {
-	ch := a.AMQP.Sessions().Churn()
 	var declared, created, deleted uint64
 	for _, v := range a.Store.VHosts() {
 		n := v.Churn()
@@ -170,22 +162,14 @@ func (a *API) churn() object {
 		created += n.QueuesCreated
 		deleted += n.QueuesDeleted
 	}
-	return a.meters.stats(nil, churnKey{}, []tallied{
-		{"channel_closed", int64(ch.ChannelsClosed.Load())},
-		{"channel_created", int64(ch.ChannelsOpened.Load())},
-		{"connection_closed", int64(ch.ConnectionsClosed.Load())},
-		{"connection_created", int64(ch.ConnectionsOpened.Load())},
+	n := a.AMQP.Sessions().Churn()
+	return a.meters.append(nil, churnKey{}, []namedCount{
+		{"channel_closed", int64(n.ChannelsClosed.Load())},
+		{"channel_created", int64(n.ChannelsOpened.Load())},
+		{"connection_closed", int64(n.ConnectionsClosed.Load())},
+		{"connection_created", int64(n.ConnectionsOpened.Load())},
 		{"queue_created", int64(created)},
 		{"queue_declared", int64(declared)},
 		{"queue_deleted", int64(deleted)},
 	})
-}
-
-// queueTotals sums up what lies in queues.
-func (a *API) queueTotals(c *request) object {
-	var sum depth
-	for _, v := range c.visible() {
-		sum.addAll(v)
-	}
-	return a.meters.stats(nil, totalsKey{c.user.Name}, sum.counts())
 }

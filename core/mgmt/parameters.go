@@ -4,64 +4,41 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/policies"
 )
 
-// parameters lists parameters, of one component or all, of one vhost or all. Operator policies are among them, as in
-// RabbitMQ.
+// parameters lists parameters of one component or all, and of one vhost or all. As in RabbitMQ, operator policies are among
+// them.
 func (a *API) parameters(c *request) error {
 	component, chosen := c.vars["component"]
 	var all []object
 	for _, v := range c.visible() {
-		for _, o := range parametersOf(v) {
-			if of, _ := o.at("component"); !chosen || of == any(component) {
+		for _, o := range definitions.Parameters(v) {
+			if of, _ := o.Value("component"); !chosen || of == any(component) {
 				all = append(all, o)
 			}
 		}
 	}
-	return list(c, listing[object]{items: all, object: itself, name: memberName})
+	return listObjects(c, all)
 }
 
-func parametersOf(v *vhost.VHost) []object {
-	var all []object
-	for _, p := range v.Parameters() {
-		all = append(all, describeParameter(v.Name(), p))
-	}
-	for _, p := range v.Policies().List(policies.Operator) {
-		all = append(all, operatorParameter(v.Name(), p))
-	}
-	return all
-}
-
-func describeParameter(in string, p vhost.Parameter) object {
-	return object{{"value", p.Value}, {"vhost", in}, {"component", p.Component}, {"name", p.Name}}
-}
-
-// ofLimits is for a path that names the component of the vhosts' limits.
-func ofLimits(do func(*request) error) func(*request) error {
-	return naming("component", "vhost-limits", do)
-}
-
-// ofClusterName is for a path that names that global parameter.
-func ofClusterName(do func(*request) error) func(*request) error {
-	return naming("parameter", paramClusterName, do)
-}
-
-// naming does what is done where a path says by a label what this one says itself.
-func naming(label, value string, do func(*request) error) func(*request) error {
+// with is a handler for a path that says by itself what the label stands for in the path of do.
+func with(label, value string, do handler) handler {
 	return func(c *request) error {
 		c.vars[label] = value
 		return do(c)
 	}
 }
 
-// The components whose parameters are policies.
-var policyComponents = map[string]policies.Kind{
-	policies.User.String():     policies.User,
-	policies.Operator.String(): policies.Operator,
-}
+// ofLimits is for the path of the component of the vhosts' limits.
+func ofLimits(do handler) handler { return with("component", definitions.LimitsComponent, do) }
+
+// ofClusterName is for the path of that global parameter.
+func ofClusterName(do handler) handler { return with("parameter", paramClusterName, do) }
 
 func (*API) parameter(c *request) error {
 	component, name := c.vars["component"], c.vars["parameter"]
@@ -70,78 +47,63 @@ func (*API) parameter(c *request) error {
 		if !ok {
 			return errNotFound
 		}
-		return c.reply(operatorParameter(c.vhost.Name(), p))
+		return c.reply(definitions.OperatorParameter(c.vhost.Name(), p))
 	}
 	value, ok := c.vhost.Parameter(component, name)
 	if !ok {
 		return errNotFound
 	}
-	return c.reply(describeParameter(c.vhost.Name(), vhost.Parameter{Component: component, Name: name, Value: value}))
+	return c.reply(definitions.Parameter(c.vhost.Name(), vhost.Parameter{Component: component, Name: name, Value: value}))
 }
 
-// keptComponents are those whose parameters can be set: the vhosts' limits, and what is kept for RabbitMQs that get the definitions.
-// An import, which is an administrator's, keeps others, too.
-var keptComponents = []string{limitsComponent, "shovel", "federation-upstream", "federation-upstream-set"}
+// settableComponents are the components whose parameters can be set: the vhosts' limits, and those that are stored for a RabbitMQ
+// that gets the definitions. An import, which takes an administrator, stores others, too.
+var settableComponents = []string{definitions.LimitsComponent, "shovel", "federation-upstream", "federation-upstream-set"}
 
-func (a *API) putParameter(c *request) error {
-	if err := c.notPolicies(); err != nil {
+func (*API) putParameter(c *request) error {
+	if err := c.refusePolicies(); err != nil {
 		return err
 	}
 	value, err := c.value()
 	if err != nil {
 		return err
 	}
-	if component := c.vars["component"]; !slices.Contains(keptComponents, component) {
+	component := c.vars["component"]
+	if !slices.Contains(settableComponents, component) {
 		return badRequest("Validation failed\n\ncomponent %s not found\n", component)
 	}
-	fresh, err := c.vhost.SetParameter(vhost.Parameter{Component: c.vars["component"], Name: c.vars["parameter"], Value: value})
-	if err != nil {
-		return err
-	}
-	return c.created(fresh)
+	return c.created(c.vhost.SetParameter(vhost.Parameter{Component: component, Name: c.vars["parameter"], Value: value}))
 }
 
-// notPolicies refuses to change policies as if they were parameters: other rules apply to who may.
-func (c *request) notPolicies() error {
-	if kind, ok := policyComponents[c.vars["component"]]; ok {
+// refusePolicies refuses to change policies as if they were parameters: other users may change those.
+func (c *request) refusePolicies() error {
+	if kind, ok := definitions.PolicyComponents[c.vars["component"]]; ok {
 		return badRequest("parameters of the component %s are changed as policies", kind)
 	}
 	return nil
 }
 
-// value reads the member "value" of the body, whatever it is.
+// value reads the member "value" of the body, of whatever type.
 func (c *request) value() (json.RawMessage, error) {
-	f, err := c.body()
-	if err != nil {
-		return nil, err
-	}
-	if err := f.need("value"); err != nil {
-		return nil, err
-	}
-	return marshal(f["value"]), nil
+	r := c.body()
+	r.Need("value")
+	return jsonobj.Marshal(r.Value("value")), r.Err()
 }
 
 func (*API) deleteParameter(c *request) error {
-	if err := c.notPolicies(); err != nil {
+	if err := c.refusePolicies(); err != nil {
 		return err
 	}
-	existed, err := c.vhost.ClearParameter(c.vars["component"], c.vars["parameter"])
-	if err != nil {
-		return err
-	}
-	return c.removed(existed)
+	return c.removed(c.vhost.ClearParameter(c.vars["component"], c.vars["parameter"]))
 }
 
 // Global parameters.
 
 func (a *API) globalParameters(c *request) error {
 	return list(c, listing[store.GlobalParameter]{
-		items: a.Store.GlobalParameters(), object: describeGlobal, name: func(p store.GlobalParameter) string { return p.Name },
+		items: a.Store.GlobalParameters(), object: definitions.GlobalParameter,
+		name: func(p store.GlobalParameter) string { return p.Name },
 	})
-}
-
-func describeGlobal(p store.GlobalParameter) object {
-	return object{{"name", p.Name}, {"value", p.Value}}
 }
 
 func (a *API) globalParameter(c *request) error {
@@ -150,7 +112,7 @@ func (a *API) globalParameter(c *request) error {
 	if !ok {
 		return errNotFound
 	}
-	return c.reply(describeGlobal(store.GlobalParameter{Name: name, Value: value}))
+	return c.reply(definitions.GlobalParameter(store.GlobalParameter{Name: name, Value: value}))
 }
 
 func (a *API) putGlobalParameter(c *request) error {
@@ -158,17 +120,9 @@ func (a *API) putGlobalParameter(c *request) error {
 	if err != nil {
 		return err
 	}
-	fresh, err := a.Store.SetGlobalParameter(c.vars["parameter"], value)
-	if err != nil {
-		return err
-	}
-	return c.created(fresh)
+	return c.created(a.Store.SetGlobalParameter(c.vars["parameter"], value))
 }
 
 func (a *API) deleteGlobalParameter(c *request) error {
-	existed, err := a.Store.ClearGlobalParameter(c.vars["parameter"])
-	if err != nil {
-		return err
-	}
-	return c.removed(existed)
+	return c.removed(a.Store.ClearGlobalParameter(c.vars["parameter"]))
 }

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// query is what the parameters of a request ask for.
+// query is the parameters of a request.
 type query struct {
 	columns     [][]string // paths of member names; nil = all
-	sort        []string   // path; nil = as it comes
-	needs       []string   // members that columns and sort begin with; nil = all
+	sort        []string   // path; nil = in the order of the list
+	needs       []string   // first names of the paths in columns and sort; nil = all members
 	reverse     bool
-	page        int // 0 = everything at once
+	page        int // 0 = the whole list
 	size        int
 	name        func(string) bool // nil = every name
 	noStats     bool              // disable_stats
@@ -63,10 +63,10 @@ func (q *query) wants(names ...string) bool {
 	return q.needs == nil || slices.ContainsFunc(q.needs, func(name string) bool { return slices.Contains(names, name) })
 }
 
-// within reports whether everything that is needed is among the members of o.
+// within reports whether o has all members that are needed.
 func (q *query) within(o object) bool {
 	return q.needs != nil && !slices.ContainsFunc(q.needs, func(name string) bool {
-		_, ok := o.at(name)
+		_, ok := o.Value(name)
 		return !ok
 	})
 }
@@ -107,7 +107,7 @@ func (q *query) parsePage() (err error) {
 	return err
 }
 
-// nameFilter lets names pass that contain a string, or match an expression, in upper or lower case.
+// nameFilter returns a filter for names that contain a string, or match a regular expression, in upper or lower case.
 func nameFilter(s string, expression bool) (func(string) bool, error) {
 	switch {
 	case s == "":

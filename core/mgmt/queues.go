@@ -5,44 +5,28 @@ import (
 	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/policies"
 )
-
-// depth is how many messages lie in queues.
-type depth struct{ ready, unacked, discarded int64 }
-
-func (d *depth) addAll(v *vhost.VHost) {
-	for _, shell := range v.Mailboxes() {
-		_ = shell.Look(func(q *queue.Queue) { // an error means that it is gone
-			s := q.Stats()
-			d.ready += int64(s.Ready)
-			d.unacked += int64(s.Unacked)
-			d.discarded += int64(s.Discarded)
-		})
-	}
-}
-
-func (d *depth) counts() []tallied {
-	return []tallied{
-		{"messages", d.ready + d.unacked + d.discarded}, {"messages_ready", d.ready}, {"messages_unacknowledged", d.unacked},
-	}
-}
 
 // queueRef is a queue of a vhost.
 type queueRef struct {
-	vhost *vhost.VHost
-	shell *queue.Mailbox
-	cfg   *queue.Config
+	vhost   *vhost.VHost
+	mailbox *queue.Mailbox
+	cfg     *queue.Config
+	node    string
 }
 
 func (a *API) queues(c *request) error {
 	var all []queueRef
 	for _, v := range c.visible() {
 		from := len(all)
-		for _, shell := range v.Mailboxes() {
-			all = append(all, queueRef{v, shell, shell.Config()})
+		for _, m := range v.Mailboxes() {
+			all = append(all, queueRef{v, m, m.Config(), a.Node})
 		}
 		slices.SortFunc(all[from:], func(x, y queueRef) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
 	}
@@ -52,196 +36,146 @@ func (a *API) queues(c *request) error {
 	})
 }
 
-func (a *API) queuesIn(c *request) error { return a.queues(c) }
+// queueFields are the members of a queue's object that are known without asking the queue.
+var queueFields = [...]struct {
+	name string
+	get  func(*queueRef) any
+}{
+	{"name", func(r *queueRef) any { return r.cfg.Name }},
+	{"vhost", func(r *queueRef) any { return r.cfg.VHost }},
+	{"type", func(r *queueRef) any { return r.cfg.Kind }},
+	{"durable", func(r *queueRef) any { return r.cfg.Durable }},
+	{"auto_delete", func(r *queueRef) any { return r.cfg.AutoDelete }},
+	{"exclusive", func(r *queueRef) any { return r.cfg.Exclusive }},
+	{"arguments", func(r *queueRef) any { return jsonobj.OfArgs(r.cfg.Args) }},
+	{"node", func(r *queueRef) any { return r.node }},
+	{"policy", func(r *queueRef) any { return policyName(r.cfg.Policies.User) }},
+	{"operator_policy", func(r *queueRef) any { return policyName(r.cfg.Policies.Operator) }},
+	{"effective_policy_definition", func(r *queueRef) any { return definitions.PolicyDefinition(r.cfg.Policies.Definition()) }},
+	{"expiry_strategy", func(r *queueRef) any { return r.cfg.Strategy }},
+}
 
-// queueField is what is known of a queue without showing all of it.
-func queueField(r queueRef, field string) (any, bool) {
-	switch field {
-	case "messages", "messages_ready", "messages_unacknowledged", "consumers":
-		return queueCount(r.shell, field), true
-	case "type":
-		return r.cfg.Kind, true
-	case "durable":
-		return r.cfg.Durable, true
-	case "auto_delete":
-		return r.cfg.AutoDelete, true
-	case "exclusive":
-		return r.cfg.Exclusive, true
+func policyName(p *policies.Policy) any {
+	if p == nil {
+		return nil
 	}
-	return placeField(r.vhost.Name(), r.cfg.Name, field)
+	return p.Name
 }
 
-// queueCount is one of the counts of a queue; null when it is gone.
-func queueCount(shell *queue.Mailbox, field string) (n any) {
-	_ = shell.Look(func(q *queue.Queue) { // an error means that it is gone
-		s := q.Stats()
-		switch field {
-		case "messages":
-			n = int64(s.Ready + s.Unacked + s.Discarded)
-		case "messages_ready":
-			n = int64(s.Ready)
-		case "messages_unacknowledged":
-			n = int64(s.Unacked)
-		case "consumers":
-			n = int64(s.Consumers)
+// queueField returns a member of a queue's object for sorting, without making the object.
+func queueField(r queueRef, name string) (any, bool) {
+	for i := range queueFields {
+		if queueFields[i].name == name {
+			return queueFields[i].get(&r), true
 		}
-	})
-	return n
+	}
+	i := slices.Index(depthNames[:], name)
+	if i < 0 && name != "consumers" {
+		return nil, false
+	}
+	s, err := stats(r.mailbox)
+	switch {
+	case err != nil: // it was deleted
+		return nil, true
+	case i < 0:
+		return s.Consumers, true
+	}
+	var d depth
+	d.add(&s)
+	return d[i], true
 }
 
-// describeQueue shows a queue, as far as the query wants it looked at. One that is gone shows what it was.
+// describeQueue returns a queue as an object, and asks the queue only for members that the query wants. A queue that was deleted
+// has the members that are known without it.
 func (a *API) describeQueue(c *request, r queueRef) object {
-	o, q := a.queueFacts(r), &c.query
+	o, q := make(object, len(queueFields)), &c.query
+	for i := range queueFields {
+		o[i] = member{queueFields[i].name, queueFields[i].get(&r)}
+	}
 	if q.within(o) {
 		return o
 	}
-	l, err := look(r.shell)
+	s, err := look(r.mailbox)
 	if err != nil {
 		return append(o, member{"state", "down"})
 	}
-	if q.noStats && q.queueTotals {
-		d := l.depth()
+	if !q.noStats {
+		return a.appendStats(o, c, r, s)
+	}
+	if q.queueTotals {
+		var d depth
+		d.add(&s.Stats)
 		o = appendCounts(o, d.counts())
 	}
-	if q.noStats {
-		return append(o, member{"state", l.state()})
-	}
-	return a.queueStats(c, o, r, l)
+	return append(o, member{"state", s.state()})
 }
 
-// queueFacts are what seldom changes of a queue.
-func (a *API) queueFacts(r queueRef) object {
-	applied := r.cfg.Policies
-	o := object{
-		{"name", r.cfg.Name},
-		{"vhost", r.cfg.VHost},
-		{"type", r.cfg.Kind},
-		{"durable", r.cfg.Durable},
-		{"auto_delete", r.cfg.AutoDelete},
-		{"exclusive", r.cfg.Exclusive},
-		{"arguments", argsObject(r.cfg.Args)},
-		{"node", a.Node},
-		{"policy", nil},
-		{"operator_policy", nil},
-		{"effective_policy_definition", definitionObject(applied.Definition())},
-		{"expiry_strategy", r.cfg.Strategy},
-	}
-	for i := range o {
-		switch {
-		case o[i].name == "policy" && applied.User != nil:
-			o[i].value = applied.User.Name
-		case o[i].name == "operator_policy" && applied.Operator != nil:
-			o[i].value = applied.Operator.Name
-		}
-	}
-	return o
-}
-
-// queueName is the queue that the path names.
-func (c *request) queueShell() (*queue.Mailbox, error) {
-	shell := c.vhost.Mailbox(c.vars["queue"])
-	if shell == nil {
+// mailbox returns the queue that the path names.
+func (c *request) mailbox() (*queue.Mailbox, error) {
+	m := c.vhost.Mailbox(c.vars["queue"])
+	if m == nil {
 		return nil, errNotFound
 	}
-	return shell, nil
+	return m, nil
 }
 
 func (a *API) queue(c *request) error {
-	shell, err := c.queueShell()
+	m, err := c.mailbox()
 	if err != nil {
 		return err
 	}
-	o := a.describeQueue(c, queueRef{c.vhost, shell, shell.Config()})
+	o := a.describeQueue(c, queueRef{c.vhost, m, m.Config(), a.Node})
 	consumers := []object{}
-	for _, s := range consumersOf(shell) {
+	for _, s := range consumersOf(m) {
 		consumers = append(consumers, a.describeConsumer(s.ConsumerInfo, s.active))
 	}
 	return c.reply(append(o, member{"consumer_details", consumers}, member{"incoming", []any{}}, member{"deliveries", []any{}}))
 }
 
 func (a *API) putQueue(c *request) error {
-	f, err := c.body()
-	if err != nil {
-		return err
+	r := c.body()
+	if node, ok := r.Value("node").(string); r.Has("node") && (!ok || node != "" && node != a.Node) {
+		r.Fail(badRequest("Node %s could not be contacted", node))
 	}
-	if node, err := f.text("node"); err != nil || node != "" && node != a.Node {
-		return badRequest("Node %s could not be contacted", node)
-	}
-	d, err := f.queue(c.vars["queue"])
-	if err != nil {
-		return err
-	}
+	d := definitions.ReadQueue(r, c.vars["queue"])
 	if d.Name == "" {
-		return badRequest("the name of a queue is empty")
+		r.Fail(definitions.ErrNoQueueName)
+	}
+	if err := r.Err(); err != nil {
+		return err
 	}
 	exists := c.vhost.Mailbox(rabbit.Sanitise(d.Name)) != nil
-	err = c.ask(&amqp.QueueDeclare{Queue: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: d.Args})
-	if err != nil {
-		return err
-	}
-	return c.created(!exists)
-}
-
-// queue reads the description of a queue.
-func (f fields) queue(name string) (d vhost.QueueDeclare, err error) {
-	d.Name = name
-	if err = checkName("name", name); err != nil {
-		return d, err
-	}
-	if d.Durable, err = f.flag("durable", false); err != nil {
-		return d, err
-	}
-	if d.AutoDelete, err = f.flag("auto_delete", false); err != nil {
-		return d, err
-	}
-	d.Args, err = f.arguments()
-	return d, err
+	return c.created(!exists, c.ask(&amqp.QueueDeclare{Queue: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: d.Args}))
 }
 
 func (*API) deleteQueue(c *request) error {
-	shell, err := c.queueShell()
+	m, err := c.mailbox()
 	if err != nil {
 		return err
 	}
-	err = c.ask(&amqp.QueueDelete{
-		Queue:    shell.Config().Name,
+	return c.done(c.ask(&amqp.QueueDelete{
+		Queue:    m.Config().Name,
 		IfUnused: c.query.raw.Get("if-unused") == "true", IfEmpty: c.query.raw.Get("if-empty") == "true",
-	})
-	if err != nil {
-		return err
-	}
-	return c.done()
+	}))
 }
 
 func (*API) purge(c *request) error {
-	shell, err := c.queueShell()
+	m, err := c.mailbox()
 	if err != nil {
 		return err
 	}
-	if err := c.ask(&amqp.QueuePurge{Queue: shell.Config().Name}); err != nil {
-		return err
-	}
-	return c.done()
+	return c.done(c.ask(&amqp.QueuePurge{Queue: m.Config().Name}))
 }
 
-// act takes note of what is asked of mirrored queues, of which there are none.
+// act accepts the actions for mirrored queues, which do not exist here, and does nothing.
 func (*API) act(c *request) error {
-	if _, err := c.queueShell(); err != nil {
+	if _, err := c.mailbox(); err != nil {
 		return err
 	}
-	f, err := c.body()
-	if err != nil {
-		return err
+	r := c.body()
+	r.Need("action")
+	if action := r.Text("action"); action != "sync" && action != "cancel_sync" {
+		r.Fail(jsonobj.Pair("unknown", action))
 	}
-	if err := f.need("action"); err != nil {
-		return err
-	}
-	action, err := f.text("action")
-	if err != nil {
-		return err
-	}
-	if action != "sync" && action != "cancel_sync" {
-		return badTerm("unknown", action)
-	}
-	return c.done()
+	return c.done(r.Err())
 }

@@ -7,6 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -131,8 +132,8 @@ func TestQueueObject(t *testing.T) {
 
 // sorted is an object as the tests print it.
 func sorted(o string) string {
-	v, _ := parseJSON([]byte(o))
-	return string(appendJSON(nil, jsonValue(v)))
+	v, _ := jsonobj.Parse([]byte(o))
+	return string(jsonobj.Append(nil, jsonobj.FromParsed(v)))
 }
 
 // What was counted of a vhost goes with it: one that is made anew begins with nothing.

@@ -1,142 +1,161 @@
 package mgmt
 
 import (
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wire"
-	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
+
+// depth is how many messages queues hold, in the order of depthNames. Dead letters that wait for a confirm count in the total
+// only: no consumer gets them.
+type depth [3]int64
+
+var depthNames = [len(depth{})]string{"messages", "messages_ready", "messages_unacknowledged"}
+
+func (d *depth) add(s *queue.Stats) {
+	d[0] += int64(s.Ready + s.Unacked + s.Discarded)
+	d[1] += int64(s.Ready)
+	d[2] += int64(s.Unacked)
+}
+
+// depthOf adds up the queues of vhosts.
+func depthOf(vs ...*vhost.VHost) (d depth) {
+	for _, v := range vs {
+		for _, m := range v.Mailboxes() {
+			if s, err := stats(m); err == nil { // else it was deleted
+				d.add(&s)
+			}
+		}
+	}
+	return d
+}
+
+func (d depth) counts() []namedCount {
+	counts := make([]namedCount, len(d), len(d)+8) // with capacity for queueCounts
+	for i, name := range depthNames {
+		counts[i] = namedCount{name, d[i]}
+	}
+	return counts
+}
+
+// stats returns the statistics of a queue. It fails if the queue was deleted.
+func stats(m *queue.Mailbox) (s queue.Stats, err error) {
+	err = m.Look(func(q *queue.Queue) { s = q.Stats() })
+	return s, err
+}
 
 // queueSnapshot is a queue at one moment.
 type queueSnapshot struct {
 	queue.Stats
 	head      queue.Head // zero without messages
 	stopped   bool
-	exclusive string // tag of the consumer that has the queue to itself
+	exclusive string // tag of the exclusive consumer
 	single    string // tag of the single active consumer
 }
 
-func look(shell *queue.Mailbox) (l queueSnapshot, err error) {
-	single := shell.Config().SingleActive
-	err = shell.Look(func(q *queue.Queue) {
-		l.Stats = q.Stats()
-		l.head, _ = q.Head()
-		l.stopped = q.Stopped() != nil
-		if l.Consumers == 0 {
+// look returns a snapshot of a queue. It fails if the queue was deleted.
+func look(m *queue.Mailbox) (s queueSnapshot, err error) {
+	single := m.Config().SingleActive
+	err = m.Look(func(q *queue.Queue) {
+		s.Stats = q.Stats()
+		s.head, _ = q.Head()
+		s.stopped = q.Stopped() != nil
+		if s.Consumers == 0 {
 			return
 		}
 		first := q.Consumers()[0]
 		if first.Exclusive {
-			l.exclusive = first.Tag
+			s.exclusive = first.Tag
 		}
 		if single {
-			l.single = first.Tag
+			s.single = first.Tag
 		}
 	})
-	return l, err
+	return s, err
 }
 
-func (l *queueSnapshot) state() string {
-	if l.stopped {
+func (s *queueSnapshot) state() string {
+	if s.stopped {
 		return "stopped"
 	}
 	return "running"
 }
 
-func (l *queueSnapshot) depth() depth {
-	return depth{ready: int64(l.Ready), unacked: int64(l.Unacked), discarded: int64(l.Discarded)}
-}
+// queueKey is the key of a queue's rates. A queue that is declared anew has another mailbox, and begins with none.
+type queueKey struct{ mailbox *queue.Mailbox }
 
-// queueKey is the meter of a queue, for as long as it is that queue.
-type queueKey struct{ shell *queue.Mailbox }
-
-// queueStats adds what changes all the time.
-func (a *API) queueStats(c *request, o object, r queueRef, l queueSnapshot) object {
-	d := l.depth()
+// appendStats appends the members of a queue's object that change all the time.
+func (a *API) appendStats(o object, c *request, r queueRef, s queueSnapshot) object {
 	o = append(
 		o,
-		member{"state", l.state()}, member{"consumers", l.Consumers}, member{"exclusive_consumer_tag", nullable(l.exclusive)},
-		member{"single_active_consumer_tag", nullable(l.single)}, member{"recoverable_slaves", nil},
-		member{"message_bytes_ready", l.ReadyBytes},
-		member{"next_deadline", instant(l.NextDeadline)}, member{"lease_expires_at", instant(l.LeaseExpires)},
-		member{"messages_expired", expired(&l.Counters)},
-		member{"messages_dead_lettered", byReason(&l.DeadLettered)}, member{"messages_dropped", byReason(&l.Dropped)},
+		member{"state", s.state()}, member{"consumers", s.Consumers},
+		member{"exclusive_consumer_tag", jsonobj.OrNull(s.exclusive)}, member{"single_active_consumer_tag", jsonobj.OrNull(s.single)},
+		member{"recoverable_slaves", nil}, member{"message_bytes_ready", s.ReadyBytes},
+		member{"next_deadline", jsonobj.Instant(s.NextDeadline)}, member{"lease_expires_at", jsonobj.Instant(s.LeaseExpires)},
+		member{"messages_expired", s.Dropped[hook.ReasonExpired] + s.DeadLettered[hook.ReasonExpired]},
+		member{"messages_dead_lettered", byReason(&s.DeadLettered)}, member{"messages_dropped", byReason(&s.Dropped)},
 	)
-	o = a.appendHead(o, &l)
-	o = c.appendOwner(o, r)
+	o = c.appendOwner(a.appendHead(o, &s.head), r)
+	var d depth
+	d.add(&s.Stats)
 	depths := d.counts()
-	counts := append(depths, queueCounts(&l.Counters)...)
 	if !c.query.wants("message_stats", "messages_details", "messages_ready_details", "messages_unacknowledged_details") {
 		return appendCounts(o, depths)
 	}
-	rates := a.meters.ratesOf(queueKey{r.shell}, counts)
+	counts := append(depths, queueCounts(&s.Counters)...)
+	rates := a.meters.ratesOf(queueKey{r.mailbox}, counts)
 	o = appendRates(o, depths, rates)
 	return append(o, member{"message_stats", appendRates(nil, counts[len(depths):], rates[len(depths):])})
 }
 
-// appendHead tells of the message that is next.
-func (a *API) appendHead(o object, l *queueSnapshot) object {
+// appendHead appends what is known of the message at the head.
+func (a *API) appendHead(o object, h *queue.Head) object {
 	var age, timestamp any
-	if l.head.Oldest != 0 {
-		age = max(a.Clock().Sub(l.head.Oldest).Milliseconds(), 0)
+	if h.Oldest != 0 {
+		age = max(a.Clock().Sub(h.Oldest).Milliseconds(), 0)
 	}
-	if l.head.Timestamp != 0 {
-		timestamp = l.head.Timestamp
+	if h.Timestamp != 0 {
+		timestamp = h.Timestamp
 	}
 	return append(o, member{"oldest_message_age", age}, member{"head_message_timestamp", timestamp})
 }
 
-// appendOwner names the connection that has an exclusive queue.
+// appendOwner names the connection that owns an exclusive queue.
 func (c *request) appendOwner(o object, r queueRef) object {
 	if !r.cfg.Exclusive {
 		return o
 	}
-	l, ok := c.owners()[r.vhost.OwnerOf(r.cfg.Name)]
+	owner, ok := c.connectionsByID()[r.vhost.OwnerOf(r.cfg.Name)]
 	if !ok {
 		return o
 	}
-	host, port := splitAddress(l.Peer.Address)
-	return append(o, member{"owner_pid_details", object{{"name", l.Name()}, {"peer_host", host}, {"peer_port", port}}})
+	return append(o, member{"owner_pid_details", connectionDetails(&owner)})
 }
 
-// owners are the open connections by their numbers, as they were when the request first asked.
-func (c *request) owners() map[vhost.Owner]wire.OpenConn {
-	if c.owning == nil {
-		c.owning = map[vhost.Owner]wire.OpenConn{}
-		for _, l := range c.api.AMQP.OpenConns() {
-			c.owning[l.ID] = l
+// connectionsByID returns the open connections as they were when the request first asked.
+func (c *request) connectionsByID() map[vhost.Owner]wire.OpenConn {
+	if c.byID == nil {
+		c.byID = map[vhost.Owner]wire.OpenConn{}
+		for _, conn := range c.api.AMQP.OpenConns() {
+			c.byID[conn.ID] = conn
 		}
 	}
-	return c.owning
-}
-
-// instant is milliseconds since the epoch, null for none.
-func instant(t hook.Instant) any {
-	if t == 0 {
-		return nil
-	}
-	return millis(t)
-}
-
-func millis(t hook.Instant) int64 { return t.Time().UnixMilli() }
-
-// expired counts the messages the time of which ran out, whatever became of them.
-func expired(n *queue.Counters) uint64 {
-	return n.Dropped[hook.ReasonExpired] + n.DeadLettered[hook.ReasonExpired]
+	return c.byID
 }
 
 func byReason(n *[hook.Reasons]uint64) object {
 	o := object{}
 	for r := hook.ReasonNone + 1; r < hook.Reasons; r++ {
-		o.add(r.String(), n[r])
+		o.Add(r.String(), n[r])
 	}
 	return o
 }
 
-// queueCounts are RabbitMQ's names for what a queue counts. Messages that were fetched count as delivered.
-func queueCounts(n *queue.Counters) []tallied {
-	return []tallied{
+// queueCounts returns a queue's counters by RabbitMQ's names. Messages that basic.get fetched count as delivered.
+func queueCounts(n *queue.Counters) []namedCount {
+	return []namedCount{
 		{"ack", int64(n.Acked)},
 		{"deliver", int64(n.Delivered)},
 		{"deliver_get", int64(n.Delivered + n.DeliveredNoAck)},
@@ -144,33 +163,4 @@ func queueCounts(n *queue.Counters) []tallied {
 		{"publish", int64(n.Published)},
 		{"redeliver", int64(n.Redelivered)},
 	}
-}
-
-// definitionObject shows the definition of a policy.
-func definitionObject(d policies.Definition) object {
-	o := make(object, len(d))
-	for i, e := range d {
-		o[i] = member{e.Key, jsonValue(e.Value)}
-	}
-	return o
-}
-
-// jsonValue is a value of JSON as an object may have it.
-func jsonValue(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		o := make(object, 0, len(v))
-		for name, it := range v {
-			o.add(name, jsonValue(it))
-		}
-		o.sort()
-		return o
-	case []any:
-		all := make([]any, len(v))
-		for i := range v {
-			all[i] = jsonValue(v[i])
-		}
-		return all
-	}
-	return v
 }

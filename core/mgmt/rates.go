@@ -7,9 +7,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// meters turn counts into rates, from samples that are taken when somebody asks: nothing is measured for nobody. A rate is
-// that of the time between two samples, which are at least an interval apart; who asks for the first time learns that it is
-// zero. What nobody asks for any more is forgotten.
+// meters turn counts into rates. They sample a count when a request asks for it, and measure nothing otherwise. A rate is that
+// of the time between two samples, which are at least an interval apart; the first request gets zero. Counts that nobody asks
+// for any more are forgotten.
 type meters struct {
 	clock    func() hook.Instant
 	interval time.Duration
@@ -19,7 +19,7 @@ type meters struct {
 	swept hook.Instant
 }
 
-// meter is the counts of one thing as they were.
+// meter is the last sample of the counts of one thing.
 type meter struct {
 	at     hook.Instant // of counts
 	asked  hook.Instant
@@ -28,9 +28,9 @@ type meter struct {
 }
 
 const (
-	// forgetAfter is how long a meter lives that nobody looks at.
+	// forgetAfter is how long a meter is kept that nobody asks for.
 	forgetAfter = 10 * time.Minute
-	// maxMeters bounds what there is of them: some 300 bytes each.
+	// maxMeters limits their memory, some 300 bytes each.
 	maxMeters = 50_000
 )
 
@@ -38,7 +38,7 @@ func newMeters(clock func() hook.Instant, interval time.Duration) *meters {
 	return &meters{clock: clock, interval: interval, all: map[any]*meter{}}
 }
 
-// rates returns the rates of the counts that key has now. A key always comes with as many counts.
+// rates samples the counts of a key and returns their rates. A key always has the same number of counts.
 func (ms *meters) rates(key any, counts []int64) []float64 {
 	now := ms.clock()
 	ms.mu.Lock()
@@ -59,7 +59,7 @@ func (ms *meters) rates(key any, counts []int64) []float64 {
 	return m.rates
 }
 
-// sample takes the counts after some time. Rates that were handed out stay as they are.
+// sample replaces the last sample, from which some time has passed. Slices of rates that callers hold stay unchanged.
 func (m *meter) sample(passed time.Duration, counts []int64) {
 	rates := make([]float64, len(counts))
 	for i, n := range counts {
@@ -69,7 +69,7 @@ func (m *meter) sample(passed time.Duration, counts []int64) {
 	copy(m.counts, counts)
 }
 
-// sweep forgets meters that nobody looks at. The caller holds mu.
+// sweep forgets meters that nobody asks for. The caller holds mu.
 func (ms *meters) sweep(now hook.Instant) {
 	if now.Sub(ms.swept) < forgetAfter/2 {
 		return
@@ -82,38 +82,37 @@ func (ms *meters) sweep(now hook.Instant) {
 	}
 }
 
-// tallied is a count with its name.
-type tallied struct {
-	name  string
-	count int64
+// namedCount is a count with its name.
+type namedCount struct {
+	name string
+	n    int64
 }
 
-// ratesOf returns the rates of counts, each in its place.
-func (ms *meters) ratesOf(key any, ts []tallied) []float64 {
-	counts := make([]int64, len(ts))
-	for i, t := range ts {
-		counts[i] = t.count
+// ratesOf returns the rates of counts, in the same order.
+func (ms *meters) ratesOf(key any, counts []namedCount) []float64 {
+	ns := make([]int64, len(counts))
+	for i, it := range counts {
+		ns[i] = it.n
 	}
-	return ms.rates(key, counts)
+	return ms.rates(key, ns)
 }
 
-// stats appends counts with their rates.
-func (ms *meters) stats(o object, key any, ts []tallied) object {
-	return appendRates(o, ts, ms.ratesOf(key, ts))
+// append appends counts with their rates.
+func (ms *meters) append(o object, key any, counts []namedCount) object {
+	return appendRates(o, counts, ms.ratesOf(key, counts))
 }
 
-// appendRates appends counts with their rates as RabbitMQ has them: "publish" and "publish_details".
-func appendRates(o object, ts []tallied, rates []float64) object {
-	for i, t := range ts {
-		o.add(t.name, t.count)
-		o.add(t.name+"_details", object{{"rate", rates[i]}})
+// appendRates appends counts with their rates as RabbitMQ names them: "publish" and "publish_details".
+func appendRates(o object, counts []namedCount, rates []float64) object {
+	for i, it := range counts {
+		o = append(o, member{it.name, it.n}, member{it.name + "_details", object{{"rate", rates[i]}}})
 	}
 	return o
 }
 
-func appendCounts(o object, ts []tallied) object {
-	for _, t := range ts {
-		o.add(t.name, t.count)
+func appendCounts(o object, counts []namedCount) object {
+	for _, it := range counts {
+		o.Add(it.name, it.n)
 	}
 	return o
 }

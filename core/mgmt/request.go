@@ -1,15 +1,21 @@
 package mgmt
 
 import (
-	"encoding/json"
+	"io"
 	"net/http"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wire"
 )
 
-// request is one request on its way. It belongs to the goroutine that serves it.
+type (
+	object = jsonobj.Object
+	member = jsonobj.Member
+)
+
+// request is a request and its answer. It belongs to the goroutine that serves it.
 type request struct {
 	api   *API
 	w     http.ResponseWriter
@@ -19,10 +25,13 @@ type request struct {
 	vhost *vhost.VHost // that the path names; nil if it names none
 	query query
 
-	owning map[vhost.Owner]wire.OpenConn // see owners
+	byID map[vhost.Owner]wire.OpenConn // see connectionsByID
 }
 
-// serve finds out who asks and whether they may, and does what is asked.
+// handler does what a request asks for, and answers it unless it returns an error.
+type handler func(*request) error
+
+// serve checks who asks and what they may do, and calls the handler.
 func (c *request) serve(e *endpoint) error {
 	if err := c.authenticate(); err != nil {
 		return err
@@ -37,39 +46,50 @@ func (c *request) serve(e *endpoint) error {
 	return e.do(c)
 }
 
-// reply answers with an object, of which the query may want only some members.
+// maxSmallBody limits the bodies of requests that carry neither a message nor definitions.
+const maxSmallBody = 1 << 20
+
+// body returns a reader of the object in the body. No body is an empty object.
+func (c *request) body() *jsonobj.Reader {
+	return jsonobj.Read(c.read(min(maxSmallBody, c.api.BodyMax)))
+}
+
+func (c *request) read(limit int64) ([]byte, error) {
+	return io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, limit))
+}
+
+// reply answers with an object, or those of its members that the query wants.
 func (c *request) reply(o object) error {
-	if c.query.columns != nil {
-		o = o.pick(c.query.columns)
-	}
-	writeJSON(c.w, http.StatusOK, appendObject(nil, o))
+	writeObject(c.w, http.StatusOK, o.Pick(c.query.columns))
 	return nil
 }
 
-// created answers a PUT: 201 if there was nothing before, else 204.
-func (c *request) created(fresh bool) error {
-	if fresh {
+// created answers a PUT, unless there was an error: 201 if it created something, else 204.
+func (c *request) created(created bool, err error) error {
+	if err == nil && created {
 		c.w.WriteHeader(http.StatusCreated)
 		return nil
 	}
-	return c.done()
+	return c.done(err)
 }
 
-// done answers what has nothing to say but that it was done.
-func (c *request) done() error {
-	c.w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-// removed answers a DELETE.
-func (c *request) removed(existed bool) error {
-	if !existed {
+// removed answers a DELETE, unless there was an error: 204 if it deleted something, else 404.
+func (c *request) removed(existed bool, err error) error {
+	if err == nil && !existed {
 		return errNotFound
 	}
-	return c.done()
+	return c.done(err)
 }
 
-// refuse answers a request that could not be carried out.
+// done answers 204 unless there was an error.
+func (c *request) done(err error) error {
+	if err == nil {
+		c.w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+// refuse answers a request with an error.
 func (c *request) refuse(err error) {
 	f := failureOf(err)
 	if f == nil {
@@ -89,11 +109,11 @@ func (c *request) refuse(err error) {
 const realm = "Curfew Management"
 
 func writeFailure(w http.ResponseWriter, f *failure) {
-	writeJSON(w, f.status, appendObject(nil, object{{"error", f.code}, {"reason", f.reason}}))
+	writeObject(w, f.status, object{{"error", f.code}, {"reason", f.reason}})
 }
 
-func writeJSON(w http.ResponseWriter, status int, body json.RawMessage) {
+func writeObject(w http.ResponseWriter, status int, o object) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone; the server notices
+	_, _ = w.Write(o.Append(nil)) // if the client is gone, the server notices
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// route is a path of the API and what can be done there. Parts of the path in braces stand for anything, "{vhost}" for a
-// vhost.
+// route is a path of the API and its endpoints. Parts of the path in braces are labels that stand for any part, as "{vhost}"
+// does for a vhost.
 type route struct {
 	path      string
 	endpoints []endpoint
@@ -18,28 +18,21 @@ type route struct {
 type endpoint struct {
 	method string
 	need   access
-	do     func(*request) error
+	do     handler
 }
 
-func get(need access, do func(*request) error) endpoint { return endpoint{http.MethodGet, need, do} }
-
-func put(need access, do func(*request) error) endpoint { return endpoint{http.MethodPut, need, do} }
-
-func post(need access, do func(*request) error) endpoint {
-	return endpoint{http.MethodPost, need, do}
-}
-
-func remove(need access, do func(*request) error) endpoint {
-	return endpoint{http.MethodDelete, need, do}
-}
+func get(need access, do handler) endpoint    { return endpoint{http.MethodGet, need, do} }
+func put(need access, do handler) endpoint    { return endpoint{http.MethodPut, need, do} }
+func post(need access, do handler) endpoint   { return endpoint{http.MethodPost, need, do} }
+func remove(need access, do handler) endpoint { return endpoint{http.MethodDelete, need, do} }
 
 // router finds the route of a path.
 type router struct{ root node }
 
-// node is the routes that begin with the same parts.
+// node holds the routes that begin with the same parts.
 type node struct {
 	names map[string]*node
-	any   *node // for a part that may be anything
+	any   *node // for a label
 	route *route
 }
 
@@ -55,7 +48,7 @@ func newRouter(routes []route) *router {
 	return r
 }
 
-// below returns the node for a part of a pattern, which is made if there is none.
+// below returns the node for a part of a route's path, and makes one if there is none.
 func (n *node) below(part string) *node {
 	if _, ok := label(part); ok {
 		if n.any == nil {
@@ -72,11 +65,10 @@ func (n *node) below(part string) *node {
 	return n.names[part]
 }
 
-// values are the parts of a path that stand for something, by their labels.
+// values are the parts of a path that labels stand for, by label.
 type values map[string]string
 
-// find returns the route for the escaped path below the API's root, nil if there is none. A name goes before what may be
-// anything; where it leads nowhere, that is tried.
+// find returns the route for the escaped path below the API's root; nil if there is none. It tries a name before a label.
 func (r *router) find(escaped string) (*route, values) {
 	parts := strings.Split(strings.TrimSuffix(escaped, "/"), "/")
 	if len(parts) > maxParts {
@@ -101,7 +93,7 @@ func (r *router) find(escaped string) (*route, values) {
 	return found, vs
 }
 
-// label returns what stands in braces in a part of a pattern.
+// label returns what stands in braces in a part of a route's path.
 func label(part string) (name string, ok bool) {
 	if !strings.HasPrefix(part, "{") {
 		return "", false
@@ -109,7 +101,7 @@ func label(part string) (name string, ok bool) {
 	return part[1 : len(part)-1], true
 }
 
-// maxParts is more than any route has.
+// maxParts limits the parts of a path. It is more than any route has.
 const maxParts = 16
 
 func (n *node) find(parts []string) *route {
@@ -127,8 +119,7 @@ func (n *node) find(parts []string) *route {
 	return n.any.find(parts[1:])
 }
 
-// endpoint returns what a method does here, nil if it may not be used. HEAD is GET without the body, which the server
-// leaves out.
+// endpoint returns the endpoint for a method; nil if there is none. HEAD is GET, whose body the server leaves out.
 func (r *route) endpoint(method string) *endpoint {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -140,7 +131,7 @@ func (r *route) endpoint(method string) *endpoint {
 	return &r.endpoints[i]
 }
 
-// allow lists the methods as the header Allow has them.
+// allow returns the header Allow.
 func (r *route) allow() string {
 	var methods []string
 	for _, e := range r.endpoints {

@@ -1,29 +1,33 @@
 package mgmt
 
-// routes lists everything there is below /api. The order does not matter.
+import "github.com/curfewmq/curfew/policies"
+
+// routes lists all paths below /api. The order does not matter.
 func (a *API) routes() []route {
+	p, t := &permissions, &topicPermissions
+	user, operator := policyHandlers{a, policies.User}, policyHandlers{a, policies.Operator}
 	return []route{
 		{"index.html", []endpoint{get(anyone, a.index)}},
 		{"overview", []endpoint{get(anyone, a.overview)}},
 		{"whoami", []endpoint{get(anyone, a.whoami)}},
 		{"auth", []endpoint{get(anyone, a.auth)}},
-		{"auth/attempts/{node}", []endpoint{get(monitor, a.attempts)}},
-		{"auth/attempts/{node}/source", []endpoint{get(monitor, a.attemptSources)}},
-		{"extensions", []endpoint{get(anyone, a.extensions)}},
+		{"auth/attempts/{node}", []endpoint{get(monitor, a.onNode(a.attempts))}},
+		{"auth/attempts/{node}/source", []endpoint{get(monitor, a.onNode(a.nothing))}},
+		{"extensions", []endpoint{get(anyone, a.nothing)}},
 		{"feature-flags", []endpoint{get(administrator, a.featureFlags)}},
 		{"feature-flags/{flag}/enable", []endpoint{put(administrator, a.enableFeature)}},
 		{"deprecated-features", []endpoint{get(administrator, a.nothing)}},
 		{"deprecated-features/used", []endpoint{get(administrator, a.nothing)}},
 		{"cluster-name", []endpoint{get(anyone, a.clusterName), put(administrator, a.setClusterName)}},
 		{"nodes", []endpoint{get(monitor, a.nodes)}},
-		{"nodes/{node}", []endpoint{get(monitor, a.node)}},
-		{"nodes/{node}/memory", []endpoint{get(monitor, a.memory)}},
-		{"nodes/{node}/memory-watermark", []endpoint{put(administrator, a.setMemoryWatermark)}},
-		{"nodes/{node}/disk-free-limit", []endpoint{put(administrator, a.setDiskLimit)}},
+		{"nodes/{node}", []endpoint{get(monitor, a.onNode(a.node))}},
+		{"nodes/{node}/memory", []endpoint{get(monitor, a.onNode(a.memory))}},
+		{"nodes/{node}/memory-watermark", []endpoint{put(administrator, a.onNode(a.setMemoryWatermark))}},
+		{"nodes/{node}/disk-free-limit", []endpoint{put(administrator, a.onNode(a.setDiskLimit))}},
 
 		{"aliveness-test/{vhost}", []endpoint{get(inVHost, a.aliveness)}},
 		{"healthchecks/node", []endpoint{get(anyone, a.checkAlarms)}},
-		{"healthchecks/node/{node}", []endpoint{get(anyone, a.checkAlarms)}},
+		{"healthchecks/node/{node}", []endpoint{get(anyone, a.onNode(a.checkAlarms))}},
 		{"health/checks/alarms", []endpoint{get(anyone, a.checkAlarms)}},
 		{"health/checks/local-alarms", []endpoint{get(anyone, a.checkAlarms)}},
 		{"health/checks/virtual-hosts", []endpoint{get(anyone, a.checkVHosts)}},
@@ -41,31 +45,31 @@ func (a *API) routes() []route {
 
 		{"vhosts", []endpoint{get(anyone, a.vhosts)}},
 		{"vhosts/{name}", []endpoint{get(administrator, a.oneVHost), put(administrator, a.putVHost), remove(administrator, a.deleteVHost)}},
-		{"vhosts/{vhost}/permissions", []endpoint{get(administrator, a.permissionsIn)}},
-		{"vhosts/{vhost}/topic-permissions", []endpoint{get(administrator, a.topicPermissionsIn)}},
-		{"vhosts/{vhost}/connections", []endpoint{get(inVHost, a.connectionsIn)}},
-		{"vhosts/{vhost}/channels", []endpoint{get(inVHost, a.channelsIn)}},
+		{"vhosts/{vhost}/permissions", []endpoint{get(administrator, p.list)}},
+		{"vhosts/{vhost}/topic-permissions", []endpoint{get(administrator, t.list)}},
+		{"vhosts/{vhost}/connections", []endpoint{get(inVHost, a.connections)}},
+		{"vhosts/{vhost}/channels", []endpoint{get(inVHost, a.channels)}},
 		{"vhosts/{vhost}/start/{node}", []endpoint{post(administrator, a.startVHost)}},
 		{"vhost-limits", []endpoint{get(anyone, a.vhostLimits)}},
-		{"vhost-limits/{vhost}", []endpoint{get(inVHostOrMonitor, a.limitsOfVHost)}},
+		{"vhost-limits/{vhost}", []endpoint{get(inVHostOrMonitor, a.vhostLimits)}},
 		{"vhost-limits/{vhost}/{limit}", []endpoint{put(administrator, a.putVHostLimit), remove(administrator, a.deleteVHostLimit)}},
 
 		{"users", []endpoint{get(administrator, a.listUsers)}},
 		{"users/without-permissions", []endpoint{get(administrator, a.usersWithoutPermissions)}},
 		{"users/bulk-delete", []endpoint{post(administrator, a.deleteUsers)}},
 		{"users/{user}", []endpoint{get(administrator, a.oneUser), put(administrator, a.putUser), remove(administrator, a.deleteUser)}},
-		{"users/{user}/permissions", []endpoint{get(administrator, a.permissionsOf)}},
-		{"users/{user}/topic-permissions", []endpoint{get(administrator, a.topicPermissionsOf)}},
+		{"users/{user}/permissions", []endpoint{get(administrator, p.listOfUser)}},
+		{"users/{user}/topic-permissions", []endpoint{get(administrator, t.listOfUser)}},
 		{"user-limits", []endpoint{get(anyone, a.userLimits)}},
 		{"user-limits/{user}", []endpoint{get(anyone, a.limitsOfUser)}},
 		{"user-limits/{user}/{limit}", []endpoint{put(administrator, a.putUserLimit), remove(administrator, a.deleteUserLimit)}},
-		{"permissions", []endpoint{get(administrator, a.permissions)}},
+		{"permissions", []endpoint{get(administrator, p.list)}},
 		{"permissions/{vhost}/{user}", []endpoint{
-			get(administrator, a.onePermission), put(administrator, a.putPermission), remove(administrator, a.deletePermission),
+			get(administrator, p.one), put(administrator, p.put), remove(administrator, a.deletePermission),
 		}},
-		{"topic-permissions", []endpoint{get(administrator, a.topicPermissions)}},
+		{"topic-permissions", []endpoint{get(administrator, t.list)}},
 		{"topic-permissions/{vhost}/{user}", []endpoint{
-			get(administrator, a.topicPermissionsOfIn), put(administrator, a.putTopicPermission), remove(administrator, a.deleteTopicPermissions),
+			get(administrator, t.listOne), put(administrator, t.put), remove(administrator, a.deleteTopicPermissions),
 		}},
 		{"topic-permissions/{vhost}/{user}/{exchange}", []endpoint{remove(administrator, a.deleteTopicPermissions)}},
 
@@ -76,33 +80,33 @@ func (a *API) routes() []route {
 		{"channels", []endpoint{get(anyone, a.channels)}},
 		{"channels/{channel}", []endpoint{get(anyone, a.oneChannel)}},
 		{"consumers", []endpoint{get(anyone, a.consumers)}},
-		{"consumers/{vhost}", []endpoint{get(inVHost, a.consumersIn)}},
+		{"consumers/{vhost}", []endpoint{get(inVHost, a.consumers)}},
 
 		{"exchanges", []endpoint{get(anyone, a.exchanges)}},
-		{"exchanges/{vhost}", []endpoint{get(inVHost, a.exchangesIn)}},
+		{"exchanges/{vhost}", []endpoint{get(inVHost, a.exchanges)}},
 		{"exchanges/{vhost}/{exchange}", []endpoint{get(inVHost, a.exchange), put(inVHost, a.putExchange), remove(inVHost, a.deleteExchange)}},
 		{"exchanges/{vhost}/{exchange}/publish", []endpoint{post(inVHost, a.publish)}},
 		{"exchanges/{vhost}/{exchange}/bindings/source", []endpoint{get(inVHost, a.bindingsFrom)}},
 		{"exchanges/{vhost}/{exchange}/bindings/destination", []endpoint{get(inVHost, a.bindingsTo)}},
 		{"queues", []endpoint{get(anyone, a.queues)}},
-		{"queues/{vhost}", []endpoint{get(inVHost, a.queuesIn)}},
+		{"queues/{vhost}", []endpoint{get(inVHost, a.queues)}},
 		{"queues/{vhost}/{queue}", []endpoint{get(inVHost, a.queue), put(inVHost, a.putQueue), remove(inVHost, a.deleteQueue)}},
-		{"queues/{vhost}/{queue}/bindings", []endpoint{get(inVHost, a.bindingsOf)}},
+		{"queues/{vhost}/{queue}/bindings", []endpoint{get(inVHost, a.bindingsOfQueue)}},
 		{"queues/{vhost}/{queue}/contents", []endpoint{remove(inVHost, a.purge)}},
 		{"queues/{vhost}/{queue}/get", []endpoint{post(inVHost, a.fetch)}},
 		{"queues/{vhost}/{queue}/actions", []endpoint{post(administrator, a.act)}},
 		{"bindings", []endpoint{get(anyone, a.bindings)}},
-		{"bindings/{vhost}", []endpoint{get(inVHost, a.bindingsIn)}},
+		{"bindings/{vhost}", []endpoint{get(inVHost, a.bindings)}},
 		{"bindings/{vhost}/e/{source}/{kind}/{destination}", []endpoint{get(inVHost, a.bindingsBetween), post(inVHost, a.bind)}},
-		{"bindings/{vhost}/e/{source}/{kind}/{destination}/{key}", []endpoint{get(inVHost, a.binding), remove(inVHost, a.unbind)}},
+		{"bindings/{vhost}/e/{source}/{kind}/{destination}/{key}", []endpoint{get(inVHost, a.oneBinding), remove(inVHost, a.unbind)}},
 
-		{"policies", []endpoint{get(inVHost, a.userPolicies)}},
-		{"policies/{vhost}", []endpoint{get(inVHost, a.userPolicies)}},
-		{"policies/{vhost}/{policy}", []endpoint{get(policymaker, a.userPolicy), put(policymaker, a.putUserPolicy), remove(policymaker, a.deleteUserPolicy)}},
-		{"operator-policies", []endpoint{get(inVHost, a.operatorPolicies)}},
-		{"operator-policies/{vhost}", []endpoint{get(inVHost, a.operatorPolicies)}},
+		{"policies", []endpoint{get(inVHost, user.list)}},
+		{"policies/{vhost}", []endpoint{get(inVHost, user.list)}},
+		{"policies/{vhost}/{policy}", []endpoint{get(policymaker, user.one), put(policymaker, user.put), remove(policymaker, user.delete)}},
+		{"operator-policies", []endpoint{get(inVHost, operator.list)}},
+		{"operator-policies/{vhost}", []endpoint{get(inVHost, operator.list)}},
 		{"operator-policies/{vhost}/{policy}", []endpoint{
-			get(administrator, a.operatorPolicy), put(administrator, a.putOperatorPolicy), remove(administrator, a.deleteOperatorPolicy),
+			get(administrator, operator.one), put(administrator, operator.put), remove(administrator, operator.delete),
 		}},
 		{"parameters", []endpoint{get(policymaker, a.parameters)}},
 		{"parameters/{component}", []endpoint{get(policymaker, a.parameters)}},
@@ -110,18 +114,18 @@ func (a *API) routes() []route {
 		{"parameters/{component}/{vhost}/{parameter}", []endpoint{
 			get(policymaker, a.parameter), put(policymaker, a.putParameter), remove(policymaker, a.deleteParameter),
 		}},
-		{"parameters/vhost-limits/{vhost}/{parameter}", []endpoint{ // limits are an administrator's, whatever they go by
+		{"parameters/vhost-limits/{vhost}/{parameter}", []endpoint{ // only administrators may change limits, by whatever path
 			get(policymaker, ofLimits(a.parameter)), put(administrator, ofLimits(a.putParameter)), remove(administrator, ofLimits(a.deleteParameter)),
 		}},
 		{"global-parameters", []endpoint{get(policymaker, a.globalParameters)}},
 		{"global-parameters/{parameter}", []endpoint{
 			get(policymaker, a.globalParameter), put(policymaker, a.putGlobalParameter), remove(policymaker, a.deleteGlobalParameter),
 		}},
-		{"global-parameters/cluster_name", []endpoint{ // as cluster-name
+		{"global-parameters/cluster_name", []endpoint{ // the same as cluster-name
 			get(policymaker, ofClusterName(a.globalParameter)), put(administrator, ofClusterName(a.putGlobalParameter)),
 			remove(administrator, ofClusterName(a.deleteGlobalParameter)),
 		}},
-		{"events", []endpoint{get(anyone, a.events)}},
+		{"events", []endpoint{get(anyone, a.streamEvents)}},
 		{"wasm/policies", []endpoint{get(monitor, a.withModules(listModules))}},
 		{"wasm/policies/{name}", []endpoint{
 			get(monitor, a.withModules(oneModule)), put(administrator, a.withModules(putModule)), remove(administrator, a.withModules(deleteModule)),

@@ -1,28 +1,29 @@
 package mgmt
 
 import (
-	"slices"
-	"strings"
+	"cmp"
 
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// vhosts lists the vhosts the user has access to or, with the tag monitoring, all.
+// vhosts lists the vhosts that the user may enter or, with the tag monitoring, all.
 func (a *API) vhosts(c *request) error {
 	all := a.Store.VHosts()
 	if !isMonitor(c.user) {
 		all = c.visible()
 	}
-	var tallies map[string]session.Counters
+	var counters map[string]session.Counters
 	if !c.query.noStats {
-		tallies = a.tallies()
+		counters = a.channelCounters()
 	}
 	return list(c, listing[*vhost.VHost]{
 		items: all, name: (*vhost.VHost).Name,
-		object: func(v *vhost.VHost) object { return a.describeVHost(v, tallies) },
+		object: func(v *vhost.VHost) object { return a.describeVHost(v, counters) },
 		field:  func(v *vhost.VHost, name string) (any, bool) { return v.Name(), name == "name" },
 	})
 }
@@ -32,7 +33,7 @@ func (a *API) oneVHost(c *request) error {
 	if !ok {
 		return errNotFound
 	}
-	return c.reply(a.describeVHost(v, a.tallies()))
+	return c.reply(a.describeVHost(v, a.channelCounters()))
 }
 
 type (
@@ -40,141 +41,57 @@ type (
 	vhostCountsKey struct{ vhost *vhost.VHost }
 )
 
-// describeVHost shows a vhost, with statistics if there are tallies.
-func (a *API) describeVHost(v *vhost.VHost, tallies map[string]session.Counters) object {
+// describeVHost returns a vhost as an object, with statistics unless counters is nil.
+func (a *API) describeVHost(v *vhost.VHost, counters map[string]session.Counters) object {
 	m := v.Metadata()
-	if m.DefaultQueueType == "" {
-		m.DefaultQueueType = "classic"
-	}
+	m.DefaultQueueType = cmp.Or(m.DefaultQueueType, "classic")
 	o := object{
 		{"name", v.Name()},
 		{"description", m.Description},
-		{"tags", tagList(m.Tags)},
+		{"tags", definitions.Tags(m.Tags)},
 		{"default_queue_type", m.DefaultQueueType},
 		{"tracing", m.Tracing},
-		{"metadata", metadataObject(&m)},
+		{"metadata", definitions.Metadata(&m)},
 		{"cluster_state", object{{a.Node, "running"}}},
 	}
-	if tallies == nil {
+	if counters == nil {
 		return o
 	}
-	var sum depth
-	sum.addAll(v)
-	o = a.meters.stats(o, vhostKey{v}, sum.counts())
-	t := tallies[v.Name()]
-	o.add("message_stats", a.meters.stats(nil, vhostCountsKey{v}, channelCounts(&t)))
+	o = a.meters.append(o, vhostKey{v}, depthOf(v).counts())
+	own := counters[v.Name()]
+	o.Add("message_stats", a.meters.append(nil, vhostCountsKey{v}, channelCounts(&own)))
 	return o
 }
 
+// putVHost creates a vhost, or changes one. The user who creates it gets every permission in it.
 func (a *API) putVHost(c *request) error {
-	f, err := c.body()
-	if err != nil {
+	r, name := c.body(), c.vars["name"]
+	m := definitions.ReadMetadata(r, a.Store, name)
+	if err := r.Err(); err != nil {
 		return err
 	}
-	m, err := f.metadata(a.tracing(c.vars["name"]))
-	if err != nil {
-		return err
+	created, err := a.Store.AddVHost(name, m)
+	if created {
+		_, err = a.users().SetPermissions(definitions.AllPermissions(c.user.Name, name))
 	}
-	fresh, err := a.Store.AddVHost(c.vars["name"], m)
-	if err != nil {
-		return err
-	}
-	if err := a.welcome(c, fresh); err != nil {
-		return err
-	}
-	return c.created(fresh)
-}
-
-// tracing says whether a vhost is traced: who does not mention it does not change it.
-func (a *API) tracing(name string) bool {
-	v, ok := a.Store.VHost(name)
-	return ok && v.Tracing()
-}
-
-// welcome gives who makes a vhost every permission in it.
-func (a *API) welcome(c *request, fresh bool) error {
-	if !fresh {
-		return nil
-	}
-	_, err := a.users().SetPermissions(fullGrant(c.user.Name, c.vars["name"]))
-	return err
-}
-
-// metadata reads what is said of a vhost. RabbitMQ writes "undefined" for no default queue type, and files have the same
-// again below "metadata".
-func (f fields) metadata(tracing bool) (m vhost.Metadata, err error) {
-	inner, err := f.object("metadata")
-	if err != nil {
-		return m, err
-	}
-	for _, name := range []string{"description", "tags", "default_queue_type"} {
-		if _, ok := f[name]; !ok && inner[name] != nil {
-			f[name] = inner[name]
-		}
-	}
-	if m.Description, err = f.text("description"); err != nil {
-		return m, err
-	}
-	if m.Tags, err = f.tags("tags"); err != nil {
-		return m, err
-	}
-	if f["default_queue_type"] == nil {
-		f["default_queue_type"] = f["defaultqueuetype"] // as requests have it
-	}
-	if m.DefaultQueueType, err = f.text("default_queue_type"); err != nil {
-		return m, err
-	}
-	if m.DefaultQueueType == "undefined" {
-		m.DefaultQueueType = ""
-	}
-	m.Tracing, err = f.flag("tracing", tracing)
-	return m, err
-}
-
-// tags reads tags, a list or a string with commas between them.
-func (f fields) tags(key string) ([]string, error) {
-	var words []string
-	switch v := f[key].(type) {
-	case nil:
-		return nil, nil
-	case string:
-		words = strings.Split(v, ",")
-	case []any:
-		for _, it := range v {
-			s, ok := it.(string)
-			if !ok {
-				return nil, badTerm("not_string", key)
-			}
-			words = append(words, s)
-		}
-	default:
-		return nil, badTerm("not_string", key)
-	}
-	var tags []string
-	for _, w := range words {
-		if w = strings.TrimSpace(w); w != "" && !slices.Contains(tags, w) {
-			tags = append(tags, w)
-		}
-	}
-	return tags, nil
+	return c.created(created, err)
 }
 
 func (a *API) deleteVHost(c *request) error {
 	name := c.vars["name"]
 	existed, err := a.Store.DeleteVHost(name)
-	if err != nil {
-		return err
+	if err == nil {
+		a.AMQP.Sessions().ForgetVHost(name)
 	}
-	a.AMQP.Sessions().ForgetVHost(name)
-	return c.removed(existed)
+	return c.removed(existed, err)
 }
 
 // startVHost has nothing to do: vhosts run.
 func (a *API) startVHost(c *request) error {
-	if a.isNode(c.vars["node"]) != nil {
-		return badRequest("Request to node %s failed with nodedown", c.vars["node"])
+	if node := c.vars["node"]; node != a.Node {
+		return badRequest("Request to node %s failed with nodedown", node)
 	}
-	return c.done()
+	return c.done(nil)
 }
 
 // The limits of vhosts.
@@ -184,100 +101,52 @@ func (a *API) vhostLimits(c *request) error {
 	if c.vhost == nil && isMonitor(c.user) {
 		all = a.Store.VHosts()
 	}
-	return listLimits(c, "vhost", all, func(v *vhost.VHost) (string, object) {
-		l := v.Limits()
-		return v.Name(), limitsObject(limit{limitConnections, l.Connections}, limit{limitQueues, l.Queues})
-	})
+	return listLimits(c, "vhost", all, func(v *vhost.VHost) (string, object) { return v.Name(), definitions.VHostLimits(v) })
 }
 
-func (a *API) limitsOfVHost(c *request) error { return a.vhostLimits(c) }
-
-// The names of limits.
-const (
-	limitConnections = "max-connections"
-	limitChannels    = "max-channels"
-	limitQueues      = "max-queues"
-)
-
-type limit struct {
-	name string
-	hook.Limit
-}
-
-// limitsObject shows the limits that are set.
-func limitsObject(ls ...limit) object {
-	o := object{}
-	for _, l := range ls {
-		if l.Set() {
-			o.add(l.name, l.N())
-		}
-	}
-	return o
-}
-
-// listLimits lists the limits of everything that has any.
-func listLimits[T any](c *request, what string, items []T, limits func(T) (name string, o object)) error {
-	var all []object
-	for _, it := range items {
-		if name, o := limits(it); len(o) > 0 {
-			all = append(all, object{{what, name}, {"value", o}})
-		}
-	}
-	return list(c, listing[object]{items: all, object: itself})
+func vhostLimitsByName(l *vhost.Limits) map[string]*hook.Limit {
+	return map[string]*hook.Limit{definitions.MaxConnections: &l.Connections, definitions.MaxQueues: &l.Queues}
 }
 
 func (a *API) putVHostLimit(c *request) error {
 	l := c.vhost.Limits()
 	const unknown = "Validation failed\n\nUnrecognised terms [{<<\"%s\">>,%d}] in limits\n"
 	const wrong = "Validation failed\n\n%s should be a number, actually was %s\n"
-	if err := c.readLimit(unknown, wrong, map[string]*hook.Limit{
-		limitConnections: &l.Connections, limitQueues: &l.Queues,
-	}); err != nil {
+	if err := c.readLimit(unknown, wrong, vhostLimitsByName(&l)); err != nil {
 		return err
 	}
-	if err := c.vhost.SetLimits(l); err != nil {
-		return err
-	}
-	return c.done()
+	return c.done(c.vhost.SetLimits(l))
 }
 
-// readLimit sets the limit that the path names to what the body says; unknown is what to say of one that there is not, wrong of
-// a value that is none.
+func (*API) deleteVHostLimit(c *request) error {
+	l := c.vhost.Limits()
+	c.clearLimit(vhostLimitsByName(&l))
+	return c.done(c.vhost.SetLimits(l))
+}
+
+// readLimit sets the limit that the path names to the value in the body. unknown is the error for a limit that does not exist,
+// wrong the one for a value that is no number.
 func (c *request) readLimit(unknown, wrong string, limits map[string]*hook.Limit) error {
-	f, err := c.body()
-	if err != nil {
+	r, name := c.body(), c.vars["limit"]
+	r.Need("value")
+	if err := r.Err(); err != nil {
 		return err
 	}
-	if err := f.need("value"); err != nil {
-		return err
-	}
-	name := c.vars["limit"]
-	n, err := f.whole("value")
-	if err != nil {
-		return badRequest(wrong, name, rabbit.JSON(marshal(f["value"])))
+	n := r.Int("value")
+	if r.Err() != nil {
+		return badRequest(wrong, name, rabbit.JSON(jsonobj.Marshal(r.Value("value"))))
 	}
 	l, ok := limits[name]
 	if !ok {
 		return badRequest(unknown, name, n)
 	}
-	*l = 0
-	if n >= 0 {
-		*l = hook.LimitOf(n)
-	}
+	*l = jsonobj.LimitOf(n)
 	return nil
 }
 
-// deleteVHostLimit takes a limit away. One that there is not is not there afterwards, either, as in RabbitMQ.
-func (a *API) deleteVHostLimit(c *request) error {
-	l := c.vhost.Limits()
-	switch c.vars["limit"] {
-	case limitConnections:
-		l.Connections = 0
-	case limitQueues:
-		l.Queues = 0
+// clearLimit takes away the limit that the path names. As in RabbitMQ, a limit that does not exist is no error.
+func (c *request) clearLimit(limits map[string]*hook.Limit) {
+	if l, ok := limits[c.vars["limit"]]; ok {
+		*l = 0
 	}
-	if err := c.vhost.SetLimits(l); err != nil {
-		return err
-	}
-	return c.done()
 }

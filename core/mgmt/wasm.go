@@ -6,21 +6,22 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
-// Modules are the expiry policies in WebAssembly, which a plugin runs. Any goroutine may use them. Errors that whoever asks has
-// caused are [*ModuleError].
+// Modules are the expiry policies in WebAssembly, which a plugin runs. Any goroutine may use them. Errors that a client has caused
+// are [*ModuleError].
 type Modules interface {
 	// List describes all policies, each as a JSON object that has the member name.
 	List() []json.RawMessage
 	// Load makes a module a policy, or the next version of one. It reports whether there was none of that name.
-	Load(m Module) (fresh bool, err error)
-	// Reload loads a policy again from where it came from.
+	Load(m Module) (created bool, err error)
+	// Reload loads a policy again from its source.
 	Reload(name string, recompute bool) error
 	// Unload takes a policy away, with force even from queues that have chosen it.
 	Unload(name string, force bool) error
-	// Alarms names the policies that do not do their work.
+	// Alarms names the policies that cannot be asked.
 	Alarms() []string
 }
 
@@ -28,14 +29,14 @@ type Modules interface {
 type Module struct {
 	Name    string
 	Module  []byte
-	Digest  string // SHA-256 that it must have, in hexadecimal; "" = any
+	Digest  string // SHA-256 that the module must have, in hexadecimal; "" = any
 	Config  json.RawMessage
 	Grants  []string
 	Fuel    string
 	OnError string
-	// Recompute asks for the deadlines of messages that are there.
+	// Recompute restamps messages that are queued.
 	Recompute bool
-	// Shadow is the strategy that it is to run beside, unheard; "" = it becomes one itself.
+	// Shadow is the strategy beside which the policy runs without effect; "" = it becomes a strategy itself.
 	Shadow string
 }
 
@@ -44,12 +45,12 @@ type ModuleProblem uint8
 
 // The kinds.
 const (
-	ModuleRefused ModuleProblem = iota // the module, its settings or its name will not do
+	ModuleRefused ModuleProblem = iota // the module, its settings or its name are invalid
 	NoModule                           // there is no policy of that name
-	ModuleInUse                        // it cannot be replaced or taken away
+	ModuleInUse                        // the policy cannot be replaced or unloaded
 )
 
-// ModuleError is why a policy stays as it is.
+// ModuleError says why a policy stays unchanged.
 type ModuleError struct {
 	Kind ModuleProblem
 	Text string
@@ -57,7 +58,8 @@ type ModuleError struct {
 
 func (e *ModuleError) Error() string { return e.Text }
 
-func ofModule(err error) error {
+// failureOfModule returns the answer for an error of [Modules].
+func failureOfModule(err error) error {
 	e, ok := errors.AsType[*ModuleError](err)
 	switch {
 	case !ok:
@@ -72,8 +74,8 @@ func ofModule(err error) error {
 
 var errNoWASM = &failure{http.StatusNotFound, "not_found", "the plugin wasm is not in plugins.chain"}
 
-// withModules is an endpoint that is there if the plugin is.
-func (a *API) withModules(do func(*request, Modules) error) func(*request) error {
+// withModules is a handler that answers only if there is the plugin.
+func (a *API) withModules(do func(*request, Modules) error) handler {
 	return func(c *request) error {
 		if a.Modules == nil {
 			return errNoWASM
@@ -87,23 +89,17 @@ func listModules(c *request, m Modules) error {
 	if err != nil {
 		return err
 	}
-	return list(c, listing[object]{items: all, object: func(o object) object { return o }, name: moduleName})
-}
-
-func moduleName(o object) string {
-	v, _ := o.at("name")
-	name, _ := v.(string)
-	return name
+	return listObjects(c, all)
 }
 
 func describeModules(m Modules) ([]object, error) {
 	var all []object
 	for _, raw := range m.List() {
-		v, err := parseJSON(raw)
+		v, err := jsonobj.Parse(raw)
 		if err != nil {
 			return nil, err
 		}
-		o, _ := jsonValue(v).(object)
+		o, _ := jsonobj.FromParsed(v).(object)
 		all = append(all, o)
 	}
 	return all, nil
@@ -114,146 +110,77 @@ func oneModule(c *request, m Modules) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(all, func(o object) bool { return moduleName(o) == c.vars["name"] })
+	i := slices.IndexFunc(all, func(o object) bool { return nameOf(o) == c.vars["name"] })
 	if i < 0 {
 		return errNotFound
 	}
 	return c.reply(all[i])
 }
 
-// maxModuleBody is room for the largest module there may be, 8 MiB, in base64, and its settings.
+// maxModuleBody is enough for the largest module, 8 MiB, in base64, and its settings.
 const maxModuleBody = 12 << 20
 
 func putModule(c *request, m Modules) error {
-	b, err := c.read(min(maxModuleBody, c.api.BodyMax))
-	if err != nil {
+	r := jsonobj.Read(c.read(min(maxModuleBody, c.api.BodyMax)))
+	upload := readModule(r, c.vars["name"])
+	if err := r.Err(); err != nil {
 		return err
 	}
-	f, err := parseObject(b)
+	created, err := m.Load(upload)
 	if err != nil {
-		return err
-	}
-	upload, err := f.module(c.vars["name"])
-	if err != nil {
-		return err
-	}
-	fresh, err := m.Load(upload)
-	if err != nil {
-		return ofModule(err)
+		return failureOfModule(err)
 	}
 	c.api.Log.Info("a policy was loaded", "policy", upload.Name, "user", c.user.Name, "bytes", len(upload.Module))
-	return c.created(fresh)
+	return c.created(created, nil)
 }
 
-// moduleMembers are the members of an upload.
-var moduleMembers = []string{"module", "digest", "config", "grants", "fuel", "on_error", "recompute", "shadow"}
-
-func (f fields) module(name string) (m Module, err error) {
-	for member := range f {
-		if !slices.Contains(moduleMembers, member) {
-			return m, badRequest("unknown member %q; accepted are %s", member, strings.Join(moduleMembers, ", "))
-		}
+func readModule(r *jsonobj.Reader, name string) Module {
+	r.Only("module", "digest", "config", "grants", "fuel", "on_error", "recompute", "shadow")
+	r.Need("module")
+	m := Module{
+		Name: name, Digest: textOrNumber(r, "digest"), Fuel: textOrNumber(r, "fuel"), OnError: textOrNumber(r, "on_error"),
+		Shadow: textOrNumber(r, "shadow"), Recompute: r.Flag("recompute"), Grants: r.Texts("grants"),
 	}
-	if err := f.need("module"); err != nil {
-		return m, err
+	if config := r.Object("config"); !config.Empty() {
+		m.Config = config.Raw()
 	}
-	m.Name = name
-	for _, s := range []struct {
-		key  string
-		into *string
-	}{{"digest", &m.Digest}, {"fuel", &m.Fuel}, {"on_error", &m.OnError}, {"shadow", &m.Shadow}} {
-		if *s.into, err = f.word(s.key); err != nil {
-			return m, err
-		}
+	var err error
+	if m.Module, err = base64.StdEncoding.DecodeString(r.Text("module")); err != nil {
+		r.Fail(badRequest("module is not base64: %s", err.Error()))
 	}
-	if m.Recompute, err = f.flag("recompute", false); err != nil {
-		return m, err
-	}
-	if m.Grants, err = f.words("grants"); err != nil {
-		return m, err
-	}
-	if m.Config, err = f.raw("config"); err != nil {
-		return m, err
-	}
-	m.Module, err = f.base64("module")
-	return m, err
+	return m
 }
 
-// word returns a string, or a number as it was written.
-func (f fields) word(key string) (string, error) {
-	if n, ok := f[key].(json.Number); ok {
-		return n.String(), nil
+// textOrNumber returns a string, or a number as it was written.
+func textOrNumber(r *jsonobj.Reader, key string) string {
+	if n, ok := r.Value(key).(json.Number); ok {
+		return n.String()
 	}
-	return f.text(key)
-}
-
-// words returns a list of strings; absent and null are empty.
-func (f fields) words(key string) ([]string, error) {
-	list, ok := f[key].([]any)
-	if !ok && f[key] != nil {
-		return nil, badTerm("not_list", key)
-	}
-	var all []string
-	for _, v := range list {
-		s, ok := v.(string)
-		if !ok {
-			return nil, badTerm("not_string", key)
-		}
-		all = append(all, s)
-	}
-	return all, nil
-}
-
-// raw returns an object as JSON; nil if it is absent or empty.
-func (f fields) raw(key string) (json.RawMessage, error) {
-	o, err := f.object(key)
-	if err != nil || len(o) == 0 {
-		return nil, err
-	}
-	return marshal(map[string]any(o)), nil
-}
-
-func (f fields) base64(key string) ([]byte, error) {
-	s, err := f.text(key)
-	if err != nil {
-		return nil, err
-	}
-	b, err := base64.StdEncoding.DecodeString(s)
-	if err != nil {
-		return nil, badRequest("%s is not base64: %s", key, err.Error())
-	}
-	return b, nil
+	return r.Text(key)
 }
 
 func reloadModule(c *request, m Modules) error {
-	f, err := c.body()
-	if err != nil {
+	r := c.body()
+	recompute := r.Flag("recompute")
+	if err := r.Err(); err != nil {
 		return err
 	}
-	recompute, err := f.flag("recompute", false)
-	if err != nil {
-		return err
-	}
-	if err := m.Reload(c.vars["name"], recompute); err != nil {
-		return ofModule(err)
-	}
-	return c.done()
+	return c.done(failureOfModule(m.Reload(c.vars["name"], recompute)))
 }
 
 func deleteModule(c *request, m Modules) error {
-	force := c.query.raw.Get("force") == "true"
-	if err := m.Unload(c.vars["name"], force); err != nil {
-		return ofModule(err)
+	if err := m.Unload(c.vars["name"], c.query.raw.Get("force") == "true"); err != nil {
+		return failureOfModule(err)
 	}
 	c.api.Log.Info("a policy was unloaded", "policy", c.vars["name"], "user", c.user.Name)
-	return c.done()
+	return c.done(nil)
 }
 
-// checkModules fails while a policy does not do its work. Messages get what its settings say for that, and so it is no alarm
-// of the broker's.
+// checkModules fails while a policy is not asked. It is no alarm of the broker's: messages get what the settings of the policy
+// say for that case.
 func checkModules(c *request, m Modules) error {
 	if names := m.Alarms(); len(names) > 0 {
 		return c.failed("Policies that are not asked", member{"policies", names})
 	}
-	return c.reply(object{{"status", "ok"}})
+	return c.passed()
 }

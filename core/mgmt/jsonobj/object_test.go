@@ -1,4 +1,4 @@
-package mgmt
+package jsonobj
 
 import (
 	"bytes"
@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestAppendJSON(t *testing.T) {
 	for _, tt := range []struct {
@@ -27,27 +31,27 @@ func TestAppendJSON(t *testing.T) {
 		{"infinite", math.Inf(-1), "null"},
 		{"string", "a\"\\\n\t\x00\x7fé\u2028", `"a\"\\\n\u0009\u0000\u007fé` + "\u2028" + `"`},
 		{"not UTF-8", "a\xffb", "\"a\ufffdb\""},
-		{"object", object{{"b", 1}, {"a", object{}}, {"l", []object{{{"x", "y"}}, {}}}}, `{"b":1,"a":{},"l":[{"x":"y"},{}]}`},
-		{"lists", []any{[]string{"a"}, []any{}, []object{}}, `[["a"],[],[]]`},
+		{"object", Object{{"b", 1}, {"a", Object{}}, {"l", []Object{{{"x", "y"}}, {}}}}, `{"b":1,"a":{},"l":[{"x":"y"},{}]}`},
+		{"lists", []any{[]string{"a"}, []any{}, []Object{}}, `[["a"],[],[]]`},
 		{"raw", json.RawMessage(`{"a": 1}`), `{"a": 1}`},
 		{"number", json.Number("1.50"), "1.50"},
 	} {
-		if got := string(appendJSON(nil, tt.value)); got != tt.want {
+		if got := string(Append(nil, tt.value)); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }
 
 func TestFindAndPick(t *testing.T) {
-	o := object{
+	o := Object{
 		{"name", "q"},
-		{"stats", object{{"publish", 5}, {"details", object{{"rate", 1.5}}}}},
-		{"list", []object{{{"a", 1}, {"b", 2}}, {{"b", 3}}}},
+		{"stats", Object{{"publish", 5}, {"details", Object{{"rate", 1.5}}}}},
+		{"list", []Object{{{"a", 1}, {"b", 2}}, {{"b", 3}}}},
 	}
 	for path, want := range map[string]any{
 		"name": "q", "stats.publish": 5, "stats.details.rate": 1.5, "none": nil, "name.x": nil, "stats.none": nil, "stats.details.rate.x": nil, "": nil,
 	} {
-		if got, _ := o.find(strings.Split(path, ".")); got != want {
+		if got, _ := o.Find(strings.Split(path, ".")); got != want {
 			t.Errorf("find %q: got %v, want %v", path, got, want)
 		}
 	}
@@ -60,9 +64,11 @@ func TestFindAndPick(t *testing.T) {
 		"list.a":                      `{"list":[{"a":1},{}]}`,
 		"name.x":                      `{"name":"q"}`,
 	} {
-		paths, err := parseColumns(columns)
-		must(t, err)
-		if got := string(appendJSON(nil, o.pick(paths))); got != want {
+		var paths [][]string
+		for column := range strings.SplitSeq(columns, ",") {
+			paths = append(paths, strings.Split(column, "."))
+		}
+		if got := string(Append(nil, o.Pick(paths))); got != want {
 			t.Errorf("pick %q: got %s, want %s", columns, got, want)
 		}
 	}
@@ -88,11 +94,11 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		v, err := parseJSON(b)
+		v, err := Parse(b)
 		if err != nil {
 			return
 		}
-		again, err := parseJSON(appendJSON(nil, jsonValue(v)))
+		again, err := Parse(Append(nil, FromParsed(v)))
 		if err != nil || !reflect.DeepEqual(v, again) {
 			t.Errorf("got %v, %v, want %v", again, err, v)
 		}

@@ -15,7 +15,7 @@ import (
 func TestTooManyConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		c := &crowd{most: 3, log: slog.New(slog.NewTextHandler(&log, nil)), at: map[net.Conn]state{}}
+		c := &connLimiter{limit: 3, log: slog.New(slog.NewTextHandler(&log, nil)), conns: map[net.Conn]connState{}}
 		var ends []net.Conn
 		enter := func() net.Conn {
 			near, far := net.Pipe()
@@ -39,7 +39,7 @@ func TestTooManyConnections(t *testing.T) {
 		}
 		c.follow(second, http.StateActive) // it is gone
 		c.follow(second, http.StateClosed)
-		for conn := range c.at {
+		for conn := range c.conns {
 			c.follow(conn, http.StateActive)
 		}
 		if enter(); !closed(4) || closed(0) || closed(2) || closed(3) {
@@ -68,7 +68,7 @@ func (f *from) Close() error         { f.closed = true; return nil }
 // A stranger who sent requests without their bodies kept as many connections busy as there may be: everybody else's were closed.
 func TestStrangersDoNotTakeAllConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{most: 10, log: slog.New(slog.DiscardHandler), at: map[net.Conn]state{}}
+		c := &connLimiter{limit: 10, log: slog.New(slog.DiscardHandler), conns: map[net.Conn]connState{}}
 		enter := func(address string) *from {
 			conn := &from{at: &net.TCPAddr{IP: net.ParseIP(address), Port: 1}}
 			c.follow(conn, http.StateNew)
@@ -94,8 +94,8 @@ func TestStrangersDoNotTakeAllConnections(t *testing.T) {
 		if conn := enter(stranger(99)); !conn.closed || others[0].closed {
 			t.Error("a stranger with most connections got one more")
 		}
-		if len(c.at) != 10 {
-			t.Errorf("%d connections are counted", len(c.at))
+		if len(c.conns) != 10 {
+			t.Errorf("%d connections are counted", len(c.conns))
 		}
 	})
 }

@@ -1,0 +1,285 @@
+package definitions
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/vhost"
+)
+
+// checker checks what the definitions of a plan need of each other and of what exists.
+type checker struct {
+	*Definitions
+	*plan
+	draft    *vhost.VHost      // to check declarations with
+	known    map[string]bool   // vhosts that exist or are planned
+	accounts map[string]bool   // users that exist or are planned
+	types    map[entity]string // of planned exchanges
+	planned  map[entity]bool   // queues
+}
+
+// entity is a name in a vhost.
+type entity struct{ vhost, name string }
+
+// check refuses a plan that cannot be applied. It takes bindings out of the plan whose source or destination does not exist,
+// such as those of a queue that was exclusive.
+func (d *Definitions) check(p *plan) error {
+	k := &checker{
+		Definitions: d, plan: p, draft: d.Store.Draft(), known: map[string]bool{}, accounts: map[string]bool{}, types: map[entity]string{}, planned: map[entity]bool{},
+	}
+	for _, v := range d.Store.VHosts() {
+		k.known[v.Name()] = true
+	}
+	for _, v := range p.vhosts {
+		k.known[v.name] = true
+	}
+	for _, u := range append(d.Store.Users().List(), p.users...) {
+		k.accounts[u.Name] = true
+	}
+	for _, step := range []func() error{
+		k.checkPermissions, k.checkSettings, k.checkExchanges, k.checkQueues, k.checkBindings, k.checkQueueLimits, k.checkBindingLimits, k.checkParameters,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inVHost refuses a definition in a vhost that does not exist.
+func (k *checker) inVHost(what, name, vhost string) error {
+	if k.known[vhost] {
+		return nil
+	}
+	return jsonobj.Errorf("%s '%s': there is no vhost '%s'", what, name, vhost)
+}
+
+func (k *checker) checkPermissions() error {
+	for _, g := range k.grants {
+		if err := k.grantee("permissions of user", g.User, g.VHost); err != nil {
+			return err
+		}
+	}
+	for _, g := range k.topics {
+		if err := k.grantee("topic permissions of user", g.User, g.VHost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *checker) grantee(what, user, vhost string) error {
+	if !k.accounts[user] {
+		return jsonobj.Errorf("%s '%s': there is no such user", what, user)
+	}
+	return k.inVHost(what, user, vhost)
+}
+
+func (k *checker) checkSettings() error {
+	for _, p := range k.parameters {
+		if err := k.inVHost("parameter", p.it.Name, p.vhost); err != nil {
+			return err
+		}
+	}
+	for _, p := range k.policies {
+		if err := k.inVHost("policy", p.it.Name, p.vhost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *checker) checkExchanges() error {
+	for _, x := range k.exchanges {
+		e := entity{x.vhost, x.it.Name}
+		if err := k.inVHost("exchange", e.name, e.vhost); err != nil {
+			return err
+		}
+		if _, known := k.exchangeType(e); known {
+			continue
+		}
+		if err := k.draft.CheckNewExchange(e.vhost, x.it); err != nil {
+			return e.wrong("exchange", err)
+		}
+		k.types[e] = x.it.Type
+	}
+	return nil
+}
+
+// wrong adds the entity to an error.
+func (e entity) wrong(what string, err error) error {
+	return named(what, what, map[string]any{"name": e.name, "vhost": e.vhost}, err)
+}
+
+// exchangeType returns the type of an exchange that exists or is planned.
+func (k *checker) exchangeType(e entity) (string, bool) {
+	if kind, ok := k.types[e]; ok {
+		return kind, true
+	}
+	v, ok := k.Store.VHost(e.vhost)
+	if !ok {
+		return vhost.PredeclaredType(e.name)
+	}
+	x, ok := v.Exchange(e.name)
+	return x.Type, ok
+}
+
+func (k *checker) checkQueues() error {
+	for _, q := range k.queues {
+		e := entity{q.vhost, q.it.Name}
+		if err := k.inVHost("queue", e.name, e.vhost); err != nil {
+			return err
+		}
+		if k.hasQueue(e) {
+			continue
+		}
+		if err := k.draft.CheckNewQueue(e.vhost, q.it); err != nil {
+			return e.wrong("queue", err)
+		}
+		k.planned[e] = true
+	}
+	return nil
+}
+
+// hasQueue reports whether a queue exists or is planned.
+func (k *checker) hasQueue(e entity) bool {
+	v, ok := k.Store.VHost(e.vhost)
+	return k.planned[e] || ok && v.Mailbox(e.name) != nil
+}
+
+func (k *checker) checkBindings() error {
+	kept := k.bindings[:0]
+	for _, p := range k.bindings {
+		from := entity{p.vhost, p.it.Source}
+		if err := k.inVHost("binding from", from.name, from.vhost); err != nil {
+			return err
+		}
+		kind, exists := k.exchangeType(from)
+		if !exists || !k.hasDestination(p) {
+			k.warnOfBinding(p)
+			continue
+		}
+		if err := vhost.CheckNewBinding(kind, p.it); err != nil {
+			return from.wrong("binding from", err)
+		}
+		kept = append(kept, p)
+	}
+	k.bindings = kept
+	return nil
+}
+
+func (d *Definitions) warnOfBinding(b scoped[vhost.Binding]) {
+	d.Log.Warn("import: a binding leads to or from nothing", "vhost", b.vhost, "source", b.it.Source, "destination", b.it.Destination)
+}
+
+// hasDestination reports whether the destination of a binding exists or is planned.
+func (k *checker) hasDestination(b scoped[vhost.Binding]) bool {
+	e := entity{b.vhost, b.it.Destination}
+	if !b.it.ToExchange {
+		return k.hasQueue(e)
+	}
+	_, ok := k.exchangeType(e)
+	return ok && e.name != ""
+}
+
+// checkQueueLimits refuses more queues than a vhost may have by the limits it will have.
+func (k *checker) checkQueueLimits() error {
+	planned := map[string]int{}
+	for e := range k.planned {
+		planned[e.vhost]++
+	}
+	for name, n := range planned {
+		var limits vhost.Limits
+		if v, ok := k.Store.VHost(name); ok {
+			limits = v.Limits()
+			n += v.Stats().Queues
+		}
+		for _, p := range k.parameters {
+			if l, ok := vhost.LimitsOf(p.it); ok && p.vhost == name {
+				limits = l
+			}
+		}
+		if limits.Queues.Set() && int64(n) > limits.Queues.N() {
+			return jsonobj.Errorf("vhost '%s': %d queues: its limit is %d", name, n, limits.Queues.N())
+		}
+	}
+	return nil
+}
+
+// checkBindingLimits refuses more bindings than a vhost may have. Near the limit it takes bindings out of the plan that exist,
+// or are planned twice: bindings are made in parallel, and one could count twice for a moment.
+func (k *checker) checkBindingLimits() error {
+	_, limit := k.draft.Bound()
+	if limit == 0 {
+		return nil
+	}
+	atMost := map[string]int{}
+	for _, p := range k.bindings {
+		atMost[p.vhost]++
+	}
+	for name := range atMost {
+		atMost[name] += k.bound(name)
+	}
+	seen, added := map[bindingIdentity]bool{}, map[string]int{}
+	k.bindings = slices.DeleteFunc(k.bindings, func(p scoped[vhost.Binding]) bool {
+		if atMost[p.vhost] <= limit {
+			return false
+		}
+		id := identityOf(p)
+		if v, ok := k.Store.VHost(p.vhost); ok && v.Has(p.it) || seen[id] {
+			return true
+		}
+		seen[id] = true
+		added[p.vhost]++
+		return false
+	})
+	for _, name := range slices.Sorted(maps.Keys(added)) {
+		if n := k.bound(name) + added[name]; n > limit {
+			return jsonobj.Errorf("vhost '%s': %d bindings: limits.bindings is %d", name, n, limit)
+		}
+	}
+	return nil
+}
+
+// bindingIdentity is what tells a binding from all others.
+type bindingIdentity struct {
+	vhost, source, destination, key, args string
+	toExchange                            bool
+}
+
+func identityOf(p scoped[vhost.Binding]) bindingIdentity {
+	b := &p.it
+	return bindingIdentity{p.vhost, b.Source, b.Destination, b.Key, string(amqp.AppendTable(nil, b.Args)), b.ToExchange}
+}
+
+// bound returns how many bindings a vhost has.
+func (k *checker) bound(name string) (n int) {
+	if v, ok := k.Store.VHost(name); ok {
+		n, _ = v.Bound()
+	}
+	return n
+}
+
+// checkParameters refuses more parameters than there may be, or larger ones.
+func (k *checker) checkParameters() error {
+	if err := store.CheckGlobalParameters(append(k.Store.GlobalParameters(), k.globals...)); err != nil {
+		return err
+	}
+	planned := map[string][]vhost.Parameter{}
+	for _, p := range k.parameters {
+		planned[p.vhost] = append(planned[p.vhost], p.it)
+	}
+	for _, name := range slices.Sorted(maps.Keys(planned)) {
+		all := planned[name]
+		if v, ok := k.Store.VHost(name); ok {
+			all = append(v.Parameters(), all...)
+		}
+		if err := vhost.CheckParameters(name, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}

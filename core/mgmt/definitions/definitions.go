@@ -1,0 +1,41 @@
+// Package definitions exports and imports what is declared in a broker, in the files that RabbitMQ writes and reads: users,
+// permissions, vhosts, parameters, policies, exchanges, queues and bindings, and no messages. It also has the JSON of each of
+// them in both directions, which requests for one of them use, too. It knows nothing of HTTP.
+package definitions
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/policies"
+)
+
+type (
+	object = jsonobj.Object
+	member = jsonobj.Member
+	reader = jsonobj.Reader
+)
+
+// Options are what definitions are taken from and put into.
+type Options struct {
+	Product, Version string
+	RabbitMQ         string // version of RabbitMQ that exported definitions name
+	Store            *store.Store
+	Rules            *policies.Rules
+	FixedOperators   bool // operator policies cannot be imported
+	Log              *slog.Logger
+}
+
+// Definitions exports and imports the definitions of a broker. Any goroutine may use it.
+type Definitions struct {
+	Options
+	importing sync.Mutex // held by an import, from its checks until it is in force
+}
+
+// New returns the definitions of a broker.
+func New(o Options) *Definitions { return &Definitions{Options: o} }
+
+// Tags returns tags as a list that is never null.
+func Tags(tags []string) []string { return append([]string{}, tags...) }

@@ -1,0 +1,279 @@
+package definitions
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/policies"
+)
+
+// plan is definitions that were read. Each is valid by itself.
+type plan struct {
+	vhosts     []plannedVHost
+	users      []auth.Account
+	grants     []auth.Grant
+	topics     []auth.TopicGrant
+	globals    []store.GlobalParameter
+	parameters []scoped[vhost.Parameter]
+	policies   []scoped[plannedPolicy]
+	exchanges  []scoped[vhost.Exchange]
+	queues     []scoped[vhost.QueueDeclare]
+	bindings   []scoped[vhost.Binding]
+}
+
+type plannedVHost struct {
+	name string
+	vhost.Metadata
+}
+
+type plannedPolicy struct {
+	kind policies.Kind
+	*policies.Policy
+}
+
+// scoped is something in a vhost.
+type scoped[T any] struct {
+	vhost string
+	it    T
+}
+
+// planner reads definitions into a plan.
+type planner struct {
+	*Definitions
+	plan
+	in  string // the vhost that everything goes into, whatever its definition says; "" = the one in its definition
+	err error  // the first error
+}
+
+// read reads the definitions of a whole broker or, if a vhost is named, of that one: then users and vhosts are ignored.
+func (d *Definitions) read(r *reader, in string) (*plan, error) {
+	p := &planner{Definitions: d, in: in}
+	if in == "" {
+		p.each(r, "vhosts", "vhost", p.vhost)
+		p.each(r, "users", "user", p.user)
+		p.each(r, "permissions", "permissions of user", p.grant)
+		p.each(r, "topic_permissions", "topic permissions of user", p.topic)
+		p.each(r, "global_parameters", "global parameter", p.global)
+	}
+	p.each(r, "parameters", "parameter", p.parameter)
+	p.each(r, "policies", "policy", p.policy)
+	p.each(r, "exchanges", "exchange", p.exchange)
+	p.each(r, "queues", "queue", p.queue)
+	p.each(r, "bindings", "binding from", p.binding)
+	return &p.plan, p.err
+}
+
+// each reads the objects of a section. An error names the object: what it is, its name, and its vhost.
+func (p *planner) each(all *reader, section, what string, read func(*reader)) {
+	if p.err != nil || !all.Has(section) {
+		return
+	}
+	items, ok := all.Value(section).([]any)
+	if !ok {
+		p.err = jsonobj.Errorf("%s: is not a list", section)
+		return
+	}
+	for i, it := range items {
+		o, ok := it.(map[string]any)
+		if !ok {
+			p.err = jsonobj.Errorf("%s[%d]: is not an object", section, i)
+			return
+		}
+		if p.in != "" {
+			o["vhost"] = p.in
+		}
+		r := jsonobj.ReaderOf(o)
+		if read(r); r.Err() != nil {
+			p.err = named(fmt.Sprintf("%s[%d]", section, i), what, o, r.Err())
+			return
+		}
+	}
+}
+
+// named adds to an error which definition it is about: one with a name or, if it has none, its position in the file.
+func named(position, what string, o map[string]any, err error) error {
+	text, ok := reason(err)
+	if !ok {
+		return err
+	}
+	for _, key := range []string{"source", "user", "name"} {
+		if name, ok := o[key].(string); ok {
+			position = fmt.Sprintf("%s '%s'", what, name)
+		}
+	}
+	if v, ok := o["vhost"].(string); ok {
+		position += fmt.Sprintf(" in vhost '%s'", v)
+	}
+	if end := asRabbitMQ(what, o); end != "" || strings.Contains(text, position) {
+		return jsonobj.Errorf("%s%s", text, end)
+	}
+	return jsonobj.Errorf("%s: %s", position, text)
+}
+
+// reason returns the text of an error that a client has caused; ok is false for others.
+func reason(err error) (text string, ok bool) {
+	if e, ok := errors.AsType[*jsonobj.Error](err); ok {
+		return e.Text(), true
+	}
+	if e, ok := errors.AsType[*vhost.Error](err); ok {
+		return e.Text, true
+	}
+	if e, ok := errors.AsType[*auth.Invalid](err); ok {
+		return e.Text, true
+	}
+	return "", false
+}
+
+// asRabbitMQ returns how RabbitMQ ends an error of a policy or a parameter; "" for everything else, and for what has no name.
+func asRabbitMQ(what string, o map[string]any) string {
+	name, named := o["name"].(string)
+	switch {
+	case !named:
+		return ""
+	case what == "policy":
+		return fmt.Sprintf(" (%v/%s)", o["vhost"], name)
+	case what == "parameter":
+		return fmt.Sprintf(" (%v/%v/%s)", o["vhost"], o["component"], name)
+	}
+	return ""
+}
+
+// readName reads the name of a definition in a vhost, and the vhost.
+func readName(r *reader) (vhost, name string) {
+	r.Need("name")
+	name = r.Name("name")
+	r.Need("vhost")
+	return r.Name("vhost"), name
+}
+
+func (p *planner) vhost(r *reader) {
+	name := r.Name("name")
+	m := ReadMetadata(r, p.Store, name)
+	r.Fail(store.CheckVHost(name, m))
+	p.vhosts = append(p.vhosts, plannedVHost{name, m})
+}
+
+func (p *planner) user(r *reader) {
+	r.Need("name")
+	u := ReadUser(r, r.Name("name"), p.Store.Users().Hash)
+	limits := r.Object("limits")
+	u.Limits.Connections, u.Limits.Channels = limits.Limit(MaxConnections), limits.Limit(MaxChannels)
+	r.Fail(u.Check())
+	p.users = append(p.users, u)
+}
+
+func (p *planner) grant(r *reader) {
+	r.Need("user", "vhost")
+	p.grants = append(p.grants, ReadPermissions(r, r.Name("user"), r.Name("vhost")))
+}
+
+func (p *planner) topic(r *reader) {
+	r.Need("user", "vhost")
+	p.topics = append(p.topics, ReadTopicPermissions(r, r.Name("user"), r.Name("vhost")))
+}
+
+// clusterID is a global parameter that names the cluster it comes from, and means nothing in another.
+const clusterID = "internal_cluster_id"
+
+func (p *planner) global(r *reader) {
+	r.Need("name", "value")
+	name := r.Name("name")
+	if name == clusterID || r.Err() != nil {
+		return
+	}
+	g := store.GlobalParameter{Name: name, Value: jsonobj.Marshal(r.Value("value"))}
+	r.Fail(store.CheckGlobalParameter(g.Name, g.Value))
+	p.globals = append(p.globals, g)
+}
+
+func (p *planner) parameter(r *reader) {
+	in, name := readName(r)
+	r.Need("component", "value")
+	component := r.Name("component")
+	if kind, ok := PolicyComponents[component]; ok {
+		p.addPolicy(r, kind, in, name, r.Object("value"))
+		return
+	}
+	value := r.Value("value")
+	if component == LimitsComponent {
+		value = jsonobj.AsObject(value)
+	}
+	v := vhost.Parameter{Component: component, Name: name, Value: jsonobj.Marshal(value)}
+	r.Fail(v.Check())
+	p.parameters = append(p.parameters, scoped[vhost.Parameter]{in, v})
+}
+
+func (p *planner) policy(r *reader) {
+	in, name := readName(r)
+	p.addPolicy(r, policies.User, in, name, r)
+}
+
+// errFixedOperators has the words of the handlers' error.
+var errFixedOperators = jsonobj.Errorf("Broker settings disallow editing of operator policies.")
+
+// addPolicy reads the policy that value is. Errors go to r.
+func (p *planner) addPolicy(r *reader, kind policies.Kind, in, name string, value *reader) {
+	if kind == policies.Operator && p.FixedOperators {
+		r.Fail(errFixedOperators)
+	}
+	if r.Err() != nil {
+		return
+	}
+	if value.Has("definition") {
+		value.Set("definition", jsonobj.AsObject(value.Value("definition")))
+	}
+	policy, err := ReadPolicy(p.Rules, kind, name, value.Raw())
+	r.Fail(err)
+	p.policies = append(p.policies, scoped[plannedPolicy]{in, plannedPolicy{kind, policy}})
+}
+
+func (p *planner) exchange(r *reader) {
+	in, name := readName(r)
+	p.exchanges = append(p.exchanges, scoped[vhost.Exchange]{in, ReadExchange(r, name)})
+}
+
+func (p *planner) queue(r *reader) {
+	in, name := readName(r)
+	if name == "" {
+		r.Fail(ErrNoQueueName)
+	}
+	d := ReadQueue(r, name)
+	if kind, _ := r.Value("type").(string); kind != "" {
+		d.Args = withType(d.Args, kind)
+	}
+	d.Restored = true
+	p.queues = append(p.queues, scoped[vhost.QueueDeclare]{in, d})
+}
+
+// withType adds a queue's type, which some write beside its arguments, to the arguments.
+func withType(args amqp.Table, kind string) amqp.Table {
+	const argument = "x-queue-type"
+	if _, given := args.Lookup(argument); given {
+		return args
+	}
+	return append(args, amqp.Field{Key: argument, Value: kind})
+}
+
+func (p *planner) binding(r *reader) {
+	r.Need("vhost")
+	in := r.Name("vhost")
+	r.Need("source", "destination", "destination_type")
+	b := vhost.Binding{Source: r.Name("source"), Destination: r.Name("destination"), Key: r.Name("routing_key")}
+	switch kind := r.Text("destination_type"); kind {
+	case "queue":
+	case "exchange":
+		b.ToExchange = true
+	default:
+		r.Fail(jsonobj.Errorf("destination_type is '%s': queue and exchange are known", kind))
+	}
+	b.Args = r.Table("arguments")
+	if b.Source != "" { // every queue has a binding to the default exchange
+		p.bindings = append(p.bindings, scoped[vhost.Binding]{in, b})
+	}
+}

@@ -1,0 +1,128 @@
+package definitions
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+)
+
+// Queue returns the definition of a queue.
+func Queue(cfg *queue.Config) object {
+	return object{
+		{"name", cfg.Name},
+		{"vhost", cfg.VHost},
+		{"durable", cfg.Durable},
+		{"auto_delete", cfg.AutoDelete},
+		{"arguments", jsonobj.OfArgs(cfg.Args)},
+	}
+}
+
+// ErrNoQueueName refuses a queue without a name, which a client would make the broker choose over AMQP.
+var ErrNoQueueName = jsonobj.Errorf("the name of a queue is empty")
+
+// ReadQueue reads the declaration of a queue.
+func ReadQueue(r *reader, name string) vhost.QueueDeclare {
+	r.Fail(jsonobj.CheckName("name", name))
+	return vhost.QueueDeclare{Name: name, Durable: r.Flag("durable"), AutoDelete: r.Flag("auto_delete"), Args: r.Table("arguments")}
+}
+
+// Exchange returns the definition of an exchange.
+func Exchange(vhost string, x vhost.Exchange) object {
+	return object{
+		{"name", x.Name},
+		{"vhost", vhost},
+		{"type", x.Type},
+		{"durable", x.Durable},
+		{"auto_delete", x.AutoDelete},
+		{"internal", x.Internal},
+		{"arguments", jsonobj.OfTable(x.Args)},
+	}
+}
+
+// ReadExchange reads the declaration of an exchange. Without a type it is a direct one.
+func ReadExchange(r *reader, name string) vhost.Exchange {
+	r.Fail(jsonobj.CheckName("name", name))
+	return vhost.Exchange{
+		Name: name, Type: cmp.Or(r.Name("type"), "direct"), Durable: r.Flag("durable"), AutoDelete: r.Flag("auto_delete"),
+		Internal: r.Flag("internal"), Args: r.Table("arguments"),
+	}
+}
+
+// VHostBinding is a binding of a vhost.
+type VHostBinding struct {
+	VHost string
+	vhost.Binding
+}
+
+// BindingsOf puts bindings of a vhost into a list.
+func BindingsOf(v *vhost.VHost, bs []vhost.Binding) []VHostBinding {
+	all := make([]VHostBinding, len(bs))
+	for i := range bs {
+		all[i] = VHostBinding{v.Name(), bs[i]}
+	}
+	return all
+}
+
+// Binding returns the definition of a binding.
+func Binding(b VHostBinding) object {
+	return object{
+		{"source", b.Source},
+		{"vhost", b.VHost},
+		{"destination", b.Destination},
+		{"destination_type", b.destinationType()},
+		{"routing_key", b.Key},
+		{"arguments", jsonobj.OfTable(b.Args)},
+	}
+}
+
+func (b *VHostBinding) destinationType() string {
+	if b.ToExchange {
+		return "exchange"
+	}
+	return "queue"
+}
+
+// SortBindings sorts bindings, always in the same way.
+func SortBindings(all []VHostBinding) []VHostBinding {
+	slices.SortFunc(all, func(a, b VHostBinding) int {
+		first := cmp.Or(
+			cmp.Compare(a.VHost, b.VHost), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination),
+			cmp.Compare(b.destinationType(), a.destinationType()), // queues first
+			cmp.Compare(a.Key, b.Key),
+		)
+		if first != 0 {
+			return first
+		}
+		return cmp.Compare(a.PropertiesKey(), b.PropertiesKey())
+	})
+	return all
+}
+
+// PropertiesKey tells a binding from others between the same two ends: its routing key and, if there are any, a hash of its
+// arguments.
+func (b *VHostBinding) PropertiesKey() string {
+	key := strings.ReplaceAll(url.QueryEscape(b.Key), "~", "%7E")
+	switch {
+	case len(b.Args) > 0:
+		return key + "~" + hashOf(b.Args)
+	case key == "":
+		return "~"
+	}
+	return key
+}
+
+// hashOf returns a short hash of arguments, in whatever order they are.
+func hashOf(args amqp.Table) string {
+	sorted := slices.SortedStableFunc(slices.Values(args), func(a, b amqp.Field) int { return strings.Compare(a.Key, b.Key) })
+	sum := crc32.ChecksumIEEE(amqp.AppendTable(nil, sorted))
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
+}

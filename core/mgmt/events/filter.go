@@ -1,0 +1,124 @@
+package events
+
+import (
+	"math"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Filter is which events a reader wants.
+type Filter struct {
+	VHost    string            // with InVHost
+	InVHost  bool              // only events of that vhost
+	queue    func(string) bool // nil = every queue, and events that are about none
+	kinds    names
+	reasons  names
+	outcomes names
+	history  int // how many past events come first
+}
+
+// names are a selection from a list of names, as bits; 0 = all.
+type names uint64
+
+func (n names) has(i uint8) bool { return n == 0 || n&(1<<i) != 0 }
+
+// maxHistory is more than a ring is likely to remember: asking for it is asking for everything.
+const maxHistory = math.MaxInt32
+
+// ParseFilter reads a filter from the parameters of a query.
+func ParseFilter(q url.Values) (f Filter, err error) {
+	f.VHost, f.InVHost = q.Get("vhost"), q.Has("vhost")
+	if f.queue, err = queueFilter(q.Get("queue"), q.Get("queue_regex")); err != nil {
+		return f, err
+	}
+	for _, list := range []struct {
+		parameter string
+		all       []string
+		into      *names
+	}{
+		{"kind", namesOf(telemetry.Kinds, telemetry.Kind.String), &f.kinds},
+		{"reason", namesOf(hook.Reasons, hook.Reason.String), &f.reasons},
+		{"outcome", namesOf(telemetry.Outcomes, telemetry.Outcome.String), &f.outcomes},
+	} {
+		if *list.into, err = parseNames(list.parameter, q[list.parameter], list.all); err != nil {
+			return f, err
+		}
+	}
+	if s := q.Get("history"); s != "" {
+		if f.history, err = strconv.Atoi(s); err != nil || f.history < 0 || f.history > maxHistory {
+			return f, jsonobj.Errorf("history: %q is not a number of events from 0 to %d", s, maxHistory)
+		}
+	}
+	return f, nil
+}
+
+// maxExpression limits a regular expression, in bytes.
+const maxExpression = 1024
+
+// queueFilter returns a filter for the queue of that name or, if it is empty, for those that match a regular expression.
+func queueFilter(name, expression string) (func(string) bool, error) {
+	switch {
+	case name != "" && expression != "":
+		return nil, jsonobj.Errorf("queue and queue_regex exclude each other")
+	case name != "":
+		return func(q string) bool { return q == name }, nil
+	case expression == "":
+		return nil, nil
+	case len(expression) > maxExpression:
+		return nil, jsonobj.Errorf("queue_regex has %d bytes: at most %d are allowed", len(expression), maxExpression)
+	}
+	re, err := regexp.Compile(expression)
+	if err != nil {
+		return nil, jsonobj.Errorf("queue_regex: %v", err)
+	}
+	return re.MatchString, nil
+}
+
+// parseNames reads lists of names with commas between them.
+func parseNames(parameter string, values, all []string) (n names, err error) {
+	for _, v := range values {
+		for name := range strings.SplitSeq(v, ",") {
+			if name == "" {
+				continue
+			}
+			i := slices.Index(all, name)
+			if i < 0 {
+				return 0, jsonobj.Errorf("%s: %q is unknown; there are %s", parameter, name, strings.Trim(strings.Join(all, ", "), ", "))
+			}
+			n |= 1 << i
+		}
+	}
+	return n, nil
+}
+
+// namesOf lists the names of the values below n.
+func namesOf[T ~uint8](n T, name func(T) string) []string {
+	all := make([]string, n)
+	for i := range n {
+		all[i] = name(i)
+	}
+	return all
+}
+
+// Passes reports whether the reader wants an event.
+func (f *Filter) Passes(e *telemetry.Event) bool {
+	switch {
+	case !f.kinds.has(uint8(e.Kind)), f.InVHost && e.VHost != f.VHost:
+		return false
+	case f.reasons != 0 && (e.Reason == hook.ReasonNone || !f.reasons.has(uint8(e.Reason))):
+		return false
+	case f.outcomes != 0 && (!e.Kind.OfMessage() || !f.outcomes.has(uint8(e.Outcome))):
+		return false
+	}
+	if f.queue == nil {
+		return true
+	}
+	return e.Queue != "" && f.queue(e.Queue)
+}
