@@ -30,8 +30,8 @@ func hundred(b *testing.B, pattern string) *Set {
 	b.Helper()
 	var s *Set
 	for i := range 100 {
-		p, err := (*Rules)(nil).New(User, Policy{
-			Name: fmt.Sprintf("p%d", i), Pattern: fmt.Sprintf(pattern, 10_000+i), Definition: Define(map[string]any{"message-ttl": 1}),
+		p, err := parse(User, Policy{
+			Name: fmt.Sprintf("p%d", i), Pattern: fmt.Sprintf(pattern, 10_000+i), Definition: Define(map[string]any{"message-ttl": int64(1)}),
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -42,7 +42,7 @@ func hundred(b *testing.B, pattern string) *Set {
 }
 
 func BenchmarkSetting(b *testing.B) {
-	user, err := (*Rules)(nil).New(User, Policy{Name: "u", Definition: Define(map[string]any{"message-ttl": 9, "dead-letter-exchange": "x"})})
+	user, err := parse(User, Policy{Name: "u", Definition: Define(map[string]any{"message-ttl": int64(9), "dead-letter-exchange": "x"})})
 	if err != nil {
 		b.Fatal(err)
 	}

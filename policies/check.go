@@ -5,19 +5,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// maxText bounds names of policies and patterns, in bytes.
+// maxText is the longest name and pattern, in bytes.
 const maxText = 1024
 
-// maxKeys bounds how many keys a definition has.
+// maxKeys is the most keys of a definition.
 const maxKeys = 256
 
-// policy makes a policy of its members. It reports all that is wrong, in RabbitMQ's order. Unless strict, the definition
-// is taken as it is.
+// policy makes a policy of its members. It reports all mistakes, in RabbitMQ's order. Unless strict, it does not check the
+// definition.
 func (f fields) policy(known map[string]*Key, kind Kind, strict bool) (*Policy, error) {
 	p := &Policy{Name: f.name}
 	var e ValidationError
@@ -51,11 +50,10 @@ func checkName(name string) error {
 	return nil
 }
 
-// define sets the definition. Of several errors in it the first is reported, as RabbitMQ does: values come before
-// unknown keys.
+// define sets the definition. Like RabbitMQ it reports only the first mistake, in a value before an unknown key.
 func (p *Policy) define(v any, known map[string]*Key, kind Kind, strict bool) error {
 	if list, ok := v.([]any); ok && len(list) == 0 {
-		v = map[string]any{} // to Erlang they are the same
+		v = map[string]any{} // Erlang does not tell them apart
 	}
 	settings, ok := v.(map[string]any)
 	switch {
@@ -103,7 +101,7 @@ func check(d Definition, known map[string]*Key, kind Kind) error {
 	return nil
 }
 
-// checkRange looks for integers, however deep in a definition, that are none here.
+// checkRange refuses integers of more than 64 bits at any depth.
 func checkRange(v any) error {
 	var within []any
 	switch v := v.(type) {
@@ -154,7 +152,7 @@ func (p *Policy) match(v any) error {
 	return nil
 }
 
-// prioritize sets the priority. RabbitMQ takes any number; a float that is an integer is one here.
+// prioritize sets the priority. RabbitMQ takes any number; we take integers, also written as floats.
 func (p *Policy) prioritize(v any) error {
 	switch n := v.(type) {
 	case int64:
@@ -172,68 +170,9 @@ func (p *Policy) prioritize(v any) error {
 	return errors.New("priority should be a number, actually was " + term(v))
 }
 
-// narrow takes away the queue types that do not know all keys.
+// narrow removes the queue types that do not know all keys.
 func (p *Policy) narrow() {
 	for _, key := range p.keys {
 		p.types &= key.types()
 	}
-}
-
-// values returns a copy of the definition made of the types that JSON is read to.
-func (d Definition) values() (map[string]any, error) {
-	values := make(map[string]any, len(d))
-	for _, e := range d {
-		if _, twice := values[e.Key]; twice {
-			return nil, invalidLine("[" + term(e.Key) + "] duplicate keys not allowed")
-		}
-		v, err := value(e.Value, maxDepth)
-		if err != nil {
-			return nil, invalidLine(e.Key + ": " + err.Error())
-		}
-		values[e.Key] = v
-	}
-	return values, nil
-}
-
-// value returns a copy of v, or says why no definition can have it.
-func value(v any, depth int) (any, error) {
-	if n, ok := integer(v); ok {
-		return n, nil
-	}
-	if depth == 0 {
-		return nil, fmt.Errorf("must not nest deeper than %d", maxDepth)
-	}
-	switch v := v.(type) {
-	case nil, bool, float64, string:
-		return v, nil
-	case int:
-		return int64(v), nil
-	case []any:
-		return values(v, depth)
-	case map[string]any:
-		return members(v, depth)
-	}
-	return nil, fmt.Errorf("no JSON value, but a %T", v)
-}
-
-func values(list []any, depth int) (any, error) {
-	copied := make([]any, len(list))
-	for i, v := range list {
-		var err error
-		if copied[i], err = value(v, depth-1); err != nil {
-			return nil, fmt.Errorf("[%s]: %w", strconv.Itoa(i), err)
-		}
-	}
-	return copied, nil
-}
-
-func members(m map[string]any, depth int) (any, error) {
-	copied := make(map[string]any, len(m))
-	for key, v := range m {
-		var err error
-		if copied[key], err = value(v, depth-1); err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
-		}
-	}
-	return copied, nil
 }

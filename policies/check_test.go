@@ -153,8 +153,8 @@ func TestBounds(t *testing.T) {
 		{name: "long body", body: `{"pattern":"` + strings.Repeat("x", maxBody) + `"}`, want: "policy must not exceed 65536 bytes, has 65550"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.p.Definition = Define(map[string]any{"message-ttl": 1})
-			_, err := (&Rules{}).New(User, tc.p)
+			tc.p.Definition = Define(map[string]any{"message-ttl": int64(1)})
+			_, err := parse(User, tc.p)
 			if tc.body != "" {
 				_, err = (&Rules{}).Parse(User, "p", []byte(tc.body))
 			}
@@ -170,7 +170,7 @@ func TestTooManyKeys(t *testing.T) {
 	for i := range maxKeys + 1 {
 		d = append(d, Entry{Key: strings.Repeat("k", i+1)})
 	}
-	_, err := (&Rules{}).New(User, Policy{Name: "p", Definition: d})
+	_, err := parse(User, Policy{Name: "p", Definition: d})
 	if want := "Validation failed\n\ndefinition must not exceed 256 keys, has 257\n"; err == nil || err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
@@ -211,8 +211,8 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"vhost":"/","name":"p","pattern":"é","apply-to":"all","definition":{"message-ttl":1},"priority":0}`
-	if got := string(p.Object("/")); got != want {
+	want := `{"name":"p","pattern":"é","apply-to":"all","definition":{"message-ttl":1},"priority":0}`
+	if got, err := p.MarshalJSON(); err != nil || string(got) != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for text, want := range map[string]int{"-5": -5, "1.0": 1, "1e3": 1000, "9223372036854775807": math.MaxInt64} {
@@ -225,10 +225,7 @@ func TestDefaults(t *testing.T) {
 
 func TestExpiryStrategies(t *testing.T) {
 	known := []string{"deadline", "rabbitmq"}
-	r, err := NewRules(Options{Strategies: func() []string { return known }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := NewRules(func() []string { return known })
 	set := func(v string) error {
 		_, err := r.Parse(User, "p", []byte(`{"pattern":"","definition":{"expiry-strategy":`+v+`}}`))
 		return err
@@ -256,43 +253,9 @@ func TestExpiryStrategies(t *testing.T) {
 	}
 }
 
-func TestKeysOfPlugins(t *testing.T) {
-	tier := Key{Name: "tier", Operator: true, Merge: Higher, Argument: Weaker, QueueTypes: []string{Classic}, Check: atLeast(1, "tier")}
-	r, err := NewRules(Options{Keys: []Key{tier, {Name: "label"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Parse(Operator, "p", []byte(`{"pattern":"","definition":{"tier":0}}`)); err == nil || !strings.Contains(err.Error(), "0 is not a valid tier") {
-		t.Errorf("the key's own check: got %v", err)
-	}
-	user := mustParse(t, r, User, `{"pattern":"","definition":{"tier":2,"label":{"a":[1]}}}`)
-	operator := mustParse(t, r, Operator, `{"pattern":"","definition":{"tier":3}}`)
-	both := Applied{User: user, Operator: operator}
-	if got, _ := both.Setting("tier", nil, false, Classic); got != int64(3) {
-		t.Errorf("merged: got %v, want 3", got)
-	}
-	if got, _ := both.Setting("tier", int8(1), true, Classic); got != int8(1) {
-		t.Errorf("with an argument: got %v, want 1", got)
-	}
-	if got := (*Set)(nil).With(User, user).Match(Subject{Name: "q", Type: Quorum}); got != (Applied{}) {
-		t.Errorf("for a type without the key: got %v", got)
-	}
-}
-
-func TestKeysMustDiffer(t *testing.T) {
-	for _, keys := range [][]Key{{{}}, {{Name: "expires"}}, {{Name: "a"}, {Name: "a"}}, {{Name: ExpiryStrategy}}} {
-		if _, err := NewRules(Options{Keys: keys}); err == nil {
-			t.Errorf("%v: accepted", keys)
-		}
-	}
-}
-
 // What was set while a plugin or a strategy was there does not get lost with it.
 func TestRestore(t *testing.T) {
-	r, err := NewRules(Options{Strategies: func() []string { return []string{"deadline"} }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := NewRules(func() []string { return []string{"deadline"} })
 	body := `{"name":"p","pattern":"^a","apply-to":"queues","definition":{"expiry-strategy":"wasm/gone","gone":{"a":[1]},"message-ttl":7},"priority":3}`
 	p, err := r.Restore(User, "p", []byte(body))
 	if err != nil {
@@ -308,6 +271,18 @@ func TestRestore(t *testing.T) {
 	if _, err := r.Restore(User, "p", []byte(`{"pattern":"(","definition":{"a":1}}`)); err == nil {
 		t.Error("a pattern that does not compile is restored")
 	}
+}
+
+// parse checks a policy made of values. An empty ApplyTo is the default.
+func parse(kind Kind, p Policy) (*Policy, error) {
+	if p.ApplyTo == "" {
+		p.ApplyTo = allObjects
+	}
+	body, err := p.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return (*Rules)(nil).Parse(kind, p.Name, body)
 }
 
 func mustParse(t *testing.T, r *Rules, kind Kind, body string) *Policy {

@@ -11,17 +11,16 @@ import (
 	"strings"
 )
 
-// Entry is one setting of a definition. Its value is what JSON can say: int64, float64, string, bool, nil, []any or
-// map[string]any.
+// Entry is one setting of a definition. Its value is int64, float64, string, bool, nil, []any or map[string]any.
 type Entry struct {
 	Key   string
 	Value any
 }
 
-// Definition is what a policy sets, sorted by key, each key once. RabbitMQ lists and exports definitions in this order.
+// Definition has a policy's settings, sorted by key, each key once. RabbitMQ lists and exports them in this order.
 type Definition []Entry
 
-// Define returns the definition with these settings. It does not copy values that are slices or maps.
+// Define returns the definition with these settings. It does not copy slices and maps.
 func Define(settings map[string]any) Definition {
 	d := make(Definition, 0, len(settings))
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
@@ -30,20 +29,10 @@ func Define(settings map[string]any) Definition {
 	return d
 }
 
-// Lookup returns the value of a key.
-func (d Definition) Lookup(key string) (any, bool) {
-	at := d.index(key)
-	if at < 0 {
-		return nil, false
-	}
-	return d[at].Value, true
-}
-
 func (d Definition) index(key string) int {
 	return slices.IndexFunc(d, func(e Entry) bool { return e.Key == key })
 }
 
-// Equal reports whether two definitions say the same.
 func (d Definition) Equal(o Definition) bool {
 	return slices.EqualFunc(d, o, func(a, b Entry) bool {
 		return a.Key == b.Key && reflect.DeepEqual(a.Value, b.Value)
@@ -65,39 +54,17 @@ func (d Definition) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// MarshalJSON writes what [Rules.Parse] and [Rules.Restore] read.
+// MarshalJSON writes the policy for [Rules.Parse] and [Rules.Restore].
 func (p *Policy) MarshalJSON() ([]byte, error) {
-	return p.appendMembers([]byte{'{'}), nil
-}
-
-// Object is the policy as the HTTP API shows it and as definitions files have it among their policies.
-func (p *Policy) Object(vhost string) []byte {
-	b := appendString([]byte(`{"vhost":`), vhost)
-	return p.appendMembers(append(b, ','))
-}
-
-func (p *Policy) appendMembers(b []byte) []byte {
-	b = appendString(append(b, `"name":`...), p.Name)
+	b := appendString([]byte(`{"name":`), p.Name)
 	b = appendString(append(b, `,"pattern":`...), p.Pattern)
 	b = appendString(append(b, `,"apply-to":`...), p.ApplyTo)
 	b = p.Definition.append(append(b, `,"definition":`...))
 	b = strconv.AppendInt(append(b, `,"priority":`...), int64(p.Priority), 10)
-	return append(b, '}')
+	return append(b, '}'), nil
 }
 
-// Parameter is the policy as a runtime parameter: definitions files have operator policies among their parameters.
-func (p *Policy) Parameter(kind Kind, vhost string) []byte {
-	b := appendString([]byte(`{"value":{"pattern":`), p.Pattern)
-	b = p.Definition.append(append(b, `,"definition":`...))
-	b = strconv.AppendInt(append(b, `,"priority":`...), int64(p.Priority), 10)
-	b = appendString(append(b, `,"apply-to":`...), p.ApplyTo)
-	b = appendString(append(b, `},"vhost":`...), vhost)
-	b = appendString(append(b, `,"component":`...), kind.String())
-	b = appendString(append(b, `,"name":`...), p.Name)
-	return append(b, '}')
-}
-
-// appendJSON keeps integers and floats apart, which encoding/json does not: 1000.0 comes back as a float.
+// appendJSON writes a value so that integers and floats stay distinct, which encoding/json does not: 1000.0 is read as a float.
 func appendJSON(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case int64:
@@ -127,7 +94,7 @@ func appendArray(b []byte, list []any) []byte {
 	return append(b, ']')
 }
 
-// appendFloat writes a float so that it reads as one. JSON has no infinities, and no value here is one.
+// appendFloat writes a float so that it is read as a float. Parsed values are never infinite, which JSON could not express.
 func appendFloat(b []byte, f float64) []byte {
 	if math.IsInf(f, 0) || math.IsNaN(f) {
 		return append(b, "null"...)

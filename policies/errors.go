@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// ErrNotJSON says that a policy's JSON cannot be read. RabbitMQ says no more than that; the errors that wrap it do.
+// ErrNotJSON means that a policy's JSON cannot be parsed. RabbitMQ's text has no details; the errors that wrap it do.
 var ErrNotJSON = errors.New("not_json")
 
-// MissingError names what a policy must have and has not, as RabbitMQ's HTTP API does.
+// MissingError names the required members that a policy lacks, in the words of RabbitMQ's HTTP API.
 type MissingError struct{ Keys []string }
 
 func (e *MissingError) Error() string {
 	return "[{key_missing," + strings.Join(e.Keys, "},{key_missing,") + "}]"
 }
 
-// ValidationError says what is wrong with a policy, one fact a line. Its text is RabbitMQ's, line breaks and all.
+// ValidationError has the mistakes in a policy, one a line. Its text is RabbitMQ's, including the line breaks.
 type ValidationError struct{ Lines []string }
 
 func (e *ValidationError) Error() string {

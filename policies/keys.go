@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// Key is one setting that policies may have.
+// Key is a setting that policies may have.
 type Key struct {
 	Name string
-	// Check refuses a value. Its error is a line of the answer, so it names the value; nil accepts any.
+	// Check refuses invalid values. Its error is a line of the reply, so it names the value. nil accepts any value.
 	Check func(v any) error
-	// Operator says that operator policies may have it, too.
+	// Operator means that operator policies may have the key, too.
 	Operator bool
 	// Merge combines the values of a user and an operator policy.
 	Merge Merge
 	// Argument combines the value of a policy with that of the argument "x-"+Name.
 	Argument Merge
-	// QueueTypes are those that know the key, nil meaning all of them. A policy with the key is passed over for queues
-	// of other types.
+	// QueueTypes are the types that know the key; nil means all. A policy with the key does not apply to queues of other
+	// types.
 	QueueTypes []string
 
-	// quorum takes the place of Argument for quorum queues if it is set.
+	// quorum replaces Argument for quorum queues; nil means no difference.
 	quorum *Merge
 }
 
@@ -43,14 +43,14 @@ func (k *Key) types() typeSet {
 // ExpiryStrategy names the key that chooses a queue's expiry strategy.
 const ExpiryStrategy = "expiry-strategy"
 
-// maxName bounds the names of exchanges and routing keys, in bytes: AMQP has them as short strings.
+// maxName is the longest name of an exchange or routing key, in bytes: AMQP encodes them as short strings.
 const maxName = 255
 
-// maxSegment is the largest segment of a stream that RabbitMQ takes, in bytes.
+// maxSegment is RabbitMQ's limit of a stream's segments, in bytes.
 const maxSegment = 3_000_000_000
 
-// builtin returns the keys of RabbitMQ 4 and those of RabbitMQ 3 that its definitions files have, but expiry-strategy,
-// which is ours and depends on what is loaded. Which queue types know a key is as in RabbitMQ.
+// builtin returns the keys of RabbitMQ 4, and those of RabbitMQ 3 that its definitions files have. It does not return our own
+// expiry-strategy, which depends on the loaded plugins. Queue types are as in RabbitMQ.
 func builtin() []Key {
 	var (
 		classic = []string{Classic}
@@ -100,7 +100,7 @@ func builtin() []Key {
 	}
 }
 
-// expiryStrategy is the key for which strategies says, each time, what it may be; nil accepts any name.
+// expiryStrategy returns the key expiry-strategy. strategies returns the accepted names; nil accepts any name.
 func expiryStrategy(strategies func() []string) Key {
 	return Key{
 		Name: ExpiryStrategy, Operator: true, QueueTypes: []string{Classic, Quorum},
@@ -126,7 +126,7 @@ func checkStrategy(v any, strategies func() []string) error {
 	return errors.New("unknown expiry strategy '" + shorten(name) + "', expected one of " + strings.Join(known, ", "))
 }
 
-// invalid is how RabbitMQ says that a value is none of what.
+// invalid returns RabbitMQ's error for an invalid value.
 func invalid(v any, what string) error {
 	return errors.New(term(v) + " is not a valid " + what)
 }

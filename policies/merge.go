@@ -1,6 +1,6 @@
 package policies
 
-// Merge says which of two values is in force: of a user and an operator policy's, or of a policy's and an argument's.
+// Merge decides which of two values applies: of a user and an operator policy, or of a policy and an argument.
 type Merge uint8
 
 // The ways to merge.
@@ -13,12 +13,12 @@ const (
 	Lower
 	// Higher takes the higher number.
 	Higher
-	// LowerLimit takes the lower number, where a negative one stands for no limit.
+	// LowerLimit takes the lower number; a negative number means no limit.
 	LowerLimit
 )
 
-// pick returns one of its arguments. Values that are no integers where integers are compared cannot come from a checked
-// policy or declaration; the stronger wins.
+// pick returns one of the values. Where integers are compared, another value cannot come from a checked policy or
+// declaration; stronger is returned then.
 func (m Merge) pick(stronger, weaker any) any {
 	if m == Stronger {
 		return stronger
@@ -37,7 +37,7 @@ func (m Merge) pick(stronger, weaker any) any {
 	return weaker
 }
 
-// prefers reports whether a is in force rather than b.
+// prefers reports whether a applies rather than b.
 func (m Merge) prefers(a, b int64) bool {
 	if m == Higher || m == LowerLimit && (a < 0 || b < 0) {
 		return a > b
@@ -45,7 +45,7 @@ func (m Merge) prefers(a, b int64) bool {
 	return a < b
 }
 
-// integer returns v as a number if it is an integer of a policy or of an AMQP table.
+// integer returns an integer of a policy or of an AMQP table.
 func integer(v any) (int64, bool) {
 	switch n := v.(type) {
 	case int64:
@@ -66,15 +66,13 @@ func integer(v any) (int64, bool) {
 	return 0, false
 }
 
-// Applied are the policies that apply to one object; each may be nil. Two of them are equal with == if the same
-// policies apply.
+// Applied are the policies that apply to one object; nil means none. Values of Applied are comparable with ==.
 type Applied struct {
 	User     *Policy
 	Operator *Policy
 }
 
-// Definition returns what both policies together set, nil if none applies: what RabbitMQ calls the effective policy
-// definition.
+// Definition returns the merged settings of both policies, RabbitMQ's effective policy definition; nil if none applies.
 func (a Applied) Definition() Definition {
 	switch {
 	case a.User == nil && a.Operator == nil:
@@ -87,7 +85,7 @@ func (a Applied) Definition() Definition {
 	return a.merged()
 }
 
-// merged walks both definitions, which are sorted, at once.
+// merged merges the two sorted definitions.
 func (a Applied) merged() Definition {
 	user, operator := a.User.Definition, a.Operator.Definition
 	d := make(Definition, 0, len(user)+len(operator))
@@ -105,9 +103,9 @@ func (a Applied) merged() Definition {
 	return d
 }
 
-// Setting returns the value in force of a setting of a queue or an exchange, named as policies name it. arg is the
-// argument "x-"+key of its declaration ("alternate-exchange" of an exchange's), if it has one; where that wins it is
-// returned as it is. Integers of policies are int64.
+// Setting returns the effective value of a queue's or exchange's setting, by its key in policies. arg is the declaration's
+// argument "x-"+key ("alternate-exchange" for an exchange), if hasArg; it is returned unchanged if it applies. Integers of
+// policies are int64.
 func (a Applied) Setting(key string, arg any, hasArg bool, queueType string) (any, bool) {
 	v, rule, ok := a.setting(key)
 	switch {
@@ -119,7 +117,7 @@ func (a Applied) Setting(key string, arg any, hasArg bool, queueType string) (an
 	return rule.argument(queueType).pick(v, arg), true
 }
 
-// setting returns what the policies set a key to, and the rules for it.
+// setting returns the policies' value of a key, and the key.
 func (a Applied) setting(key string) (any, *Key, bool) {
 	user, rule, inUser := a.User.setting(key)
 	operator, operatorRule, inOperator := a.Operator.setting(key)

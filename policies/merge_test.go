@@ -143,7 +143,7 @@ func randomLimits(t *testing.T, r *rand.Rand, key string) (a Applied, limits []i
 			return nil
 		}
 		limit := r.Int64N(100) + 1
-		p, err := (*Rules)(nil).New(kind, Policy{Name: "p", Definition: Define(map[string]any{key: limit})})
+		p, err := parse(kind, Policy{Name: "p", Definition: Define(map[string]any{key: limit})})
 		if err != nil {
 			t.Fatal(err)
 		}

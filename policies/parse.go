@@ -10,14 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a policy's JSON.
+// Limits of a policy's JSON.
 const (
 	maxBody  = 64 << 10 // bytes
-	maxDepth = 16       // of arrays and objects in one another
+	maxDepth = 16       // of nested arrays and objects
 )
 
-// decode reads a JSON object without loss: integers are int64, or digits where they do not fit, and no key may come
-// twice. As for RabbitMQ, nothing and null are an object without members.
+// decode decodes a JSON object without loss: integers are int64, or digits if they do not fit, and duplicate keys are
+// refused. As in RabbitMQ, an empty body and null are empty objects.
 func decode(body []byte) (map[string]any, error) {
 	body = bytes.TrimSpace(body)
 	switch {
@@ -44,7 +44,7 @@ func decode(body []byte) (map[string]any, error) {
 	return members, nil
 }
 
-// checkSyntax reads all of body, which its tokens alone would not.
+// checkSyntax checks all of body. Reading its tokens alone would accept some invalid JSON.
 func checkSyntax(body []byte) error {
 	var whole json.RawMessage
 	err := json.Unmarshal(body, &whole)
@@ -81,7 +81,7 @@ func decodeObject(d *json.Decoder, depth int) (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrNotJSON, err)
 		}
-		key, _ := token.(string) // checkSyntax has seen to it
+		key, _ := token.(string) // checkSyntax has checked that it is one
 		if _, twice := object[key]; twice {
 			return nil, invalidLine("[" + term(key) + "] duplicate keys not allowed")
 		}

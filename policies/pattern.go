@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// maxSteps bounds what matching one byte of a name against a pattern takes, roughly: counted repetitions multiply.
+// maxSteps bounds roughly the cost of matching one byte of a name: counted repetitions multiply.
 const maxSteps = 2000
 
-// matcher matches names against a pattern. Most patterns say no more than how a name starts or ends: those need no
-// regular expression, which counts with a hundred policies and a hundred thousand queues. Most others have a literal
-// that a name must have for the expression to be worth a try.
+// matcher matches names against a pattern. Most patterns only describe how a name starts or ends and need no regular
+// expression, which saves time with a hundred policies and a hundred thousand queues. Most other patterns have a literal
+// that every matching name contains, which is checked first.
 type matcher struct {
 	shape   shape
 	literal string
-	need    shape // contains or prefix: what an expression wants of the literal; 0 = nothing
-	// line says that a name with a newline needs the expression: a dot does not match one.
+	need    shape // where an expression needs the literal: contains or prefix; 0 = no literal
+	// line means that names with a newline need the expression, because a dot does not match a newline.
 	line bool
 	re   *regexp.Regexp
 }
@@ -76,8 +76,8 @@ func compile(pattern string) (matcher, error) {
 	return m, nil
 }
 
-// steps estimates how many instructions an expression compiles to. syntax.Parse has bounded nested repetitions, and
-// the length of patterns is bounded: it does not overflow.
+// steps estimates the number of instructions of an expression. It does not overflow, because syntax.Parse limits nested
+// repetitions and patterns have a maximal length.
 func steps(re *syntax.Regexp) int {
 	n := 0
 	for _, sub := range re.Sub {
@@ -92,7 +92,8 @@ func steps(re *syntax.Regexp) int {
 	return n + 1
 }
 
-// recognize finds the shape of an expression: an optional ^, nothing or a literal, an optional $, with .* around it.
+// recognize returns the shape of an expression that consists of an optional ^, an optional literal, an optional $, and .*
+// around them.
 func recognize(re *syntax.Regexp) matcher {
 	parts := []*syntax.Regexp{re}
 	if re.Op == syntax.OpConcat {
@@ -121,7 +122,7 @@ func recognize(re *syntax.Regexp) matcher {
 	return m
 }
 
-// demand finds a literal that every match of an expression has, preferably at the start, otherwise the longest.
+// demand returns a literal that every match of an expression contains: one at the start if possible, otherwise the longest.
 func demand(re *syntax.Regexp) matcher {
 	if re.Op != syntax.OpConcat {
 		return matcher{}
@@ -141,7 +142,7 @@ func demand(re *syntax.Regexp) matcher {
 	return m
 }
 
-// cut takes a part off one end of an expression.
+// cut splits a part off one end of an expression.
 type cut func(parts []*syntax.Regexp) (part *syntax.Regexp, rest []*syntax.Regexp)
 
 func first(parts []*syntax.Regexp) (*syntax.Regexp, []*syntax.Regexp) {
@@ -152,7 +153,7 @@ func last(parts []*syntax.Regexp) (*syntax.Regexp, []*syntax.Regexp) {
 	return parts[len(parts)-1], parts[:len(parts)-1]
 }
 
-// trim takes anchors, and what matches anything, off one end. It reports whether an anchor holds what remains.
+// trim removes anchors and parts that match anything from one end. It reports whether the rest is anchored there.
 func (m *matcher) trim(parts []*syntax.Regexp, anchor syntax.Op, end cut) ([]*syntax.Regexp, bool) {
 	anchored := false
 	for len(parts) > 0 {
@@ -173,8 +174,8 @@ func (m *matcher) trim(parts []*syntax.Regexp, anchor syntax.Op, end cut) ([]*sy
 	return nil, anchored
 }
 
-// literalOf returns the text that parts match and no other. U+FFFD is not taken for one: an expression matches it with
-// bytes that are no UTF-8.
+// literalOf returns the only text that parts match. U+FFFD is no such text, because an expression matches it with invalid
+// UTF-8, too.
 func literalOf(parts []*syntax.Regexp) (string, bool) {
 	if len(parts) == 0 || len(parts) == 1 && parts[0].Op == syntax.OpEmptyMatch {
 		return "", true
@@ -186,7 +187,7 @@ func literalOf(parts []*syntax.Regexp) (string, bool) {
 	return literal, !strings.ContainsRune(literal, utf8.RuneError)
 }
 
-// explain words an error of the compiler: what Perl and PCRE have and RE2 lacks is named as such.
+// explain rewords a compiler error. It names constructs of Perl and PCRE that RE2 lacks.
 func explain(pattern string, err error) error {
 	if what := lacking(pattern); what != "" {
 		return errors.New(what + " not supported: patterns are RE2, which has no lookahead, lookbehind, backreferences, " +

@@ -2,8 +2,8 @@ package policies
 
 import "strings"
 
-// lacking names the first construct of a pattern that PCRE has and RE2 lacks, with its verb; nothing if there is none.
-// It is asked about patterns that did not compile, and need not understand more than where a construct is one.
+// lacking names the first construct of a pattern that PCRE has and RE2 lacks, with its verb; "" if there is none. It is called
+// for patterns that did not compile, and only parses enough to recognise the constructs.
 func lacking(pattern string) string {
 	s := scanner{rest: pattern}
 	for s.rest != "" {
@@ -14,13 +14,13 @@ func lacking(pattern string) string {
 	return ""
 }
 
-// scanner walks over a pattern, an element at a time.
+// scanner reads a pattern element by element.
 type scanner struct {
 	rest     string
-	repeated bool // the element before was a quantifier
+	repeated bool // the previous element was a quantifier
 }
 
-// next takes one element off and names it if RE2 lacks it.
+// next reads one element and names it if RE2 lacks it.
 func (s *scanner) next() string {
 	repeated := s.repeated
 	s.repeated = false
@@ -48,7 +48,7 @@ func (s *scanner) next() string {
 
 func (s *scanner) skip(n int) { s.rest = s.rest[min(n, len(s.rest)):] }
 
-// count takes {n,m} off.
+// count reads {n,m}.
 func (s *scanner) count() string {
 	inside, _, closed := strings.Cut(s.rest[1:], "}")
 	if closed && inside != "" && strings.Trim(inside, "0123456789,") == "" {
@@ -60,7 +60,7 @@ func (s *scanner) count() string {
 	return ""
 }
 
-// class takes a character class off: in it, groups and quantifiers are characters.
+// class reads a character class, in which groups and quantifiers are characters.
 func (s *scanner) class() {
 	s.skip(1)
 	s.rest = strings.TrimPrefix(s.rest, "^")
@@ -78,7 +78,7 @@ func (s *scanner) class() {
 	s.skip(1)
 }
 
-// groups of PCRE that RE2 lacks. Longer ones come before those they begin with.
+// groups are PCRE's groups that RE2 lacks. Longer openings come before their prefixes.
 var groups = []struct{ opening, what string }{
 	{"(?=", "lookahead is"},
 	{"(?!", "lookahead is"},

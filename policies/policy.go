@@ -1,36 +1,36 @@
-// Package policies says what the policies of a virtual host mean: which of them apply to a queue or an exchange, what
-// they set, and how that combines with the arguments of a declaration.
+// Package policies implements the policies of a virtual host: which of them apply to a queue or an exchange, what
+// they set, and how their settings combine with the arguments of a declaration.
 //
-// Everything here is a value or a pure function of values: no clock, no goroutine, no lock. What a broker knows besides
-// RabbitMQ's keys, the names of its expiry strategies and the keys of its plugins, is handed in as [Options].
-// Texts are RabbitMQ's wherever it refuses the same thing.
+// It consists of values and pure functions: no clock, no goroutine, no lock. Error texts are RabbitMQ's wherever RabbitMQ
+// refuses the same.
 package policies
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
 
-// Kind tells the two kinds of policy apart. At most one of each applies to an object.
+// Kind is the kind of a policy. At most one of each kind applies to an object.
 type Kind uint8
 
 // The kinds.
 const (
-	// User policies are set by whoever may manage a virtual host.
+	// User policies are set by the managers of a virtual host.
 	User Kind = iota
-	// Operator policies are set by administrators and may only limit what others set.
+	// Operator policies are set by administrators and limit user policies and arguments.
 	Operator
 
 	kinds
 )
 
-// String is the name of the parameter component that RabbitMQ keeps policies of this kind in.
+// String returns the kind's component among RabbitMQ's parameters.
 func (k Kind) String() string {
 	return [kinds]string{"policy", "operator_policy"}[k]
 }
 
 // Policy gives settings to the queues and exchanges whose names its pattern matches.
-// [Rules] makes policies; from then on they are immutable, and only those may enter a [Set].
+// [Rules] make policies, which are immutable from then on. A [Set] takes only such policies.
 type Policy struct {
 	Name       string
 	Pattern    string // RE2, unanchored, case-sensitive
@@ -39,33 +39,22 @@ type Policy struct {
 	Definition Definition
 
 	matcher matcher
-	types   typeSet // what it applies to: ApplyTo without the types that do not know all keys
+	types   typeSet // ApplyTo without the types that do not know all keys
 	keys    []*Key  // of the entries of Definition
 }
 
-// Equal reports whether two policies say the same.
 func (p *Policy) Equal(q *Policy) bool {
 	return p.Name == q.Name && p.Pattern == q.Pattern && p.ApplyTo == q.ApplyTo && p.Priority == q.Priority &&
 		p.Definition.Equal(q.Definition)
 }
 
-// precedes orders policies by precedence. Priorities may be equal; then the name decides, in byte order, so that what
-// applies never depends on the order in which policies were set.
+// precedes orders policies by priority, and by name, in byte order, where priorities are equal: so the order in which
+// policies were set has no influence.
 func precedes(p, q *Policy) int {
-	if p.Priority != q.Priority {
-		return cmpDescending(p.Priority, q.Priority)
-	}
-	return strings.Compare(p.Name, q.Name)
+	return cmp.Or(cmp.Compare(q.Priority, p.Priority), strings.Compare(p.Name, q.Name))
 }
 
-func cmpDescending(a, b int) int {
-	if a > b {
-		return -1
-	}
-	return 1
-}
-
-// What a policy can apply to: the queue types, and exchanges.
+// The types of objects: queue types, and exchanges.
 const (
 	Classic  = "classic"
 	Quorum   = "quorum"
@@ -73,7 +62,7 @@ const (
 	Exchange = "exchange"
 )
 
-// typeSet is a set of those.
+// typeSet is a set of types.
 type typeSet uint8
 
 const (
@@ -86,7 +75,7 @@ const (
 	onAll    = onQueues | onExchange
 )
 
-// typesOf is the set of the named types. Others add nothing: a policy applies to no object of a type unknown here.
+// typesOf returns the set of the named types. It ignores unknown types: no policy applies to them.
 func typesOf(names ...string) typeSet {
 	var t typeSet
 	for _, name := range names {
@@ -104,7 +93,7 @@ func typesOf(names ...string) typeSet {
 	return t
 }
 
-// applyTo lists what a policy can say it applies to, in the order in which RabbitMQ names them.
+// applyTo lists the values of apply-to, in RabbitMQ's order.
 var applyTo = []struct {
 	name  string
 	types typeSet
@@ -126,13 +115,12 @@ func appliesTo(name string) (typeSet, bool) {
 	return 0, false
 }
 
-// Set holds all policies of a virtual host. It is immutable: a change makes another one, so that any number of
-// goroutines may read one. A nil Set is empty.
+// Set holds all policies of a virtual host. It is immutable: a change makes another Set. A nil Set is empty.
 type Set struct {
 	policies [kinds][]*Policy // by precedence
 }
 
-// With returns the set with p instead of the policy of that kind and name. It is s itself if that is equal to p.
+// With returns the set with p in place of the policy of that kind and name. It returns s if that policy equals p.
 func (s *Set) With(kind Kind, p *Policy) *Set {
 	if old, ok := s.Lookup(kind, p.Name); ok && old.Equal(p) {
 		return s
@@ -148,7 +136,7 @@ func (s *Set) With(kind Kind, p *Policy) *Set {
 	return changed
 }
 
-// Without returns the set without a policy, and whether it was there.
+// Without returns the set without a policy, and whether the policy existed.
 func (s *Set) Without(kind Kind, name string) (*Set, bool) {
 	list := s.List(kind)
 	at := slices.IndexFunc(list, func(p *Policy) bool { return p.Name == name })
@@ -160,8 +148,7 @@ func (s *Set) Without(kind Kind, name string) (*Set, bool) {
 	return &changed, true
 }
 
-// List returns the policies of a kind, the one with the highest priority first and those with the same priority by
-// name. The caller must not change it.
+// List returns the policies of a kind, by falling priority and then by name. The caller must not change the slice.
 func (s *Set) List(kind Kind) []*Policy {
 	if s == nil {
 		return nil
@@ -179,14 +166,14 @@ func (s *Set) Lookup(kind Kind, name string) (*Policy, bool) {
 	return nil, false
 }
 
-// Subject is what policies apply to: a queue, or an exchange.
+// Subject is a queue or an exchange.
 type Subject struct {
 	Name string
 	Type string // Classic, Quorum, Stream or Exchange
 }
 
 // Match returns the policies that apply to an object: of each kind the first by precedence whose pattern matches the
-// name and which applies to the type. A policy is passed over for queues of a type that does not know all of its keys.
+// name and which applies to the type. It skips policies with a key that the queue's type does not know.
 func (s *Set) Match(o Subject) Applied {
 	if s == nil {
 		return Applied{}

@@ -98,12 +98,12 @@ func randomPolicies(t *testing.T, r *rand.Rand, kind Kind, n int) []*Policy {
 	t.Helper()
 	words := []string{"a", "b", "^a", "c$", ".*", "^b.c", "[ab]c"}
 	definitions := []map[string]any{
-		{"message-ttl": 1}, {"max-length": 2, "overflow": "reject-publish"}, {"delivery-limit": 3}, {"queue-version": 1},
+		{"message-ttl": int64(1)}, {"max-length": int64(2), "overflow": "reject-publish"}, {"delivery-limit": int64(3)}, {"queue-version": int64(1)},
 	}
 	types := []string{"all", "queues", "classic_queues", "quorum_queues", "exchanges", "streams"}
 	list := make([]*Policy, n)
 	for i, at := range r.Perm(n) {
-		p, err := (*Rules)(nil).New(kind, Policy{
+		p, err := parse(kind, Policy{
 			Name: fmt.Sprintf("p%d", i), Pattern: words[r.IntN(len(words))], Priority: r.IntN(4) - 2,
 			ApplyTo: types[r.IntN(len(types))], Definition: Define(definitions[r.IntN(len(definitions))]),
 		})

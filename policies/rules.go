@@ -1,39 +1,15 @@
 package policies
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-)
+import "slices"
 
-// Options say what policies may set besides the keys of RabbitMQ.
-type Options struct {
-	// Strategies returns the names that expiry-strategy may have. It is asked whenever a policy is checked, by the
-	// goroutine that checks it; nil accepts any name.
-	Strategies func() []string
-	// Keys are those of plugins.
-	Keys []Key
-}
-
-// Rules check policies. They are immutable; the zero value knows the built-in keys.
+// Rules check policies. They are immutable; the zero value knows all keys and accepts any expiry strategy.
 type Rules struct {
-	keys map[string]*Key // nil: only those built in
+	keys map[string]*Key // nil: with any expiry strategy
 }
 
-// NewRules returns the rules for what is loaded. A key that is there already, or has no name, is an error.
-func NewRules(o Options) (*Rules, error) {
-	r := &Rules{keys: keysByName(o.Strategies)}
-	for _, key := range o.Keys {
-		if key.Name == "" {
-			return nil, errors.New("policy key without a name")
-		}
-		if _, taken := r.keys[key.Name]; taken {
-			return nil, fmt.Errorf("policy key '%s' is defined twice", key.Name)
-		}
-		r.keys[key.Name] = &key
-	}
-	return r, nil
-}
+// NewRules returns rules that accept the expiry strategies that strategies returns. It is called for each check, on the
+// caller's goroutine; nil accepts any name.
+func NewRules(strategies func() []string) *Rules { return &Rules{keys: keysByName(strategies)} }
 
 func keysByName(strategies func() []string) map[string]*Key {
 	all := append(builtin(), expiryStrategy(strategies))
@@ -51,8 +27,8 @@ func (r *Rules) known() map[string]*Key {
 	return r.keys
 }
 
-// Parse reads a policy: the body of a request to set it, or its object in a definitions file. Members that a policy does
-// not have are passed over, so that its name and virtual host may be among them.
+// Parse reads and checks a policy: the body of a request that sets it, or its object in a definitions file. It ignores unknown
+// members, so that name and vhost may be among them.
 func (r *Rules) Parse(kind Kind, name string, body []byte) (*Policy, error) {
 	f, err := parseFields(name, body)
 	if err != nil {
@@ -61,22 +37,8 @@ func (r *Rules) Parse(kind Kind, name string, body []byte) (*Policy, error) {
 	return f.policy(r.known(), kind, true)
 }
 
-// New checks a policy made of values. ApplyTo may be empty, which means "all".
-func (r *Rules) New(kind Kind, p Policy) (*Policy, error) {
-	f := fields{name: p.Name, pattern: p.Pattern, applyTo: p.ApplyTo, priority: int64(p.Priority)}
-	if p.ApplyTo == "" {
-		f.applyTo = allObjects
-	}
-	definition, err := p.Definition.values()
-	if err != nil {
-		return nil, err
-	}
-	f.definition = definition
-	return f.policy(r.known(), kind, true)
-}
-
-// Restore reads a policy that was checked when it was set. Definitions stay as they are: a key that nobody knows any
-// more keeps its value, and sets nothing as long as nobody asks for it.
+// Restore reads a policy that was checked when it was set. Its definition is not checked again: a key that is no longer
+// known keeps its value and has no effect.
 func (r *Rules) Restore(kind Kind, name string, body []byte) (*Policy, error) {
 	f, err := parseFields(name, body)
 	if err != nil {
@@ -85,10 +47,10 @@ func (r *Rules) Restore(kind Kind, name string, body []byte) (*Policy, error) {
 	return f.policy(r.known(), kind, false)
 }
 
-// allObjects is what a policy applies to that does not say.
+// allObjects is the default of apply-to.
 const allObjects = "all"
 
-// fields are the members of a policy, of whatever type they are.
+// fields are the members of a policy, unchecked.
 type fields struct {
 	name       string
 	pattern    any

@@ -8,14 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxTerm bounds what errors repeat of a value, in bytes.
+// maxTerm is the longest text of a value in an error, in bytes.
 const maxTerm = 1 << 10
 
-// digits is an integer of JSON that int64 does not hold. It is part of no policy: only errors show it.
+// digits is a JSON integer that does not fit int64. Only errors contain it.
 type digits string
 
-// term prints a value as Erlang's ~tp does, which RabbitMQ's errors use, but always on one line, and not all of it if it
-// is long.
+// term formats a value as Erlang's ~tp in RabbitMQ's errors does, but on one line and truncated.
 func term(v any) string {
 	var b strings.Builder
 	writeTerm(&b, v)
@@ -25,7 +24,7 @@ func term(v any) string {
 	return shortenTo(b.String(), maxTerm)
 }
 
-// shorten bounds a name that an error repeats.
+// shorten truncates a name for an error.
 func shorten(s string) string { return shortenTo(s, 64) }
 
 func shortenTo(s string, limit int) string {
@@ -72,7 +71,7 @@ func writeMap(b *strings.Builder, m map[string]any) {
 	b.WriteByte('}')
 }
 
-// writeList prints a list of integers that could be characters as a string, because Erlang cannot tell them apart.
+// writeList writes a list of integers that could be characters as a string, because Erlang cannot tell them apart.
 func writeList(b *strings.Builder, list []any) {
 	if s, ok := characters(list); ok {
 		writeQuoted(b, s)
@@ -100,7 +99,7 @@ func characters(list []any) (string, bool) {
 	return string(s), len(s) > 0
 }
 
-// writeBinary prints a string, as text if all of it is printable Latin-1 and as bytes otherwise.
+// writeBinary writes a string, as text if it is printable Latin-1 and as bytes otherwise.
 func writeBinary(b *strings.Builder, s string) {
 	b.WriteString("<<")
 	switch {
@@ -125,7 +124,7 @@ func writeBytes(b *strings.Builder, s string) {
 	}
 }
 
-// escapes of characters that Erlang prints so and takes for printable.
+// escapes are the characters that Erlang considers printable and escapes.
 var escapes = map[rune]string{
 	'\n': `\n`, '\r': `\r`, '\t': `\t`, '\v': `\v`, '\b': `\b`, '\f': `\f`, '\x1b': `\e`, '"': `\"`, '\\': `\\`,
 }
@@ -146,8 +145,8 @@ func writeQuoted(b *strings.Builder, s string) {
 	b.WriteByte('"')
 }
 
-// floatTerm prints the shortest digits, with an exponent where that is shorter or the number is beyond the integers that
-// a float64 counts one by one. Erlang has no float without a point.
+// floatTerm formats the shortest digits, with an exponent if that is shorter or the number is beyond float64's exact integers.
+// Erlang's floats always have a point.
 func floatTerm(f float64) string {
 	plain := withPoint(strconv.FormatFloat(f, 'f', -1, 64))
 	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(f, 'e', -1, 64), "e")

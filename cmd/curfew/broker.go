@@ -36,10 +36,7 @@ var _ broker = (*node)(nil)
 // newBroker opens the data directory of a configuration, which may take a while, and makes the AMQP server of it. It does not
 // listen yet.
 func newBroker(ctx context.Context, s setup) (broker, error) {
-	rules, err := policies.NewRules(policies.Options{Strategies: s.chain.Strategies})
-	if err != nil {
-		return nil, err
-	}
+	rules := policies.NewRules(s.chain.Strategies)
 	dir, err := vfs.Make(s.Data.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("data.dir %s: %w", s.Data.Dir, err)

@@ -252,9 +252,7 @@ func stormWaits(t *testing.T, how string) {
 		reject(t, q)
 	case "too many":
 		var rules *policies.Rules
-		p, err := rules.New(policies.User, policies.Policy{
-			Name: "none", Pattern: "^q$", ApplyTo: "all", Definition: policies.Define(map[string]any{"max-length": 0}),
-		})
+		p, err := rules.Parse(policies.User, "none", []byte(`{"pattern": "^q$", "definition": {"max-length": 0}}`))
 		must(t, err)
 		_, err = k.v.SetPolicy(policies.User, p)
 		must(t, err)

@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -21,8 +22,10 @@ func policy(tb testing.TB, kind policies.Kind, name, pattern string, priority in
 		key, _ := settings[i].(string)
 		d[key] = settings[i+1]
 	}
+	body, err := json.Marshal(map[string]any{"pattern": pattern, "priority": priority, "definition": d})
+	must(tb, err)
 	var rules *policies.Rules
-	p, err := rules.New(kind, policies.Policy{Name: name, Pattern: pattern, ApplyTo: "all", Priority: priority, Definition: policies.Define(d)})
+	p, err := rules.Parse(kind, name, body)
 	must(tb, err)
 	return p
 }
