@@ -31,7 +31,7 @@ func hundred(b *testing.B, pattern string) *Set {
 	var s *Set
 	for i := range 100 {
 		p, err := parse(User, Policy{
-			Name: fmt.Sprintf("p%d", i), Pattern: fmt.Sprintf(pattern, 10_000+i), Definition: Define(map[string]any{"message-ttl": int64(1)}),
+			Name: fmt.Sprintf("p%d", i), Pattern: fmt.Sprintf(pattern, 10_000+i), Definition: newDefinition(map[string]any{"message-ttl": int64(1)}),
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -42,7 +42,7 @@ func hundred(b *testing.B, pattern string) *Set {
 }
 
 func BenchmarkSetting(b *testing.B) {
-	user, err := parse(User, Policy{Name: "u", Definition: Define(map[string]any{"message-ttl": int64(9), "dead-letter-exchange": "x"})})
+	user, err := parse(User, Policy{Name: "u", Definition: newDefinition(map[string]any{"message-ttl": int64(9), "dead-letter-exchange": "x"})})
 	if err != nil {
 		b.Fatal(err)
 	}

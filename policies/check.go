@@ -17,7 +17,7 @@ const maxKeys = 256
 
 // policy makes a policy of its members. It reports all mistakes, in RabbitMQ's order. Unless strict, it does not check the
 // definition.
-func (f fields) policy(known map[string]*Key, kind Kind, strict bool) (*Policy, error) {
+func (f fields) policy(known map[string]*keyRule, kind Kind, strict bool) (*Policy, error) {
 	p := &Policy{Name: f.name}
 	var e ValidationError
 	for _, err := range []error{
@@ -51,7 +51,7 @@ func checkName(name string) error {
 }
 
 // define sets the definition. Like RabbitMQ it reports only the first mistake, in a value before an unknown key.
-func (p *Policy) define(v any, known map[string]*Key, kind Kind, strict bool) error {
+func (p *Policy) define(v any, known map[string]*keyRule, kind Kind, strict bool) error {
 	if list, ok := v.([]any); ok && len(list) == 0 {
 		v = map[string]any{} // Erlang does not tell them apart
 	}
@@ -64,23 +64,23 @@ func (p *Policy) define(v any, known map[string]*Key, kind Kind, strict bool) er
 	case len(settings) > maxKeys:
 		return fmt.Errorf("definition must not exceed %d keys, has %d", maxKeys, len(settings))
 	}
-	p.Definition = Define(settings)
+	p.Definition = newDefinition(settings)
 	if strict {
 		if err := check(p.Definition, known, kind); err != nil {
 			return err
 		}
 	}
-	p.keys = make([]*Key, len(p.Definition))
+	p.keys = make([]*keyRule, len(p.Definition))
 	for i, e := range p.Definition {
 		p.keys[i] = known[e.Key]
 		if p.keys[i] == nil {
-			p.keys[i] = &Key{Name: e.Key}
+			p.keys[i] = &keyRule{Name: e.Key}
 		}
 	}
 	return checkRange(settings)
 }
 
-func check(d Definition, known map[string]*Key, kind Kind) error {
+func check(d Definition, known map[string]*keyRule, kind Kind) error {
 	var unknown []string
 	for _, e := range d {
 		key := known[e.Key]

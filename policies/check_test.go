@@ -153,7 +153,7 @@ func TestBounds(t *testing.T) {
 		{name: "long body", body: `{"pattern":"` + strings.Repeat("x", maxBody) + `"}`, want: "policy must not exceed 65536 bytes, has 65550"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.p.Definition = Define(map[string]any{"message-ttl": int64(1)})
+			tc.p.Definition = newDefinition(map[string]any{"message-ttl": int64(1)})
 			_, err := parse(User, tc.p)
 			if tc.body != "" {
 				_, err = (&Rules{}).Parse(User, "p", []byte(tc.body))

@@ -20,8 +20,8 @@ type Entry struct {
 // Definition has a policy's settings, sorted by key, each key once. RabbitMQ lists and exports them in this order.
 type Definition []Entry
 
-// Define returns the definition with these settings. It does not copy slices and maps.
-func Define(settings map[string]any) Definition {
+// newDefinition returns the definition with these settings. It does not copy slices and maps.
+func newDefinition(settings map[string]any) Definition {
 	d := make(Definition, 0, len(settings))
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		d = append(d, Entry{Key: key, Value: settings[key]})
@@ -33,7 +33,7 @@ func (d Definition) index(key string) int {
 	return slices.IndexFunc(d, func(e Entry) bool { return e.Key == key })
 }
 
-func (d Definition) Equal(o Definition) bool {
+func (d Definition) equal(o Definition) bool {
 	return slices.EqualFunc(d, o, func(a, b Entry) bool {
 		return a.Key == b.Key && reflect.DeepEqual(a.Value, b.Value)
 	})
@@ -78,7 +78,7 @@ func appendJSON(b []byte, v any) []byte {
 	case []any:
 		return appendArray(b, v)
 	case map[string]any:
-		return Define(v).append(b)
+		return newDefinition(v).append(b)
 	}
 	return append(b, "null"...)
 }

@@ -26,8 +26,8 @@ func TestDefinitionsMarshal(t *testing.T) {
 		want       string
 	}{
 		{nil, `{}`},
-		{Define(map[string]any{"b": int64(1), "a": "x"}), `{"a":"x","b":1}`},
-		{Define(map[string]any{"a": math.Inf(1)}), `{"a":null}`},
+		{newDefinition(map[string]any{"b": int64(1), "a": "x"}), `{"a":"x","b":1}`},
+		{newDefinition(map[string]any{"a": math.Inf(1)}), `{"a":null}`},
 	} {
 		got, err := json.Marshal(tc.definition)
 		if err != nil || string(got) != tc.want {
@@ -69,7 +69,7 @@ func checkRoundTrip(t *testing.T, kind Kind, p *Policy) {
 	if err != nil {
 		t.Fatalf("%s: %v", written, err)
 	}
-	if !again.Equal(p) {
+	if !again.equal(p) {
 		t.Errorf("got %+v, want %+v", again, p)
 	}
 	if _, err := (*Rules)(nil).Restore(kind, p.Name, written); err != nil {

@@ -1,29 +1,29 @@
 package policies
 
-// Merge decides which of two values applies: of a user and an operator policy, or of a policy and an argument.
-type Merge uint8
+// mergeRule decides which of two values applies: of a user and an operator policy, or of a policy and an argument.
+type mergeRule uint8
 
 // The ways to merge.
 const (
-	// Stronger takes the operator policy's value over the user policy's, and a policy's over an argument.
-	Stronger Merge = iota
-	// Weaker takes an argument over a policy's value.
-	Weaker
-	// Lower takes the lower number.
-	Lower
-	// Higher takes the higher number.
-	Higher
-	// LowerLimit takes the lower number; a negative number means no limit.
-	LowerLimit
+	// takeStronger takes the operator policy's value over the user policy's, and a policy's over an argument.
+	takeStronger mergeRule = iota
+	// takeWeaker takes an argument over a policy's value.
+	takeWeaker
+	// takeLower takes the lower number.
+	takeLower
+	// takeHigher takes the higher number.
+	takeHigher
+	// takeLowerLimit takes the lower number; a negative number means no limit.
+	takeLowerLimit
 )
 
 // pick returns one of the values. Where integers are compared, another value cannot come from a checked policy or
 // declaration; stronger is returned then.
-func (m Merge) pick(stronger, weaker any) any {
-	if m == Stronger {
+func (m mergeRule) pick(stronger, weaker any) any {
+	if m == takeStronger {
 		return stronger
 	}
-	if m == Weaker {
+	if m == takeWeaker {
 		return weaker
 	}
 	s, ok := integer(stronger)
@@ -38,8 +38,8 @@ func (m Merge) pick(stronger, weaker any) any {
 }
 
 // prefers reports whether a applies rather than b.
-func (m Merge) prefers(a, b int64) bool {
-	if m == Higher || m == LowerLimit && (a < 0 || b < 0) {
+func (m mergeRule) prefers(a, b int64) bool {
+	if m == takeHigher || m == takeLowerLimit && (a < 0 || b < 0) {
 		return a > b
 	}
 	return a < b
@@ -118,7 +118,7 @@ func (a Applied) Setting(key string, arg any, hasArg bool, queueType string) (an
 }
 
 // setting returns the policies' value of a key, and the key.
-func (a Applied) setting(key string) (any, *Key, bool) {
+func (a Applied) setting(key string) (any, *keyRule, bool) {
 	user, rule, inUser := a.User.setting(key)
 	operator, operatorRule, inOperator := a.Operator.setting(key)
 	switch {
@@ -130,7 +130,7 @@ func (a Applied) setting(key string) (any, *Key, bool) {
 	return operatorRule.Merge.pick(operator, user), operatorRule, true
 }
 
-func (p *Policy) setting(key string) (any, *Key, bool) {
+func (p *Policy) setting(key string) (any, *keyRule, bool) {
 	if p == nil {
 		return nil, nil, false
 	}

@@ -78,7 +78,7 @@ func TestPolicyAndArgument(t *testing.T) {
 		{name: "dead-letter-routing-key", policy: `{"dead-letter-routing-key":"p"}`, key: "dead-letter-routing-key", arg: "a", want: "a"},
 		{name: "dead-letter-strategy", policy: `{"dead-letter-strategy":"at-least-once"}`, key: "dead-letter-strategy", arg: "at-most-once", queueType: Quorum, want: "at-most-once"},
 		{name: "alternate-exchange", policy: `{"alternate-exchange":"p"}`, key: "alternate-exchange", arg: "a", queueType: Exchange, want: "a"},
-		{name: "strategy", policy: `{"expiry-strategy":"rabbitmq"}`, key: ExpiryStrategy, arg: "deadline", want: "rabbitmq"},
+		{name: "strategy", policy: `{"expiry-strategy":"rabbitmq"}`, key: expiryStrategyKey, arg: "deadline", want: "rabbitmq"},
 		{name: "delayed-retry-type", policy: `{"delayed-retry-type":"all"}`, key: "delayed-retry-type", arg: "failed", queueType: Quorum, want: "all"},
 		{name: "other keys", policy: `{"message-ttl":1}`, key: "max-priority", arg: int8(3), want: int8(3)},
 		{name: "no integer", policy: `{"message-ttl":1}`, key: "message-ttl", arg: "a", want: int64(1)},
@@ -143,7 +143,7 @@ func randomLimits(t *testing.T, r *rand.Rand, key string) (a Applied, limits []i
 			return nil
 		}
 		limit := r.Int64N(100) + 1
-		p, err := parse(kind, Policy{Name: "p", Definition: Define(map[string]any{key: limit})})
+		p, err := parse(kind, Policy{Name: "p", Definition: newDefinition(map[string]any{key: limit})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func randomLimits(t *testing.T, r *rand.Rand, key string) (a Applied, limits []i
 
 // Merging settles on one value whichever way round limits are compared, so it is the same on every node and restart.
 func TestLimitsMergeSymmetrically(t *testing.T) {
-	for _, m := range []Merge{Lower, Higher, LowerLimit} {
+	for _, m := range []mergeRule{takeLower, takeHigher, takeLowerLimit} {
 		for a := int64(-2); a < 3; a++ {
 			for b := int64(-2); b < 3; b++ {
 				if m.pick(a, b) != m.pick(b, a) {

@@ -39,13 +39,13 @@ type Policy struct {
 	Definition Definition
 
 	matcher matcher
-	types   typeSet // ApplyTo without the types that do not know all keys
-	keys    []*Key  // of the entries of Definition
+	types   typeSet    // ApplyTo without the types that do not know all keys
+	keys    []*keyRule // of the entries of Definition
 }
 
-func (p *Policy) Equal(q *Policy) bool {
+func (p *Policy) equal(q *Policy) bool {
 	return p.Name == q.Name && p.Pattern == q.Pattern && p.ApplyTo == q.ApplyTo && p.Priority == q.Priority &&
-		p.Definition.Equal(q.Definition)
+		p.Definition.equal(q.Definition)
 }
 
 // precedes orders policies by priority, and by name, in byte order, where priorities are equal: so the order in which
@@ -79,15 +79,8 @@ const (
 func typesOf(names ...string) typeSet {
 	var t typeSet
 	for _, name := range names {
-		switch name {
-		case Classic:
-			t |= onClassic
-		case Quorum:
-			t |= onQuorum
-		case Stream:
-			t |= onStream
-		case Exchange:
-			t |= onExchange
+		if i := slices.Index([]string{Classic, Quorum, Stream, Exchange}, name); i >= 0 {
+			t |= onClassic << i
 		}
 	}
 	return t
@@ -122,7 +115,7 @@ type Set struct {
 
 // With returns the set with p in place of the policy of that kind and name. It returns s if that policy equals p.
 func (s *Set) With(kind Kind, p *Policy) *Set {
-	if old, ok := s.Lookup(kind, p.Name); ok && old.Equal(p) {
+	if old, ok := s.Lookup(kind, p.Name); ok && old.equal(p) {
 		return s
 	}
 	next, _ := s.Without(kind, p.Name)

@@ -105,7 +105,7 @@ func randomPolicies(t *testing.T, r *rand.Rand, kind Kind, n int) []*Policy {
 	for i, at := range r.Perm(n) {
 		p, err := parse(kind, Policy{
 			Name: fmt.Sprintf("p%d", i), Pattern: words[r.IntN(len(words))], Priority: r.IntN(4) - 2,
-			ApplyTo: types[r.IntN(len(types))], Definition: Define(definitions[r.IntN(len(definitions))]),
+			ApplyTo: types[r.IntN(len(types))], Definition: newDefinition(definitions[r.IntN(len(definitions))]),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestOrderIsIrrelevant(t *testing.T) {
 		}
 		other, _ = other.Without(kind, "p8")
 		other, _ = other.Without(kind, "p9")
-		if !slices.EqualFunc(one.List(kind), other.List(kind), (*Policy).Equal) {
+		if !slices.EqualFunc(one.List(kind), other.List(kind), (*Policy).equal) {
 			t.Fatalf("got %v, want %v", names(other.List(kind)), names(one.List(kind)))
 		}
 		for range 10 {

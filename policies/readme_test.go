@@ -30,7 +30,7 @@ func TestKeysInREADME(t *testing.T) {
 	}
 }
 
-func row(k *Key) string {
+func row(k *keyRule) string {
 	operator := "–"
 	if k.Operator {
 		operator = merging(k.Merge, "operator policy", "policy")
@@ -46,8 +46,8 @@ func row(k *Key) string {
 	return "| `" + k.Name + "` | " + operator + " | " + argument + " | " + types + " |"
 }
 
-func merging(m Merge, stronger, weaker string) string {
-	return map[Merge]string{
-		Stronger: stronger, Weaker: weaker, Lower: "lower", Higher: "higher", LowerLimit: "lower, negative means none",
+func merging(m mergeRule, stronger, weaker string) string {
+	return map[mergeRule]string{
+		takeStronger: stronger, takeWeaker: weaker, takeLower: "lower", takeHigher: "higher", takeLowerLimit: "lower, negative means none",
 	}[m]
 }

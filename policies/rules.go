@@ -4,23 +4,23 @@ import "slices"
 
 // Rules check policies. They are immutable; the zero value knows all keys and accepts any expiry strategy.
 type Rules struct {
-	keys map[string]*Key // nil: with any expiry strategy
+	keys map[string]*keyRule // nil: with any expiry strategy
 }
 
 // NewRules returns rules that accept the expiry strategies that strategies returns. It is called for each check, on the
 // caller's goroutine; nil accepts any name.
 func NewRules(strategies func() []string) *Rules { return &Rules{keys: keysByName(strategies)} }
 
-func keysByName(strategies func() []string) map[string]*Key {
+func keysByName(strategies func() []string) map[string]*keyRule {
 	all := append(builtin(), expiryStrategy(strategies))
-	keys := make(map[string]*Key, len(all))
+	keys := make(map[string]*keyRule, len(all))
 	for _, key := range all {
 		keys[key.Name] = &key
 	}
 	return keys
 }
 
-func (r *Rules) known() map[string]*Key {
+func (r *Rules) known() map[string]*keyRule {
 	if r == nil || r.keys == nil {
 		return keysByName(nil)
 	}
