@@ -111,8 +111,11 @@ func (s *Store) newVHost(name string, m vhost.Metadata, log *definitionLog) vhos
 	return vhostEntry{vhost.New(c), log}
 }
 
-// Draft returns a new vhost that is not added: callers check with it what could be declared in one.
-func (s *Store) Draft() *vhost.VHost { return vhost.New(s.vhostConfig) }
+// Validator returns what checks declarations for vhosts of this store.
+func (s *Store) Validator() *vhost.Validator { return vhost.NewValidator(s.vhostConfig.Chain) }
+
+// MaxBindings returns how many bindings a vhost may have; 0 means no limit.
+func (s *Store) MaxBindings() int { return s.vhostConfig.MaxBindings }
 
 // DeleteVHost deletes a vhost with everything in it and all permissions for it, and closes its connections. If the deletion cannot
 // be written, the vhost stays, but permissions for it may be lost.

@@ -1,10 +1,7 @@
 package vhost
 
 import (
-	"cmp"
-	"errors"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -13,10 +10,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// typeStream is the queue type that is known so that it can be refused in words.
+// typeStream is known, so that it can be refused with a text of its own.
 const typeStream = "stream"
 
-// The arguments that the core itself acts on, wherever their checks are.
+// The arguments that the core itself reads. Plugins check some of them.
 const (
 	argQueueType     = "x-queue-type"
 	argMaxPriority   = "x-max-priority"
@@ -26,13 +23,13 @@ const (
 	argDeadLetter    = "x-dead-letter-exchange"
 )
 
-// settingStrategy is the expiry strategy, as policies name it; the argument is the chain's.
+// settingStrategy is the expiry strategy in policies. The chain has the argument.
 const settingStrategy = "expiry-strategy"
 
 const (
 	maxPriority   = 255
 	maxNamePrefix = 64
-	// defaultDeliveryLimit is that of a quorum queue that names none [RabbitMQ: quorum-queues.html#poison-message-handling].
+	// defaultDeliveryLimit is the delivery limit of quorum queues that set none [RabbitMQ: quorum-queues.html#poison-message-handling].
 	defaultDeliveryLimit = 20
 )
 
@@ -44,8 +41,8 @@ var (
 	every       = []string{queue.Classic, queue.Quorum, typeStream}
 )
 
-// coreArguments are the arguments that no plugin has to bring. Some mean nothing here, such as those about replicas; they
-// are still checked, and compared when a queue is declared again.
+// coreArguments are the arguments that are known without plugins. Some, such as those about replicas, have no effect here. They
+// are still checked, and compared when a queue is redeclared.
 var coreArguments = []hook.Argument{
 	{Name: argQueueType, QueueTypes: every, Check: oneOf("unsupported queue type", every...)},
 	{Name: argMaxPriority, QueueTypes: onlyClassic, Check: checkMaxPriority},
@@ -54,117 +51,33 @@ var coreArguments = []hook.Argument{
 	{Name: "x-queue-master-locator", QueueTypes: onlyClassic, Check: checkString},
 	{Name: "x-queue-leader-locator", QueueTypes: every, Check: checkLocator},
 	{Name: argSingleActive, QueueTypes: notStream, Check: checkBool},
-	{Name: argDeliveryLimit, QueueTypes: onlyQuorum, Check: from(math.MinInt64)},
-	{Name: "x-max-in-memory-length", QueueTypes: onlyQuorum, Check: from(0)},
-	{Name: "x-max-in-memory-bytes", QueueTypes: onlyQuorum, Check: from(0)},
-	{Name: "x-quorum-initial-group-size", QueueTypes: onlyQuorum, Check: from(1)},
-	{Name: "x-quorum-target-group-size", QueueTypes: onlyQuorum, Check: from(1)},
-	{Name: "x-consumer-timeout", QueueTypes: notStream, Check: from(0)},
+	{Name: argDeliveryLimit, QueueTypes: onlyQuorum, Check: atLeast(math.MinInt64)},
+	{Name: "x-max-in-memory-length", QueueTypes: onlyQuorum, Check: atLeast(0)},
+	{Name: "x-max-in-memory-bytes", QueueTypes: onlyQuorum, Check: atLeast(0)},
+	{Name: "x-quorum-initial-group-size", QueueTypes: onlyQuorum, Check: atLeast(1)},
+	{Name: "x-quorum-target-group-size", QueueTypes: onlyQuorum, Check: atLeast(1)},
+	{Name: "x-consumer-timeout", QueueTypes: notStream, Check: atLeast(0)},
 	{Name: argNamePrefix, QueueTypes: notStream, Check: checkNamePrefix},
-	{Name: "x-initial-cluster-size", QueueTypes: onlyStream, Check: from(1)},
+	{Name: "x-initial-cluster-size", QueueTypes: onlyStream, Check: atLeast(1)},
 	{Name: "x-max-age", QueueTypes: onlyStream, Check: checkString},
-	{Name: "x-stream-max-segment-size-bytes", QueueTypes: onlyStream, Check: from(0)},
-	{Name: "x-stream-filter-size-bytes", QueueTypes: onlyStream, Check: from(0)},
+	{Name: "x-stream-max-segment-size-bytes", QueueTypes: onlyStream, Check: atLeast(0)},
+	{Name: "x-stream-filter-size-bytes", QueueTypes: onlyStream, Check: atLeast(0)},
 }
 
-// argumentOrder is the order in which RabbitMQ compares arguments, and checks them once it has checked the queue's type: of
-// several that are wrong, the first one is what the client is told about.
+// argumentOrder is the order in which RabbitMQ compares arguments, and checks them after the queue's type. The client is told of
+// the first wrong one.
 var argumentOrder = []string{
 	"x-expires", "x-message-ttl", argDeadLetter, "x-dead-letter-routing-key", "x-dead-letter-strategy",
 	"x-max-length", "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes",
 	argMaxPriority, "x-overflow", "x-queue-mode", "x-queue-version", argSingleActive, argQueueType,
 }
 
-// ordered puts known arguments into the order in which they are checked and compared; what RabbitMQ has no place for stays
-// behind, as it comes.
-func ordered(arguments []hook.Argument) []hook.Argument {
-	place := func(a hook.Argument) int {
-		if i := slices.Index(argumentOrder, a.Name); i >= 0 {
-			return i
-		}
-		return len(argumentOrder)
-	}
-	slices.SortStableFunc(arguments, func(a, b hook.Argument) int { return cmp.Compare(place(a), place(b)) })
-	return arguments
-}
-
-// supports says whether an argument means anything for queues of this type. Plugins know nothing of streams: what they
-// leave open is for the others.
-func supports(a *hook.Argument, queueType string) bool {
-	if a.QueueTypes == nil {
-		return queueType != typeStream
-	}
-	return slices.Contains(a.QueueTypes, queueType)
-}
-
-// queueType is what the arguments ask for; they need not have been checked.
-func queueType(args hook.Args) string {
-	if t, ok := args.Lookup(argQueueType); ok {
-		s, _ := t.(string)
-		return s
-	}
-	return queue.Classic
-}
-
-// checkArguments refuses values that an argument cannot have, and arguments that queues of the type do not have. What
-// nobody knows is left alone.
-func (v *VHost) checkArguments(name string, args hook.Args) error {
-	// Its type says what else a queue may have.
-	if err := v.checkArgument(v.argument(argQueueType), name, args); err != nil {
-		return err
-	}
-	of := queueType(args)
-	for i := range v.arguments {
-		a := &v.arguments[i]
-		if !supports(a, of) {
-			continue
-		}
-		if err := v.checkArgument(a, name, args); err != nil {
-			return err
-		}
-	}
-	for _, arg := range args {
-		if a := v.argument(arg.Name); a != nil && !supports(a, of) {
-			return refuse(Precondition, "invalid arg '%s' for %s of queue type rabbit_%s_queue", arg.Name, v.queueName(name), of)
-		}
-	}
-	return nil
-}
-
-// checkArgument refuses a value that an argument cannot have.
-func (v *VHost) checkArgument(a *hook.Argument, name string, args hook.Args) error {
-	value, ok := args.Lookup(a.Name)
-	if !ok {
-		return nil
-	}
-	if err := a.Check(value, args); err != nil {
-		return v.invalidArgument(a.Name, name, err)
-	}
-	return nil
-}
-
-// argument finds what is known of an argument.
-func (v *VHost) argument(name string) *hook.Argument {
-	i := slices.IndexFunc(v.arguments, func(a hook.Argument) bool { return a.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return &v.arguments[i]
-}
-
-func (v *VHost) invalidArgument(argument, name string, err error) error {
-	if wrong, ok := errors.AsType[*hook.ArgTypeError](err); ok {
-		return refuse(Precondition, "invalid type '%s' for arg '%s' in %s", wrong.Type, argument, v.queueName(name))
-	}
-	return refuse(Precondition, "invalid arg '%s' for %s: %v", argument, v.queueName(name), err)
-}
-
-// The checks. What they say is what clients of RabbitMQ read: text in quotes, {reason,value} pairs.
+// The checks report errors in RabbitMQ's terms: quoted text, {reason,value} pairs.
 
 func invalid(term string) error { return &hook.ArgError{Term: term} }
 
-// from checks for an integer that is not below low.
-func from(low int64) func(any, hook.Args) error {
+// atLeast checks for an integer that is not below low.
+func atLeast(low int64) func(any, hook.Args) error {
 	return func(v any, _ hook.Args) error { return hook.CheckInt(v, low, math.MaxInt64) }
 }
 
@@ -192,7 +105,7 @@ func checkBool(v any, _ hook.Args) error {
 	return nil
 }
 
-// oneOf checks for one of a few words; complaint says what any other is.
+// oneOf checks for one of a few words. complaint is the error for any other.
 func oneOf(complaint string, words ...string) func(any, hook.Args) error {
 	return func(v any, _ hook.Args) error {
 		s, _ := v.(string)

@@ -3,6 +3,7 @@ package vhost
 import (
 	"cmp"
 	"errors"
+	"iter"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -10,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/route"
 )
 
-// Binding leads messages from an exchange to a queue or, with ToExchange, to another exchange. All of it together is its
+// Binding leads messages from an exchange to a queue or, with ToExchange, to another exchange. All fields together are its
 // identity: two bindings may differ in their arguments alone.
 type Binding struct {
 	Source      string
@@ -19,47 +20,66 @@ type Binding struct {
 	Key         string
 	Args        amqp.Table
 
-	pending bool // among those that are coming
+	pending bool // counted in the vhost's pendingBindings
 }
 
-// Bind makes a binding; one that exists already is left as it is. owner is who asks.
+// Bind adds a binding. An existing one is left as it is. owner is the connection that asks.
 func (v *VHost) Bind(b Binding, owner Owner) error {
 	if err := b.normalise(); err != nil {
 		return err
 	}
-	err := v.change(v.modeFor(b.Source, additive), func() (func() error, error) { return v.bind(&b, owner) })
-	if b.pending { // it did not come to be
+	var lost error // the binding is durable, but one of its ends is gone
+	err := v.change(v.modeFor(b.Source, additive), func() (func(), error) {
+		apply, err := v.bind(&b, owner)
+		if apply == nil {
+			return nil, err
+		}
+		return func() { lost = apply() }, nil
+	})
+	if b.pending { // the change failed
 		v.mu.Lock()
 		v.endPending(&b)
 		v.mu.Unlock()
 	}
-	return err
+	return cmp.Or(err, lost)
 }
 
-// endPending ends that a binding is counted as one that is coming. The caller holds mu.
-func (v *VHost) endPending(b *Binding) {
-	if b.pending {
-		v.pendingBindings--
-		b.pending = false
+// bind plans a binding. apply fails if one of its ends was deleted meanwhile. The caller holds mu.
+func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
+	x, to, err := v.ends(b)
+	if err != nil {
+		return nil, err
 	}
+	if err := checkBindingArguments(x.table.Kind(), b.Args); err != nil {
+		return nil, err
+	}
+	if err := v.checkOwner(b, owner); err != nil {
+		return nil, err
+	}
+	if x.table.Has(b.Key, b.Args, to) {
+		return nil, nil
+	}
+	if err := v.countPendingBinding(b); err != nil {
+		return nil, err
+	}
+	if v.isBindingLogged(x, to) {
+		v.logDefinition(v.define(opBind, b.fields()...))
+	}
+	return func() error {
+		v.endPending(b)
+		if now, same, err := v.ends(b); err != nil || now != x || same != to {
+			return cmp.Or(err, error(v.noDestination(b)))
+		}
+		if x.table.Add(b.Key, b.Args, to) {
+			v.bindings++
+			v.link(x, to)
+			v.invalidateRoutes()
+		}
+		return nil
+	}, nil
 }
 
-// Bound returns how many bindings there are, and how many there may be; 0 = any number.
-func (v *VHost) Bound() (n, most int) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.bindings, v.maxBindings
-}
-
-// Has reports whether there is a binding.
-func (v *VHost) Has(b Binding) bool {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	x, to, err := v.ends(&b)
-	return err == nil && x.table != nil && x.table.Has(b.Key, b.Args, to)
-}
-
-// countPendingBinding refuses one more binding, or counts it as one that is coming. The caller holds mu.
+// countPendingBinding counts a binding that is not in its table yet, or refuses it at the limit. The caller holds mu.
 func (v *VHost) countPendingBinding(b *Binding) error {
 	if v.maxBindings > 0 && v.bindings+v.pendingBindings >= v.maxBindings {
 		kind := "queue"
@@ -74,84 +94,44 @@ func (v *VHost) countPendingBinding(b *Binding) error {
 	return nil
 }
 
-// bind plans a binding. The caller holds mu.
-func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
-	x, to, err := v.ends(b)
-	if err != nil {
-		return nil, err
+// endPending undoes countPendingBinding. The caller holds mu.
+func (v *VHost) endPending(b *Binding) {
+	if b.pending {
+		v.pendingBindings--
+		b.pending = false
 	}
-	if err := route.Validate(x.table.Kind(), b.Args); err != nil {
-		return nil, invalidBinding(err)
-	}
-	if err := v.checkOwner(b, owner); err != nil {
-		return nil, err
-	}
-	if x.table.Has(b.Key, b.Args, to) {
-		return nil, nil
-	}
-	if err := v.countPendingBinding(b); err != nil {
-		return nil, err
-	}
-	if v.isBindingLogged(x, to) {
-		v.logDefinition(v.defineBinding(opBind, b))
-	}
-	return func() error {
-		v.endPending(b)
-		if now, same, err := v.ends(b); err != nil || now != x || same != to {
-			return cmp.Or(err, b.missing(v)) // the queue went meanwhile, and the binding with it
-		}
-		if x.table.Add(b.Key, b.Args, to) {
-			v.bindings++
-			v.link(x, to)
-			v.invalidateRoutes()
-		}
-		return nil
-	}, nil
 }
 
-// missing is the error for a binding whose destination was replaced while it was made.
-func (b *Binding) missing(v *VHost) error {
-	if b.ToExchange {
-		return v.noExchange(b.Destination)
-	}
-	return v.NoQueue(b.Destination)
-}
-
-// Unbind removes a binding, which need not exist. An auto-delete exchange goes with its last one.
+// Unbind removes a binding, which need not exist. An auto-delete exchange is deleted with its last one.
 func (v *VHost) Unbind(b Binding, owner Owner) error {
 	if err := b.normalise(); err != nil {
 		return err
 	}
-	return v.change(v.modeFor(b.Source, exclusive), func() (func() error, error) { return v.unbind(&b, owner) })
+	return v.change(v.modeFor(b.Source, exclusive), func() (apply func(), err error) {
+		x, to, err := v.ends(&b)
+		if err != nil {
+			return nil, nil // there is no such binding
+		}
+		if err := v.checkOwner(&b, owner); err != nil {
+			return nil, err
+		}
+		if !x.table.Has(b.Key, b.Args, to) {
+			return nil, nil
+		}
+		if v.isBindingLogged(x, to) {
+			v.logDefinition(v.define(opUnbind, b.fields()...))
+		}
+		var logged []*exchange
+		if x.AutoDelete && x.table.Len() == 1 {
+			logged = v.logDeletions(x)
+		}
+		return func() { v.removeBinding(x, &b, to, logged) }, nil
+	})
 }
 
-// unbind plans the end of a binding. The caller holds mu.
-func (v *VHost) unbind(b *Binding, owner Owner) (apply func() error, err error) {
-	x, to, err := v.ends(b)
-	if err != nil {
-		return nil, nil // what is missing is not bound
-	}
-	if err := v.checkOwner(b, owner); err != nil {
-		return nil, err
-	}
-	if !x.table.Has(b.Key, b.Args, to) {
-		return nil, nil
-	}
-	if v.isBindingLogged(x, to) {
-		v.logDefinition(v.defineBinding(opUnbind, b))
-	}
-	var doomed []*exchange
-	if x.AutoDelete && x.table.Len() == 1 {
-		doomed = v.logDeletions(x)
-	}
-	return func() error {
-		v.removeBinding(x, b, to, doomed)
-		return nil
-	}, nil
-}
-
-// removeBinding takes a binding out, which may have gone meanwhile, and the exchanges that go with it. The caller holds mu.
-func (v *VHost) removeBinding(x *exchange, b *Binding, to destination, doomed []*exchange) {
+// removeBinding removes a binding, if it still exists, and its exchange if that was the last one. logged are the exchanges whose
+// deletion is logged already. The caller holds mu.
+func (v *VHost) removeBinding(x *exchange, b *Binding, to destination, logged []*exchange) {
 	if v.exchanges[x.Name] != x || !x.table.Remove(b.Key, b.Args, to) {
 		return
 	}
@@ -159,13 +139,13 @@ func (v *VHost) removeBinding(x *exchange, b *Binding, to destination, doomed []
 	if !x.hasBindingTo(to) {
 		v.unlink(x, to)
 	}
-	if x.unused() {
-		v.removeExchange(x, doomed)
+	if x.isUnused() {
+		v.removeExchange(x, logged)
 	}
 	v.invalidateRoutes()
 }
 
-// normalise sanitises the names and refuses the default exchange at either end.
+// normalise sanitises the names, and refuses the default exchange at either end.
 func (b *Binding) normalise() error {
 	b.Source, b.Destination = rabbit.Sanitise(b.Source), rabbit.Sanitise(b.Destination)
 	if b.Source == "" || b.ToExchange && b.Destination == "" {
@@ -174,27 +154,35 @@ func (b *Binding) normalise() error {
 	return nil
 }
 
-// ends finds the two ends of a binding. The caller holds mu.
+// ends finds the source and the destination of a binding. The caller holds mu.
 func (v *VHost) ends(b *Binding) (*exchange, destination, error) {
 	x := v.exchanges[b.Source]
 	if x == nil {
 		return nil, destination{}, v.noExchange(b.Source)
 	}
-	if b.ToExchange {
-		to := v.exchanges[b.Destination]
-		if to == nil {
-			return nil, destination{}, v.noExchange(b.Destination)
-		}
-		return x, destination{exchange: to}, nil
+	to := v.destinationOf(b.Destination, b.ToExchange)
+	if to == (destination{}) {
+		return nil, to, v.noDestination(b)
 	}
-	e, ok := v.queues[b.Destination]
-	if !ok {
-		return nil, destination{}, v.NoQueue(b.Destination)
-	}
-	return x, destination{queue: e.mailbox}, nil
+	return x, to, nil
 }
 
-// checkOwner keeps others from the bindings of exclusive queues. The caller holds mu.
+// destinationOf finds a queue or, with toExchange, an exchange. The zero value means there is none. The caller holds mu.
+func (v *VHost) destinationOf(name string, toExchange bool) destination {
+	if toExchange {
+		return destination{exchange: v.exchanges[name]}
+	}
+	return destination{queue: v.queues[name].mailbox}
+}
+
+func (v *VHost) noDestination(b *Binding) *Error {
+	if b.ToExchange {
+		return v.noExchange(b.Destination)
+	}
+	return v.NoQueue(b.Destination)
+}
+
+// checkOwner refuses to bind or unbind another connection's exclusive queue. The caller holds mu.
 func (v *VHost) checkOwner(b *Binding, owner Owner) error {
 	if b.ToExchange {
 		return nil
@@ -202,14 +190,15 @@ func (v *VHost) checkOwner(b *Binding, owner Owner) error {
 	return v.checkExclusive(b.Destination, v.queues[b.Destination], owner)
 }
 
-func invalidBinding(err error) error {
+// checkBindingArguments refuses arguments that bindings from an exchange of this type cannot have.
+func checkBindingArguments(kind route.Kind, args amqp.Table) error {
+	err := route.Validate(kind, args)
 	if e, ok := errors.AsType[*amqp.Error](err); ok {
 		return &Error{Kind: Precondition, Text: e.Text}
 	}
 	return err
 }
 
-// hasBindingTo says whether any binding leads from x to d.
 func (x *exchange) hasBindingTo(d destination) bool {
 	for range x.table.Of(d) {
 		return true
@@ -217,63 +206,101 @@ func (x *exchange) hasBindingTo(d destination) bool {
 	return false
 }
 
-// link notes at the destination that x has bindings to it. The caller holds mu.
+// sourcesOf returns the exchanges with bindings to d; nil if d can have none. The caller holds mu.
+func (v *VHost) sourcesOf(d destination) *[]*exchange {
+	if d.exchange != nil {
+		return &d.exchange.sources
+	}
+	if e := v.queues[d.queue.Config().Name]; e.mailbox == d.queue && e.extras != nil {
+		return &e.extras.sources
+	}
+	return nil
+}
+
+// link adds x to the sources of the destination. The caller holds mu.
 func (v *VHost) link(x *exchange, to destination) {
-	if to.exchange != nil {
-		to.exchange.sources = addExchangeTo(to.exchange.sources, x)
-		return
+	if to.queue != nil {
+		name := to.queue.Config().Name
+		e := v.queues[name]
+		e.extend()
+		v.queues[name] = e
 	}
-	name := to.queue.Config().Name
-	e := v.queues[name]
-	more := e.extend()
-	more.sources = addExchangeTo(more.sources, x)
-	v.queues[name] = e
-}
-
-// unlink undoes link when no binding is left. The caller holds mu.
-func (v *VHost) unlink(x *exchange, from destination) {
-	if from.exchange != nil {
-		from.exchange.sources = removeExchangeFrom(from.exchange.sources, x)
-		return
-	}
-	if e := v.queues[from.queue.Config().Name]; e.mailbox == from.queue && e.extras != nil {
-		e.extras.sources = removeExchangeFrom(e.extras.sources, x)
+	if sources := v.sourcesOf(to); !slices.Contains(*sources, x) {
+		*sources = append(*sources, x)
 	}
 }
 
-func addExchangeTo(xs []*exchange, x *exchange) []*exchange {
-	if slices.Contains(xs, x) {
-		return xs
+// unlink removes x from the sources of the destination, if that still exists. The caller holds mu.
+func (v *VHost) unlink(x *exchange, to destination) {
+	if sources := v.sourcesOf(to); sources != nil {
+		if i := slices.Index(*sources, x); i >= 0 {
+			*sources = slices.Delete(*sources, i, i+1)
+		}
 	}
-	return append(xs, x)
 }
 
-func removeExchangeFrom(xs []*exchange, x *exchange) []*exchange {
-	i := slices.Index(xs, x)
-	if i < 0 {
-		return xs
-	}
-	return slices.Delete(xs, i, i+1)
-}
-
-// Bindings lists all bindings, in no particular order, but not those of the default exchange: every queue has one.
-func (v *VHost) Bindings() []Binding {
+// BindingCount returns how many bindings there are.
+func (v *VHost) BindingCount() int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	var all []Binding
+	return v.bindings
+}
+
+// HasBinding reports whether a binding exists.
+func (v *VHost) HasBinding(b Binding) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	x, to, err := v.ends(&b)
+	return err == nil && x.table.Has(b.Key, b.Args, to)
+}
+
+// Bindings returns all bindings, in no particular order, except those of the default exchange: every queue has one.
+func (v *VHost) Bindings() (all []Binding) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
 	for _, x := range v.exchanges {
-		if x.table == nil {
-			continue
-		}
-		for b := range x.table.All() {
-			all = append(all, *bindingOf(x, b))
+		all = x.appendBindings(all, x.table.All())
+	}
+	return all
+}
+
+// BindingsFrom returns the bindings from an exchange, in no particular order. The default exchange shows none.
+func (v *VHost) BindingsFrom(exchange string) []Binding {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	x := v.exchanges[exchange]
+	if x == nil {
+		return nil
+	}
+	return x.appendBindings(nil, x.table.All())
+}
+
+// BindingsTo returns the bindings to a queue or, with toExchange, to an exchange, in no particular order. That of the default
+// exchange is left out.
+func (v *VHost) BindingsTo(name string, toExchange bool) (all []Binding) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	to := v.destinationOf(name, toExchange)
+	if to == (destination{}) {
+		return nil
+	}
+	if sources := v.sourcesOf(to); sources != nil {
+		for _, x := range *sources {
+			all = x.appendBindings(all, x.table.Of(to))
 		}
 	}
 	return all
 }
 
-func bindingOf(x *exchange, b route.Binding[destination]) *Binding {
-	return &Binding{
+func (x *exchange) appendBindings(all []Binding, bindings iter.Seq[route.Binding[destination]]) []Binding {
+	for b := range bindings {
+		all = append(all, bindingOf(x, b))
+	}
+	return all
+}
+
+func bindingOf(x *exchange, b route.Binding[destination]) Binding {
+	return Binding{
 		Source: x.Name, Destination: b.Destination.name(), ToExchange: b.Destination.exchange != nil, Key: b.Key, Args: b.Args,
 	}
 }

@@ -1,26 +1,23 @@
 package vhost
 
 import (
-	"encoding/json"
 	"iter"
-	"maps"
-	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
 )
 
-// CompactDefinitions writes the definitions of everything there is, in place of all that was written so far, if that is worth it. The
-// vhost is locked for a part of them at a time. Nothing durable comes meanwhile; queues may go.
+// CompactDefinitions rewrites the log of definitions, if that is worthwhile. The vhost is locked for one part at a time. Nothing
+// durable is added between parts; queues may be deleted.
 func (v *VHost) CompactDefinitions() {
 	if v.definitionLog == nil || !v.definitionLog.NeedsCompaction() {
 		return
 	}
 	v.mu.Lock()
 	v.changes.begin(exclusive)
-	worthwhile := v.definitionLog.NeedsCompaction() && !v.deleted // nobody else did it meanwhile
+	needed := v.definitionLog.NeedsCompaction() && !v.deleted // nobody else did it while this waited
 	v.mu.Unlock()
-	if worthwhile {
+	if needed {
 		v.definitionLog.Rewrite(v.parts())
 	}
 	v.mu.Lock()
@@ -28,139 +25,104 @@ func (v *VHost) CompactDefinitions() {
 	v.mu.Unlock()
 }
 
-// Definitions returns the definitions of everything durable, as it is written.
-func (v *VHost) Definitions() []byte {
-	return slices.Concat(slices.Collect(func(yield func([]byte) bool) {
-		for b := range v.parts() {
-			if !yield(slices.Clone(b)) {
-				return
-			}
-		}
-	})...)
+// Definitions returns the definitions of everything durable.
+func (v *VHost) Definitions() (all []byte) {
+	for part := range v.parts() {
+		all = append(all, part...)
+	}
+	return all
 }
 
-// parts yields the definitions of everything durable in parts, each with mu held for reading and good until the next one.
-// What goes in between is in none of those that follow.
+// parts yields the definitions of everything durable in parts. It holds mu for reading while it makes and yields a part, which is
+// valid until the next one. What is deleted between parts is left out of those that follow.
 func (v *VHost) parts() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		exchanges, queues, parameters := v.durables() // before a part is begun, which holds mu
-		w := partWriter{v: v, yield: yield}
-		w.write(func(b []byte) []byte { return amqp.AppendTable(b, define(opVHost, v.name, v.metadata.fields()...)) })
-		for _, x := range exchanges {
-			w.write(func(b []byte) []byte { return v.appendExchange(b, x) })
-		}
-		for _, name := range queues {
-			w.write(func(b []byte) []byte { return v.appendQueue(b, name) })
-		}
-		for _, x := range exchanges { // now that all of them are known
-			w.write(func(b []byte) []byte { return v.appendBindings(b, destination{exchange: x}, x.sources) })
-		}
-		s := v.policies.Load()
-		for _, kind := range policyKinds {
-			for _, p := range s.List(kind) {
-				w.write(func(b []byte) []byte { return amqp.AppendTable(b, v.definePolicy(kind, p)) })
+		var b []byte
+		appenders := v.definitionAppenders()
+		for more := true; more && len(appenders) > 0; {
+			v.mu.RLock()
+			for b = b[:0]; len(appenders) > 0 && len(b) < definition.PartSize; appenders = appenders[1:] {
+				b = appenders[0](b)
 			}
+			more = len(b) == 0 || yield(b)
+			v.mu.RUnlock()
 		}
-		for k, value := range parameters {
-			w.write(func(b []byte) []byte {
-				return amqp.AppendTable(b, v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
-			})
-		}
-		w.flush()
 	}
 }
 
-// durables lists what is durable: exchanges, the names of queues, and parameters.
-func (v *VHost) durables() (exchanges []*exchange, queues []string, parameters map[parameterKey]json.RawMessage) {
+// definitionAppenders returns functions that append the definitions of everything durable, in an order in which they can be
+// replayed. They skip what no longer exists when they are called. Their caller holds mu.
+func (v *VHost) definitionAppenders() (all []func(b []byte) []byte) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
+	add := func(appendTo func(b []byte) []byte) { all = append(all, appendTo) }
+	add(func(b []byte) []byte { return amqp.AppendTable(b, v.defineMetadata(opVHost, &v.metadata)) })
 	for _, x := range v.exchanges {
-		if x.Durable {
-			exchanges = append(exchanges, x)
+		if _, always := Predeclared(x.Name); x.Durable && !always {
+			add(func(b []byte) []byte { return v.appendExchange(b, x) })
 		}
 	}
-	queues = make([]string, 0, len(v.queues))
 	for name, e := range v.queues {
 		if e.mailbox.Config().Storage != nil {
-			queues = append(queues, name)
+			add(func(b []byte) []byte { return v.appendQueue(b, name) })
 		}
 	}
-	queues = slices.AppendSeq(queues, maps.Keys(v.pending)) // none comes now, but some may be on their way out
-	return exchanges, queues, maps.Clone(v.parameters)
+	for name := range v.pending { // none is new, because no change is under way, but some may be about to be deleted
+		add(func(b []byte) []byte { return v.appendQueue(b, name) })
+	}
+	for _, x := range v.exchanges { // after all exchanges that they may come from
+		if x.Durable {
+			add(func(b []byte) []byte { return v.appendBindings(b, destination{exchange: x}) })
+		}
+	}
+	for _, kind := range policyKinds {
+		for _, p := range v.policies.Load().List(kind) {
+			add(func(b []byte) []byte { return amqp.AppendTable(b, v.definePolicy(kind, p)) })
+		}
+	}
+	for k, value := range v.parameters {
+		add(func(b []byte) []byte { return amqp.AppendTable(b, v.defineParameter(opSetParameter, k, value)) })
+	}
+	return all
 }
 
-// appendExchange is for a caller who holds mu, as what follows.
 func (v *VHost) appendExchange(b []byte, x *exchange) []byte {
-	if v.exchanges[x.Name] != x || isPredeclared(x.Name) {
+	if v.exchanges[x.Name] != x {
 		return b
 	}
-	return amqp.AppendTable(b, v.defineExchange(&x.Exchange))
+	return amqp.AppendTable(b, v.define(opDeclareExchange, x.fields()...))
 }
 
-// appendQueue adds a queue that is still there, with its bindings, or still defined.
+// appendQueue appends a durable queue with its bindings, or a pending one.
 func (v *VHost) appendQueue(b []byte, name string) []byte {
-	if c := v.pending[name]; c != nil {
-		return amqp.AppendTable(b, v.defineQueue(c.config))
+	if p := v.pending[name]; p != nil {
+		return amqp.AppendTable(b, v.defineQueue(p.config))
 	}
-	e, ok := v.queues[name]
-	if !ok || e.mailbox.Config().Storage == nil {
+	m := v.queues[name].mailbox
+	if m == nil || m.Config().Storage == nil {
 		return b
 	}
-	b = amqp.AppendTable(b, v.defineQueue(e.mailbox.Config()))
-	if e.extras == nil {
-		return b
-	}
-	return v.appendBindings(b, destination{queue: e.mailbox}, e.extras.sources)
+	b = amqp.AppendTable(b, v.defineQueue(m.Config()))
+	return v.appendBindings(b, destination{queue: m})
 }
 
-// appendBindings adds the bindings that lead to a destination.
-func (v *VHost) appendBindings(b []byte, to destination, sources []*exchange) []byte {
+// appendBindings appends the durable bindings to a destination, unless it was deleted.
+func (v *VHost) appendBindings(b []byte, to destination) []byte {
 	if to.exchange != nil && v.exchanges[to.exchange.Name] != to.exchange {
 		return b
 	}
-	for _, x := range sources {
+	sources := v.sourcesOf(to)
+	if sources == nil {
+		return b
+	}
+	for _, x := range *sources {
 		if !v.isBindingLogged(x, to) {
 			continue
 		}
 		for r := range x.table.Of(to) {
-			b = amqp.AppendTable(b, v.defineBinding(opBind, bindingOf(x, r)))
+			of := bindingOf(x, r)
+			b = amqp.AppendTable(b, v.define(opBind, of.fields()...))
 		}
 	}
 	return b
-}
-
-// partWriter yields what is written to it in parts, with the vhost's mu held for reading while a part is made and yielded.
-type partWriter struct {
-	v     *VHost
-	yield func([]byte) bool
-	b     []byte
-	held  bool
-	ended bool // nobody wants more
-}
-
-// write adds what appendTo appends.
-func (w *partWriter) write(appendTo func(b []byte) []byte) {
-	if w.ended {
-		return
-	}
-	if !w.held {
-		w.v.mu.RLock()
-		w.held = true
-	}
-	if w.b = appendTo(w.b); len(w.b) >= definition.PartSize {
-		w.flush()
-	}
-}
-
-// flush yields what there is.
-func (w *partWriter) flush() {
-	if !w.held {
-		return
-	}
-	if len(w.b) > 0 {
-		w.ended = !w.yield(w.b)
-	}
-	w.b = w.b[:0]
-	w.v.mu.RUnlock()
-	w.held = false
 }

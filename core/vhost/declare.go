@@ -2,6 +2,8 @@ package vhost
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -10,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// QueueDeclare asks for a queue.
+// QueueDeclare is a request to declare a queue.
 type QueueDeclare struct {
 	Name       string // empty: the server makes one up
 	Durable    bool
@@ -18,23 +20,23 @@ type QueueDeclare struct {
 	AutoDelete bool
 	Args       amqp.Table
 
-	Restored bool // by somebody who may use reserved names: the queue was declared elsewhere once, maybe without one
+	Restored bool // an import restores a queue that may have a reserved name
 
-	Owner  Owner // who asks
-	NoWait bool  // no answer is wanted: such a declaration is no use of the queue and renews no lease
+	Owner  Owner // the connection that asks
+	NoWait bool  // the client wants no answer: such a declaration does not count as a use of the queue and renews no lease
 
 	// Allow, if not nil, is asked before a queue with a dead-letter exchange is created. Its error is returned as it is.
 	Allow func(deadLetterExchange string) error
 }
 
-// Declared is a queue as its declaration is answered.
+// Declared describes a queue for the answer to its declaration.
 type Declared struct {
 	Mailbox   *queue.Mailbox
 	Messages  int // ready ones
 	Consumers int
 }
 
-// DeclareQueue creates a queue, or finds that there is one that is the same.
+// DeclareQueue creates a queue, or checks that the existing one is equivalent.
 func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
 	v.churn.declared.Add(1)
 	d.Durable = d.Durable && !d.Exclusive // an exclusive queue does not outlive its connection
@@ -46,14 +48,15 @@ func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
 	for {
 		e, exists := v.lookup(d.Name)
 		if !exists {
-			found, err := v.createQueue(d, args)
-			if found.Mailbox != nil || err != nil {
-				return found, err
+			m, err := v.createQueue(d, args)
+			if m != nil || err != nil {
+				return Declared{Mailbox: m}, err
 			}
-			continue // somebody was faster
+			continue
 		}
-		err := v.equivalentQueue(e, d, args)
-		found, halt := v.stat(e.mailbox, err == nil && !d.NoWait)
+		err := v.checkEquivalentQueue(e, d, args)
+		found := Declared{Mailbox: e.mailbox}
+		halt := v.run(e.mailbox, func(q *queue.Queue, now hook.Instant) { found.observe(q, now, err == nil && !d.NoWait) })
 		if errors.Is(halt, queue.ErrGone) {
 			continue
 		}
@@ -61,43 +64,25 @@ func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
 	}
 }
 
-// CheckQueue is the passive declaration. Like the active one it is a use of the queue, unless no answer is wanted.
-func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (Declared, error) {
-	shell, err := v.Queue(name, owner)
-	if err != nil {
-		return Declared{}, err
-	}
-	found, err := v.stat(shell, !noWait)
-	if errors.Is(err, queue.ErrGone) {
-		return Declared{}, v.NoQueue(rabbit.Sanitise(name))
-	}
+// CheckQueue is the passive declaration. Like the active one it is a use of the queue, unless the client wants no answer.
+func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (found Declared, err error) {
+	err = v.runNamed(name, owner, func(m *queue.Mailbox, q *queue.Queue, now hook.Instant) {
+		found.Mailbox = m
+		found.observe(q, now, !noWait)
+	})
 	return found, err
 }
 
-// stat looks at a queue and, if it is used that way, renews its lease; that of a quorum queue it does not [RabbitMQ:
-// ttl.html#queue-ttl]. A queue that is gone, which the error says, is taken out of the table.
-func (v *VHost) stat(shell *queue.Mailbox, use bool) (d Declared, err error) {
-	d.Mailbox = shell
-	use = use && shell.Config().Kind != queue.Quorum
-	var halt *queue.StoppedError
-	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
-		if use {
-			q.Touch(now)
-		}
-		s := q.Stats()
-		d.Messages, d.Consumers, halt = s.Ready, s.Consumers, q.Stopped()
-	})
-	switch {
-	case gone != nil:
-		v.removeQueue(shell)
-		return d, gone
-	case halt != nil:
-		return d, stopped(halt)
+// observe reads a queue's counts. A use renews the lease, except that of a quorum queue [RabbitMQ: ttl.html#queue-ttl].
+func (d *Declared) observe(q *queue.Queue, now hook.Instant, use bool) {
+	if use && d.Mailbox.Config().Kind != queue.Quorum {
+		q.Touch(now)
 	}
-	return d, nil
+	s := q.Stats()
+	d.Messages, d.Consumers = s.Ready, s.Consumers
 }
 
-// nameQueue checks the name or makes one up.
+// nameQueue checks the name, or makes one up.
 func nameQueue(d *QueueDeclare) error {
 	d.Name = rabbit.Sanitise(d.Name)
 	if d.Name != "" {
@@ -110,21 +95,21 @@ func nameQueue(d *QueueDeclare) error {
 	return nil
 }
 
-// checkName refuses a name that the queue cannot have.
-func (d *QueueDeclare) checkName() error {
-	if d.Restored {
-		return checkLength("queue", d.Name)
+// serverName makes up a name that nobody can guess. The client may choose its prefix, which is checked with the other arguments.
+func serverName(args amqp.Table) string {
+	v, _ := args.Lookup(argNamePrefix)
+	prefix, ok := v.(string)
+	if !ok {
+		prefix = "amq.gen"
 	}
-	return checkNew("queue", d.Name)
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return prefix + "-" + base64.RawURLEncoding.EncodeToString(random[:])
 }
 
-// equivalentQueue compares a declaration with the queue that exists.
-func (v *VHost) equivalentQueue(e queueEntry, d QueueDeclare, args hook.Args) error {
-	owner := Owner(0)
-	if d.Exclusive {
-		owner = d.Owner
-	}
-	if e.owner() != owner {
+// checkEquivalentQueue compares a declaration with the existing queue.
+func (v *VHost) checkEquivalentQueue(e queueEntry, d QueueDeclare, args hook.Args) error {
+	if e.owner() != d.exclusiveOwner() {
 		return v.locked(d.Name)
 	}
 	what, cfg := v.queueName(d.Name), e.mailbox.Config()
@@ -146,82 +131,48 @@ func (v *VHost) equivalentQueue(e queueEntry, d QueueDeclare, args hook.Args) er
 	return nil
 }
 
-// createQueue creates a queue that does not exist. Without a queue and without an error somebody was faster, or changed the
-// policies, and it has to be tried again.
-func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (Declared, error) {
+func (d *QueueDeclare) exclusiveOwner() Owner {
+	if d.Exclusive {
+		return d.Owner
+	}
+	return 0
+}
+
+// createQueue creates a queue that does not exist. It returns nil without an error if the caller must try again, because another
+// caller took the name or the policies changed.
+func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (*queue.Mailbox, error) {
 	p, err := v.profile(d, args)
 	if err != nil {
-		return Declared{}, err
+		return nil, err
 	}
-	if err := v.checkProperties(d, p); err != nil {
-		return Declared{}, err
+	if err := v.checkProperties(d, p.Kind); err != nil {
+		return nil, err
 	}
 	if p.deadLetters && d.Allow != nil {
 		if err := d.Allow(p.deadLetterTo); err != nil {
-			return Declared{}, err
+			return nil, err
 		}
 	}
 	if d.Durable && v.definitionLog != nil {
-		shell, err := v.addDurable(d, p)
-		return Declared{Mailbox: shell}, err
+		return v.addDurable(d, p)
 	}
-	shell, err := v.addQueue(d, p)
-	return Declared{Mailbox: shell}, err
+	return v.addTransient(d, p)
 }
 
-// checkProperties refuses what a quorum queue cannot be.
-func (v *VHost) checkProperties(d QueueDeclare, p *profile) error {
-	if p.Kind != queue.Quorum {
-		return nil
-	}
-	const wrong = "invalid property '%s' for %s"
-	switch {
-	case d.AutoDelete:
-		return refuse(Precondition, wrong, "auto-delete", v.queueName(d.Name))
-	case d.Exclusive:
-		return refuse(Precondition, wrong, "exclusive-owner", v.queueName(d.Name))
-	case !d.Durable:
-		return refuse(Precondition, wrong, "non-durable", v.queueName(d.Name))
-	}
-	return nil
-}
-
-// addQueue puts a new queue into the table; nil if the name is taken, or the policies have changed since the profile was
-// made.
-func (v *VHost) addQueue(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
-	cfg := p.config(d)
+// addTransient adds a queue that is not logged. It returns nil as createQueue does.
+func (v *VHost) addTransient(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.checkUndelivered(d.Name); err != nil {
+	if free, err := v.awaitName(d.Name); !free {
 		return nil, err
 	}
-	if !v.awaitName(d.Name) || p.epoch != v.epoch.Load() {
+	if p.epoch != v.epoch.Load() {
 		return nil, nil
 	}
 	if err := v.checkQueueLimit(d.Name); err != nil {
 		return nil, err
 	}
-	shell := queue.NewMailbox(cfg, v.chain, v.QueueHost(), v.clock)
-	if d.Exclusive {
-		v.addToTable(shell, d.Owner)
-		return shell, nil
-	}
-	v.addToTable(shell, 0)
-	return shell, nil
-}
-
-// addToTable puts a queue into the table. It came to be under the lock, which the caller holds, so that one whose time is up at
-// once is in the table before it says that it is gone.
-func (v *VHost) addToTable(shell *queue.Mailbox, owner Owner) {
-	e := queueEntry{mailbox: shell}
-	if owner != 0 {
-		e.extend().owner = owner
-		v.addExclusive(e)
-	}
-	v.queues[shell.Config().Name] = e
-	v.churn.created.Add(1)
-	v.peak = max(v.peak, len(v.queues))
-	if v.unroutedName.Load() {
-		v.invalidateRoutes()
-	}
+	m := queue.NewMailbox(p.config(d), v.chain, v.QueueHost(), v.clock)
+	v.addToTable(m, d.exclusiveOwner())
+	return m, nil
 }

@@ -2,51 +2,51 @@ package vhost
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/policies"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // DefinitionLog is where a vhost's definitions are written.
 type DefinitionLog interface {
 	definition.Log
-	// NewStorage chooses a number for a new durable queue, and a log for its messages.
+	// NewStorage assigns a number to a new durable queue, and a log to its messages.
 	NewStorage() *queue.Storage
 }
 
-// A change of what is durable is in force once it is durable: nobody has seen anything of one that cannot be made so. It is
-// checked and written with mu held, awaited without, and carried out with mu held again. What changes in between must not
-// contradict what was written. So changes that remove or replace something are made one at a time; those that only add
-// something, of which clients make many when they start, share the wait for the disk.
+// A change of something durable takes effect when it is durable. If it cannot be made durable, nobody has seen any of it. It is
+// checked and logged with mu held, awaited without, and applied with mu held again. Changes that take effect in between must not
+// contradict what was logged. So changes that remove or replace something are made one at a time; those that only add something,
+// of which clients make many when they start, wait for the disk together.
 //
-// A queue that is deleted, by whatever, goes first and is written after: its messages are not to be had by anybody who takes
-// the deletion for failed. What goes with it, bindings and exchanges that delete themselves, goes with it.
+// The deletion of a queue is the exception: the queue is deleted first, with its bindings and the exchanges that are deleted with
+// those, and logged afterwards. Nobody who believes that the deletion failed may still get its messages.
 
-// changeMode is how a change keeps others away until it is made.
+// changeMode says which other changes may run at the same time.
 type changeMode uint8
 
 const (
-	notDurableChange changeMode = iota // it does not: nothing of it is durable
-	additive                           // it only adds, or contradicts nothing that others add
-	exclusive                          // it removes or replaces
+	notDurableChange changeMode = iota // any: nothing of it is durable
+	additive                           // additive ones
+	exclusive                          // none
 )
 
-// changeLock is who makes changes of what is durable. The vhost's mu guards it.
+// changeLock is a lock for changes of what is durable. mu of the vhost guards it. It is no mutex, because its holders wait for the
+// disk: the simulated clock of tests does not advance while goroutines wait for a mutex.
 type changeLock struct {
-	ended     sync.Cond // broadcast when somebody has made a change
-	adding    int       // changes that add something
-	exclusive bool      // there is one that does more
-	waiting   int       // of those, how many wait for their turn
+	ended     sync.Cond // broadcast when a change ends
+	adding    int       // additive changes
+	exclusive bool      // there is an exclusive change
+	waiting   int       // exclusive changes that wait to begin
 }
 
-// begin waits for the turn of a change. The caller holds mu, if not all the time.
-func (c *changeLock) begin(h changeMode) {
-	switch h {
+// begin waits until a change may run. The caller holds mu, which is released while it waits.
+func (c *changeLock) begin(m changeMode) {
+	switch m {
 	case notDurableChange:
 	case additive:
 		for c.exclusive || c.waiting > 0 {
@@ -63,8 +63,8 @@ func (c *changeLock) begin(h changeMode) {
 	}
 }
 
-func (c *changeLock) end(h changeMode) {
-	switch h {
+func (c *changeLock) end(m changeMode) {
+	switch m {
 	case notDurableChange:
 		return
 	case additive:
@@ -75,27 +75,28 @@ func (c *changeLock) end(h changeMode) {
 	c.ended.Broadcast()
 }
 
-// change makes a change. All functions are called with mu held. of says how it keeps others away. plan checks it and notes
-// its definitions, if there are any; when they are durable, apply carries it out. Definitions that apply notes are of what
-// followed; they are durable, too, when change returns. Without apply there is nothing to do.
-func (v *VHost) change(of func() changeMode, plan func() (apply func() error, err error)) error {
+// change makes a change. All its functions are called with mu held. plan checks the change and logs its definitions, if any; when
+// those are durable, apply makes it. A nil apply means there is nothing to do. Definitions that apply logs are durable, too, when
+// change returns.
+func (v *VHost) change(mode func() changeMode, plan func() (apply func(), err error)) error {
 	defer v.CompactDefinitions()
-	followed, err := v.changeLocked(of, plan)
+	logged, err := v.changeLocked(mode, plan)
 	if err != nil {
 		return err
 	}
-	return v.awaitDurable(followed)
+	return v.awaitDurable(logged)
 }
 
-func (v *VHost) changeLocked(of func() changeMode, plan func() (apply func() error, err error)) (followed bool, err error) {
+// changeLocked reports whether apply logged anything.
+func (v *VHost) changeLocked(mode func() changeMode, plan func() (apply func(), err error)) (logged bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	h := of()
+	m := mode()
 	if v.definitionLog == nil {
-		h = notDurableChange
+		m = notDurableChange
 	}
-	v.changes.begin(h)
-	defer v.changes.end(h)
+	v.changes.begin(m)
+	defer v.changes.end(m)
 	apply, err := plan()
 	if err != nil || apply == nil {
 		return false, err
@@ -108,34 +109,34 @@ func (v *VHost) changeLocked(of func() changeMode, plan func() (apply func() err
 	if err != nil {
 		return false, err
 	}
-	err = apply()
-	return v.write(), err
+	apply()
+	return v.write(), nil
 }
 
-func fixedMode(h changeMode) func() changeMode { return func() changeMode { return h } }
+func fixedMode(m changeMode) func() changeMode { return func() changeMode { return m } }
 
-// modeFor is the hold of a change of an exchange or of its bindings: with one that is not durable others may go that are.
-func (v *VHost) modeFor(exchange string, h changeMode) func() changeMode {
+// modeFor returns the mode of a change of an exchange or of its bindings. An exchange that is not durable counts as durable while
+// others have bindings to it: they may be deleted with it.
+func (v *VHost) modeFor(exchange string, m changeMode) func() changeMode {
 	return func() changeMode {
 		if x := v.exchanges[exchange]; x != nil && (x.Durable || len(x.sources) > 0) {
-			return h
+			return m
 		}
 		return notDurableChange
 	}
 }
 
-// pendingQueue is a durable queue that is defined and not in the table: it will be there as soon as its definition is durable, or
-// was, and the definition goes once its dead letters have arrived elsewhere. Until then no other has the name.
-type pendingQueue struct {
-	config *queue.Config
-	done   chan struct{} // closed when the queue is in the table, or will not be
-	err    error         // why the definition stays
-}
-
-// logDefinition adds a definition to those of the change at hand. The caller holds mu.
+// logDefinition adds a definition to the current change. The caller holds mu.
 func (v *VHost) logDefinition(def amqp.Table) { v.unwritten = amqp.AppendTable(v.unwritten, def) }
 
-// write writes what was noted, all at once, and reports whether there was anything. The caller holds mu.
+// logIfDurable is logDefinition for what is durable if anything in the vhost is.
+func (v *VHost) logIfDurable(def amqp.Table) {
+	if v.definitionLog != nil {
+		v.logDefinition(def)
+	}
+}
+
+// write writes the definitions of the current change together, and reports whether there were any. The caller holds mu.
 func (v *VHost) write() bool {
 	written := len(v.unwritten) > 0 && !v.deleted
 	if written {
@@ -145,13 +146,13 @@ func (v *VHost) write() bool {
 	return written
 }
 
-// unlock ends a change that is in force before it is durable.
+// unlock ends a change that took effect before it is durable.
 func (v *VHost) unlock() {
 	v.write()
 	v.mu.Unlock()
 }
 
-// awaitDurable waits until a change of something durable is durable itself.
+// awaitDurable waits until a change is durable, if it is one of something durable.
 func (v *VHost) awaitDurable(durable bool) error {
 	if !durable || v.definitionLog == nil {
 		return nil
@@ -163,10 +164,10 @@ func (v *VHost) awaitDurable(durable bool) error {
 	return nil
 }
 
-// FailDefinitions notes that nothing durable can be changed any more. Queues stay then.
+// FailDefinitions tells the vhost that nothing durable can be changed any more. It then refuses to delete durable queues.
 func (v *VHost) FailDefinitions(err error) { v.failure.CompareAndSwap(nil, &err) }
 
-// checkDefinitionLog returns an error if nothing durable can be changed any more.
+// checkDefinitionLog returns an error after FailDefinitions.
 func (v *VHost) checkDefinitionLog() error {
 	if err := v.failure.Load(); err != nil {
 		return v.notDurable(*err)
@@ -174,10 +175,10 @@ func (v *VHost) checkDefinitionLog() error {
 	return nil
 }
 
-// isLogged reports whether an exchange is written down.
+// isLogged reports whether changes of an exchange are logged.
 func (v *VHost) isLogged(x *exchange) bool { return v.definitionLog != nil && x.Durable }
 
-// isBindingLogged reports whether a binding is: both of its ends must be.
+// isBindingLogged reports whether changes of a binding are: both ends must be durable.
 func (v *VHost) isBindingLogged(x *exchange, to destination) bool {
 	if to.exchange != nil {
 		return v.isLogged(x) && to.exchange.Durable
@@ -185,33 +186,38 @@ func (v *VHost) isBindingLogged(x *exchange, to destination) bool {
 	return v.isLogged(x) && to.queue.Config().Storage != nil
 }
 
-// addDurable writes a queue down and puts it into the table when that is durable. Without a queue and without an error
-// somebody was faster.
+// pendingQueue is a durable queue that is defined but not in the table. It has its name to itself. A new queue is added to the
+// table when its definition is durable; the definition of a deleted one is removed when its last dead letters have arrived.
+type pendingQueue struct {
+	config *queue.Config
+	done   chan struct{} // closed when the queue is added, or will not be, or is removed
+	err    error         // why the definition of a deleted queue stays
+}
+
+// addDurable logs a queue, and adds it to the table when that is durable. It returns nil as createQueue does.
 func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	cfg := p.config(d)
 	cfg.Storage = v.definitionLog.NewStorage()
-	if err := cfg.Storage.Journal.Err(); err != nil {
-		return nil, stopped(&queue.StoppedError{VHost: v.name, Queue: d.Name, Shard: cfg.Storage.Shard, Err: err})
+	if err := checkLog(cfg); err != nil {
+		return nil, err
 	}
 	defer v.CompactDefinitions()
-	c, err := v.reserve(cfg, p)
-	if c == nil {
+	pending, err := v.reserve(cfg, p)
+	if pending == nil {
 		return nil, err
 	}
 	err = v.awaitDurable(true)
-	return v.addReserved(c, err), err
+	return v.addReserved(pending, err), err
 }
 
-// reserve reserves the name of a queue that is coming, a change that ends when it has arrived. It returns nil, but not
-// before that one is there, if the name is taken, and if the policies have changed since the profile was made.
+// reserve reserves the name of a new queue and begins the change that addReserved ends. It returns nil if the name is taken, then
+// not before the queue that has it is in the table, or if the policies changed after the profile was made.
 func (v *VHost) reserve(cfg *queue.Config, p *profile) (*pendingQueue, error) {
 	v.mu.Lock()
 	defer v.unlock()
-	if err := v.checkUndelivered(cfg.Name); err != nil {
+	// Outside the change, because this waits as long as the disk is full, and other changes must not.
+	if free, err := v.awaitName(cfg.Name); !free {
 		return nil, err
-	}
-	if !v.awaitName(cfg.Name) { // which may take as long as the disk is full, and is nothing that others are to wait for
-		return nil, nil
 	}
 	v.changes.begin(additive)
 	if v.isTaken(cfg.Name) || p.epoch != v.epoch.Load() {
@@ -222,153 +228,100 @@ func (v *VHost) reserve(cfg *queue.Config, p *profile) (*pendingQueue, error) {
 		v.changes.end(additive)
 		return nil, err
 	}
-	c := &pendingQueue{config: cfg, done: make(chan struct{})}
-	v.addPending(c)
 	v.logDefinition(v.defineQueue(cfg))
-	return c, nil
+	return v.addPending(newPending(cfg)), nil
 }
 
-// addReserved puts a queue that was coming into the table, unless it could not be made durable.
-func (v *VHost) addReserved(c *pendingQueue, err error) *queue.Mailbox {
+// addReserved adds a queue to the table, unless its definition is not durable.
+func (v *VHost) addReserved(p *pendingQueue, err error) *queue.Mailbox {
 	v.mu.Lock()
 	defer v.unlock()
-	defer close(c.done)
+	defer close(p.done)
 	defer v.changes.end(additive)
-	delete(v.pending, c.config.Name)
+	delete(v.pending, p.config.Name)
 	if err != nil || v.deleted {
 		return nil
 	}
-	cfg := c.config
+	cfg := p.config
 	if applied := v.policies.Load().Match(subject(cfg)); applied != cfg.Policies {
 		cfg = reconfigured(cfg, v.newProfile(cfg.Args, applied))
 	}
-	shell := queue.NewMailbox(cfg, v.chain, v.QueueHost(), v.clock)
-	v.addToTable(shell, 0)
-	return shell
+	m := queue.NewMailbox(cfg, v.chain, v.QueueHost(), v.clock)
+	v.addToTable(m, 0)
+	return m
 }
 
-// logDeletion deletes the definition of a queue that is gone: at once, or when the last of the messages that it gave up has
-// arrived, as a restart would look for it in the queue until then. In that case what it returns says when. The caller holds mu.
-func (v *VHost) logDeletion(s *queue.Mailbox) *pendingQueue {
-	c := &pendingQueue{config: s.Config(), done: make(chan struct{})}
-	if !s.AfterDeadLetters(func(err error) { v.finishDeletion(c, err) }) {
-		v.logDefinition(v.defineName(opDeleteQueue, c.config.Name))
+// logDeletion removes the definition of a deleted queue: at once or, if it has dead letters under way, when the last of them has
+// arrived, because until then a restart must find the queue that still has them. In that case it returns what to wait for. The
+// caller holds mu.
+func (v *VHost) logDeletion(m *queue.Mailbox) *pendingQueue {
+	p := newPending(m.Config())
+	if !m.AfterDeadLetters(func(err error) { v.finishDeletion(p, err) }) {
+		v.logDefinition(v.defineName(opDeleteQueue, p.config.Name))
 		return nil
 	}
-	v.addPending(c)
-	return c
+	return v.addPending(p)
 }
 
-// finishDeletion ends what undefine began. With an error the definition stays, and nobody else gets the name: a restart finds the queue
-// with what has not arrived.
-func (v *VHost) finishDeletion(c *pendingQueue, err error) {
+// finishDeletion ends what logDeletion began. After an error the definition and the reservation of the name stay: a restart
+// restores the queue with the dead letters that did not arrive.
+func (v *VHost) finishDeletion(p *pendingQueue, err error) {
 	v.mu.Lock()
-	if c.err = err; err == nil {
-		delete(v.pending, c.config.Name)
-		v.logDefinition(v.defineName(opDeleteQueue, c.config.Name))
+	if p.err = err; err == nil {
+		delete(v.pending, p.config.Name)
+		v.logDefinition(v.defineName(opDeleteQueue, p.config.Name))
 	}
 	v.unlock()
-	close(c.done)
+	close(p.done)
 	if err != nil && !errors.Is(err, journal.ErrClosed) {
 		v.log.Error("a queue is gone, but will be back after a restart: messages that it dead-lettered could not be written",
-			"queue", c.config.Name, "error", err)
+			"queue", p.config.Name, "error", err)
 	}
+}
+
+func newPending(cfg *queue.Config) *pendingQueue {
+	return &pendingQueue{config: cfg, done: make(chan struct{})}
 }
 
 // addPending reserves the name of a queue. The caller holds mu.
-func (v *VHost) addPending(c *pendingQueue) {
-	if v.pending == nil {
-		v.pending = map[string]*pendingQueue{}
-	}
-	v.pending[c.config.Name] = c
+func (v *VHost) addPending(p *pendingQueue) *pendingQueue {
+	v.pending[p.config.Name] = p
+	return p
 }
 
-// checkUndelivered returns why no queue may have that name until the broker is started again, nil if one may. The caller holds mu.
-func (v *VHost) checkUndelivered(name string) error {
-	if c := v.pending[name]; c != nil && c.err != nil {
-		return v.undelivered(name, c.err)
+// awaitName reports whether a new queue may have a name. While a pending queue has it, awaitName waits, with mu released, and
+// then returns false; the caller looks again. The error says that nobody gets the name until the broker is restarted. The caller
+// holds mu.
+func (v *VHost) awaitName(name string) (free bool, err error) {
+	p := v.pending[name]
+	switch {
+	case p == nil:
+		return !v.isTaken(name), nil
+	case p.err != nil:
+		return false, v.undelivered(name, p.err)
 	}
-	return nil
+	v.mu.Unlock()
+	<-p.done
+	v.mu.Lock()
+	return false, nil
 }
 
-// awaitName reports whether a queue may have that name. If one is coming by it, or going, it waits until that is over; the caller holds
-// mu, and holds it again when it returns.
-func (v *VHost) awaitName(name string) bool {
-	if c := v.pending[name]; c != nil {
-		v.mu.Unlock()
-		<-c.done
-		v.mu.Lock()
-		return false
-	}
-	return !v.isTaken(name)
-}
-
-// isTaken reports whether a queue has that name, or is coming by it, or going. The caller holds mu.
+// isTaken reports whether a queue has the name or reserves it. The caller holds mu.
 func (v *VHost) isTaken(name string) bool {
-	_, there := v.queues[name]
-	return there || v.pending[name] != nil
+	_, exists := v.queues[name]
+	return exists || v.pending[name] != nil
 }
 
-// Restore makes what definitions say. Nobody else may use the vhost yet. place returns the place a queue has its messages
-// in, by its number. The queues that are made are returned: a [queue.Replayer] is to fill and start them.
-func (v *VHost) Restore(d *Definitions, place func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
-	v.policies.Store(d.policies)
-	v.metadata, v.parameters = d.metadata, d.parameters
-	v.applyLimits()
-	for name, x := range d.exchanges {
-		if v.exchanges[name] == nil {
-			v.exchanges[name] = newExchange(x.Exchange)
+// StopShard makes the queues of a failed shard notice, and publishers look up routes again. It returns how many queues there are.
+func (v *VHost) StopShard(shard uint32) (queues int) {
+	v.mu.Lock()
+	v.invalidateRoutes()
+	v.mu.Unlock()
+	for _, m := range v.Queues() {
+		if s := m.Config().Storage; s != nil && s.Shard == shard {
+			queues++
+			_ = m.Do(func(*queue.Queue, hook.Instant) {}) // an error means that the queue is deleted
 		}
-		v.exchanges[name].applyPolicies(d.policies)
 	}
-	shells := make([]*queue.Mailbox, 0, len(d.queues))
-	owners := make(map[uint64]string, len(d.queues)) // of numbers
-	for _, q := range d.queues {
-		if other, taken := owners[q.id]; taken {
-			return nil, fmt.Errorf("queues '%s' and '%s' have the same number, %d", other, q.name, q.id)
-		}
-		owners[q.id] = q.name
-		r, err := place(q.id)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", v.queueName(q.name), err)
-		}
-		shells = append(shells, v.restoreQueue(q, r))
-	}
-	for name, x := range d.exchanges {
-		v.restoreBindings(v.exchanges[name], x)
-	}
-	return shells, nil
-}
-
-// restoreQueue makes a queue that was declared before. Its arguments were checked then; a plugin that would not take them
-// any more does not make it go away.
-func (v *VHost) restoreQueue(q definedQueue, r *queue.Storage) *queue.Mailbox {
-	args := hookArgs(q.args)
-	key := profileKey{encoded(q.args), v.policies.Load().Match(policies.Subject{Name: q.name, Type: queueType(args)})}
-	p := v.cachedProfile(key)
-	if p == nil {
-		p = v.newProfile(args, key.policies)
-		v.cacheProfile(key, p)
-	}
-	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
-	cfg.Storage = r
-	shell := queue.NewPausedMailbox(cfg, v.chain, v.QueueHost(), v.clock)
-	v.addToTable(shell, 0)
-	return shell
-}
-
-func (v *VHost) restoreBindings(x *exchange, from *definedExchange) {
-	if from.table == nil {
-		return
-	}
-	for b := range from.table.All() {
-		to := destination{exchange: v.exchanges[b.Destination.name]}
-		if !b.Destination.exchange {
-			to = destination{queue: v.queues[b.Destination.name].mailbox}
-		}
-		if x.table.Add(b.Key, b.Args, to) {
-			v.bindings++
-		}
-		v.link(x, to)
-	}
+	return queues
 }

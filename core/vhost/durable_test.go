@@ -369,6 +369,9 @@ func TestRestoreChecksNoArguments(t *testing.T) {
 
 func TestMalformedDefinitions(t *testing.T) {
 	field := func(k string, v any) amqp.Field { return amqp.Field{Key: k, Value: v} }
+	def := func(op string, fields ...amqp.Field) amqp.Table {
+		return append(amqp.Table{field("op", op), field("vhost", "/")}, fields...)
+	}
 	for _, tt := range []struct {
 		name string
 		def  amqp.Table
@@ -377,15 +380,15 @@ func TestMalformedDefinitions(t *testing.T) {
 		{"no op", amqp.Table{field("vhost", "/")}, `definition "": op is missing`},
 		{"no vhost", amqp.Table{field("op", "bind")}, `definition "bind": vhost is missing`},
 		{"op of another type", amqp.Table{field("op", int32(1))}, `definition "": op is of type signedint`},
-		{"unknown op", define("drop", "/"), `definition "drop": is unknown`},
-		{"no name", define(opDeleteQueue, "/"), `definition "queue.delete": name is missing`},
-		{"id of another type", define(opDeclareQueue, "/", field("name", "q"), field("id", "1")), `definition "queue.declare": id is of type longstr`},
+		{"unknown op", def("drop"), `definition "drop": is unknown`},
+		{"no name", def(opDeleteQueue), `definition "queue.delete": name is missing`},
+		{"id of another type", def(opDeclareQueue, field("name", "q"), field("id", "1")), `definition "queue.declare": id is of type longstr`},
 		{
-			"type of exchange", define(opDeclareExchange, "/", field("name", "x"), field("type", "odd"), field("auto-delete", false), field("internal", false), arguments(nil)),
+			"type of exchange", def(opDeclareExchange, field("name", "x"), field("type", "odd"), field("auto-delete", false), field("internal", false), field("arguments", amqp.Table{})),
 			`definition "exchange.declare": exchange "x" is of the unknown type "odd"`,
 		},
 		{
-			"nothing to bind", define(opBind, "/", field("source", "amq.topic"), field("destination", "q"), field("to-exchange", false), field("key", ""), arguments(nil)),
+			"nothing to bind", def(opBind, field("source", "amq.topic"), field("destination", "q"), field("to-exchange", false), field("key", ""), field("arguments", amqp.Table{})),
 			`definition "bind": there is nothing to bind "amq.topic" to "q"`,
 		},
 	} {

@@ -10,10 +10,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A redeclaration must mean what the declaration meant. Arguments are compared by value within a class of types: ten is
-// ten, whichever integer type carries it, and is not 10.0 [RabbitMQ: queues.html#property-equivalence].
+// A redeclaration must mean the same as the declaration. Arguments are compared by value within a class of types: 10 equals 10 of
+// any other integer type, and differs from 10.0 [RabbitMQ: queues.html#property-equivalence].
 
-// equivalentField compares a property that every object of the kind has; what names the object in the error text.
+// equivalentField compares a property. what names the object in the error text.
 func equivalentField[T comparable](what, name string, current, received T) error {
 	if current == received {
 		return nil
@@ -25,7 +25,7 @@ func inequivalent(what, name, current, received string) error {
 	return refuse(Precondition, "inequivalent arg '%s' for %s: received %s but current is %s", name, what, received, current)
 }
 
-// argument is the value of an optional argument.
+// argument is an optional argument.
 type argument struct {
 	value any
 	given bool
@@ -56,7 +56,7 @@ func equivalentArgument(what, name string, current, received argument) error {
 
 func (a argument) meansClassic() bool { return !a.given || a.value == queue.Classic }
 
-// String is how error texts show an argument that only one side has.
+// String shows an argument that only one side has in an error text.
 func (a argument) String() string {
 	if !a.given {
 		return "none"
@@ -86,15 +86,15 @@ func float(v any) (float64, bool) {
 	return 0, false
 }
 
-// encode is a value as it goes over the wire, in a table of its own.
+// encode encodes a value for comparison.
 func encode(v any) []byte {
 	return amqp.AppendTable(nil, amqp.Table{{Value: v}})
 }
 
-// maxTerm bounds what an error text shows of a value: a reply text has room for 255 bytes in all.
+// maxTerm limits a value in an error text, in bytes: reply texts have 255 at most.
 const maxTerm = 200
 
-// term prints a value as RabbitMQ does, cut short if it is long.
+// term prints a value as RabbitMQ does, truncated.
 func term(v any) string {
 	s := rabbit.Text(v)
 	if len(s) > maxTerm {

@@ -1,28 +1,32 @@
 package vhost
 
-import "fmt"
+import (
+	"fmt"
 
-// Kind is what is wrong with a request, as far as a client's next step depends on it. A session makes a reply code of it.
+	"github.com/curfewmq/curfew/core/queue"
+)
+
+// Kind classifies errors by what a client can do next. Sessions turn it into a reply code.
 type Kind uint8
 
 // The kinds of errors.
 const (
 	NotFound       Kind = iota + 1 // no such queue or exchange
-	AccessRefused                  // not permitted on this object, whoever asks
-	Locked                         // an exclusive queue of another connection
+	AccessRefused                  // nobody may do this to this object
+	Locked                         // another connection's exclusive queue
 	Precondition                   // arguments or state do not allow it
-	NotImplemented                 // meaningful, and not offered
-	NotAllowed                     // a limit is reached, or a connection asks for what is not there for it
-	Stopped                        // what is needed for it cannot be written to the disk any more
+	NotImplemented                 // a feature of RabbitMQ that is not offered
+	NotAllowed                     // a limit is reached, or the connection's vhost does not exist
+	Stopped                        // a log it needs has failed
 )
 
-// Error is a refused request. Text is what the client reads after the name of the reply code; for what RabbitMQ refuses
-// too it is RabbitMQ's, to the letter.
+// Error is a refused request. Text is what the client reads after the name of the reply code. For requests that RabbitMQ
+// refuses, too, it is RabbitMQ's text, to the letter.
 type Error struct {
 	Kind Kind
 	Text string
 
-	cause error // nil, or what went wrong in the broker
+	cause error // the broker's own failure; nil if the client is to blame
 }
 
 func (e *Error) Error() string { return e.Text }
@@ -33,21 +37,22 @@ func refuse(kind Kind, layout string, args ...any) *Error {
 	return &Error{Kind: kind, Text: fmt.Sprintf(layout, args...)}
 }
 
+var errDefaultExchange = &Error{Kind: AccessRefused, Text: "operation not permitted on the default exchange"}
+
 // queueName is how error texts name a queue.
-func (v *VHost) queueName(name string) string {
-	return "queue '" + name + "' in vhost '" + v.name + "'"
+func (r *rules) queueName(name string) string {
+	return "queue '" + name + "' in vhost '" + r.name + "'"
 }
 
-func (v *VHost) exchangeName(name string) string {
-	return "exchange '" + name + "' in vhost '" + v.name + "'"
+func (r *rules) exchangeName(name string) string {
+	return "exchange '" + name + "' in vhost '" + r.name + "'"
 }
 
-// NoQueue is the error for a queue that does not exist, or not any more: what a shell that is gone means to a client.
+// NoQueue is the error for a queue that does not exist. Sessions return it when a mailbox they hold reports [queue.ErrGone].
 func (v *VHost) NoQueue(name string) *Error {
 	return &Error{Kind: NotFound, Text: "no " + v.queueName(name)}
 }
 
-// noExchange is the error for an exchange that does not exist.
 func (v *VHost) noExchange(name string) *Error {
 	return &Error{Kind: NotFound, Text: "no " + v.exchangeName(name)}
 }
@@ -57,4 +62,31 @@ func (v *VHost) locked(queue string) *Error {
 		"the exclusive property value does not match that of the original declaration.", v.queueName(queue))
 }
 
-var errDefaultExchange = &Error{Kind: AccessRefused, Text: "operation not permitted on the default exchange"}
+// stopped is the error for a queue whose log has failed. Such a queue is stopped until the broker is restarted.
+func stopped(e *queue.StoppedError) *Error {
+	return &Error{Kind: Stopped, Text: e.Error() + ", see the broker logfile", cause: e}
+}
+
+// checkLog returns an error if the log of a queue has failed.
+func checkLog(cfg *queue.Config) error {
+	if cfg.Storage == nil {
+		return nil
+	}
+	if err := cfg.Storage.Journal.Err(); err != nil {
+		return stopped(&queue.StoppedError{VHost: cfg.VHost, Queue: cfg.Name, Shard: cfg.Storage.Shard, Err: err})
+	}
+	return nil
+}
+
+// notDurable is the error for a change whose definitions could not be logged.
+func (v *VHost) notDurable(err error) *Error {
+	text := fmt.Sprintf("vhost '%s': definitions cannot be kept: shard 0 failed, see the broker logfile", v.name)
+	return &Error{Kind: Stopped, Text: text, cause: err}
+}
+
+// undelivered is the error for the name of a deleted queue whose last dead letters were not written: the next start of the
+// broker restores the queue with them.
+func (v *VHost) undelivered(name string, err error) *Error {
+	text := v.queueName(name) + ": messages that it dead-lettered could not be written, see the broker logfile"
+	return &Error{Kind: Stopped, Text: text, cause: err}
+}

@@ -16,14 +16,14 @@ type Exchange struct {
 	Name       string
 	Type       string
 	Durable    bool
-	AutoDelete bool // it goes with the last binding it is the source of
+	AutoDelete bool // it is deleted with the last binding it is the source of
 	Internal   bool // clients may not publish to it
 	Args       amqp.Table
 }
 
 const argAlternate = "alternate-exchange"
 
-// predeclared are the exchanges of every vhost. Clients can neither create nor delete such names.
+// predeclared are the exchanges of every vhost. Clients can neither create nor delete them.
 var predeclared = []Exchange{
 	{Name: "", Type: "direct", Durable: true},
 	{Name: "amq.direct", Type: "direct", Durable: true},
@@ -31,38 +31,47 @@ var predeclared = []Exchange{
 	{Name: "amq.topic", Type: "topic", Durable: true},
 	{Name: "amq.headers", Type: "headers", Durable: true},
 	{Name: "amq.match", Type: "headers", Durable: true},
-	{Name: "amq.rabbitmq.trace", Type: "topic", Durable: true, Internal: true},
+	{Name: TraceExchange, Type: "topic", Durable: true, Internal: true},
 }
 
-func isPredeclared(name string) bool {
-	return name == "" || strings.HasPrefix(name, rabbit.ReservedPrefix)
+// Predeclared returns the type of an exchange that every vhost has. ok is false if name is none.
+func Predeclared(name string) (kind string, ok bool) {
+	i := slices.IndexFunc(predeclared, func(x Exchange) bool { return x.Name == name })
+	if i < 0 {
+		return "", false
+	}
+	return predeclared[i].Type, true
 }
 
-// exchange is an exchange in the topology; the vhost's mutex guards it. What Exchange says never changes.
+// exchange is an exchange in the topology, guarded by the vhost's mutex. Its description never changes.
 type exchange struct {
 	Exchange
 	alternate    string
-	hasAlternate bool // there is an alternate
+	hasAlternate bool
 	policies     policies.Applied
 
-	table   *route.Table[destination] // nil for the default exchange, which every queue is bound to by its name
-	sources []*exchange               // with bindings to this one
+	table   *route.Table[destination] // always empty for the default exchange, to which every queue is bound by its name
+	sources []*exchange               // exchanges with bindings to this one
 }
 
-// destination is what a binding leads to: a queue or an exchange, the other is nil.
+// destination is what a binding leads to: a queue or an exchange. The other one is nil.
 type destination struct {
 	queue    *queue.Mailbox
 	exchange *exchange
 }
 
+// newExchange makes an exchange of a known type.
 func newExchange(d Exchange) *exchange {
-	x := &exchange{Exchange: d}
+	kind, _ := route.ParseKind(d.Type)
+	x := &exchange{Exchange: d, table: route.New[destination](kind)}
 	x.applyPolicies(nil)
-	if kind, ok := route.ParseKind(d.Type); ok && d.Name != "" {
-		x.table = route.New[destination](kind)
-	}
 	return x
 }
+
+func (x *exchange) isDefault() bool { return x.Name == "" }
+
+// isUnused reports whether an exchange that just lost a binding is deleted.
+func (x *exchange) isUnused() bool { return x.AutoDelete && x.table.Len() == 0 }
 
 // Exchange returns the description of an exchange and whether it exists.
 func (v *VHost) Exchange(name string) (Exchange, bool) {
@@ -73,6 +82,18 @@ func (v *VHost) Exchange(name string) (Exchange, bool) {
 		return Exchange{}, false
 	}
 	return x.Exchange, true
+}
+
+// Exchanges returns all exchanges, sorted by name.
+func (v *VHost) Exchanges() []Exchange {
+	v.mu.RLock()
+	all := make([]Exchange, 0, len(v.exchanges))
+	for _, x := range v.exchanges {
+		all = append(all, x.Exchange)
+	}
+	v.mu.RUnlock()
+	slices.SortFunc(all, func(a, b Exchange) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // CheckExchange is the passive declaration.
@@ -87,12 +108,12 @@ func (v *VHost) CheckExchange(name string) error {
 	return nil
 }
 
-// DeclareExchange creates an exchange, or finds that there is one that is the same. allow, if not nil, is asked before an
+// DeclareExchange creates an exchange, or checks that the existing one is equivalent. allow, if not nil, is asked before an
 // exchange with an alternate is created; its error is returned as it is.
 func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) error {
 	d.Name = rabbit.Sanitise(d.Name)
-	if _, ok := route.ParseKind(d.Type); !ok {
-		return refuse(Precondition, "unknown exchange type '%s'", d.Type)
+	if _, err := parseExchangeType(d.Type); err != nil {
+		return err
 	}
 	if d.Name == "" {
 		return errDefaultExchange
@@ -107,55 +128,35 @@ func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) 
 			return err
 		}
 	}
-	return v.equivalentExchange(current, d)
+	return v.checkEquivalentExchange(current, d)
 }
 
-func (v *VHost) checkNewExchange(d Exchange, allow func(alternate string) error) error {
-	if err := checkNew("exchange", d.Name); err != nil {
-		return err
-	}
-	alternate, ok := d.Args.Lookup(argAlternate)
-	if !ok {
-		return nil
-	}
-	name, ok := alternate.(string)
-	if !ok {
-		return refuse(Precondition, "invalid type '%s' for arg '%s' in %s", amqp.TypeName(alternate), argAlternate, v.exchangeName(d.Name))
-	}
-	if allow == nil {
-		return nil
-	}
-	return allow(name)
-}
-
-// addExchange creates an exchange unless somebody was faster, and returns the one that is there.
-func (v *VHost) addExchange(d Exchange) (is Exchange, err error) {
-	h := additive // one that is not durable keeps its name from one that will be
+// addExchange creates an exchange, unless another caller just did, and returns the one that exists.
+func (v *VHost) addExchange(d Exchange) (Exchange, error) {
+	mode := additive // a transient exchange keeps its name from a durable one
 	if d.Durable {
-		h = exclusive
+		mode = exclusive
 	}
-	is = d
-	err = v.change(fixedMode(h), func() (apply func() error, err error) {
+	err := v.change(fixedMode(mode), func() (apply func(), err error) {
 		if x := v.exchanges[d.Name]; x != nil {
-			is = x.Exchange
+			d = x.Exchange
 			return nil, nil
 		}
 		x := newExchange(d)
 		if v.isLogged(x) {
-			v.logDefinition(v.defineExchange(&x.Exchange))
+			v.logDefinition(v.define(opDeclareExchange, x.fields()...))
 		}
-		return func() error {
+		return func() {
 			x.applyPolicies(v.policies.Load())
 			v.exchanges[d.Name] = x
 			v.invalidateRoutes()
-			return nil
 		}, nil
 	})
-	return is, err
+	return d, err
 }
 
-// equivalentExchange compares a declaration with the exchange that exists. Of the arguments, only the alternate counts.
-func (v *VHost) equivalentExchange(current, received Exchange) error {
+// checkEquivalentExchange compares a declaration with the existing exchange. Of the arguments, only the alternate counts.
+func (v *VHost) checkEquivalentExchange(current, received Exchange) error {
 	what := v.exchangeName(current.Name)
 	if err := equivalentField(what, "type", current.Type, received.Type); err != nil {
 		return err
@@ -172,8 +173,7 @@ func (v *VHost) equivalentExchange(current, received Exchange) error {
 	return equivalentArgument(what, argAlternate, tableArgument(current.Args, argAlternate), tableArgument(received.Args, argAlternate))
 }
 
-// DeleteExchange deletes an exchange with its bindings, those from it and those to it. One that does not exist is as good
-// as deleted.
+// DeleteExchange deletes an exchange and all bindings from and to it. It need not exist.
 func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
 	name = rabbit.Sanitise(name)
 	if name == "" {
@@ -182,42 +182,38 @@ func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
 	if strings.HasPrefix(name, rabbit.ReservedPrefix) {
 		return refuse(AccessRefused, "deletion of system %s not allowed", v.exchangeName(name))
 	}
-	return v.change(v.modeFor(name, exclusive), func() (func() error, error) { return v.dropExchange(name, ifUnused) })
-}
-
-// dropExchange plans the deletion of an exchange. The caller holds mu.
-func (v *VHost) dropExchange(name string, ifUnused bool) (apply func() error, err error) {
-	x := v.exchanges[name]
-	if x == nil {
-		return nil, nil
-	}
-	if ifUnused && x.table.Len() > 0 {
-		return nil, refuse(Precondition, "%s in use", v.exchangeName(name))
-	}
-	doomed := v.logDeletions(x)
-	return func() error {
-		if v.exchanges[name] == x { // else it has deleted itself
-			v.removeExchange(x, doomed)
+	return v.change(v.modeFor(name, exclusive), func() (apply func(), err error) {
+		x := v.exchanges[name]
+		if x == nil {
+			return nil, nil
 		}
-		return nil
-	}, nil
+		if ifUnused && x.table.Len() > 0 {
+			return nil, refuse(Precondition, "%s in use", v.exchangeName(name))
+		}
+		logged := v.logDeletions(x)
+		return func() {
+			if v.exchanges[name] == x { // else it has deleted itself
+				v.removeExchange(x, logged)
+			}
+		}, nil
+	})
 }
 
-// logDeletions notes that x is to be deleted, and with it every auto-delete exchange that leads nowhere else, and returns all of
-// them. The caller holds mu.
+// logDeletions logs that x is deleted, and with it every auto-delete exchange whose bindings all lead to deleted exchanges. It
+// returns all of them. The caller holds mu.
 func (v *VHost) logDeletions(x *exchange) []*exchange {
-	doomed := []*exchange{x}
-	for i := 0; i < len(doomed); i++ {
-		for _, source := range doomed[i].sources {
-			if source.AutoDelete && !slices.Contains(doomed, source) && source.bindsOnlyTo(doomed) {
-				doomed = append(doomed, source)
+	deleted := []*exchange{x}
+	for i := 0; i < len(deleted); i++ {
+		for _, source := range deleted[i].sources {
+			if source.AutoDelete && !slices.Contains(deleted, source) && source.bindsOnlyTo(deleted) {
+				deleted = append(deleted, source)
 			}
 		}
 	}
-	for _, x := range doomed {
+	for _, x := range deleted {
 		v.logExchangeDeletion(x)
 	}
-	return doomed
+	return deleted
 }
 
 func (v *VHost) logExchangeDeletion(x *exchange) {
@@ -236,13 +232,13 @@ func (x *exchange) bindsOnlyTo(list []*exchange) bool {
 	return n == x.table.Len()
 }
 
-// removeExchange deletes x, and then every auto-delete exchange that lost its last binding by it. Those that are not doomed,
-// as the others are, are noted. The caller holds mu.
-func (v *VHost) removeExchange(x *exchange, doomed []*exchange) {
-	going := []*exchange{x}
-	for len(going) > 0 {
-		x, going = going[len(going)-1], going[:len(going)-1]
-		if !slices.Contains(doomed, x) {
+// removeExchange removes x, and then every auto-delete exchange that thereby lost its last binding. It logs the deletion of
+// those that are not in logged. The caller holds mu.
+func (v *VHost) removeExchange(x *exchange, logged []*exchange) {
+	unused := []*exchange{x}
+	for len(unused) > 0 {
+		x, unused = unused[len(unused)-1], unused[:len(unused)-1]
+		if !slices.Contains(logged, x) {
 			v.logExchangeDeletion(x)
 		}
 		delete(v.exchanges, x.Name)
@@ -254,25 +250,10 @@ func (v *VHost) removeExchange(x *exchange, doomed []*exchange) {
 			if source != x {
 				v.bindings -= source.table.RemoveDestination(destination{exchange: x})
 			}
-			if source.unused() {
-				going = append(going, source)
+			if source.isUnused() {
+				unused = append(unused, source)
 			}
 		}
 	}
 	v.invalidateRoutes()
-}
-
-// unused says that an exchange has to go, having just lost a binding.
-func (x *exchange) unused() bool { return x.AutoDelete && x.table.Len() == 0 }
-
-// Exchanges lists all exchanges by name.
-func (v *VHost) Exchanges() []Exchange {
-	v.mu.RLock()
-	all := make([]Exchange, 0, len(v.exchanges))
-	for _, x := range v.exchanges {
-		all = append(all, x.Exchange)
-	}
-	v.mu.RUnlock()
-	slices.SortFunc(all, func(a, b Exchange) int { return strings.Compare(a.Name, b.Name) })
-	return all
 }

@@ -9,20 +9,19 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// expiryLog tells the operator of queues that expired: each of them as long as they are few, and how many when they are
-// not.
+// expiryLog logs queues that expired: one line each while they are few, and their number when they are many.
 type expiryLog struct {
 	log *slog.Logger
 
 	mu       sync.Mutex // guards what follows
-	tokens   int        // lines that may be logged
+	tokens   int        // lines that may be logged now
 	refilled hook.Instant
 	unlogged int // queues since the last line
 }
 
 const (
-	expiryBurst  = 20                     // lines at a time
-	expiryRefill = 100 * time.Millisecond // until there may be one more
+	expiryBurst  = 20                     // lines at once
+	expiryRefill = 100 * time.Millisecond // for each further line
 )
 
 func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why *queue.Deletion) {
@@ -36,7 +35,7 @@ func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why *queue.Deleti
 	}
 }
 
-// admit says whether a queue gets a line of its own, and how many did not since the last one that did.
+// admit reports whether a queue gets its own line, and how many queues did not since the last one that did.
 func (l *expiryLog) admit(now hook.Instant) (single bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +52,7 @@ func (l *expiryLog) admit(now hook.Instant) (single bool, unlogged int) {
 	return true, unlogged
 }
 
-// powerOfTen is true for 10, 100 and so on.
+// powerOfTen reports whether n is 10, 100 and so on.
 func powerOfTen(n int) bool {
 	for n > 10 && n%10 == 0 {
 		n /= 10

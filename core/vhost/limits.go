@@ -10,12 +10,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Limits are how many connections and queues a vhost may have; absent ones are none.
+// Limits limits the connections and queues of a vhost. The zero value has no limits.
 type Limits struct {
 	Connections, Queues hook.Limit
 }
 
-// Limits are kept as RabbitMQ has them: as a parameter of the vhost, of this component and name.
+// As in RabbitMQ, limits are a parameter of the vhost, with this component and name.
 const (
 	limitsComponent = "vhost-limits"
 	limitsName      = "limits"
@@ -36,7 +36,7 @@ func (v *VHost) Limits() Limits {
 	return v.limits
 }
 
-// SetLimits replaces the limits. What there is of connections and queues stays.
+// SetLimits replaces the limits. Existing connections and queues stay.
 func (v *VHost) SetLimits(l Limits) error {
 	if l == (Limits{}) {
 		_, err := v.ClearParameter(limitsComponent, limitsName)
@@ -61,7 +61,16 @@ func (l Limits) value() []byte {
 	return b
 }
 
-// parseLimits reads the value of the parameter. A negative limit is none.
+// Limits returns the limits that a parameter sets. ok is false if it is another parameter.
+func (p *Parameter) Limits() (l Limits, ok bool) {
+	if p.Component != limitsComponent {
+		return Limits{}, false
+	}
+	l, err := parseLimits(p.Value)
+	return l, err == nil
+}
+
+// parseLimits parses the value of the parameter. A negative limit is no limit.
 func parseLimits(value []byte) (Limits, error) {
 	var l Limits
 	var m map[string]json.RawMessage
@@ -87,12 +96,12 @@ func parseLimits(value []byte) (Limits, error) {
 	return l, wrong
 }
 
-// limitOf reads a limit, unless another one is wrong.
+// limitOf parses a limit, unless an earlier one was wrong.
 func limitOf(key string, raw []byte, wrong error) (hook.Limit, error) {
 	if wrong != nil {
 		return 0, wrong
 	}
-	var n *int64 // null is none
+	var n *int64 // nil for null
 	if err := json.Unmarshal(raw, &n); err != nil || n == nil {
 		return 0, invalidParameter(key + " should be a number, actually was " + rabbit.JSON(raw))
 	}
@@ -102,10 +111,10 @@ func limitOf(key string, raw []byte, wrong error) (hook.Limit, error) {
 	return hook.LimitOf(*n), nil
 }
 
-// reached reports whether there may be no more.
+// reached reports whether n is at or above the limit.
 func reached(l hook.Limit, n int) bool { return l.Set() && int64(n) >= l.N() }
 
-// checkQueueLimit refuses one more queue. The caller holds mu.
+// checkQueueLimit refuses to create a queue at the limit, or in a deleted vhost. The caller holds mu.
 func (v *VHost) checkQueueLimit(name string) error {
 	if v.deleted {
 		return refuse(NotFound, "no vhost '%s'", v.name)

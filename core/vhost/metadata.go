@@ -11,20 +11,22 @@ import (
 	"github.com/curfewmq/curfew/core/rabbit"
 )
 
-// Metadata are what is said of a vhost as a whole. Nobody changes the tags of one that was handed over.
+// Metadata describes a vhost as a whole. Tags are never modified once they are passed on.
 type Metadata struct {
 	Description      string
 	Tags             []string
-	DefaultQueueType string // of queues declared without a type, where it can be theirs; "" = classic
+	DefaultQueueType string // of queues declared without a type that can have it; "" = classic
 	Tracing          bool   // see TraceExchange
 }
+
+const fieldDescription = "description"
 
 const (
 	maxDescription = 4096 // bytes
 	maxTags        = 64
 )
 
-// CheckName refuses a name that no vhost can have.
+// CheckName refuses names that no vhost can have.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -39,7 +41,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Check reports what is wrong with metadata.
+// Check refuses invalid metadata.
 func (m *Metadata) Check() error {
 	switch {
 	case len(m.Description) > maxDescription:
@@ -61,59 +63,49 @@ func (m *Metadata) Check() error {
 	return refuse(Precondition, "default queue type '%s' is not offered, only 'classic' and 'quorum'", m.DefaultQueueType)
 }
 
-// Metadata returns what is said of the vhost.
+// Metadata returns the metadata.
 func (v *VHost) Metadata() Metadata {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.metadata
 }
 
-// SetMetadata replaces what is said of the vhost. Queues that exist stay what they are.
+// SetMetadata replaces the metadata. Existing queues keep their type.
 func (v *VHost) SetMetadata(m Metadata) error {
 	if err := m.Check(); err != nil {
 		return err
 	}
 	m.Tags = slices.Clone(m.Tags)
-	return v.change(fixedMode(exclusive), func() (func() error, error) {
-		v.logIfDurable(define(opDescribe, v.name, m.fields()...))
-		return func() error {
+	return v.change(fixedMode(exclusive), func() (apply func(), err error) {
+		v.logIfDurable(v.defineMetadata(opDescribe, &m))
+		return func() {
 			v.metadata = m
 			v.tracing.Store(m.Tracing)
-			return nil
 		}, nil
 	})
 }
 
-// logIfDurable notes a definition, unless nothing of the vhost is durable. The caller holds mu.
-func (v *VHost) logIfDurable(def amqp.Table) {
-	if v.definitionLog != nil {
-		v.logDefinition(def)
-	}
-}
-
-func (m *Metadata) fields() []amqp.Field {
+func (v *VHost) defineMetadata(op string, m *Metadata) amqp.Table {
 	tags := make(amqp.Array, len(m.Tags))
 	for i, tag := range m.Tags {
 		tags[i] = tag
 	}
-	return []amqp.Field{
-		{Key: fieldDescription, Value: m.Description},
-		{Key: fieldTags, Value: tags},
-		{Key: fieldDefaultType, Value: m.DefaultQueueType},
-		{Key: fieldTracing, Value: m.Tracing},
+	return v.define(op, m.fields(&tags)...)
+}
+
+func (m *Metadata) fields(tags *amqp.Array) []fieldRef {
+	return []fieldRef{
+		{fieldDescription, &m.Description}, {"tags", tags}, {"default-queue-type", &m.DefaultQueueType}, {"tracing", &m.Tracing},
 	}
 }
 
-// readMetadata reads what fields wrote. Before there were any, nothing was.
+// readMetadata reads metadata. Old definitions have none.
 func readMetadata(d *definition.Definition) (m Metadata, err error) {
 	if _, has := d.Fields.Lookup(fieldDescription); !has {
 		return m, nil
 	}
 	var tags amqp.Array
-	definition.Read(d, fieldDescription, &m.Description, &err)
-	definition.Read(d, fieldTags, &tags, &err)
-	definition.Read(d, fieldDefaultType, &m.DefaultQueueType, &err)
-	definition.Read(d, fieldTracing, &m.Tracing, &err)
+	err = read(d, m.fields(&tags)...)
 	for _, raw := range tags {
 		tag, _ := raw.(string)
 		m.Tags = append(m.Tags, tag)
@@ -121,7 +113,7 @@ func readMetadata(d *definition.Definition) (m Metadata, err error) {
 	return m, err
 }
 
-// applyDefaultType gives a queue that is declared without a type the one of the vhost, if it can have that.
+// applyDefaultType gives a queue that is declared without a type the vhost's default type, if the queue can have it.
 func (v *VHost) applyDefaultType(d *QueueDeclare) {
 	fits := d.Durable && !d.Exclusive && !d.AutoDelete && d.Name != ""
 	if _, chosen := d.Args.Lookup(argQueueType); chosen || !fits {

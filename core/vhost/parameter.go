@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/rabbit"
 )
 
-// Parameter is a value that is kept for somebody else: its component. Only the vhost's limits mean something here.
+// Parameter is a value that the vhost stores for a component. Only the limits mean something to the vhost itself.
 type Parameter struct {
 	Component, Name string
 	Value           json.RawMessage
@@ -24,18 +24,18 @@ type parameterKey struct{ component, name string }
 const (
 	maxParameters = 10_000
 	maxParameter  = 64 << 10 // bytes of a value
-	// MaxParameters is how many bytes the names and values of all parameters of a vhost may have, or of all global ones: they
-	// stay in memory, and are written anew with the other definitions.
+	// MaxParameters limits the names and values of all parameters of a vhost, or of all global ones, in bytes: they stay in
+	// memory, and every compaction rewrites them.
 	MaxParameters = 16 << 20
 )
 
-// Check reports what is wrong with a parameter.
+// Check refuses an invalid parameter.
 func (p *Parameter) Check() error {
 	_, err := p.compact()
 	return err
 }
 
-// compact returns the checked value without spaces.
+// compact checks the parameter, and returns its value without spaces.
 func (p *Parameter) compact() ([]byte, error) {
 	if err := p.checkNames(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (p *Parameter) checkNames() error {
 	return nil
 }
 
-// CompactJSON checks that a value to be kept is JSON and not too large, and returns it without spaces.
+// CompactJSON checks that the value of a parameter is JSON and not too large, and returns it without spaces.
 func CompactJSON(value []byte) ([]byte, error) {
 	if len(value) > maxParameter {
 		return nil, refuse(Precondition, "value of %d bytes: at most %d are allowed", len(value), maxParameter)
@@ -77,12 +77,12 @@ func CompactJSON(value []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// invalidParameter is what RabbitMQ says of a value that its component does not like.
+// invalidParameter is RabbitMQ's error for a value that its component refuses.
 func invalidParameter(line string) error {
 	return refuse(Precondition, "Validation failed\n\n%s\n", line)
 }
 
-// Parameters lists the parameters by component and name.
+// Parameters returns all parameters, sorted by component and name.
 func (v *VHost) Parameters() []Parameter {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -96,7 +96,7 @@ func (v *VHost) Parameters() []Parameter {
 	return all
 }
 
-// Parameter returns the value of a parameter, and whether it exists.
+// Parameter returns the value of a parameter and whether it exists.
 func (v *VHost) Parameter(component, name string) (json.RawMessage, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -104,14 +104,14 @@ func (v *VHost) Parameter(component, name string) (json.RawMessage, bool) {
 	return slices.Clone(value), ok
 }
 
-// SetParameter sets a parameter, which is the caller's again afterwards.
+// SetParameter sets a parameter. It does not retain p.
 func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
 	value, err := p.compact()
 	if err != nil {
 		return false, err
 	}
 	k := parameterKey{p.Component, p.Name}
-	err = v.change(fixedMode(exclusive), func() (apply func() error, err error) {
+	err = v.change(fixedMode(exclusive), func() (apply func(), err error) {
 		_, exists := v.parameters[k]
 		if !exists && len(v.parameters) >= maxParameters {
 			return nil, refuse(Precondition, "there are %d parameters in vhost '%s': at most %d are allowed", len(v.parameters), v.name, maxParameters)
@@ -119,39 +119,17 @@ func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
 		if !v.fits(k, value) {
 			return nil, refuse(Precondition, "the parameters in vhost '%s' have more than %d bytes then", v.name, MaxParameters)
 		}
-		v.logIfDurable(v.defineParameter(opSetParameter, k, amqp.Field{Key: fieldValue, Value: string(value)}))
-		return func() error {
+		v.logIfDurable(v.defineParameter(opSetParameter, k, value))
+		return func() {
 			created = !exists
-			if v.parameters == nil {
-				v.parameters = map[parameterKey]json.RawMessage{}
-			}
 			v.parameters[k] = value
 			v.applyLimits()
-			return nil
 		}, nil
 	})
 	return created, err
 }
 
-// CheckParameters reports whether a vhost can have all of these parameters, which may each alone. Of those with the same name the last counts.
-func CheckParameters(vhost string, all []Parameter) error {
-	last := make(map[parameterKey]int, len(all))
-	size := 0
-	for _, p := range all {
-		k, n := parameterKey{p.Component, p.Name}, len(p.Component)+len(p.Name)+len(p.Value)
-		size += n - last[k]
-		last[k] = n
-	}
-	if len(last) > maxParameters {
-		return refuse(Precondition, "%d parameters in vhost '%s': at most %d are allowed", len(last), vhost, maxParameters)
-	}
-	if size > MaxParameters {
-		return refuse(Precondition, "the parameters in vhost '%s' have %d bytes: at most %d are allowed", vhost, size, MaxParameters)
-	}
-	return nil
-}
-
-// fits reports whether there is room for a parameter, in the place of what is there now. The caller holds mu.
+// fits reports whether a parameter fits the total size, in place of its present value. The caller holds mu.
 func (v *VHost) fits(k parameterKey, value []byte) bool {
 	size := len(k.component) + len(k.name) + len(value)
 	for other, value := range v.parameters {
@@ -162,25 +140,24 @@ func (v *VHost) fits(k parameterKey, value []byte) bool {
 	return size <= MaxParameters
 }
 
-// ClearParameter deletes a parameter, and reports whether there was one.
+// ClearParameter deletes a parameter, and reports whether it existed.
 func (v *VHost) ClearParameter(component, name string) (existed bool, err error) {
 	k := parameterKey{component, name}
-	err = v.change(fixedMode(exclusive), func() (apply func() error, err error) {
+	err = v.change(fixedMode(exclusive), func() (apply func(), err error) {
 		if _, exists := v.parameters[k]; !exists {
 			return nil, nil
 		}
-		v.logIfDurable(v.defineParameter(opClearParameter, k))
-		return func() error {
+		v.logIfDurable(v.define(opClearParameter, k.fields()...))
+		return func() {
 			existed = true
 			delete(v.parameters, k)
 			v.applyLimits()
-			return nil
 		}, nil
 	})
 	return existed, err
 }
 
-// applyLimits puts in force what the parameter of the limits says. The caller holds mu.
+// applyLimits puts the limits parameter in force. The caller holds mu.
 func (v *VHost) applyLimits() {
 	v.limits = Limits{}
 	if value, ok := v.parameters[parameterKey{limitsComponent, limitsName}]; ok {
@@ -188,23 +165,25 @@ func (v *VHost) applyLimits() {
 	}
 }
 
-func (v *VHost) defineParameter(op string, k parameterKey, value ...amqp.Field) amqp.Table {
-	names := define(op, v.name, amqp.Field{Key: fieldComponent, Value: k.component}, amqp.Field{Key: fieldName, Value: k.name})
-	return append(names, value...)
+func (k *parameterKey) fields() []fieldRef {
+	return []fieldRef{{"component", &k.component}, {fieldName, &k.name}}
 }
 
-// parameter takes in the definition of a parameter, or of its end.
+func (v *VHost) defineParameter(op string, k parameterKey, value []byte) amqp.Table {
+	text := string(value)
+	return v.define(op, append(k.fields(), fieldRef{fieldValue, &text})...)
+}
+
+// parameter applies a definition that sets or clears a parameter.
 func (d *Definitions) parameter(def *definition.Definition) error {
 	var k parameterKey
-	var err error
-	definition.Read(def, fieldComponent, &k.component, &err)
-	definition.Read(def, fieldName, &k.name, &err)
+	err := read(def, k.fields()...)
 	if err != nil || def.Op == opClearParameter {
 		delete(d.parameters, k)
 		return err
 	}
 	var value string
-	definition.Read(def, fieldValue, &value, &err)
+	err = read(def, fieldRef{fieldValue, &value})
 	d.parameters[k] = json.RawMessage(value)
 	return err
 }

@@ -2,23 +2,20 @@ package vhost
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/policies"
-	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Policies returns the policies in force. They do not change: a later change makes
-// others.
+// Policies returns the policies in force. The set is never modified: a change replaces it.
 func (v *VHost) Policies() *policies.Set { return v.policies.Load() }
 
-// SetPolicy adds a policy, or replaces the one of that name, which matters at once
-// to the queues and exchanges it applies to or no longer does. One that is the same
-// changes nothing. It returns when the change is durable and, after that, all of them
-// have taken it on.
+// SetPolicy adds a policy, or replaces the one of that name. If that is the same, nothing changes. SetPolicy returns when the
+// change is durable and all queues and exchanges that the policy applies to, or no longer applies to, have adopted it.
 func (v *VHost) SetPolicy(kind policies.Kind, p *policies.Policy) (created bool, err error) {
 	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: v.name, Name: p.Name, Operator: kind == policies.Operator}
 	err = v.changePolicies(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
@@ -29,22 +26,40 @@ func (v *VHost) SetPolicy(kind policies.Kind, p *policies.Policy) (created bool,
 	return created, err
 }
 
-// ClearPolicy deletes a policy, and reports whether there was one of that name.
+// ClearPolicy deletes a policy, and reports whether it existed.
 func (v *VHost) ClearPolicy(kind policies.Kind, name string) (existed bool, err error) {
 	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: v.name, Name: name, Operator: kind == policies.Operator, Cleared: true}
 	err = v.changePolicies(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
-		var left *policies.Set
-		left, existed = s.Without(kind, name)
-		return left, define(opClearPolicy, v.name, amqp.Field{Key: fieldKind, Value: kind.String()}, amqp.Field{Key: fieldName, Value: name})
+		s, existed = s.Without(kind, name)
+		p := definedPolicy{kind: kind.String(), name: name}
+		return s, v.define(opClearPolicy, p.key()...)
 	})
 	return existed, err
 }
 
-// changePolicies puts other policies in force, and tells what was done.
+// changePolicies puts other policies in force, and reports it. change returns them with the definition of the change, or the
+// present ones if nothing changes.
 func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set) (*policies.Set, amqp.Table)) error {
 	v.applying.Lock()
 	defer v.applying.Unlock()
-	changed, err := v.replacePolicies(change)
+	changed := false
+	// Additive is enough: applying keeps other changes of policies away.
+	err := v.change(fixedMode(additive), func() (apply func(), err error) {
+		s, def := change(v.policies.Load())
+		if s == v.policies.Load() {
+			return nil, nil
+		}
+		v.logIfDurable(def)
+		return func() {
+			changed = true
+			v.policies.Store(s)
+			v.invalidateProfiles()
+			for _, x := range v.exchanges {
+				x.applyPolicies(s)
+			}
+			v.invalidateRoutes()
+		}, nil
+	})
 	if err != nil || !changed {
 		return err
 	}
@@ -53,64 +68,40 @@ func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set)
 	return nil
 }
 
-// replacePolicies reports whether anything changed. Queues that are declared from
-// now on have the new policies.
-func (v *VHost) replacePolicies(change func(*policies.Set) (*policies.Set, amqp.Table)) (changed bool, err error) {
-	h := additive // and alone among changes of policies: the caller holds applying
-	err = v.change(fixedMode(h), func() (apply func() error, err error) {
-		s, def := change(v.policies.Load())
-		if s == v.policies.Load() {
-			return nil, nil
-		}
-		v.logIfDurable(def)
-		return func() error {
-			changed = true
-			v.policies.Store(s)
-			v.invalidateProfiles()
-			for _, x := range v.exchanges {
-				x.applyPolicies(s)
-			}
-			v.invalidateRoutes()
-			return nil
-		}, nil
-	})
-	return changed, err
-}
-
-// invalidateProfiles makes every profile one that no new queue may have. The caller holds mu.
+// invalidateProfiles keeps new queues from using existing profiles. The caller holds mu.
 func (v *VHost) invalidateProfiles() {
 	v.epoch.Add(1)
 	clear(v.profiles)
 }
 
-// StrategyChanged has the queues that chose an expiry strategy attached anew: it came, went, or became another. With
-// recompute, what they hold gets the deadlines that it has for them now.
+// StrategyChanged attaches plugins again to the queues that chose an expiry strategy, because it was added, removed or replaced.
+// With recompute, their messages are restamped.
 func (v *VHost) StrategyChanged(name string, recompute bool) {
 	v.applying.Lock()
 	defer v.applying.Unlock()
 	v.mu.Lock()
 	v.invalidateProfiles()
 	v.mu.Unlock()
-	for _, shell := range v.Queues() {
-		cfg := shell.Config()
+	for _, m := range v.Queues() {
+		cfg := m.Config()
 		if chosen, _ := cfg.Settings(settingStrategy); chosen != any(name) && cfg.Strategy != name {
 			continue
 		}
-		_ = shell.Reconfigure(reconfigured(cfg, v.newProfile(cfg.Args, cfg.Policies)), v.chain, recompute) // an error means that it is gone
+		_ = m.Reconfigure(reconfigured(cfg, v.newProfile(cfg.Args, cfg.Policies)), v.chain, recompute) // an error means that it is gone
 	}
 }
 
-// applyPolicies has every queue that other policies apply to take them on, and
-// returns how many those are. The caller holds applying.
+// applyPolicies reconfigures every queue to which other policies apply than before, and returns how many there are. The caller
+// holds applying.
 func (v *VHost) applyPolicies() (queues int) {
 	set := v.policies.Load()
 	type like struct {
 		*queue.Profile
 		policies.Applied
 	}
-	profiles := map[like]*profile{} // queues that were alike are alike again
-	for _, shell := range v.Queues() {
-		cfg := shell.Config()
+	profiles := map[like]*profile{} // queues that shared a profile share the new one
+	for _, m := range v.Queues() {
+		cfg := m.Config()
 		applied := set.Match(subject(cfg))
 		if applied == cfg.Policies {
 			continue
@@ -120,14 +111,14 @@ func (v *VHost) applyPolicies() (queues int) {
 			p = v.newProfile(cfg.Args, applied)
 			profiles[like{cfg.Profile, applied}] = p
 		}
-		if shell.Reconfigure(reconfigured(cfg, p), v.chain, false) == nil { // else it is gone
+		if m.Reconfigure(reconfigured(cfg, p), v.chain, false) == nil { // else it is gone
 			queues++
 		}
 	}
 	return queues
 }
 
-// reconfigured is the description of a queue under other policies.
+// reconfigured returns the description of a queue with another profile.
 func reconfigured(c *queue.Config, p *profile) *queue.Config {
 	next := *c
 	next.Profile = &p.Profile
@@ -136,8 +127,7 @@ func reconfigured(c *queue.Config, p *profile) *queue.Config {
 
 func subject(c *queue.Config) policies.Subject { return policies.Subject{Name: c.Name, Type: c.Kind} }
 
-// applyPolicies takes on the policy that applies to an exchange: its alternate exchange, if
-// the arguments name none. The caller holds the vhost's mu.
+// applyPolicies applies the policy that sets the alternate exchange, if the arguments name none. The caller holds the vhost's mu.
 func (x *exchange) applyPolicies(s *policies.Set) {
 	x.policies = s.Match(policies.Subject{Name: x.Name, Type: policies.Exchange})
 	arg, has := x.Args.Lookup(argAlternate)
@@ -145,74 +135,50 @@ func (x *exchange) applyPolicies(s *policies.Set) {
 	x.alternate, x.hasAlternate = alternate.(string)
 }
 
-// setting is the effective value of a setting, named as policies name it: what the
-// policies and the argument of that name with "x-" before it make together.
-func (p *profile) setting(name string) (any, bool) {
-	arg, has := p.argument(name)
-	if p.Policies == (policies.Applied{}) {
-		return arg, has
-	}
-	return p.Policies.Setting(name, arg, has, p.Kind)
+// policyKinds are both kinds of policies.
+var policyKinds = []policies.Kind{policies.User, policies.Operator}
+
+// definedPolicy is a policy as its definition describes it.
+type definedPolicy struct {
+	kind, name string
+	value      []byte
 }
 
-func (p *profile) argument(setting string) (any, bool) {
-	for i := range p.Args {
-		if a := p.Args[i].Name; len(a) == len(setting)+2 && a[:2] == "x-" && a[2:] == setting {
-			return p.Args[i].Value, true
-		}
-	}
-	return nil, false
-}
+func (p *definedPolicy) key() []fieldRef { return []fieldRef{{"kind", &p.kind}, {fieldName, &p.name}} }
 
-// intSetting reads an integer that was validated as one.
-func (p *profile) intSetting(name string) (n int64, ok bool) {
-	v, ok := p.setting(name)
-	if !ok {
-		return 0, false
-	}
-	return hook.Int(v)
-}
+func (p *definedPolicy) fields() []fieldRef { return append(p.key(), fieldRef{fieldValue, &p.value}) }
 
 func (v *VHost) definePolicy(kind policies.Kind, p *policies.Policy) amqp.Table {
 	value, err := p.MarshalJSON()
 	if err != nil {
 		panic(fmt.Errorf("policy %q: %w", p.Name, err)) // it was read from JSON
 	}
-	return define(opSetPolicy, v.name, amqp.Field{Key: fieldKind, Value: kind.String()},
-		amqp.Field{Key: fieldName, Value: p.Name}, amqp.Field{Key: fieldValue, Value: value})
+	d := definedPolicy{kind.String(), p.Name, value}
+	return v.define(opSetPolicy, d.fields()...)
 }
 
-// policyKinds are the kinds by the names they are written with.
-var policyKinds = map[string]policies.Kind{
-	policies.User.String():     policies.User,
-	policies.Operator.String(): policies.Operator,
-}
-
-// policy takes in the definition of a policy that was set or cleared.
+// policy applies a definition that sets or clears a policy.
 func (d *Definitions) policy(def *definition.Definition) error {
-	var kind, name string
-	var value []byte
-	var err error
-	definition.Read(def, fieldKind, &kind, &err)
-	definition.Read(def, fieldName, &name, &err)
-	if def.Op == opSetPolicy {
-		definition.Read(def, fieldValue, &value, &err)
+	var p definedPolicy
+	fields := p.fields()
+	if def.Op == opClearPolicy {
+		fields = p.key()
 	}
-	if err != nil {
+	if err := read(def, fields...); err != nil {
 		return err
 	}
-	k, ok := policyKinds[kind]
-	if !ok {
-		return fmt.Errorf("definition %q: the kind %q is unknown", def.Op, kind)
+	i := slices.IndexFunc(policyKinds, func(k policies.Kind) bool { return k.String() == p.kind })
+	if i < 0 {
+		return fmt.Errorf("definition %q: the kind %q is unknown", def.Op, p.kind)
 	}
 	if def.Op == opClearPolicy {
-		d.policies, _ = d.policies.Without(k, name)
+		d.policies, _ = d.policies.Without(policyKinds[i], p.name)
 		return nil
 	}
-	p, err := d.rules.Restore(k, name, value)
+	restored, err := d.rules.Restore(policyKinds[i], p.name, p.value)
 	if err != nil {
-		return fmt.Errorf("definition %q of %q: %w", def.Op, name, err)
+		return fmt.Errorf("definition %q of %q: %w", def.Op, p.name, err)
 	}
-	d.policies = d.policies.With(k, p)
+	d.policies = d.policies.With(policyKinds[i], restored)
 	return nil
 }

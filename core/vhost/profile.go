@@ -7,64 +7,58 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// profile is what follows from the arguments of a queue and the policies that apply to it. Queues that are alike in both
-// share it: there may be a hundred thousand of them.
+// profile is what follows from a queue's arguments and policies. Queues that are alike in both share one profile: there may be a
+// hundred thousand of them.
 type profile struct {
 	queue.Profile
-	epoch        uint64 // of the vhost, when it was made
-	deadLetterTo string // as the arguments say
-	deadLetters  bool
+	epoch        uint64 // the vhost's, when the profile was made
+	deadLetterTo string // the dead-letter exchange in the arguments
+	deadLetters  bool   // there is one
 }
 
-// profileKey is what queues have in common that share a profile.
+// profileKey identifies a profile.
 type profileKey struct {
 	args     string // encoded
 	policies policies.Applied
 }
 
-// maxProfiles and maxProfileKey bound what is remembered for queues to come.
+// maxProfiles and maxProfileKey bound the cache of profiles.
 const (
 	maxProfiles   = 256
 	maxProfileKey = 1 << 10 // bytes of encoded arguments
 )
 
-// profile returns the checked arguments of a declaration.
+// profile returns the profile for a declaration, whose arguments it checks.
 func (v *VHost) profile(d QueueDeclare, args hook.Args) (*profile, error) {
+	return v.profileFor(d.Name, d.Args, args, v.checkArguments)
+}
+
+// profileFor returns the profile for a queue. check, if not nil, checks arguments that no other queue has had.
+func (v *VHost) profileFor(name string, table amqp.Table, args hook.Args, check func(name string, args hook.Args) error) (*profile, error) {
 	epoch := v.epoch.Load()
-	key := profileKey{encoded(d.Args), v.policies.Load().Match(policies.Subject{Name: d.Name, Type: queueType(args)})}
-	if p := v.cachedProfile(key); p != nil {
+	applied := v.policies.Load().Match(policies.Subject{Name: name, Type: queueType(args)})
+	key := profileKey{string(amqp.AppendTable(nil, table)), applied}
+	v.mu.RLock()
+	p := v.profiles[key]
+	v.mu.RUnlock()
+	if p != nil {
 		return p, nil
 	}
-	if err := v.checkArguments(d.Name, args); err != nil {
-		return nil, err
+	if check != nil {
+		if err := check(name, args); err != nil {
+			return nil, err
+		}
 	}
-	if queueType(args) == typeStream {
-		return nil, v.noStreams(d.Name)
-	}
-	p := v.newProfile(args, key.policies)
+	p = v.newProfile(args, applied)
 	p.epoch = epoch
 	v.cacheProfile(key, p)
 	return p, nil
 }
 
-func (v *VHost) noStreams(name string) error {
-	return refuse(NotImplemented, "%s: queue type 'stream' is not offered, only 'classic' and 'quorum'", v.queueName(name))
-}
-
-// cachedProfile returns what is remembered for arguments, nil if nothing is.
-func (v *VHost) cachedProfile(key profileKey) *profile {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.profiles[key]
-}
-
 func (v *VHost) cacheProfile(key profileKey, p *profile) {
-	if len(key.args) > maxProfileKey {
-		return
-	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if p.epoch != v.epoch.Load() {
+	if len(key.args) > maxProfileKey || p.epoch != v.epoch.Load() {
 		return
 	}
 	if len(v.profiles) >= maxProfiles {
@@ -73,7 +67,7 @@ func (v *VHost) cacheProfile(key profileKey, p *profile) {
 	v.profiles[key] = p
 }
 
-// newProfile reads arguments that passed the checks, and the policies.
+// newProfile makes a profile from checked arguments and the policies that apply.
 func (v *VHost) newProfile(args hook.Args, applied policies.Applied) *profile {
 	p := &profile{epoch: v.epoch.Load()}
 	p.Profile = queue.Profile{VHost: v.name, Args: args, Policies: applied, Kind: queueType(args), DeliveryLimit: -1}
@@ -81,8 +75,10 @@ func (v *VHost) newProfile(args hook.Args, applied policies.Applied) *profile {
 	if p.Kind == queue.Quorum {
 		p.DeliveryLimit = defaultDeliveryLimit
 	}
-	if limit, ok := p.intSetting("delivery-limit"); ok {
-		p.DeliveryLimit = limit
+	if setting, ok := p.setting("delivery-limit"); ok {
+		if limit, ok := hook.Int(setting); ok {
+			p.DeliveryLimit = limit
+		}
 	}
 	priority, _ := args.Lookup(argMaxPriority)
 	levels, _ := hook.Int(priority)
@@ -95,8 +91,8 @@ func (v *VHost) newProfile(args hook.Args, applied policies.Applied) *profile {
 	return p
 }
 
-// strategy is the name of the expiry strategy that policies and arguments choose, or the default. One that was there when
-// it was chosen may be gone.
+// strategy returns the name of the expiry strategy that policies and arguments choose, or of the default one if the chosen
+// strategy is no longer there.
 func (v *VHost) strategy(p *profile) string {
 	chosen, _ := p.setting(settingStrategy)
 	if name, ok := chosen.(string); ok && v.chain.Offers(name) {
@@ -105,7 +101,26 @@ func (v *VHost) strategy(p *profile) string {
 	return v.chain.DefaultStrategy()
 }
 
-// config describes a queue with these arguments.
+// setting returns the effective value of a setting, which has the name that policies use: the policies' value combined with that
+// of the argument of the same name after "x-".
+func (p *profile) setting(name string) (any, bool) {
+	arg, has := p.argument(name)
+	if p.Policies == (policies.Applied{}) {
+		return arg, has
+	}
+	return p.Policies.Setting(name, arg, has, p.Kind)
+}
+
+func (p *profile) argument(setting string) (any, bool) {
+	for i := range p.Args {
+		if a := p.Args[i].Name; len(a) == len(setting)+2 && a[:2] == "x-" && a[2:] == setting {
+			return p.Args[i].Value, true
+		}
+	}
+	return nil, false
+}
+
+// config describes a queue with this profile.
 func (p *profile) config(d QueueDeclare) *queue.Config {
 	return &queue.Config{
 		Profile: &p.Profile, Name: d.Name, Durable: d.Durable, Exclusive: d.Exclusive, AutoDelete: d.AutoDelete,

@@ -11,16 +11,16 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// queueEntry is a queue in the table. Most queues are just that: what only some need is kept apart.
+// queueEntry is a queue in the table. Most queues need no extras.
 type queueEntry struct {
 	mailbox *queue.Mailbox
-	extras  *queueExtras
+	extras  *queueExtras // nil until the queue has any
 }
 
-// queueExtras is what a queue has that is exclusive or bound to something.
+// queueExtras is what exclusive and bound queues have.
 type queueExtras struct {
 	owner   Owner
-	sources []*exchange // with bindings to the queue
+	sources []*exchange // exchanges with bindings to the queue
 }
 
 func (e *queueEntry) extend() *queueExtras {
@@ -37,7 +37,6 @@ func (e queueEntry) owner() Owner {
 	return e.extras.owner
 }
 
-// lookup finds a queue by name.
 func (v *VHost) lookup(name string) (queueEntry, bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -45,7 +44,7 @@ func (v *VHost) lookup(name string) (queueEntry, bool) {
 	return e, ok
 }
 
-// checkExclusive refuses exclusive queues of other connections.
+// checkExclusive refuses other connections' exclusive queues.
 func (v *VHost) checkExclusive(name string, e queueEntry, owner Owner) error {
 	if o := e.owner(); o != 0 && o != owner {
 		return v.locked(name)
@@ -53,8 +52,8 @@ func (v *VHost) checkExclusive(name string, e queueEntry, owner Owner) error {
 	return nil
 }
 
-// Queue returns a queue that owner may use. A shell that turns out to be gone when it is used means that the queue does not
-// exist any more: see [VHost.NoQueue].
+// Queue returns a queue that owner may use. If a method of the mailbox later reports [queue.ErrGone], the queue has been deleted:
+// see [VHost.NoQueue].
 func (v *VHost) Queue(name string, owner Owner) (*queue.Mailbox, error) {
 	name = rabbit.Sanitise(name)
 	e, ok := v.lookup(name)
@@ -67,36 +66,75 @@ func (v *VHost) Queue(name string, owner Owner) (*queue.Mailbox, error) {
 	return e.mailbox, nil
 }
 
-// do runs fn on the turn of a queue that owner may use. A queue that is gone is taken out of the table.
-func (v *VHost) do(name string, owner Owner, fn func(q *queue.Queue, now hook.Instant)) error {
-	shell, err := v.Queue(name, owner)
-	if err != nil {
-		return err
+// Mailbox returns a queue, whichever connection owns it; nil if it does not exist.
+func (v *VHost) Mailbox(name string) *queue.Mailbox {
+	e, _ := v.lookup(name)
+	return e.mailbox
+}
+
+// OwnerOf returns the connection that owns an exclusive queue; 0 for any other queue.
+func (v *VHost) OwnerOf(queue string) Owner {
+	e, _ := v.lookup(queue)
+	return e.owner()
+}
+
+// Mailboxes returns all queues in no particular order. Some may be deleted by the time they are used.
+func (v *VHost) Mailboxes() []*queue.Mailbox {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	all := make([]*queue.Mailbox, 0, len(v.queues))
+	for _, e := range v.queues {
+		all = append(all, e.mailbox)
 	}
+	return all
+}
+
+// Queues returns all queues, sorted by name. Some may be deleted by the time they are used.
+func (v *VHost) Queues() []*queue.Mailbox {
+	all := v.Mailboxes()
+	slices.SortFunc(all, func(a, b *queue.Mailbox) int { return strings.Compare(a.Config().Name, b.Config().Name) })
+	return all
+}
+
+// run runs fn on a queue's turn. It fails if the queue has stopped or, with [queue.ErrGone], if it is deleted; then the queue is
+// removed from the table, too.
+func (v *VHost) run(m *queue.Mailbox, fn func(q *queue.Queue, now hook.Instant)) error {
 	var halt *queue.StoppedError
-	gone := shell.Do(func(q *queue.Queue, now hook.Instant) {
+	err := m.Do(func(q *queue.Queue, now hook.Instant) {
 		if halt = q.Stopped(); halt == nil {
 			fn(q, now)
 		}
 	})
 	switch {
-	case gone != nil:
-		v.removeQueue(shell)
-		return v.NoQueue(rabbit.Sanitise(name))
+	case err != nil:
+		v.removeQueue(m)
+		return err
 	case halt != nil:
 		return stopped(halt)
 	}
 	return nil
 }
 
+// runNamed is run for a queue that owner names.
+func (v *VHost) runNamed(name string, owner Owner, fn func(m *queue.Mailbox, q *queue.Queue, now hook.Instant)) error {
+	m, err := v.Queue(name, owner)
+	if err != nil {
+		return err
+	}
+	err = v.run(m, func(q *queue.Queue, now hook.Instant) { fn(m, q, now) })
+	if errors.Is(err, queue.ErrGone) {
+		return v.NoQueue(rabbit.Sanitise(name))
+	}
+	return err
+}
+
 // PurgeQueue drops the ready messages of a queue and returns how many there were.
 func (v *VHost) PurgeQueue(name string, owner Owner) (messages int, err error) {
-	err = v.do(name, owner, func(q *queue.Queue, now hook.Instant) { messages = q.Purge(now) })
+	err = v.runNamed(name, owner, func(_ *queue.Mailbox, q *queue.Queue, now hook.Instant) { messages = q.Purge(now) })
 	return messages, err
 }
 
-// DeleteQueue deletes a queue and returns how many ready messages went with it. One that does not exist is as good as
-// deleted.
+// DeleteQueue deletes a queue and returns how many ready messages it had. The queue need not exist.
 func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (messages int, err error) {
 	name = rabbit.Sanitise(name)
 	e, ok := v.lookup(name)
@@ -113,7 +151,7 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 		}
 	}
 	if e.mailbox.Do(func(q *queue.Queue, _ hook.Instant) { messages, err = q.Delete(ifUnused, ifEmpty) }) != nil {
-		err = nil // gone already
+		err = nil // deleted already
 	}
 	switch {
 	case errors.Is(err, queue.ErrInUse):
@@ -121,87 +159,77 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	case errors.Is(err, queue.ErrNotEmpty):
 		return 0, refuse(Precondition, "%s not empty", v.queueName(name))
 	}
-	left := v.removeQueue(e.mailbox)
+	pending := v.removeQueue(e.mailbox)
 	defer v.CompactDefinitions()
-	if left != nil {
-		<-left.done
-		if left.err != nil {
-			return messages, v.undelivered(name, left.err)
+	if pending != nil {
+		<-pending.done
+		if pending.err != nil {
+			return messages, v.undelivered(name, pending.err)
 		}
 	}
 	return messages, v.awaitDurable(durable)
 }
 
-// RemoveConnection ends the stay of a connection, which must not ask for anything any more, and deletes its exclusive queues.
-func (v *VHost) RemoveConnection(owner Owner) {
-	v.mu.Lock()
-	shells := v.exclusive[owner]
-	delete(v.exclusive, owner)
-	delete(v.connections, owner)
-	v.mu.Unlock()
-	for shell := range shells {
-		// An error means that it is gone already.
-		_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
-		v.removeQueue(shell)
+// deleteQueue deletes a queue unconditionally. An error of Do means that it is deleted already.
+func (v *VHost) deleteQueue(m *queue.Mailbox) {
+	_ = m.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+	v.removeQueue(m)
+}
+
+// addToTable adds a queue, with its owner if it is exclusive. The caller holds mu since before it made the queue: a queue that
+// expires at once is then in the table before it reports its deletion.
+func (v *VHost) addToTable(m *queue.Mailbox, owner Owner) {
+	e := queueEntry{mailbox: m}
+	if owner != 0 {
+		e.extend().owner = owner
+		if v.exclusive[owner] == nil {
+			v.exclusive[owner] = map[*queue.Mailbox]struct{}{}
+		}
+		v.exclusive[owner][m] = struct{}{}
+	}
+	v.queues[m.Config().Name] = e
+	v.churn.created.Add(1)
+	v.peak = max(v.peak, len(v.queues))
+	if v.unroutedName.Load() {
+		v.invalidateRoutes()
 	}
 }
 
-// removeQueue takes a queue that is gone out of the table, with its bindings. It does nothing when that has been done, even if
-// there is another queue by that name now. What it returns, if it is not nil, says when the definition has been deleted.
-func (v *VHost) removeQueue(s *queue.Mailbox) *pendingQueue {
+// removeQueue removes a deleted queue from the table, with its bindings. It does nothing if that has been done, even if there is
+// another queue of that name by now. If the deletion is not logged at once, it returns what to wait for.
+func (v *VHost) removeQueue(m *queue.Mailbox) *pendingQueue {
 	v.mu.Lock()
 	defer v.unlock()
-	name := s.Config().Name
+	name := m.Config().Name
 	e := v.queues[name]
-	if e.mailbox != s {
+	if e.mailbox != m {
 		return nil
 	}
-	var left *pendingQueue
-	if s.Config().Storage != nil {
-		left = v.logDeletion(s)
+	var pending *pendingQueue
+	if m.Config().Storage != nil {
+		pending = v.logDeletion(m)
 	}
 	delete(v.queues, name)
 	v.churn.deleted.Add(1)
 	v.shrink()
 	v.invalidateRoutes()
 	if e.extras == nil {
-		return left
+		return pending
 	}
-	v.removeExclusive(e)
+	owned := v.exclusive[e.extras.owner]
+	if delete(owned, m); len(owned) == 0 {
+		delete(v.exclusive, e.extras.owner)
+	}
 	for _, x := range e.extras.sources {
-		v.bindings -= x.table.RemoveDestination(destination{queue: s})
-		if x.unused() {
+		v.bindings -= x.table.RemoveDestination(destination{queue: m})
+		if x.isUnused() {
 			v.removeExchange(x, nil)
 		}
 	}
-	return left
+	return pending
 }
 
-// addExclusive notes whose an exclusive queue is. The caller holds mu.
-func (v *VHost) addExclusive(e queueEntry) {
-	owner := e.owner()
-	if owner == 0 {
-		return
-	}
-	shells := v.exclusive[owner]
-	if shells == nil {
-		shells = map[*queue.Mailbox]struct{}{}
-		v.exclusive[owner] = shells
-	}
-	shells[e.mailbox] = struct{}{}
-}
-
-// removeExclusive undoes own.
-func (v *VHost) removeExclusive(e queueEntry) {
-	owner := e.owner()
-	shells := v.exclusive[owner]
-	delete(shells, e.mailbox)
-	if len(shells) == 0 {
-		delete(v.exclusive, owner)
-	}
-}
-
-// shrink makes the table anew when few queues are left of many: a map never gives memory back. The caller holds mu.
+// shrink rebuilds the table when few of many queues are left, because a map never gives memory back. The caller holds mu.
 func (v *VHost) shrink() {
 	const small = 1024
 	if v.peak <= small || len(v.queues) > v.peak/8 {
@@ -210,16 +238,4 @@ func (v *VHost) shrink() {
 	queues := make(map[string]queueEntry, 2*len(v.queues))
 	maps.Copy(queues, v.queues)
 	v.queues, v.peak = queues, len(queues)
-}
-
-// Queues lists all queues by name. Some may be gone when they are used.
-func (v *VHost) Queues() []*queue.Mailbox {
-	v.mu.RLock()
-	all := make([]*queue.Mailbox, 0, len(v.queues))
-	for _, e := range v.queues {
-		all = append(all, e.mailbox)
-	}
-	v.mu.RUnlock()
-	slices.SortFunc(all, func(a, b *queue.Mailbox) int { return strings.Compare(a.Config().Name, b.Config().Name) })
-	return all
 }

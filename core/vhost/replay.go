@@ -5,35 +5,34 @@ import (
 	"fmt"
 
 	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/route"
 	"github.com/curfewmq/curfew/policies"
 )
 
-// Definitions are the durable exchanges, queues and bindings of a vhost, as what was written of them says. They belong to
-// one goroutine.
+// Definitions is what the definitions of a vhost, replayed in order, amount to. It belongs to one goroutine.
 type Definitions struct {
-	rules     *policies.Rules
-	exchanges map[string]*definedExchange
-	queues    map[string]definedQueue
-	policies  *policies.Set
-
+	rules      *policies.Rules
+	exchanges  map[string]*definedExchange
+	queues     map[string]definedQueue
+	policies   *policies.Set
 	metadata   Metadata
 	parameters map[parameterKey]json.RawMessage
 }
 
-// definedExchange is an exchange and the durable bindings it is the source of.
+// definedExchange is an exchange with the durable bindings that it is the source of.
 type definedExchange struct {
 	Exchange
-	table *route.Table[definedEnd] // nil for the default exchange
+	table *route.Table[definedDestination]
 }
 
-// definedEnd is what a binding leads to.
-type definedEnd struct {
-	name     string
-	exchange bool
+// definedDestination is what a binding leads to.
+type definedDestination struct {
+	name       string
+	isExchange bool
 }
 
-// NewDefinitions returns the definitions of a vhost in which nothing was declared. Its policies follow the rules.
+// NewDefinitions returns the definitions of an empty vhost. Its policies must follow the rules.
 func NewDefinitions(rules *policies.Rules) *Definitions {
 	d := &Definitions{rules: rules}
 	d.reset()
@@ -41,22 +40,21 @@ func NewDefinitions(rules *policies.Rules) *Definitions {
 }
 
 func (d *Definitions) reset() {
-	d.exchanges, d.queues = map[string]*definedExchange{}, map[string]definedQueue{}
-	d.policies, d.metadata, d.parameters = nil, Metadata{}, map[parameterKey]json.RawMessage{}
+	*d = Definitions{
+		rules: d.rules, exchanges: map[string]*definedExchange{}, queues: map[string]definedQueue{},
+		parameters: map[parameterKey]json.RawMessage{},
+	}
 	for _, x := range predeclared {
-		d.add(x)
+		d.addExchange(x)
 	}
 }
 
-func (d *Definitions) add(x Exchange) {
-	made := &definedExchange{Exchange: x}
-	if kind, ok := route.ParseKind(x.Type); ok && x.Name != "" {
-		made.table = route.New[definedEnd](kind)
-	}
-	d.exchanges[x.Name] = made
+func (d *Definitions) addExchange(x Exchange) {
+	kind, _ := route.ParseKind(x.Type)
+	d.exchanges[x.Name] = &definedExchange{x, route.New[definedDestination](kind)}
 }
 
-// Apply takes in the next definition of the vhost.
+// Apply applies the next definition.
 func (d *Definitions) Apply(def *definition.Definition) error {
 	if def.VHost == "" {
 		return def.Missing(fieldVHost)
@@ -69,14 +67,13 @@ func (d *Definitions) Apply(def *definition.Definition) error {
 		return d.describe(def)
 	case opDeclareExchange:
 		return d.declareExchange(def)
-	case opDeleteExchange:
-		return d.deleteExchange(def)
 	case opDeclareQueue:
-		q, err := readQueue(def)
+		var q definedQueue
+		err := read(def, q.fields()...)
 		d.queues[q.name] = q
 		return err
-	case opDeleteQueue:
-		return d.deleteQueue(def)
+	case opDeleteExchange, opDeleteQueue:
+		return d.delete(def)
 	case opBind, opUnbind:
 		return d.bind(def)
 	case opSetParameter, opClearParameter:
@@ -93,70 +90,110 @@ func (d *Definitions) describe(def *definition.Definition) (err error) {
 }
 
 func (d *Definitions) declareExchange(def *definition.Definition) error {
-	x, err := readExchange(def)
-	if err != nil {
+	x := Exchange{Durable: true}
+	if err := read(def, x.fields()...); err != nil {
 		return err
 	}
 	if _, ok := route.ParseKind(x.Type); !ok {
 		return fmt.Errorf("definition %q: exchange %q is of the unknown type %q", def.Op, x.Name, x.Type)
 	}
-	d.add(x)
+	d.addExchange(x)
 	return nil
 }
 
-func (d *Definitions) deleteExchange(def *definition.Definition) error {
-	name, err := readName(def)
-	if err != nil {
+// delete deletes an exchange or a queue, with the bindings to it.
+func (d *Definitions) delete(def *definition.Definition) error {
+	to := definedDestination{isExchange: def.Op == opDeleteExchange}
+	if err := read(def, fieldRef{fieldName, &to.name}); err != nil {
 		return err
 	}
-	delete(d.exchanges, name)
-	d.unbindAll(definedEnd{name, true})
-	return nil
-}
-
-func (d *Definitions) deleteQueue(def *definition.Definition) error {
-	name, err := readName(def)
-	if err != nil {
-		return err
+	if to.isExchange {
+		delete(d.exchanges, to.name)
+	} else {
+		delete(d.queues, to.name)
 	}
-	delete(d.queues, name)
-	d.unbindAll(definedEnd{name, false})
-	return nil
-}
-
-func (d *Definitions) unbindAll(end definedEnd) {
 	for _, x := range d.exchanges {
-		if x.table != nil {
-			x.table.RemoveDestination(end)
-		}
+		x.table.RemoveDestination(to)
 	}
+	return nil
 }
 
 func (d *Definitions) bind(def *definition.Definition) error {
-	b, err := readBinding(def)
-	if err != nil {
+	var b Binding
+	if err := read(def, b.fields()...); err != nil {
 		return err
 	}
-	x := d.exchanges[b.Source]
-	if x == nil || x.table == nil || !d.has(b) {
+	x, to := d.exchanges[b.Source], definedDestination{b.Destination, b.ToExchange}
+	if b.Source == "" || x == nil || !d.has(to) {
 		return fmt.Errorf("definition %q: there is nothing to bind %q to %q", def.Op, b.Source, b.Destination)
 	}
-	end := definedEnd{b.Destination, b.ToExchange}
 	if def.Op == opUnbind {
-		x.table.Remove(b.Key, b.Args, end)
+		x.table.Remove(b.Key, b.Args, to)
 		return nil
 	}
 	if err := route.Validate(x.table.Kind(), b.Args); err != nil {
 		return fmt.Errorf("definition %q of %q to %q: %w", def.Op, b.Source, b.Destination, err)
 	}
-	x.table.Add(b.Key, b.Args, end)
+	x.table.Add(b.Key, b.Args, to)
 	return nil
 }
 
-func (d *Definitions) has(b Binding) bool {
-	if b.ToExchange {
-		return d.exchanges[b.Destination] != nil
+func (d *Definitions) has(to definedDestination) bool {
+	if to.isExchange {
+		return d.exchanges[to.name] != nil
 	}
-	_, ok := d.queues[b.Destination]
+	_, ok := d.queues[to.name]
 	return ok
+}
+
+// Restore creates what d says. Nobody else may use the vhost yet. storage returns the storage of a queue with this number. A
+// [queue.Replayer] must fill and start the queues that Restore returns.
+func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
+	v.policies.Store(d.policies)
+	v.metadata, v.parameters = d.metadata, d.parameters
+	v.applyLimits()
+	for name, x := range d.exchanges {
+		if v.exchanges[name] == nil {
+			v.exchanges[name] = newExchange(x.Exchange)
+		}
+		v.exchanges[name].applyPolicies(d.policies)
+	}
+	queues := make([]*queue.Mailbox, 0, len(d.queues))
+	names := make(map[int64]string, len(d.queues)) // by number
+	for _, q := range d.queues {
+		if other, taken := names[q.id]; taken {
+			return nil, fmt.Errorf("queues '%s' and '%s' have the same number, %d", other, q.name, q.id)
+		}
+		names[q.id] = q.name
+		s, err := storage(uint64(q.id))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", v.queueName(q.name), err)
+		}
+		queues = append(queues, v.restoreQueue(q, s))
+	}
+	for name, x := range d.exchanges {
+		v.restoreBindings(v.exchanges[name], x)
+	}
+	return queues, nil
+}
+
+// restoreQueue creates a queue that was declared before. Its arguments are not checked again: the queue stays, even if a plugin
+// no longer accepts them.
+func (v *VHost) restoreQueue(q definedQueue, s *queue.Storage) *queue.Mailbox {
+	p, _ := v.profileFor(q.name, q.args, hookArgs(q.args), nil)
+	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
+	cfg.Storage = s
+	m := queue.NewPausedMailbox(cfg, v.chain, v.QueueHost(), v.clock)
+	v.addToTable(m, 0)
+	return m
+}
+
+func (v *VHost) restoreBindings(x *exchange, from *definedExchange) {
+	for b := range from.table.All() {
+		to := v.destinationOf(b.Destination.name, b.Destination.isExchange)
+		if x.table.Add(b.Key, b.Args, to) {
+			v.bindings++
+		}
+		v.link(x, to)
+	}
 }

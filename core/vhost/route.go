@@ -8,6 +8,13 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
+// TraceExchange receives a copy of every message that is published to or delivered from a traced vhost [RabbitMQ: firehose.html].
+// Clients cannot publish to it.
+const TraceExchange = "amq.rabbitmq.trace"
+
+// Tracing reports whether the vhost is traced.
+func (v *VHost) Tracing() bool { return v.tracing.Load() }
+
 // message is what routing looks at.
 type message struct {
 	key     string
@@ -15,9 +22,9 @@ type message struct {
 	headers func() amqp.RawTable
 }
 
-// Route appends to dst the queues that a message published to the exchange goes to, each once. extra are further routing
-// keys. headers may be nil; as long as it is not called, the result depends on nothing but exchange and keys, and is good
-// for as long as Generation returns what it returned before the call.
+// Route appends to dst the queues that a message published to the exchange goes to, each once. extra are further routing keys.
+// headers may be nil. As long as headers is not called, the result depends on exchange and keys alone, and is valid while
+// Generation returns what it returned before the call.
 func (v *VHost) Route(exchange, key string, headers func() amqp.RawTable, extra []string, dst []*queue.Mailbox) ([]*queue.Mailbox, error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -29,11 +36,23 @@ func (v *VHost) Route(exchange, key string, headers func() amqp.RawTable, extra 
 		return dst, refuse(AccessRefused, "cannot publish to internal %s", v.exchangeName(exchange))
 	}
 	dst = v.queuesOf(x, message{key, extra, headers}, dst)
-	return dst, allUsable(dst)
+	for _, q := range dst {
+		if err := checkLog(q.Config()); err != nil {
+			return dst, err
+		}
+	}
+	return dst, nil
 }
 
-// routeInternal is Route for dead letters, which may go through internal exchanges. ok is false if there is no such exchange.
-func (v *VHost) routeInternal(exchange string, m message, dst []*queue.Mailbox) (queues []*queue.Mailbox, ok bool) {
+// RouteCopy appends to dst the queues that the trace exchange routes the copy of a message to, by the copy's key and headers.
+func (v *VHost) RouteCopy(key string, headers func() amqp.RawTable, dst []*queue.Mailbox) []*queue.Mailbox {
+	dst, _ = v.routeInternal(TraceExchange, message{key: key, headers: headers}, dst)
+	return dst
+}
+
+// routeInternal is Route for messages that the broker publishes, which may go to internal exchanges. exists is false if there is
+// no such exchange.
+func (v *VHost) routeInternal(exchange string, m message, dst []*queue.Mailbox) (queues []*queue.Mailbox, exists bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	x := v.exchanges[exchange]
@@ -43,22 +62,22 @@ func (v *VHost) routeInternal(exchange string, m message, dst []*queue.Mailbox) 
 	return v.queuesOf(x, m, dst), true
 }
 
-// matchBuffer is where a message goes, exchanges on the way included. It is borrowed for the time of routing.
+// matchBuffer is a pooled list of the destinations of one message, including the exchanges on its way.
 type matchBuffer struct{ list []destination }
 
 var matchBuffers = sync.Pool{New: func() any { return new(matchBuffer) }}
 
 // queuesOf follows a message from x through bindings and alternate exchanges. The caller holds mu.
 func (v *VHost) queuesOf(x *exchange, m message, dst []*queue.Mailbox) []*queue.Mailbox {
-	if x.table == nil && len(m.extra) == 0 {
-		if e, ok := v.queue(m.key); ok {
-			return append(dst, e.mailbox)
+	if x.isDefault() && len(m.extra) == 0 {
+		if q := v.queueNamed(m.key); q != nil {
+			return append(dst, q)
 		}
 		return dst
 	}
-	f := matchBuffers.Get().(*matchBuffer)
-	list := v.match(x, &m, f.list[:0])
-	for i := 0; i < len(list); i++ { // it grows by what exchanges in it lead to, but never by one that is in it
+	b := matchBuffers.Get().(*matchBuffer)
+	list := v.match(x, &m, b.list[:0])
+	for i := 0; i < len(list); i++ { // list grows by what its exchanges lead to, but by no destination twice
 		switch d := list[i]; {
 		case d.queue != nil:
 			dst = append(dst, d.queue)
@@ -66,21 +85,21 @@ func (v *VHost) queuesOf(x *exchange, m message, dst []*queue.Mailbox) []*queue.
 			list = v.match(d.exchange, &m, list)
 		}
 	}
-	f.release(list)
+	b.release(list)
 	return dst
 }
 
-func (f *matchBuffer) release(list []destination) {
-	const large = 4096 // a list that grew this big is not worth keeping
-	if cap(list) > large {
+func (b *matchBuffer) release(list []destination) {
+	const maxRetained = 4096
+	if cap(list) > maxRetained {
 		return
 	}
 	clear(list)
-	f.list = list
-	matchBuffers.Put(f)
+	b.list = list
+	matchBuffers.Put(b)
 }
 
-// match appends what one exchange leads to, or else its alternate exchange. What is in list already is not added again.
+// match appends the destinations of x or, if it has none for m, its alternate exchange. It skips what is in list already.
 func (v *VHost) match(x *exchange, m *message, list []destination) []destination {
 	before := len(list)
 	list = v.matchKeys(x, m, list)
@@ -88,7 +107,7 @@ func (v *VHost) match(x *exchange, m *message, list []destination) []destination
 		return list
 	}
 	if before > 0 && len(v.matchKeys(x, m, nil)) > 0 {
-		return list // it led to something, which was in the list
+		return list // x does have destinations, and all were in list
 	}
 	alternate := v.exchanges[x.alternate]
 	d := destination{exchange: alternate}
@@ -99,7 +118,7 @@ func (v *VHost) match(x *exchange, m *message, list []destination) []destination
 }
 
 func (v *VHost) matchKeys(x *exchange, m *message, list []destination) []destination {
-	if x.table == nil {
+	if x.isDefault() {
 		return v.matchNames(m, list)
 	}
 	list = x.table.Match(list, amqp.BytesOf(m.key), m.headers)
@@ -109,16 +128,15 @@ func (v *VHost) matchKeys(x *exchange, m *message, list []destination) []destina
 	return list
 }
 
-// matchNames is what the default exchange does: every key is the name of a queue.
+// matchNames matches for the default exchange: every key is the name of a queue.
 func (v *VHost) matchNames(m *message, list []destination) []destination {
 	seen := make(map[destination]struct{}, len(list)+len(m.extra)+1)
 	for _, d := range list {
 		seen[d] = struct{}{}
 	}
 	add := func(key string) {
-		e, ok := v.queue(key)
-		d := destination{queue: e.mailbox}
-		if _, listed := seen[d]; ok && !listed {
+		d := destination{queue: v.queueNamed(key)}
+		if _, listed := seen[d]; d.queue != nil && !listed {
 			seen[d] = struct{}{}
 			list = append(list, d)
 		}
@@ -130,25 +148,25 @@ func (v *VHost) matchNames(m *message, list []destination) []destination {
 	return list
 }
 
-// queue finds the queue that the default exchange leads to, and takes note if there is none: the next one that is created
-// may be it. The caller holds mu, if only for reading.
-func (v *VHost) queue(name string) (queueEntry, bool) {
+// queueNamed returns the queue that the default exchange routes to; nil if it does not exist. Then the next new queue may have
+// that name, and changes the generation. The caller holds mu, at least for reading.
+func (v *VHost) queueNamed(name string) *queue.Mailbox {
 	e, ok := v.queues[name]
 	if !ok && !v.unroutedName.Load() {
 		v.unroutedName.Store(true)
 	}
-	return e, ok
+	return e.mailbox
 }
 
-// Successors replaces queues by those that have their names now, and leaves out those that have none.
-func (v *VHost) Successors(shells []*queue.Mailbox) []*queue.Mailbox {
+// Successors replaces each queue in place by the one that has its name now, and leaves out those whose name is unused.
+func (v *VHost) Successors(queues []*queue.Mailbox) []*queue.Mailbox {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	now := shells[:0]
-	for _, s := range shells {
-		if e, ok := v.queues[s.Config().Name]; ok {
-			now = append(now, e.mailbox)
+	successors := queues[:0]
+	for _, q := range queues {
+		if e, ok := v.queues[q.Config().Name]; ok {
+			successors = append(successors, e.mailbox)
 		}
 	}
-	return now
+	return successors
 }

@@ -5,12 +5,10 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// AddConnection lets a user's connection in, unless the vhost has as many as it may or is gone. The connection is to Leave. evict is
-// called, once at most and from any goroutine, if it must end; it must not wait.
+// AddConnection admits a user's connection, unless the vhost is at its limit or deleted. The caller must call RemoveConnection
+// later. evict is called at most once, from any goroutine, if the connection must end; it must not block.
 func (v *VHost) AddConnection(owner Owner, user string, evict func(reason string)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -20,51 +18,54 @@ func (v *VHost) AddConnection(owner Owner, user string, evict func(reason string
 	case reached(v.limits.Connections, len(v.connections)):
 		return refuse(NotAllowed, "access to vhost '%s' refused for user '%s': connection limit (%d) is reached", v.name, user, v.limits.Connections.N())
 	}
-	if v.connections == nil {
-		v.connections = map[Owner]func(string){}
-	}
 	v.connections[owner] = evict
 	return nil
 }
 
-// Delete ends the vhost: its connections are closed, its queues deleted, and a restart knows nothing of it. Nobody gets in any
-// more. If that cannot be kept, the vhost stays as it is.
+// RemoveConnection undoes AddConnection and deletes the connection's exclusive queues. The connection must make no more requests.
+func (v *VHost) RemoveConnection(owner Owner) {
+	v.mu.Lock()
+	queues := v.exclusive[owner]
+	delete(v.exclusive, owner)
+	delete(v.connections, owner)
+	v.mu.Unlock()
+	for m := range queues {
+		v.deleteQueue(m)
+	}
+}
+
+// Delete deletes the vhost: it admits no more connections, closes those it has, and deletes its queues. If the deletion cannot be
+// made durable, the vhost stays as it is.
 func (v *VHost) Delete() error {
-	if err := v.end(); err != nil {
+	if err := v.close(); err != nil {
 		return err
 	}
-	for _, evict := range v.evictions() {
+	v.mu.RLock()
+	evictions := slices.Collect(maps.Values(v.connections))
+	v.mu.RUnlock()
+	for _, evict := range evictions {
 		evict("vhost '" + v.name + "' is deleted")
 	}
-	for _, shell := range v.Queues() {
-		// An error means that it is gone already.
-		_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
-		v.removeQueue(shell)
+	for _, m := range v.Queues() {
+		v.deleteQueue(m)
 	}
 	return nil
 }
 
-// end lets nobody in any more, once that is durable.
-func (v *VHost) end() error {
+// close makes the vhost admit nothing more, once that is durable.
+func (v *VHost) close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.changes.begin(exclusive)
 	defer v.changes.end(exclusive)
-	v.deleted = true // nothing is written after the end
+	v.deleted = true // nothing may be logged after the deletion
 	if v.definitionLog == nil {
 		return nil
 	}
 	v.mu.Unlock()
-	v.definitionLog.Rewrite(func(yield func([]byte) bool) { yield(amqp.AppendTable(nil, define(opDeleteVHost, v.name))) })
+	v.definitionLog.Rewrite(func(yield func([]byte) bool) { yield(amqp.AppendTable(nil, v.define(opDeleteVHost))) })
 	err := v.awaitDurable(true)
 	v.mu.Lock()
 	v.deleted = err == nil
 	return err
-}
-
-// evictions are how to evict those who are in.
-func (v *VHost) evictions() []func(reason string) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return slices.Collect(maps.Values(v.connections))
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -75,7 +76,7 @@ func TestDelete(t *testing.T) {
 }
 
 func encodedDeletion(v *VHost) []byte {
-	return []byte(encoded(define(opDeleteVHost, v.name)))
+	return amqp.AppendTable(nil, v.define(opDeleteVHost))
 }
 
 // Queues that are declared while the vhost is deleted are gone, too.

@@ -14,11 +14,11 @@ import (
 type checker struct {
 	*Definitions
 	*plan
-	draft    *vhost.VHost      // to check declarations with
-	known    map[string]bool   // vhosts that exist or are planned
-	accounts map[string]bool   // users that exist or are planned
-	types    map[entity]string // of planned exchanges
-	planned  map[entity]bool   // queues
+	validator *vhost.Validator
+	known     map[string]bool   // vhosts that exist or are planned
+	accounts  map[string]bool   // users that exist or are planned
+	types     map[entity]string // of planned exchanges
+	planned   map[entity]bool   // queues
 }
 
 // entity is a name in a vhost.
@@ -28,7 +28,7 @@ type entity struct{ vhost, name string }
 // such as those of a queue that was exclusive.
 func (d *Definitions) check(p *plan) error {
 	k := &checker{
-		Definitions: d, plan: p, draft: d.Store.Draft(), known: map[string]bool{}, accounts: map[string]bool{}, types: map[entity]string{}, planned: map[entity]bool{},
+		Definitions: d, plan: p, validator: d.Store.Validator(), known: map[string]bool{}, accounts: map[string]bool{}, types: map[entity]string{}, planned: map[entity]bool{},
 	}
 	for _, v := range d.Store.VHosts() {
 		k.known[v.Name()] = true
@@ -101,7 +101,7 @@ func (k *checker) checkExchanges() error {
 		if _, known := k.exchangeType(e); known {
 			continue
 		}
-		if err := k.draft.CheckNewExchange(e.vhost, x.it); err != nil {
+		if err := k.validator.Exchange(e.vhost, x.it); err != nil {
 			return e.wrong("exchange", err)
 		}
 		k.types[e] = x.it.Type
@@ -121,7 +121,7 @@ func (k *checker) exchangeType(e entity) (string, bool) {
 	}
 	v, ok := k.Store.VHost(e.vhost)
 	if !ok {
-		return vhost.PredeclaredType(e.name)
+		return vhost.Predeclared(e.name)
 	}
 	x, ok := v.Exchange(e.name)
 	return x.Type, ok
@@ -136,7 +136,7 @@ func (k *checker) checkQueues() error {
 		if k.hasQueue(e) {
 			continue
 		}
-		if err := k.draft.CheckNewQueue(e.vhost, q.it); err != nil {
+		if err := k.validator.Queue(e.vhost, q.it); err != nil {
 			return e.wrong("queue", err)
 		}
 		k.planned[e] = true
@@ -162,7 +162,7 @@ func (k *checker) checkBindings() error {
 			k.warnOfBinding(p)
 			continue
 		}
-		if err := vhost.CheckNewBinding(kind, p.it); err != nil {
+		if err := k.validator.Binding(kind, p.it); err != nil {
 			return from.wrong("binding from", err)
 		}
 		kept = append(kept, p)
@@ -198,7 +198,7 @@ func (k *checker) checkQueueLimits() error {
 			n += v.Stats().Queues
 		}
 		for _, p := range k.parameters {
-			if l, ok := vhost.LimitsOf(p.it); ok && p.vhost == name {
+			if l, ok := p.it.Limits(); ok && p.vhost == name {
 				limits = l
 			}
 		}
@@ -212,7 +212,7 @@ func (k *checker) checkQueueLimits() error {
 // checkBindingLimits refuses more bindings than a vhost may have. Near the limit it takes bindings out of the plan that exist,
 // or are planned twice: bindings are made in parallel, and one could count twice for a moment.
 func (k *checker) checkBindingLimits() error {
-	_, limit := k.draft.Bound()
+	limit := k.Store.MaxBindings()
 	if limit == 0 {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (k *checker) checkBindingLimits() error {
 			return false
 		}
 		id := identityOf(p)
-		if v, ok := k.Store.VHost(p.vhost); ok && v.Has(p.it) || seen[id] {
+		if v, ok := k.Store.VHost(p.vhost); ok && v.HasBinding(p.it) || seen[id] {
 			return true
 		}
 		seen[id] = true
@@ -258,7 +258,7 @@ func identityOf(p scoped[vhost.Binding]) bindingIdentity {
 // bound returns how many bindings a vhost has.
 func (k *checker) bound(name string) (n int) {
 	if v, ok := k.Store.VHost(name); ok {
-		n, _ = v.Bound()
+		n = v.BindingCount()
 	}
 	return n
 }
@@ -277,7 +277,7 @@ func (k *checker) checkParameters() error {
 		if v, ok := k.Store.VHost(name); ok {
 			all = append(v.Parameters(), all...)
 		}
-		if err := vhost.CheckParameters(name, all); err != nil {
+		if err := k.validator.Parameters(name, all); err != nil {
 			return err
 		}
 	}

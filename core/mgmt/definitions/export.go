@@ -93,7 +93,7 @@ func (w *writer) vhosts(vs []*vhost.VHost, scoped func(object) object) {
 			own = append(own, Policy(v.Name(), p))
 		}
 		for _, x := range v.Exchanges() {
-			if !vhost.Predeclared(x.Name) {
+			if _, always := vhost.Predeclared(x.Name); !always {
 				exchanges = append(exchanges, exchange{v.Name(), x})
 			}
 		}
