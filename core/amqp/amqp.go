@@ -37,10 +37,48 @@ type MethodInfo struct {
 	Content     bool   // a content header and body frames follow
 }
 
+// Info describes the method with these ids; false if there is no such method.
+func Info(class, method uint16) (MethodInfo, bool) {
+	t, ok := methods[methodKey{class, method}]
+	return t.MethodInfo, ok
+}
+
+// ClassName is the name of a class, such as queue; empty for an unknown one.
+func ClassName(class uint16) string { return classNames[class] }
+
+// ReplyName is the name of a reply code as it opens a reply text, such as NOT_FOUND; empty for an unknown code.
+func ReplyName(code uint16) string { return replyNames[code] }
+
 type parsable interface {
 	Method
 	parse(d *decoder)
 }
+
+// methodKey is the ids of a class and of one of its methods.
+type methodKey struct{ class, method uint16 }
+
+// methodType is what is generated for each method.
+type methodType struct {
+	MethodInfo
+	new func() parsable
+}
+
+// newMethod returns an empty method; nil if there is none with these ids.
+func newMethod(class, method uint16) parsable {
+	t, ok := methods[methodKey{class, method}]
+	if !ok {
+		return nil
+	}
+	return t.new()
+}
+
+// noArguments is embedded in the methods that have none.
+type noArguments struct{}
+
+// Append implements [Method].
+func (noArguments) Append(dst []byte) []byte { return dst }
+
+func (noArguments) parse(*decoder) {}
 
 // ParseMethod decodes the payload of a method frame. The result keeps nothing of payload. An unknown class is refused
 // with 503, an unknown method of a known class with 540, arguments that do not fit the method with 502, and a short string

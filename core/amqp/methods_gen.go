@@ -113,49 +113,26 @@ const (
 	ReplyInternalError      uint16 = 541 // hard
 )
 
-// ReplyName is the name of a reply code as it opens a reply text, such as NOT_FOUND; empty for an unknown code.
-func ReplyName(code uint16) string {
-	switch code {
-	case ReplySuccess:
-		return "SUCCESS"
-	case ReplyContentTooLarge:
-		return "CONTENT_TOO_LARGE"
-	case ReplyNoRoute:
-		return "NO_ROUTE"
-	case ReplyNoConsumers:
-		return "NO_CONSUMERS"
-	case ReplyConnectionForced:
-		return "CONNECTION_FORCED"
-	case ReplyInvalidPath:
-		return "INVALID_PATH"
-	case ReplyAccessRefused:
-		return "ACCESS_REFUSED"
-	case ReplyNotFound:
-		return "NOT_FOUND"
-	case ReplyResourceLocked:
-		return "RESOURCE_LOCKED"
-	case ReplyPreconditionFailed:
-		return "PRECONDITION_FAILED"
-	case ReplyFrameError:
-		return "FRAME_ERROR"
-	case ReplySyntaxError:
-		return "SYNTAX_ERROR"
-	case ReplyCommandInvalid:
-		return "COMMAND_INVALID"
-	case ReplyChannelError:
-		return "CHANNEL_ERROR"
-	case ReplyUnexpectedFrame:
-		return "UNEXPECTED_FRAME"
-	case ReplyResourceError:
-		return "RESOURCE_ERROR"
-	case ReplyNotAllowed:
-		return "NOT_ALLOWED"
-	case ReplyNotImplemented:
-		return "NOT_IMPLEMENTED"
-	case ReplyInternalError:
-		return "INTERNAL_ERROR"
-	}
-	return ""
+var replyNames = map[uint16]string{
+	ReplySuccess:            "SUCCESS",
+	ReplyContentTooLarge:    "CONTENT_TOO_LARGE",
+	ReplyNoRoute:            "NO_ROUTE",
+	ReplyNoConsumers:        "NO_CONSUMERS",
+	ReplyConnectionForced:   "CONNECTION_FORCED",
+	ReplyInvalidPath:        "INVALID_PATH",
+	ReplyAccessRefused:      "ACCESS_REFUSED",
+	ReplyNotFound:           "NOT_FOUND",
+	ReplyResourceLocked:     "RESOURCE_LOCKED",
+	ReplyPreconditionFailed: "PRECONDITION_FAILED",
+	ReplyFrameError:         "FRAME_ERROR",
+	ReplySyntaxError:        "SYNTAX_ERROR",
+	ReplyCommandInvalid:     "COMMAND_INVALID",
+	ReplyChannelError:       "CHANNEL_ERROR",
+	ReplyUnexpectedFrame:    "UNEXPECTED_FRAME",
+	ReplyResourceError:      "RESOURCE_ERROR",
+	ReplyNotAllowed:         "NOT_ALLOWED",
+	ReplyNotImplemented:     "NOT_IMPLEMENTED",
+	ReplyInternalError:      "INTERNAL_ERROR",
 }
 
 func soft(code uint16) bool {
@@ -166,304 +143,84 @@ func soft(code uint16) bool {
 	return false
 }
 
-// Info describes the method with these ids; false if there is no such method.
-func Info(class, method uint16) (MethodInfo, bool) {
-	switch uint32(class)<<16 | uint32(method) {
-	case 10<<16 | 10:
-		return MethodInfo{Name: "connection.start", Synchronous: true, Content: false}, true
-	case 10<<16 | 11:
-		return MethodInfo{Name: "connection.start-ok", Synchronous: false, Content: false}, true
-	case 10<<16 | 20:
-		return MethodInfo{Name: "connection.secure", Synchronous: true, Content: false}, true
-	case 10<<16 | 21:
-		return MethodInfo{Name: "connection.secure-ok", Synchronous: false, Content: false}, true
-	case 10<<16 | 30:
-		return MethodInfo{Name: "connection.tune", Synchronous: true, Content: false}, true
-	case 10<<16 | 31:
-		return MethodInfo{Name: "connection.tune-ok", Synchronous: false, Content: false}, true
-	case 10<<16 | 40:
-		return MethodInfo{Name: "connection.open", Synchronous: true, Content: false}, true
-	case 10<<16 | 41:
-		return MethodInfo{Name: "connection.open-ok", Synchronous: false, Content: false}, true
-	case 10<<16 | 50:
-		return MethodInfo{Name: "connection.close", Synchronous: true, Content: false}, true
-	case 10<<16 | 51:
-		return MethodInfo{Name: "connection.close-ok", Synchronous: false, Content: false}, true
-	case 10<<16 | 60:
-		return MethodInfo{Name: "connection.blocked", Synchronous: false, Content: false}, true
-	case 10<<16 | 61:
-		return MethodInfo{Name: "connection.unblocked", Synchronous: false, Content: false}, true
-	case 10<<16 | 70:
-		return MethodInfo{Name: "connection.update-secret", Synchronous: true, Content: false}, true
-	case 10<<16 | 71:
-		return MethodInfo{Name: "connection.update-secret-ok", Synchronous: false, Content: false}, true
-	case 20<<16 | 10:
-		return MethodInfo{Name: "channel.open", Synchronous: true, Content: false}, true
-	case 20<<16 | 11:
-		return MethodInfo{Name: "channel.open-ok", Synchronous: false, Content: false}, true
-	case 20<<16 | 20:
-		return MethodInfo{Name: "channel.flow", Synchronous: true, Content: false}, true
-	case 20<<16 | 21:
-		return MethodInfo{Name: "channel.flow-ok", Synchronous: false, Content: false}, true
-	case 20<<16 | 40:
-		return MethodInfo{Name: "channel.close", Synchronous: true, Content: false}, true
-	case 20<<16 | 41:
-		return MethodInfo{Name: "channel.close-ok", Synchronous: false, Content: false}, true
-	case 30<<16 | 10:
-		return MethodInfo{Name: "access.request", Synchronous: true, Content: false}, true
-	case 30<<16 | 11:
-		return MethodInfo{Name: "access.request-ok", Synchronous: false, Content: false}, true
-	case 40<<16 | 10:
-		return MethodInfo{Name: "exchange.declare", Synchronous: true, Content: false}, true
-	case 40<<16 | 11:
-		return MethodInfo{Name: "exchange.declare-ok", Synchronous: false, Content: false}, true
-	case 40<<16 | 20:
-		return MethodInfo{Name: "exchange.delete", Synchronous: true, Content: false}, true
-	case 40<<16 | 21:
-		return MethodInfo{Name: "exchange.delete-ok", Synchronous: false, Content: false}, true
-	case 40<<16 | 30:
-		return MethodInfo{Name: "exchange.bind", Synchronous: true, Content: false}, true
-	case 40<<16 | 31:
-		return MethodInfo{Name: "exchange.bind-ok", Synchronous: false, Content: false}, true
-	case 40<<16 | 40:
-		return MethodInfo{Name: "exchange.unbind", Synchronous: true, Content: false}, true
-	case 40<<16 | 51:
-		return MethodInfo{Name: "exchange.unbind-ok", Synchronous: false, Content: false}, true
-	case 50<<16 | 10:
-		return MethodInfo{Name: "queue.declare", Synchronous: true, Content: false}, true
-	case 50<<16 | 11:
-		return MethodInfo{Name: "queue.declare-ok", Synchronous: false, Content: false}, true
-	case 50<<16 | 20:
-		return MethodInfo{Name: "queue.bind", Synchronous: true, Content: false}, true
-	case 50<<16 | 21:
-		return MethodInfo{Name: "queue.bind-ok", Synchronous: false, Content: false}, true
-	case 50<<16 | 30:
-		return MethodInfo{Name: "queue.purge", Synchronous: true, Content: false}, true
-	case 50<<16 | 31:
-		return MethodInfo{Name: "queue.purge-ok", Synchronous: false, Content: false}, true
-	case 50<<16 | 40:
-		return MethodInfo{Name: "queue.delete", Synchronous: true, Content: false}, true
-	case 50<<16 | 41:
-		return MethodInfo{Name: "queue.delete-ok", Synchronous: false, Content: false}, true
-	case 50<<16 | 50:
-		return MethodInfo{Name: "queue.unbind", Synchronous: true, Content: false}, true
-	case 50<<16 | 51:
-		return MethodInfo{Name: "queue.unbind-ok", Synchronous: false, Content: false}, true
-	case 60<<16 | 10:
-		return MethodInfo{Name: "basic.qos", Synchronous: true, Content: false}, true
-	case 60<<16 | 11:
-		return MethodInfo{Name: "basic.qos-ok", Synchronous: false, Content: false}, true
-	case 60<<16 | 20:
-		return MethodInfo{Name: "basic.consume", Synchronous: true, Content: false}, true
-	case 60<<16 | 21:
-		return MethodInfo{Name: "basic.consume-ok", Synchronous: false, Content: false}, true
-	case 60<<16 | 30:
-		return MethodInfo{Name: "basic.cancel", Synchronous: true, Content: false}, true
-	case 60<<16 | 31:
-		return MethodInfo{Name: "basic.cancel-ok", Synchronous: false, Content: false}, true
-	case 60<<16 | 40:
-		return MethodInfo{Name: "basic.publish", Synchronous: false, Content: true}, true
-	case 60<<16 | 50:
-		return MethodInfo{Name: "basic.return", Synchronous: false, Content: true}, true
-	case 60<<16 | 60:
-		return MethodInfo{Name: "basic.deliver", Synchronous: false, Content: true}, true
-	case 60<<16 | 70:
-		return MethodInfo{Name: "basic.get", Synchronous: true, Content: false}, true
-	case 60<<16 | 71:
-		return MethodInfo{Name: "basic.get-ok", Synchronous: false, Content: true}, true
-	case 60<<16 | 72:
-		return MethodInfo{Name: "basic.get-empty", Synchronous: false, Content: false}, true
-	case 60<<16 | 80:
-		return MethodInfo{Name: "basic.ack", Synchronous: false, Content: false}, true
-	case 60<<16 | 90:
-		return MethodInfo{Name: "basic.reject", Synchronous: false, Content: false}, true
-	case 60<<16 | 100:
-		return MethodInfo{Name: "basic.recover-async", Synchronous: false, Content: false}, true
-	case 60<<16 | 110:
-		return MethodInfo{Name: "basic.recover", Synchronous: true, Content: false}, true
-	case 60<<16 | 111:
-		return MethodInfo{Name: "basic.recover-ok", Synchronous: false, Content: false}, true
-	case 60<<16 | 120:
-		return MethodInfo{Name: "basic.nack", Synchronous: false, Content: false}, true
-	case 85<<16 | 10:
-		return MethodInfo{Name: "confirm.select", Synchronous: true, Content: false}, true
-	case 85<<16 | 11:
-		return MethodInfo{Name: "confirm.select-ok", Synchronous: false, Content: false}, true
-	case 90<<16 | 10:
-		return MethodInfo{Name: "tx.select", Synchronous: true, Content: false}, true
-	case 90<<16 | 11:
-		return MethodInfo{Name: "tx.select-ok", Synchronous: false, Content: false}, true
-	case 90<<16 | 20:
-		return MethodInfo{Name: "tx.commit", Synchronous: true, Content: false}, true
-	case 90<<16 | 21:
-		return MethodInfo{Name: "tx.commit-ok", Synchronous: false, Content: false}, true
-	case 90<<16 | 30:
-		return MethodInfo{Name: "tx.rollback", Synchronous: true, Content: false}, true
-	case 90<<16 | 31:
-		return MethodInfo{Name: "tx.rollback-ok", Synchronous: false, Content: false}, true
-	}
-	return MethodInfo{}, false
+var classNames = map[uint16]string{
+	ClassConnection: "connection",
+	ClassChannel:    "channel",
+	ClassAccess:     "access",
+	ClassExchange:   "exchange",
+	ClassQueue:      "queue",
+	ClassBasic:      "basic",
+	ClassConfirm:    "confirm",
+	ClassTx:         "tx",
 }
 
-// ClassName is the name of a class, such as queue; empty for an unknown one.
-func ClassName(class uint16) string {
-	switch class {
-	case ClassConnection:
-		return "connection"
-	case ClassChannel:
-		return "channel"
-	case ClassAccess:
-		return "access"
-	case ClassExchange:
-		return "exchange"
-	case ClassQueue:
-		return "queue"
-	case ClassBasic:
-		return "basic"
-	case ClassConfirm:
-		return "confirm"
-	case ClassTx:
-		return "tx"
-	}
-	return ""
-}
-
-func newMethod(class, method uint16) parsable {
-	switch uint32(class)<<16 | uint32(method) {
-	case 10<<16 | 10:
-		return new(ConnectionStart)
-	case 10<<16 | 11:
-		return new(ConnectionStartOK)
-	case 10<<16 | 20:
-		return new(ConnectionSecure)
-	case 10<<16 | 21:
-		return new(ConnectionSecureOK)
-	case 10<<16 | 30:
-		return new(ConnectionTune)
-	case 10<<16 | 31:
-		return new(ConnectionTuneOK)
-	case 10<<16 | 40:
-		return new(ConnectionOpen)
-	case 10<<16 | 41:
-		return new(ConnectionOpenOK)
-	case 10<<16 | 50:
-		return new(ConnectionClose)
-	case 10<<16 | 51:
-		return new(ConnectionCloseOK)
-	case 10<<16 | 60:
-		return new(ConnectionBlocked)
-	case 10<<16 | 61:
-		return new(ConnectionUnblocked)
-	case 10<<16 | 70:
-		return new(ConnectionUpdateSecret)
-	case 10<<16 | 71:
-		return new(ConnectionUpdateSecretOK)
-	case 20<<16 | 10:
-		return new(ChannelOpen)
-	case 20<<16 | 11:
-		return new(ChannelOpenOK)
-	case 20<<16 | 20:
-		return new(ChannelFlow)
-	case 20<<16 | 21:
-		return new(ChannelFlowOK)
-	case 20<<16 | 40:
-		return new(ChannelClose)
-	case 20<<16 | 41:
-		return new(ChannelCloseOK)
-	case 30<<16 | 10:
-		return new(AccessRequest)
-	case 30<<16 | 11:
-		return new(AccessRequestOK)
-	case 40<<16 | 10:
-		return new(ExchangeDeclare)
-	case 40<<16 | 11:
-		return new(ExchangeDeclareOK)
-	case 40<<16 | 20:
-		return new(ExchangeDelete)
-	case 40<<16 | 21:
-		return new(ExchangeDeleteOK)
-	case 40<<16 | 30:
-		return new(ExchangeBind)
-	case 40<<16 | 31:
-		return new(ExchangeBindOK)
-	case 40<<16 | 40:
-		return new(ExchangeUnbind)
-	case 40<<16 | 51:
-		return new(ExchangeUnbindOK)
-	case 50<<16 | 10:
-		return new(QueueDeclare)
-	case 50<<16 | 11:
-		return new(QueueDeclareOK)
-	case 50<<16 | 20:
-		return new(QueueBind)
-	case 50<<16 | 21:
-		return new(QueueBindOK)
-	case 50<<16 | 30:
-		return new(QueuePurge)
-	case 50<<16 | 31:
-		return new(QueuePurgeOK)
-	case 50<<16 | 40:
-		return new(QueueDelete)
-	case 50<<16 | 41:
-		return new(QueueDeleteOK)
-	case 50<<16 | 50:
-		return new(QueueUnbind)
-	case 50<<16 | 51:
-		return new(QueueUnbindOK)
-	case 60<<16 | 10:
-		return new(BasicQos)
-	case 60<<16 | 11:
-		return new(BasicQosOK)
-	case 60<<16 | 20:
-		return new(BasicConsume)
-	case 60<<16 | 21:
-		return new(BasicConsumeOK)
-	case 60<<16 | 30:
-		return new(BasicCancel)
-	case 60<<16 | 31:
-		return new(BasicCancelOK)
-	case 60<<16 | 40:
-		return new(BasicPublish)
-	case 60<<16 | 50:
-		return new(BasicReturn)
-	case 60<<16 | 60:
-		return new(BasicDeliver)
-	case 60<<16 | 70:
-		return new(BasicGet)
-	case 60<<16 | 71:
-		return new(BasicGetOK)
-	case 60<<16 | 72:
-		return new(BasicGetEmpty)
-	case 60<<16 | 80:
-		return new(BasicAck)
-	case 60<<16 | 90:
-		return new(BasicReject)
-	case 60<<16 | 100:
-		return new(BasicRecoverAsync)
-	case 60<<16 | 110:
-		return new(BasicRecover)
-	case 60<<16 | 111:
-		return new(BasicRecoverOK)
-	case 60<<16 | 120:
-		return new(BasicNack)
-	case 85<<16 | 10:
-		return new(ConfirmSelect)
-	case 85<<16 | 11:
-		return new(ConfirmSelectOK)
-	case 90<<16 | 10:
-		return new(TxSelect)
-	case 90<<16 | 11:
-		return new(TxSelectOK)
-	case 90<<16 | 20:
-		return new(TxCommit)
-	case 90<<16 | 21:
-		return new(TxCommitOK)
-	case 90<<16 | 30:
-		return new(TxRollback)
-	case 90<<16 | 31:
-		return new(TxRollbackOK)
-	}
-	return nil
+var methods = map[methodKey]methodType{
+	{10, 10}:  {MethodInfo{"connection.start", true, false}, func() parsable { return new(ConnectionStart) }},
+	{10, 11}:  {MethodInfo{"connection.start-ok", false, false}, func() parsable { return new(ConnectionStartOK) }},
+	{10, 20}:  {MethodInfo{"connection.secure", true, false}, func() parsable { return new(ConnectionSecure) }},
+	{10, 21}:  {MethodInfo{"connection.secure-ok", false, false}, func() parsable { return new(ConnectionSecureOK) }},
+	{10, 30}:  {MethodInfo{"connection.tune", true, false}, func() parsable { return new(ConnectionTune) }},
+	{10, 31}:  {MethodInfo{"connection.tune-ok", false, false}, func() parsable { return new(ConnectionTuneOK) }},
+	{10, 40}:  {MethodInfo{"connection.open", true, false}, func() parsable { return new(ConnectionOpen) }},
+	{10, 41}:  {MethodInfo{"connection.open-ok", false, false}, func() parsable { return new(ConnectionOpenOK) }},
+	{10, 50}:  {MethodInfo{"connection.close", true, false}, func() parsable { return new(ConnectionClose) }},
+	{10, 51}:  {MethodInfo{"connection.close-ok", false, false}, func() parsable { return new(ConnectionCloseOK) }},
+	{10, 60}:  {MethodInfo{"connection.blocked", false, false}, func() parsable { return new(ConnectionBlocked) }},
+	{10, 61}:  {MethodInfo{"connection.unblocked", false, false}, func() parsable { return new(ConnectionUnblocked) }},
+	{10, 70}:  {MethodInfo{"connection.update-secret", true, false}, func() parsable { return new(ConnectionUpdateSecret) }},
+	{10, 71}:  {MethodInfo{"connection.update-secret-ok", false, false}, func() parsable { return new(ConnectionUpdateSecretOK) }},
+	{20, 10}:  {MethodInfo{"channel.open", true, false}, func() parsable { return new(ChannelOpen) }},
+	{20, 11}:  {MethodInfo{"channel.open-ok", false, false}, func() parsable { return new(ChannelOpenOK) }},
+	{20, 20}:  {MethodInfo{"channel.flow", true, false}, func() parsable { return new(ChannelFlow) }},
+	{20, 21}:  {MethodInfo{"channel.flow-ok", false, false}, func() parsable { return new(ChannelFlowOK) }},
+	{20, 40}:  {MethodInfo{"channel.close", true, false}, func() parsable { return new(ChannelClose) }},
+	{20, 41}:  {MethodInfo{"channel.close-ok", false, false}, func() parsable { return new(ChannelCloseOK) }},
+	{30, 10}:  {MethodInfo{"access.request", true, false}, func() parsable { return new(AccessRequest) }},
+	{30, 11}:  {MethodInfo{"access.request-ok", false, false}, func() parsable { return new(AccessRequestOK) }},
+	{40, 10}:  {MethodInfo{"exchange.declare", true, false}, func() parsable { return new(ExchangeDeclare) }},
+	{40, 11}:  {MethodInfo{"exchange.declare-ok", false, false}, func() parsable { return new(ExchangeDeclareOK) }},
+	{40, 20}:  {MethodInfo{"exchange.delete", true, false}, func() parsable { return new(ExchangeDelete) }},
+	{40, 21}:  {MethodInfo{"exchange.delete-ok", false, false}, func() parsable { return new(ExchangeDeleteOK) }},
+	{40, 30}:  {MethodInfo{"exchange.bind", true, false}, func() parsable { return new(ExchangeBind) }},
+	{40, 31}:  {MethodInfo{"exchange.bind-ok", false, false}, func() parsable { return new(ExchangeBindOK) }},
+	{40, 40}:  {MethodInfo{"exchange.unbind", true, false}, func() parsable { return new(ExchangeUnbind) }},
+	{40, 51}:  {MethodInfo{"exchange.unbind-ok", false, false}, func() parsable { return new(ExchangeUnbindOK) }},
+	{50, 10}:  {MethodInfo{"queue.declare", true, false}, func() parsable { return new(QueueDeclare) }},
+	{50, 11}:  {MethodInfo{"queue.declare-ok", false, false}, func() parsable { return new(QueueDeclareOK) }},
+	{50, 20}:  {MethodInfo{"queue.bind", true, false}, func() parsable { return new(QueueBind) }},
+	{50, 21}:  {MethodInfo{"queue.bind-ok", false, false}, func() parsable { return new(QueueBindOK) }},
+	{50, 30}:  {MethodInfo{"queue.purge", true, false}, func() parsable { return new(QueuePurge) }},
+	{50, 31}:  {MethodInfo{"queue.purge-ok", false, false}, func() parsable { return new(QueuePurgeOK) }},
+	{50, 40}:  {MethodInfo{"queue.delete", true, false}, func() parsable { return new(QueueDelete) }},
+	{50, 41}:  {MethodInfo{"queue.delete-ok", false, false}, func() parsable { return new(QueueDeleteOK) }},
+	{50, 50}:  {MethodInfo{"queue.unbind", true, false}, func() parsable { return new(QueueUnbind) }},
+	{50, 51}:  {MethodInfo{"queue.unbind-ok", false, false}, func() parsable { return new(QueueUnbindOK) }},
+	{60, 10}:  {MethodInfo{"basic.qos", true, false}, func() parsable { return new(BasicQos) }},
+	{60, 11}:  {MethodInfo{"basic.qos-ok", false, false}, func() parsable { return new(BasicQosOK) }},
+	{60, 20}:  {MethodInfo{"basic.consume", true, false}, func() parsable { return new(BasicConsume) }},
+	{60, 21}:  {MethodInfo{"basic.consume-ok", false, false}, func() parsable { return new(BasicConsumeOK) }},
+	{60, 30}:  {MethodInfo{"basic.cancel", true, false}, func() parsable { return new(BasicCancel) }},
+	{60, 31}:  {MethodInfo{"basic.cancel-ok", false, false}, func() parsable { return new(BasicCancelOK) }},
+	{60, 40}:  {MethodInfo{"basic.publish", false, true}, func() parsable { return new(BasicPublish) }},
+	{60, 50}:  {MethodInfo{"basic.return", false, true}, func() parsable { return new(BasicReturn) }},
+	{60, 60}:  {MethodInfo{"basic.deliver", false, true}, func() parsable { return new(BasicDeliver) }},
+	{60, 70}:  {MethodInfo{"basic.get", true, false}, func() parsable { return new(BasicGet) }},
+	{60, 71}:  {MethodInfo{"basic.get-ok", false, true}, func() parsable { return new(BasicGetOK) }},
+	{60, 72}:  {MethodInfo{"basic.get-empty", false, false}, func() parsable { return new(BasicGetEmpty) }},
+	{60, 80}:  {MethodInfo{"basic.ack", false, false}, func() parsable { return new(BasicAck) }},
+	{60, 90}:  {MethodInfo{"basic.reject", false, false}, func() parsable { return new(BasicReject) }},
+	{60, 100}: {MethodInfo{"basic.recover-async", false, false}, func() parsable { return new(BasicRecoverAsync) }},
+	{60, 110}: {MethodInfo{"basic.recover", true, false}, func() parsable { return new(BasicRecover) }},
+	{60, 111}: {MethodInfo{"basic.recover-ok", false, false}, func() parsable { return new(BasicRecoverOK) }},
+	{60, 120}: {MethodInfo{"basic.nack", false, false}, func() parsable { return new(BasicNack) }},
+	{85, 10}:  {MethodInfo{"confirm.select", true, false}, func() parsable { return new(ConfirmSelect) }},
+	{85, 11}:  {MethodInfo{"confirm.select-ok", false, false}, func() parsable { return new(ConfirmSelectOK) }},
+	{90, 10}:  {MethodInfo{"tx.select", true, false}, func() parsable { return new(TxSelect) }},
+	{90, 11}:  {MethodInfo{"tx.select-ok", false, false}, func() parsable { return new(TxSelectOK) }},
+	{90, 20}:  {MethodInfo{"tx.commit", true, false}, func() parsable { return new(TxCommit) }},
+	{90, 21}:  {MethodInfo{"tx.commit-ok", false, false}, func() parsable { return new(TxCommitOK) }},
+	{90, 30}:  {MethodInfo{"tx.rollback", true, false}, func() parsable { return new(TxRollback) }},
+	{90, 31}:  {MethodInfo{"tx.rollback-ok", false, false}, func() parsable { return new(TxRollbackOK) }},
 }
 
 // ConnectionStart is connection.start (10, 10), synchronous.
@@ -475,13 +232,9 @@ type ConnectionStart struct {
 	Locales          string
 }
 
-// ID implements [Method].
 func (*ConnectionStart) ID() (class, method uint16) { return 10, 10 }
+func (*ConnectionStart) Name() string               { return "connection.start" }
 
-// Name implements [Method].
-func (*ConnectionStart) Name() string { return "connection.start" }
-
-// Append implements [Method].
 func (m *ConnectionStart) Append(dst []byte) []byte {
 	dst = append(dst, m.VersionMajor)
 	dst = append(dst, m.VersionMinor)
@@ -507,13 +260,9 @@ type ConnectionStartOK struct {
 	Locale           string
 }
 
-// ID implements [Method].
 func (*ConnectionStartOK) ID() (class, method uint16) { return 10, 11 }
+func (*ConnectionStartOK) Name() string               { return "connection.start-ok" }
 
-// Name implements [Method].
-func (*ConnectionStartOK) Name() string { return "connection.start-ok" }
-
-// Append implements [Method].
 func (m *ConnectionStartOK) Append(dst []byte) []byte {
 	dst = AppendTable(dst, m.ClientProperties)
 	dst = appendShortstr(dst, m.Mechanism)
@@ -534,13 +283,9 @@ type ConnectionSecure struct {
 	Challenge string
 }
 
-// ID implements [Method].
 func (*ConnectionSecure) ID() (class, method uint16) { return 10, 20 }
+func (*ConnectionSecure) Name() string               { return "connection.secure" }
 
-// Name implements [Method].
-func (*ConnectionSecure) Name() string { return "connection.secure" }
-
-// Append implements [Method].
 func (m *ConnectionSecure) Append(dst []byte) []byte {
 	dst = appendLongstr(dst, m.Challenge)
 	return dst
@@ -555,13 +300,9 @@ type ConnectionSecureOK struct {
 	Response string
 }
 
-// ID implements [Method].
 func (*ConnectionSecureOK) ID() (class, method uint16) { return 10, 21 }
+func (*ConnectionSecureOK) Name() string               { return "connection.secure-ok" }
 
-// Name implements [Method].
-func (*ConnectionSecureOK) Name() string { return "connection.secure-ok" }
-
-// Append implements [Method].
 func (m *ConnectionSecureOK) Append(dst []byte) []byte {
 	dst = appendLongstr(dst, m.Response)
 	return dst
@@ -578,13 +319,9 @@ type ConnectionTune struct {
 	Heartbeat  uint16
 }
 
-// ID implements [Method].
 func (*ConnectionTune) ID() (class, method uint16) { return 10, 30 }
+func (*ConnectionTune) Name() string               { return "connection.tune" }
 
-// Name implements [Method].
-func (*ConnectionTune) Name() string { return "connection.tune" }
-
-// Append implements [Method].
 func (m *ConnectionTune) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.ChannelMax)
 	dst = binary.BigEndian.AppendUint32(dst, m.FrameMax)
@@ -605,13 +342,9 @@ type ConnectionTuneOK struct {
 	Heartbeat  uint16
 }
 
-// ID implements [Method].
 func (*ConnectionTuneOK) ID() (class, method uint16) { return 10, 31 }
+func (*ConnectionTuneOK) Name() string               { return "connection.tune-ok" }
 
-// Name implements [Method].
-func (*ConnectionTuneOK) Name() string { return "connection.tune-ok" }
-
-// Append implements [Method].
 func (m *ConnectionTuneOK) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.ChannelMax)
 	dst = binary.BigEndian.AppendUint32(dst, m.FrameMax)
@@ -632,13 +365,9 @@ type ConnectionOpen struct {
 	Insist       bool
 }
 
-// ID implements [Method].
 func (*ConnectionOpen) ID() (class, method uint16) { return 10, 40 }
+func (*ConnectionOpen) Name() string               { return "connection.open" }
 
-// Name implements [Method].
-func (*ConnectionOpen) Name() string { return "connection.open" }
-
-// Append implements [Method].
 func (m *ConnectionOpen) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.VirtualHost)
 	dst = appendShortstr(dst, m.Capabilities)
@@ -658,13 +387,9 @@ type ConnectionOpenOK struct {
 	KnownHosts string
 }
 
-// ID implements [Method].
 func (*ConnectionOpenOK) ID() (class, method uint16) { return 10, 41 }
+func (*ConnectionOpenOK) Name() string               { return "connection.open-ok" }
 
-// Name implements [Method].
-func (*ConnectionOpenOK) Name() string { return "connection.open-ok" }
-
-// Append implements [Method].
 func (m *ConnectionOpenOK) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.KnownHosts)
 	return dst
@@ -682,13 +407,9 @@ type ConnectionClose struct {
 	MethodID  uint16
 }
 
-// ID implements [Method].
 func (*ConnectionClose) ID() (class, method uint16) { return 10, 50 }
+func (*ConnectionClose) Name() string               { return "connection.close" }
 
-// Name implements [Method].
-func (*ConnectionClose) Name() string { return "connection.close" }
-
-// Append implements [Method].
 func (m *ConnectionClose) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.ReplyCode)
 	dst = appendShortstr(dst, m.ReplyText)
@@ -705,33 +426,19 @@ func (m *ConnectionClose) parse(d *decoder) {
 }
 
 // ConnectionCloseOK is connection.close-ok (10, 51).
-type ConnectionCloseOK struct{}
+type ConnectionCloseOK struct{ noArguments }
 
-// ID implements [Method].
 func (*ConnectionCloseOK) ID() (class, method uint16) { return 10, 51 }
-
-// Name implements [Method].
-func (*ConnectionCloseOK) Name() string { return "connection.close-ok" }
-
-// Append implements [Method].
-func (*ConnectionCloseOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*ConnectionCloseOK) parse(*decoder) {}
+func (*ConnectionCloseOK) Name() string               { return "connection.close-ok" }
 
 // ConnectionBlocked is connection.blocked (10, 60).
 type ConnectionBlocked struct {
 	Reason string
 }
 
-// ID implements [Method].
 func (*ConnectionBlocked) ID() (class, method uint16) { return 10, 60 }
+func (*ConnectionBlocked) Name() string               { return "connection.blocked" }
 
-// Name implements [Method].
-func (*ConnectionBlocked) Name() string { return "connection.blocked" }
-
-// Append implements [Method].
 func (m *ConnectionBlocked) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.Reason)
 	return dst
@@ -742,20 +449,10 @@ func (m *ConnectionBlocked) parse(d *decoder) {
 }
 
 // ConnectionUnblocked is connection.unblocked (10, 61).
-type ConnectionUnblocked struct{}
+type ConnectionUnblocked struct{ noArguments }
 
-// ID implements [Method].
 func (*ConnectionUnblocked) ID() (class, method uint16) { return 10, 61 }
-
-// Name implements [Method].
-func (*ConnectionUnblocked) Name() string { return "connection.unblocked" }
-
-// Append implements [Method].
-func (*ConnectionUnblocked) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*ConnectionUnblocked) parse(*decoder) {}
+func (*ConnectionUnblocked) Name() string               { return "connection.unblocked" }
 
 // ConnectionUpdateSecret is connection.update-secret (10, 70), synchronous.
 type ConnectionUpdateSecret struct {
@@ -763,13 +460,9 @@ type ConnectionUpdateSecret struct {
 	Reason    string
 }
 
-// ID implements [Method].
 func (*ConnectionUpdateSecret) ID() (class, method uint16) { return 10, 70 }
+func (*ConnectionUpdateSecret) Name() string               { return "connection.update-secret" }
 
-// Name implements [Method].
-func (*ConnectionUpdateSecret) Name() string { return "connection.update-secret" }
-
-// Append implements [Method].
 func (m *ConnectionUpdateSecret) Append(dst []byte) []byte {
 	dst = appendLongstr(dst, m.NewSecret)
 	dst = appendShortstr(dst, m.Reason)
@@ -782,33 +475,19 @@ func (m *ConnectionUpdateSecret) parse(d *decoder) {
 }
 
 // ConnectionUpdateSecretOK is connection.update-secret-ok (10, 71).
-type ConnectionUpdateSecretOK struct{}
+type ConnectionUpdateSecretOK struct{ noArguments }
 
-// ID implements [Method].
 func (*ConnectionUpdateSecretOK) ID() (class, method uint16) { return 10, 71 }
-
-// Name implements [Method].
-func (*ConnectionUpdateSecretOK) Name() string { return "connection.update-secret-ok" }
-
-// Append implements [Method].
-func (*ConnectionUpdateSecretOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*ConnectionUpdateSecretOK) parse(*decoder) {}
+func (*ConnectionUpdateSecretOK) Name() string               { return "connection.update-secret-ok" }
 
 // ChannelOpen is channel.open (20, 10), synchronous.
 type ChannelOpen struct {
 	OutOfBand string
 }
 
-// ID implements [Method].
 func (*ChannelOpen) ID() (class, method uint16) { return 20, 10 }
+func (*ChannelOpen) Name() string               { return "channel.open" }
 
-// Name implements [Method].
-func (*ChannelOpen) Name() string { return "channel.open" }
-
-// Append implements [Method].
 func (m *ChannelOpen) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.OutOfBand)
 	return dst
@@ -823,13 +502,9 @@ type ChannelOpenOK struct {
 	ChannelID string
 }
 
-// ID implements [Method].
 func (*ChannelOpenOK) ID() (class, method uint16) { return 20, 11 }
+func (*ChannelOpenOK) Name() string               { return "channel.open-ok" }
 
-// Name implements [Method].
-func (*ChannelOpenOK) Name() string { return "channel.open-ok" }
-
-// Append implements [Method].
 func (m *ChannelOpenOK) Append(dst []byte) []byte {
 	dst = appendLongstr(dst, m.ChannelID)
 	return dst
@@ -844,13 +519,9 @@ type ChannelFlow struct {
 	Active bool
 }
 
-// ID implements [Method].
 func (*ChannelFlow) ID() (class, method uint16) { return 20, 20 }
+func (*ChannelFlow) Name() string               { return "channel.flow" }
 
-// Name implements [Method].
-func (*ChannelFlow) Name() string { return "channel.flow" }
-
-// Append implements [Method].
 func (m *ChannelFlow) Append(dst []byte) []byte {
 	dst = append(dst, packBits(m.Active))
 	return dst
@@ -866,13 +537,9 @@ type ChannelFlowOK struct {
 	Active bool
 }
 
-// ID implements [Method].
 func (*ChannelFlowOK) ID() (class, method uint16) { return 20, 21 }
+func (*ChannelFlowOK) Name() string               { return "channel.flow-ok" }
 
-// Name implements [Method].
-func (*ChannelFlowOK) Name() string { return "channel.flow-ok" }
-
-// Append implements [Method].
 func (m *ChannelFlowOK) Append(dst []byte) []byte {
 	dst = append(dst, packBits(m.Active))
 	return dst
@@ -891,13 +558,9 @@ type ChannelClose struct {
 	MethodID  uint16
 }
 
-// ID implements [Method].
 func (*ChannelClose) ID() (class, method uint16) { return 20, 40 }
+func (*ChannelClose) Name() string               { return "channel.close" }
 
-// Name implements [Method].
-func (*ChannelClose) Name() string { return "channel.close" }
-
-// Append implements [Method].
 func (m *ChannelClose) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.ReplyCode)
 	dst = appendShortstr(dst, m.ReplyText)
@@ -914,20 +577,10 @@ func (m *ChannelClose) parse(d *decoder) {
 }
 
 // ChannelCloseOK is channel.close-ok (20, 41).
-type ChannelCloseOK struct{}
+type ChannelCloseOK struct{ noArguments }
 
-// ID implements [Method].
 func (*ChannelCloseOK) ID() (class, method uint16) { return 20, 41 }
-
-// Name implements [Method].
-func (*ChannelCloseOK) Name() string { return "channel.close-ok" }
-
-// Append implements [Method].
-func (*ChannelCloseOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*ChannelCloseOK) parse(*decoder) {}
+func (*ChannelCloseOK) Name() string               { return "channel.close-ok" }
 
 // AccessRequest is access.request (30, 10), synchronous.
 type AccessRequest struct {
@@ -939,13 +592,9 @@ type AccessRequest struct {
 	Read      bool
 }
 
-// ID implements [Method].
 func (*AccessRequest) ID() (class, method uint16) { return 30, 10 }
+func (*AccessRequest) Name() string               { return "access.request" }
 
-// Name implements [Method].
-func (*AccessRequest) Name() string { return "access.request" }
-
-// Append implements [Method].
 func (m *AccessRequest) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.Realm)
 	dst = append(dst, packBits(m.Exclusive, m.Passive, m.Active, m.Write, m.Read))
@@ -967,13 +616,9 @@ type AccessRequestOK struct {
 	Ticket uint16
 }
 
-// ID implements [Method].
 func (*AccessRequestOK) ID() (class, method uint16) { return 30, 11 }
+func (*AccessRequestOK) Name() string               { return "access.request-ok" }
 
-// Name implements [Method].
-func (*AccessRequestOK) Name() string { return "access.request-ok" }
-
-// Append implements [Method].
 func (m *AccessRequestOK) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	return dst
@@ -996,13 +641,9 @@ type ExchangeDeclare struct {
 	Arguments  Table
 }
 
-// ID implements [Method].
 func (*ExchangeDeclare) ID() (class, method uint16) { return 40, 10 }
+func (*ExchangeDeclare) Name() string               { return "exchange.declare" }
 
-// Name implements [Method].
-func (*ExchangeDeclare) Name() string { return "exchange.declare" }
-
-// Append implements [Method].
 func (m *ExchangeDeclare) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Exchange)
@@ -1026,20 +667,10 @@ func (m *ExchangeDeclare) parse(d *decoder) {
 }
 
 // ExchangeDeclareOK is exchange.declare-ok (40, 11).
-type ExchangeDeclareOK struct{}
+type ExchangeDeclareOK struct{ noArguments }
 
-// ID implements [Method].
 func (*ExchangeDeclareOK) ID() (class, method uint16) { return 40, 11 }
-
-// Name implements [Method].
-func (*ExchangeDeclareOK) Name() string { return "exchange.declare-ok" }
-
-// Append implements [Method].
-func (*ExchangeDeclareOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*ExchangeDeclareOK) parse(*decoder) {}
+func (*ExchangeDeclareOK) Name() string               { return "exchange.declare-ok" }
 
 // ExchangeDelete is exchange.delete (40, 20), synchronous.
 type ExchangeDelete struct {
@@ -1049,13 +680,9 @@ type ExchangeDelete struct {
 	NoWait   bool
 }
 
-// ID implements [Method].
 func (*ExchangeDelete) ID() (class, method uint16) { return 40, 20 }
+func (*ExchangeDelete) Name() string               { return "exchange.delete" }
 
-// Name implements [Method].
-func (*ExchangeDelete) Name() string { return "exchange.delete" }
-
-// Append implements [Method].
 func (m *ExchangeDelete) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Exchange)
@@ -1072,20 +699,10 @@ func (m *ExchangeDelete) parse(d *decoder) {
 }
 
 // ExchangeDeleteOK is exchange.delete-ok (40, 21).
-type ExchangeDeleteOK struct{}
+type ExchangeDeleteOK struct{ noArguments }
 
-// ID implements [Method].
 func (*ExchangeDeleteOK) ID() (class, method uint16) { return 40, 21 }
-
-// Name implements [Method].
-func (*ExchangeDeleteOK) Name() string { return "exchange.delete-ok" }
-
-// Append implements [Method].
-func (*ExchangeDeleteOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*ExchangeDeleteOK) parse(*decoder) {}
+func (*ExchangeDeleteOK) Name() string               { return "exchange.delete-ok" }
 
 // ExchangeBind is exchange.bind (40, 30), synchronous.
 type ExchangeBind struct {
@@ -1097,13 +714,9 @@ type ExchangeBind struct {
 	Arguments   Table
 }
 
-// ID implements [Method].
 func (*ExchangeBind) ID() (class, method uint16) { return 40, 30 }
+func (*ExchangeBind) Name() string               { return "exchange.bind" }
 
-// Name implements [Method].
-func (*ExchangeBind) Name() string { return "exchange.bind" }
-
-// Append implements [Method].
 func (m *ExchangeBind) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Destination)
@@ -1125,20 +738,10 @@ func (m *ExchangeBind) parse(d *decoder) {
 }
 
 // ExchangeBindOK is exchange.bind-ok (40, 31).
-type ExchangeBindOK struct{}
+type ExchangeBindOK struct{ noArguments }
 
-// ID implements [Method].
 func (*ExchangeBindOK) ID() (class, method uint16) { return 40, 31 }
-
-// Name implements [Method].
-func (*ExchangeBindOK) Name() string { return "exchange.bind-ok" }
-
-// Append implements [Method].
-func (*ExchangeBindOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*ExchangeBindOK) parse(*decoder) {}
+func (*ExchangeBindOK) Name() string               { return "exchange.bind-ok" }
 
 // ExchangeUnbind is exchange.unbind (40, 40), synchronous.
 type ExchangeUnbind struct {
@@ -1150,13 +753,9 @@ type ExchangeUnbind struct {
 	Arguments   Table
 }
 
-// ID implements [Method].
 func (*ExchangeUnbind) ID() (class, method uint16) { return 40, 40 }
+func (*ExchangeUnbind) Name() string               { return "exchange.unbind" }
 
-// Name implements [Method].
-func (*ExchangeUnbind) Name() string { return "exchange.unbind" }
-
-// Append implements [Method].
 func (m *ExchangeUnbind) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Destination)
@@ -1178,20 +777,10 @@ func (m *ExchangeUnbind) parse(d *decoder) {
 }
 
 // ExchangeUnbindOK is exchange.unbind-ok (40, 51).
-type ExchangeUnbindOK struct{}
+type ExchangeUnbindOK struct{ noArguments }
 
-// ID implements [Method].
 func (*ExchangeUnbindOK) ID() (class, method uint16) { return 40, 51 }
-
-// Name implements [Method].
-func (*ExchangeUnbindOK) Name() string { return "exchange.unbind-ok" }
-
-// Append implements [Method].
-func (*ExchangeUnbindOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*ExchangeUnbindOK) parse(*decoder) {}
+func (*ExchangeUnbindOK) Name() string               { return "exchange.unbind-ok" }
 
 // QueueDeclare is queue.declare (50, 10), synchronous.
 type QueueDeclare struct {
@@ -1205,13 +794,9 @@ type QueueDeclare struct {
 	Arguments  Table
 }
 
-// ID implements [Method].
 func (*QueueDeclare) ID() (class, method uint16) { return 50, 10 }
+func (*QueueDeclare) Name() string               { return "queue.declare" }
 
-// Name implements [Method].
-func (*QueueDeclare) Name() string { return "queue.declare" }
-
-// Append implements [Method].
 func (m *QueueDeclare) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Queue)
@@ -1239,13 +824,9 @@ type QueueDeclareOK struct {
 	ConsumerCount uint32
 }
 
-// ID implements [Method].
 func (*QueueDeclareOK) ID() (class, method uint16) { return 50, 11 }
+func (*QueueDeclareOK) Name() string               { return "queue.declare-ok" }
 
-// Name implements [Method].
-func (*QueueDeclareOK) Name() string { return "queue.declare-ok" }
-
-// Append implements [Method].
 func (m *QueueDeclareOK) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.Queue)
 	dst = binary.BigEndian.AppendUint32(dst, m.MessageCount)
@@ -1269,13 +850,9 @@ type QueueBind struct {
 	Arguments  Table
 }
 
-// ID implements [Method].
 func (*QueueBind) ID() (class, method uint16) { return 50, 20 }
+func (*QueueBind) Name() string               { return "queue.bind" }
 
-// Name implements [Method].
-func (*QueueBind) Name() string { return "queue.bind" }
-
-// Append implements [Method].
 func (m *QueueBind) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Queue)
@@ -1297,20 +874,10 @@ func (m *QueueBind) parse(d *decoder) {
 }
 
 // QueueBindOK is queue.bind-ok (50, 21).
-type QueueBindOK struct{}
+type QueueBindOK struct{ noArguments }
 
-// ID implements [Method].
 func (*QueueBindOK) ID() (class, method uint16) { return 50, 21 }
-
-// Name implements [Method].
-func (*QueueBindOK) Name() string { return "queue.bind-ok" }
-
-// Append implements [Method].
-func (*QueueBindOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*QueueBindOK) parse(*decoder) {}
+func (*QueueBindOK) Name() string               { return "queue.bind-ok" }
 
 // QueuePurge is queue.purge (50, 30), synchronous.
 type QueuePurge struct {
@@ -1319,13 +886,9 @@ type QueuePurge struct {
 	NoWait bool
 }
 
-// ID implements [Method].
 func (*QueuePurge) ID() (class, method uint16) { return 50, 30 }
+func (*QueuePurge) Name() string               { return "queue.purge" }
 
-// Name implements [Method].
-func (*QueuePurge) Name() string { return "queue.purge" }
-
-// Append implements [Method].
 func (m *QueuePurge) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Queue)
@@ -1345,13 +908,9 @@ type QueuePurgeOK struct {
 	MessageCount uint32
 }
 
-// ID implements [Method].
 func (*QueuePurgeOK) ID() (class, method uint16) { return 50, 31 }
+func (*QueuePurgeOK) Name() string               { return "queue.purge-ok" }
 
-// Name implements [Method].
-func (*QueuePurgeOK) Name() string { return "queue.purge-ok" }
-
-// Append implements [Method].
 func (m *QueuePurgeOK) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, m.MessageCount)
 	return dst
@@ -1370,13 +929,9 @@ type QueueDelete struct {
 	NoWait   bool
 }
 
-// ID implements [Method].
 func (*QueueDelete) ID() (class, method uint16) { return 50, 40 }
+func (*QueueDelete) Name() string               { return "queue.delete" }
 
-// Name implements [Method].
-func (*QueueDelete) Name() string { return "queue.delete" }
-
-// Append implements [Method].
 func (m *QueueDelete) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Queue)
@@ -1398,13 +953,9 @@ type QueueDeleteOK struct {
 	MessageCount uint32
 }
 
-// ID implements [Method].
 func (*QueueDeleteOK) ID() (class, method uint16) { return 50, 41 }
+func (*QueueDeleteOK) Name() string               { return "queue.delete-ok" }
 
-// Name implements [Method].
-func (*QueueDeleteOK) Name() string { return "queue.delete-ok" }
-
-// Append implements [Method].
 func (m *QueueDeleteOK) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, m.MessageCount)
 	return dst
@@ -1423,13 +974,9 @@ type QueueUnbind struct {
 	Arguments  Table
 }
 
-// ID implements [Method].
 func (*QueueUnbind) ID() (class, method uint16) { return 50, 50 }
+func (*QueueUnbind) Name() string               { return "queue.unbind" }
 
-// Name implements [Method].
-func (*QueueUnbind) Name() string { return "queue.unbind" }
-
-// Append implements [Method].
 func (m *QueueUnbind) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Queue)
@@ -1448,20 +995,10 @@ func (m *QueueUnbind) parse(d *decoder) {
 }
 
 // QueueUnbindOK is queue.unbind-ok (50, 51).
-type QueueUnbindOK struct{}
+type QueueUnbindOK struct{ noArguments }
 
-// ID implements [Method].
 func (*QueueUnbindOK) ID() (class, method uint16) { return 50, 51 }
-
-// Name implements [Method].
-func (*QueueUnbindOK) Name() string { return "queue.unbind-ok" }
-
-// Append implements [Method].
-func (*QueueUnbindOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*QueueUnbindOK) parse(*decoder) {}
+func (*QueueUnbindOK) Name() string               { return "queue.unbind-ok" }
 
 // BasicQos is basic.qos (60, 10), synchronous.
 type BasicQos struct {
@@ -1470,13 +1007,9 @@ type BasicQos struct {
 	Global        bool
 }
 
-// ID implements [Method].
 func (*BasicQos) ID() (class, method uint16) { return 60, 10 }
+func (*BasicQos) Name() string               { return "basic.qos" }
 
-// Name implements [Method].
-func (*BasicQos) Name() string { return "basic.qos" }
-
-// Append implements [Method].
 func (m *BasicQos) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, m.PrefetchSize)
 	dst = binary.BigEndian.AppendUint16(dst, m.PrefetchCount)
@@ -1492,20 +1025,10 @@ func (m *BasicQos) parse(d *decoder) {
 }
 
 // BasicQosOK is basic.qos-ok (60, 11).
-type BasicQosOK struct{}
+type BasicQosOK struct{ noArguments }
 
-// ID implements [Method].
 func (*BasicQosOK) ID() (class, method uint16) { return 60, 11 }
-
-// Name implements [Method].
-func (*BasicQosOK) Name() string { return "basic.qos-ok" }
-
-// Append implements [Method].
-func (*BasicQosOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*BasicQosOK) parse(*decoder) {}
+func (*BasicQosOK) Name() string               { return "basic.qos-ok" }
 
 // BasicConsume is basic.consume (60, 20), synchronous.
 type BasicConsume struct {
@@ -1519,13 +1042,9 @@ type BasicConsume struct {
 	Arguments   Table
 }
 
-// ID implements [Method].
 func (*BasicConsume) ID() (class, method uint16) { return 60, 20 }
+func (*BasicConsume) Name() string               { return "basic.consume" }
 
-// Name implements [Method].
-func (*BasicConsume) Name() string { return "basic.consume" }
-
-// Append implements [Method].
 func (m *BasicConsume) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Queue)
@@ -1552,13 +1071,9 @@ type BasicConsumeOK struct {
 	ConsumerTag string
 }
 
-// ID implements [Method].
 func (*BasicConsumeOK) ID() (class, method uint16) { return 60, 21 }
+func (*BasicConsumeOK) Name() string               { return "basic.consume-ok" }
 
-// Name implements [Method].
-func (*BasicConsumeOK) Name() string { return "basic.consume-ok" }
-
-// Append implements [Method].
 func (m *BasicConsumeOK) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.ConsumerTag)
 	return dst
@@ -1574,13 +1089,9 @@ type BasicCancel struct {
 	NoWait      bool
 }
 
-// ID implements [Method].
 func (*BasicCancel) ID() (class, method uint16) { return 60, 30 }
+func (*BasicCancel) Name() string               { return "basic.cancel" }
 
-// Name implements [Method].
-func (*BasicCancel) Name() string { return "basic.cancel" }
-
-// Append implements [Method].
 func (m *BasicCancel) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.ConsumerTag)
 	dst = append(dst, packBits(m.NoWait))
@@ -1598,13 +1109,9 @@ type BasicCancelOK struct {
 	ConsumerTag string
 }
 
-// ID implements [Method].
 func (*BasicCancelOK) ID() (class, method uint16) { return 60, 31 }
+func (*BasicCancelOK) Name() string               { return "basic.cancel-ok" }
 
-// Name implements [Method].
-func (*BasicCancelOK) Name() string { return "basic.cancel-ok" }
-
-// Append implements [Method].
 func (m *BasicCancelOK) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.ConsumerTag)
 	return dst
@@ -1623,13 +1130,9 @@ type BasicPublish struct {
 	Immediate  bool
 }
 
-// ID implements [Method].
 func (*BasicPublish) ID() (class, method uint16) { return 60, 40 }
+func (*BasicPublish) Name() string               { return "basic.publish" }
 
-// Name implements [Method].
-func (*BasicPublish) Name() string { return "basic.publish" }
-
-// Append implements [Method].
 func (m *BasicPublish) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Exchange)
@@ -1655,13 +1158,9 @@ type BasicReturn struct {
 	RoutingKey string
 }
 
-// ID implements [Method].
 func (*BasicReturn) ID() (class, method uint16) { return 60, 50 }
+func (*BasicReturn) Name() string               { return "basic.return" }
 
-// Name implements [Method].
-func (*BasicReturn) Name() string { return "basic.return" }
-
-// Append implements [Method].
 func (m *BasicReturn) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.ReplyCode)
 	dst = appendShortstr(dst, m.ReplyText)
@@ -1686,13 +1185,9 @@ type BasicDeliver struct {
 	RoutingKey  string
 }
 
-// ID implements [Method].
 func (*BasicDeliver) ID() (class, method uint16) { return 60, 60 }
+func (*BasicDeliver) Name() string               { return "basic.deliver" }
 
-// Name implements [Method].
-func (*BasicDeliver) Name() string { return "basic.deliver" }
-
-// Append implements [Method].
 func (m *BasicDeliver) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.ConsumerTag)
 	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
@@ -1718,13 +1213,9 @@ type BasicGet struct {
 	NoAck  bool
 }
 
-// ID implements [Method].
 func (*BasicGet) ID() (class, method uint16) { return 60, 70 }
+func (*BasicGet) Name() string               { return "basic.get" }
 
-// Name implements [Method].
-func (*BasicGet) Name() string { return "basic.get" }
-
-// Append implements [Method].
 func (m *BasicGet) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
 	dst = appendShortstr(dst, m.Queue)
@@ -1748,13 +1239,9 @@ type BasicGetOK struct {
 	MessageCount uint32
 }
 
-// ID implements [Method].
 func (*BasicGetOK) ID() (class, method uint16) { return 60, 71 }
+func (*BasicGetOK) Name() string               { return "basic.get-ok" }
 
-// Name implements [Method].
-func (*BasicGetOK) Name() string { return "basic.get-ok" }
-
-// Append implements [Method].
 func (m *BasicGetOK) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
 	dst = append(dst, packBits(m.Redelivered))
@@ -1778,13 +1265,9 @@ type BasicGetEmpty struct {
 	ClusterID string
 }
 
-// ID implements [Method].
 func (*BasicGetEmpty) ID() (class, method uint16) { return 60, 72 }
+func (*BasicGetEmpty) Name() string               { return "basic.get-empty" }
 
-// Name implements [Method].
-func (*BasicGetEmpty) Name() string { return "basic.get-empty" }
-
-// Append implements [Method].
 func (m *BasicGetEmpty) Append(dst []byte) []byte {
 	dst = appendShortstr(dst, m.ClusterID)
 	return dst
@@ -1800,13 +1283,9 @@ type BasicAck struct {
 	Multiple    bool
 }
 
-// ID implements [Method].
 func (*BasicAck) ID() (class, method uint16) { return 60, 80 }
+func (*BasicAck) Name() string               { return "basic.ack" }
 
-// Name implements [Method].
-func (*BasicAck) Name() string { return "basic.ack" }
-
-// Append implements [Method].
 func (m *BasicAck) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
 	dst = append(dst, packBits(m.Multiple))
@@ -1825,13 +1304,9 @@ type BasicReject struct {
 	Requeue     bool
 }
 
-// ID implements [Method].
 func (*BasicReject) ID() (class, method uint16) { return 60, 90 }
+func (*BasicReject) Name() string               { return "basic.reject" }
 
-// Name implements [Method].
-func (*BasicReject) Name() string { return "basic.reject" }
-
-// Append implements [Method].
 func (m *BasicReject) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
 	dst = append(dst, packBits(m.Requeue))
@@ -1849,13 +1324,9 @@ type BasicRecoverAsync struct {
 	Requeue bool
 }
 
-// ID implements [Method].
 func (*BasicRecoverAsync) ID() (class, method uint16) { return 60, 100 }
+func (*BasicRecoverAsync) Name() string               { return "basic.recover-async" }
 
-// Name implements [Method].
-func (*BasicRecoverAsync) Name() string { return "basic.recover-async" }
-
-// Append implements [Method].
 func (m *BasicRecoverAsync) Append(dst []byte) []byte {
 	dst = append(dst, packBits(m.Requeue))
 	return dst
@@ -1871,13 +1342,9 @@ type BasicRecover struct {
 	Requeue bool
 }
 
-// ID implements [Method].
 func (*BasicRecover) ID() (class, method uint16) { return 60, 110 }
+func (*BasicRecover) Name() string               { return "basic.recover" }
 
-// Name implements [Method].
-func (*BasicRecover) Name() string { return "basic.recover" }
-
-// Append implements [Method].
 func (m *BasicRecover) Append(dst []byte) []byte {
 	dst = append(dst, packBits(m.Requeue))
 	return dst
@@ -1889,20 +1356,10 @@ func (m *BasicRecover) parse(d *decoder) {
 }
 
 // BasicRecoverOK is basic.recover-ok (60, 111).
-type BasicRecoverOK struct{}
+type BasicRecoverOK struct{ noArguments }
 
-// ID implements [Method].
 func (*BasicRecoverOK) ID() (class, method uint16) { return 60, 111 }
-
-// Name implements [Method].
-func (*BasicRecoverOK) Name() string { return "basic.recover-ok" }
-
-// Append implements [Method].
-func (*BasicRecoverOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*BasicRecoverOK) parse(*decoder) {}
+func (*BasicRecoverOK) Name() string               { return "basic.recover-ok" }
 
 // BasicNack is basic.nack (60, 120).
 type BasicNack struct {
@@ -1911,13 +1368,9 @@ type BasicNack struct {
 	Requeue     bool
 }
 
-// ID implements [Method].
 func (*BasicNack) ID() (class, method uint16) { return 60, 120 }
+func (*BasicNack) Name() string               { return "basic.nack" }
 
-// Name implements [Method].
-func (*BasicNack) Name() string { return "basic.nack" }
-
-// Append implements [Method].
 func (m *BasicNack) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
 	dst = append(dst, packBits(m.Multiple, m.Requeue))
@@ -2100,13 +1553,9 @@ type ConfirmSelect struct {
 	NoWait bool
 }
 
-// ID implements [Method].
 func (*ConfirmSelect) ID() (class, method uint16) { return 85, 10 }
+func (*ConfirmSelect) Name() string               { return "confirm.select" }
 
-// Name implements [Method].
-func (*ConfirmSelect) Name() string { return "confirm.select" }
-
-// Append implements [Method].
 func (m *ConfirmSelect) Append(dst []byte) []byte {
 	dst = append(dst, packBits(m.NoWait))
 	return dst
@@ -2118,113 +1567,43 @@ func (m *ConfirmSelect) parse(d *decoder) {
 }
 
 // ConfirmSelectOK is confirm.select-ok (85, 11).
-type ConfirmSelectOK struct{}
+type ConfirmSelectOK struct{ noArguments }
 
-// ID implements [Method].
 func (*ConfirmSelectOK) ID() (class, method uint16) { return 85, 11 }
-
-// Name implements [Method].
-func (*ConfirmSelectOK) Name() string { return "confirm.select-ok" }
-
-// Append implements [Method].
-func (*ConfirmSelectOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*ConfirmSelectOK) parse(*decoder) {}
+func (*ConfirmSelectOK) Name() string               { return "confirm.select-ok" }
 
 // TxSelect is tx.select (90, 10), synchronous.
-type TxSelect struct{}
+type TxSelect struct{ noArguments }
 
-// ID implements [Method].
 func (*TxSelect) ID() (class, method uint16) { return 90, 10 }
-
-// Name implements [Method].
-func (*TxSelect) Name() string { return "tx.select" }
-
-// Append implements [Method].
-func (*TxSelect) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*TxSelect) parse(*decoder) {}
+func (*TxSelect) Name() string               { return "tx.select" }
 
 // TxSelectOK is tx.select-ok (90, 11).
-type TxSelectOK struct{}
+type TxSelectOK struct{ noArguments }
 
-// ID implements [Method].
 func (*TxSelectOK) ID() (class, method uint16) { return 90, 11 }
-
-// Name implements [Method].
-func (*TxSelectOK) Name() string { return "tx.select-ok" }
-
-// Append implements [Method].
-func (*TxSelectOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*TxSelectOK) parse(*decoder) {}
+func (*TxSelectOK) Name() string               { return "tx.select-ok" }
 
 // TxCommit is tx.commit (90, 20), synchronous.
-type TxCommit struct{}
+type TxCommit struct{ noArguments }
 
-// ID implements [Method].
 func (*TxCommit) ID() (class, method uint16) { return 90, 20 }
-
-// Name implements [Method].
-func (*TxCommit) Name() string { return "tx.commit" }
-
-// Append implements [Method].
-func (*TxCommit) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*TxCommit) parse(*decoder) {}
+func (*TxCommit) Name() string               { return "tx.commit" }
 
 // TxCommitOK is tx.commit-ok (90, 21).
-type TxCommitOK struct{}
+type TxCommitOK struct{ noArguments }
 
-// ID implements [Method].
 func (*TxCommitOK) ID() (class, method uint16) { return 90, 21 }
-
-// Name implements [Method].
-func (*TxCommitOK) Name() string { return "tx.commit-ok" }
-
-// Append implements [Method].
-func (*TxCommitOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*TxCommitOK) parse(*decoder) {}
+func (*TxCommitOK) Name() string               { return "tx.commit-ok" }
 
 // TxRollback is tx.rollback (90, 30), synchronous.
-type TxRollback struct{}
+type TxRollback struct{ noArguments }
 
-// ID implements [Method].
 func (*TxRollback) ID() (class, method uint16) { return 90, 30 }
-
-// Name implements [Method].
-func (*TxRollback) Name() string { return "tx.rollback" }
-
-// Append implements [Method].
-func (*TxRollback) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*TxRollback) parse(*decoder) {}
+func (*TxRollback) Name() string               { return "tx.rollback" }
 
 // TxRollbackOK is tx.rollback-ok (90, 31).
-type TxRollbackOK struct{}
+type TxRollbackOK struct{ noArguments }
 
-// ID implements [Method].
 func (*TxRollbackOK) ID() (class, method uint16) { return 90, 31 }
-
-// Name implements [Method].
-func (*TxRollbackOK) Name() string { return "tx.rollback-ok" }
-
-// Append implements [Method].
-func (*TxRollbackOK) Append(dst []byte) []byte {
-	return dst
-}
-
-func (*TxRollbackOK) parse(*decoder) {}
+func (*TxRollbackOK) Name() string               { return "tx.rollback-ok" }
