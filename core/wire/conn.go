@@ -2,10 +2,11 @@ package wire
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -13,51 +14,51 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// conn is one socket. It belongs to its reader, the goroutine of run, but for what is atomic or a channel; the writer, the
-// goroutine of write, uses the socket, unwritten and written.
+// conn is one socket. It belongs to its reader, the goroutine of run, except for atomics and channels. The writer, the goroutine of
+// write, uses socket, unwritten and written.
 type conn struct {
 	srv        *Server
 	socket     net.Conn
 	tcp        *tcpConn     // under socket; nil if that is not TCP
-	source     netip.Prefix // where the socket comes from
+	source     netip.Prefix // that the socket connects from
 	session    *session.Conn
 	in         input
 	moderation moderation
-	ticks      *metronome // while hot.polling
-	readOn     bool       // the last read was so fat that the next one does not wait for a tick
+	ticks      *metronome // while polling
+	readOn     bool       // the last read brought so much that the next one does not wait for a tick
 
-	state         session.State   // as it was last seen
-	deadline      hook.Instant    // when something is to be done if nothing is read
-	rearm         bool            // the socket's read deadline is not what due says
-	fedSincePause int             // bytes fed that it was not held back for yet, while it is ahead or a message of it is not complete
-	unfed         bool            // in holds frames that were left because of congestion, or because the client is being logged in
-	alarm         <-chan struct{} // closed when the alarm it waits for is over, while it is blocked
-	logCaughtUp   <-chan struct{} // closed when the disk has caught up with it; nil while it need not wait for that
-	failure       error           // why reading ended, if not by agreement
-	cancelLogin   func()          // ends the login; nil = there was none
+	state         session.State   // as last seen
+	deadline      hook.Instant    // of the next timer
+	rearm         bool            // the socket's read deadline is not deadline
+	fedSincePause int             // bytes fed since the last pause, while it publishes faster than consumers take or within a message
+	unfed         bool            // in has frames that Feed left, because of congestion or a login
+	alarm         <-chan struct{} // closed when the alarm that blocks it ends; nil means not blocked
+	logCaughtUp   <-chan struct{} // closed when the log has caught up; nil if it need not wait for that
+	failure       error           // that ended reading
+	cancelLogin   func()          // nil if no login is under way
 
-	heartbeatAt     hook.Instant // when it is looked next whether anything was written
-	heartbeats      uint         // how often that was
-	silentIntervals int          // how often in a row it was looked whether anything was read, and nothing was
+	heartbeatAt     hook.Instant // when heartbeats are checked next
+	heartbeats      uint         // checks so far
+	silentIntervals int          // intervals in a row in which nothing was read
 
-	requests  atomic.Uint32 // what others ask of the reader
+	requests  atomic.Uint32 // what others ask of the reader: bits
 	wakeup    chan struct{} // capacity 1; wakes a reader that does not read
-	unwritten net.Buffers   // what the writer is about to write
+	unwritten net.Buffers   // what the writer is writing
 	written   chan struct{} // closed when the writer has ended
 	traffic   traffic
 }
 
-// What can be asked of a reader.
+// Requests to a reader.
 const (
 	requestShutdown uint32 = 1 << iota // close the connection in good order
-	requestStop                        // the socket is closed: end
-	requestTick                        // the session has something to do
+	requestStop                        // end: the socket is closed
+	requestTick                        // call the session's Tick
 )
 
 const (
-	deniedDelay  = 3 * time.Second  // how long a failed handshake is left without an answer
-	closeTimeout = 5 * time.Second  // how long a peer has to take note of an end
-	idleInterval = 30 * time.Second // how often an idle connection is looked at
+	deniedDelay  = 3 * time.Second  // how long a failed handshake gets no answer
+	closeTimeout = 5 * time.Second  // for the peer to close its side
+	idleInterval = 30 * time.Second // between checks of an open connection
 	minInterval  = 50 * time.Millisecond
 )
 
@@ -73,7 +74,7 @@ func newConn(s *Server, socket net.Conn) *conn {
 // request wakes the reader to do something.
 func (c *conn) request(what uint32) {
 	c.requests.Or(what)
-	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // fails when the socket is closed, which wakes the reader too
+	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // fails if the socket is closed, which wakes the reader too
 	c.wake()
 }
 
@@ -84,138 +85,8 @@ func (c *conn) wake() {
 	}
 }
 
-// run reads the connection until it ends, and then tidies up.
-func (c *conn) run() {
-	now := c.srv.options.Clock()
-	c.plan(now)
-	c.handleRequests(now)
-	c.read()
-	c.end()
-}
-
-func (c *conn) read() {
-	for c.state <= session.Closing && c.failure == nil {
-		switch {
-		case c.mayNotRead():
-			c.wait()
-		case c.unfed:
-			c.feed(c.srv.options.Clock(), 0)
-		default:
-			c.fill()
-		}
-	}
-}
-
-// fill reads once.
-func (c *conn) fill() {
-	space, placed := c.readSpace()
-	n, err := c.receive(space, placed)
-	now := c.srv.options.Clock()
-	if c.moderation.note(now, n) {
-		c.poll()
-	}
-	if n > 0 {
-		c.silentIntervals = 0
-		c.traffic.read(n)
-		if placed {
-			c.session.BodyRead(n)
-		} else {
-			c.in.added(n)
-		}
-		c.feed(now, n)
-	}
-	switch {
-	case errors.Is(err, errWouldBlock):
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.rearm = true
-	case err != nil && c.state == session.Closing:
-		c.session.End() // what is pending may still be of interest
-		c.plan(now)
-		return
-	case err != nil && c.state < session.Closing:
-		c.failure = err
-		return
-	}
-	c.handleRequests(now)
-}
-
-// feed hands the session what was read, of which n bytes are new.
-func (c *conn) feed(now hook.Instant, n int) {
-	c.in.consumed(c.session.Feed(now, c.in.block, c.in.unread()))
-	c.unfed = c.session.Congested()
-	if c.state == session.Handshake {
-		c.login()
-	}
-	c.pace(n)
-	c.logCaughtUp = c.session.LogCaughtUp()
-	if c.session.Published() {
-		c.block(c.srv.alarm())
-	}
-	c.plan(now)
-}
-
-// login has the client's credentials checked beside the reader, which notices when the time is up or the client has gone. What
-// the client says meanwhile waits.
-func (c *conn) login() {
-	if login := c.session.Login(); login != nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		c.cancelLogin = cancel
-		c.srv.running.Go(func() { login(ctx) })
-	}
-	c.unfed = c.unfed || c.session.LoggingIn() && len(c.in.unread()) > 0
-}
-
-// loggedIn forgets the login, and ends it if it goes on.
-func (c *conn) loggedIn() {
-	if c.cancelLogin != nil {
-		c.cancelLogin()
-		c.cancelLogin = nil
-	}
-}
-
-// A publisher that is ahead of the consumers takes a breath for every stride of bytes. It is slowed down to what they take,
-// but not below a stride a breath, some 250 MB/s: slow consumers do not stop it.
-const (
-	pauseEvery = largest
-	pauseFor   = time.Millisecond
-)
-
-// pace keeps a publisher that is ahead, and has just been fed n bytes of, from running away. A large message comes in many
-// pieces, and all of them count when the last one is there. What was published meanwhile to others, that keep up, does not.
-func (c *conn) pace(n int) {
-	c.fedSincePause += n
-	caughtUp := c.session.ConsumersCaughtUp()
-	if caughtUp == nil {
-		c.fedSincePause = min(c.fedSincePause, c.session.IncompleteBytes())
-		return
-	}
-	if c.fedSincePause < pauseEvery {
-		return
-	}
-	breaths := c.fedSincePause / pauseEvery
-	c.fedSincePause %= pauseEvery
-	c.pause(caughtUp, time.Duration(breaths)*pauseFor)
-}
-
-// pause waits until the consumers have caught up, the time is over, or the reader is asked for something.
-func (c *conn) pause(caughtUp <-chan struct{}, most time.Duration) {
-	if c.asked() {
-		return
-	}
-	c.srv.blocked[forConsumers].Add(1)
-	defer c.srv.blocked[forConsumers].Add(-1)
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-caughtUp:
-	case <-timer.C:
-	case <-c.wakeup:
-		c.wake() // it is attended to later, by who may wait for that
-	}
-}
-
-// asked reports whether the reader is asked for something. If not, poked has no value of an earlier time.
-func (c *conn) asked() bool {
+// requested reports whether there are requests. If there are none, it leaves no old value in wakeup.
+func (c *conn) requested() bool {
 	select {
 	case <-c.wakeup:
 	default:
@@ -227,7 +98,16 @@ func (c *conn) asked() bool {
 	return true
 }
 
-// plan sets due when the connection has got further.
+// run is the reader: it reads the connection until it ends, and cleans up.
+func (c *conn) run() {
+	now := c.srv.options.Clock()
+	c.plan(now)
+	c.handleRequests(now)
+	c.read()
+	c.end()
+}
+
+// plan sets the deadline when the session's state has changed.
 func (c *conn) plan(now hook.Instant) {
 	state := c.session.State()
 	if state == c.state && c.deadline != 0 {
@@ -238,41 +118,47 @@ func (c *conn) plan(now hook.Instant) {
 	case session.Handshake:
 		c.deadline = now.Add(c.srv.options.HandshakeTimeout)
 	case session.Open:
-		c.loggedIn()
+		c.endLogin()
 		c.srv.opened(c)
-		c.heartbeatAt = aligned(now, c.halfBeat())
+		c.heartbeatAt = aligned(now, c.heartbeatInterval())
 		c.deadline = c.nextCheck(now)
 	default:
 		c.deadline = now.Add(closeTimeout)
 	}
 }
 
-// handleRequests does what was asked for and what is due, and sets the socket's deadline to what is due next.
+// handleRequests serves pending requests and expired timers, then sets the read deadline to the next timer.
 func (c *conn) handleRequests(now hook.Instant) {
 	for c.failure == nil && (c.rearm || now >= c.deadline || c.requests.Load() != 0) {
-		asks := c.requests.Swap(0)
-		if asks&requestStop != 0 {
+		requests := c.requests.Swap(0)
+		if requests&requestStop != 0 {
 			c.failure = net.ErrClosed
 		}
-		if asks&requestShutdown != 0 {
+		if requests&requestShutdown != 0 {
 			c.session.Shutdown(now, "shutdown")
 			c.plan(now)
 		}
-		if asks&requestTick != 0 {
+		if requests&requestTick != 0 {
 			c.session.Tick(now)
 			c.plan(now)
 		}
 		if now >= c.deadline {
-			c.overdue(now)
+			c.expire(now)
 		}
-		// Whoever asks sets a deadline of its own after the ask: the loop sees the one or the read the other.
+		// A request sets a read deadline after its bit: either this loop sees the bit, or the read sees the deadline.
 		c.rearm = false
-		_ = c.socket.SetReadDeadline(time.Now().Add(c.deadline.Sub(now))) // fails when the socket is closed: so does the read
+		_ = c.socket.SetReadDeadline(time.Now().Add(c.deadline.Sub(now))) // fails if the socket is closed, and so does the read
 	}
 }
 
-// overdue is called when due has come.
-func (c *conn) overdue(now hook.Instant) {
+var (
+	errHandshake = errors.New("handshake timeout")
+	errLeftOpen  = errors.New("client did not close its socket")
+	errSilent    = errors.New("missed heartbeats from client")
+)
+
+// expire handles the deadline.
+func (c *conn) expire(now hook.Instant) {
 	switch c.state {
 	case session.Handshake:
 		c.failure = errHandshake
@@ -283,44 +169,38 @@ func (c *conn) overdue(now hook.Instant) {
 	}
 }
 
-var (
-	errHandshake = errors.New("handshake timeout")
-	errLeftOpen  = errors.New("client did not close its socket")
-	errSilent    = errors.New("missed heartbeats from client")
-)
-
-// halfBeat is half the interval of heartbeats; 0 = there are none.
-func (c *conn) halfBeat() time.Duration {
+// heartbeatInterval returns half the negotiated heartbeat; 0 means none.
+func (c *conn) heartbeatInterval() time.Duration {
 	return time.Duration(c.session.Heartbeat()) * time.Second / 2
 }
 
-// nextCheck is when an open connection is looked at next.
+// nextCheck returns when an open connection is checked next.
 func (c *conn) nextCheck(now hook.Instant) hook.Instant {
 	interval := idleInterval
 	if t := c.srv.options.Session.ConsumerTimeout; t > 0 {
 		interval = min(interval, max(t/4, minInterval))
 	}
 	next := aligned(now, interval)
-	if c.halfBeat() > 0 {
+	if c.heartbeatInterval() > 0 {
 		next = min(next, c.heartbeatAt)
 	}
 	return next
 }
 
-// aligned is about an interval from now, rather less, and the same for connections that are looked at in the same intervals: one
-// at a time each of them would wake a processor, which costs more than the look does.
+// aligned returns an instant about an interval from now, rounded down so that many connections are checked at the same instant: to
+// wake a processor for each costs more than the check.
 func aligned(now hook.Instant, interval time.Duration) hook.Instant {
-	at, grain := now.Add(interval), hook.Instant(interval/256)
-	if grain == 0 {
+	at, step := now.Add(interval), hook.Instant(interval/256)
+	if step == 0 {
 		return at
 	}
-	return at - at%grain
+	return at - at%step
 }
 
-// check looks at an open connection.
+// check checks the heartbeats of an open connection, releases memory it does not need, and ticks its session.
 func (c *conn) check(now hook.Instant) {
-	if half := c.halfBeat(); half > 0 && now >= c.heartbeatAt {
-		c.heartbeatAt = aligned(now, half)
+	if interval := c.heartbeatInterval(); interval > 0 && now >= c.heartbeatAt {
+		c.heartbeatAt = aligned(now, interval)
 		if !c.heartbeat() {
 			c.failure = errSilent
 			return
@@ -335,12 +215,12 @@ func (c *conn) check(now hook.Instant) {
 	c.plan(now)
 }
 
-// maxSilentIntervals is how many intervals in a row must have passed without a word until a peer is given up. What it said last may have
-// been said at the end of the interval before: it is cut off between two and three intervals after that, as by RabbitMQ.
+// maxSilentIntervals is how many heartbeat intervals without a byte end a connection. The peer's last byte may have come at the end
+// of the interval before them, so it is cut off after two to three intervals, as by RabbitMQ.
 const maxSilentIntervals = 3
 
-// heartbeat sends a heartbeat if nothing was written for half an interval. After every whole interval it looks whether the peer said
-// anything, and returns false when it is to be given up [AMQP 4.2.7].
+// heartbeat sends a heartbeat if nothing was written for half an interval. Every second call it counts whether the peer was silent,
+// and returns false if the connection must end [AMQP 4.2.7].
 func (c *conn) heartbeat() (alive bool) {
 	c.session.SendHeartbeat()
 	if c.heartbeats++; c.heartbeats%2 != 0 {
@@ -350,49 +230,121 @@ func (c *conn) heartbeat() (alive bool) {
 	return c.silentIntervals < maxSilentIntervals || c.mayNotRead()
 }
 
-// block stops a publisher until an alarm is over; nil is none.
-func (c *conn) block(over <-chan struct{}, reason string) {
-	if over == nil || c.alarm != nil || c.session.State() != session.Open {
+// login starts a login beside the reader, which still sees a timeout and the end of the socket. What the client sends meanwhile
+// waits.
+func (c *conn) login() {
+	if login := c.session.Login(); login != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		c.cancelLogin = cancel
+		c.srv.running.Go(func() { login(ctx) })
+	}
+	c.unfed = c.unfed || c.session.LoggingIn() && len(c.in.unread()) > 0
+}
+
+// endLogin cancels a login that is still under way.
+func (c *conn) endLogin() {
+	if c.cancelLogin != nil {
+		c.cancelLogin()
+		c.cancelLogin = nil
+	}
+}
+
+// write is the writer: it writes what is pending, all of it at once, until the session has ended.
+func (c *conn) write() {
+	defer close(c.written)
+	w := c.session.Writer()
+	defer w.End()
+	for {
+		bs, stalled, ok := w.Next()
+		for _, consumer := range stalled {
+			consumer.Wake() // the queue fills the buffer while this is written
+		}
+		switch {
+		case len(bs) > 0:
+			if err := c.send(bs); err != nil {
+				c.socket.Close() // wakes the reader
+				c.request(requestStop)
+				return
+			}
+		case ok:
+			<-w.Wake()
+		default:
+			return
+		}
+	}
+}
+
+func (c *conn) send(bs [][]byte) error {
+	n := 0
+	for _, b := range bs {
+		n += len(b)
+	}
+	c.traffic.wrote(n)
+	if len(bs) == 1 {
+		_, err := c.socket.Write(bs[0])
+		return err
+	}
+	c.unwritten = bs
+	_, err := c.unwritten.WriteTo(c.socket)
+	c.unwritten = nil
+	return err
+}
+
+// end lets the peer read what was written last, closes the socket and releases everything.
+func (c *conn) end() {
+	c.unpoll()
+	c.endLogin()
+	switch {
+	case c.failure != nil && failedTLS(c.socket, c.failure):
+		c.srv.log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", c.failure)
+	case c.failure != nil:
+		c.session.Lost(c.failure)
+	case c.state == session.Denied:
+		c.delayDenied()
+	default:
+		c.linger()
+	}
+	c.socket.Close()
+	c.session.Release(c.srv.options.Clock())
+	<-c.written
+	c.in.release()
+	c.srv.leave(c)
+}
+
+// delayDenied waits before the socket is closed without an answer, unless the server or another connection needs its place.
+func (c *conn) delayDenied() {
+	timer := time.NewTimer(deniedDelay)
+	defer timer.Stop()
+	for c.requests.Load()&requestStop == 0 {
+		select {
+		case <-timer.C:
+			return
+		case <-c.srv.quit:
+			return
+		case <-c.wakeup:
+		}
+	}
+}
+
+// failedTLS reports whether a TLS handshake failed in a way that an operator should see. A peer that only checked whether the port is
+// open closes the socket without a TLS message.
+func failedTLS(socket net.Conn, why error) bool {
+	c, ok := socket.(*tls.Conn)
+	if !ok || c.ConnectionState().HandshakeComplete || errors.Is(why, io.EOF) || errors.Is(why, errHandshake) {
+		return false
+	}
+	e, ok := errors.AsType[*net.OpError](why)
+	return !ok || e.Op == "remote error" // an alert from the peer
+}
+
+// linger waits until everything is written and the peer has closed its side, at most closeTimeout: if a socket with unread input is
+// closed, the system discards what the peer has not read yet.
+func (c *conn) linger() {
+	_ = c.socket.SetDeadline(time.Now().Add(closeTimeout)) // fails if it is closed: nothing to wait for
+	<-c.written
+	half, ok := c.socket.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.alarm = over
-	c.session.Block(reason)
-}
-
-// unblock lets the publisher go on, unless there is another alarm by now.
-func (c *conn) unblock() {
-	if c.alarm, _ = c.srv.alarm(); c.alarm == nil {
-		c.session.Unblock()
-	}
-}
-
-// mayNotRead reports that the connection may not be read from now.
-func (c *conn) mayNotRead() bool {
-	return c.session.Congested() || (c.alarm != nil || c.logCaughtUp != nil) && c.state == session.Open || c.unfed && c.session.LoggingIn()
-}
-
-// wait waits for a reason to look again. If that takes long it ends polling: ticks that nobody waits for cost the system time.
-func (c *conn) wait() {
-	why := c.reasons()
-	c.srv.blocked.enter(&why)
-	defer c.srv.blocked.leave(&why)
-	most := c.deadline.Sub(c.srv.options.Clock())
-	if c.moderation.polling {
-		most = min(most, pollHeld)
-	}
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-c.session.Resumed():
-	case <-c.alarm:
-		c.unblock()
-	case <-c.logCaughtUp:
-		c.logCaughtUp = nil
-	case <-c.wakeup:
-	case <-timer.C:
-		c.moderation.stop()
-		c.poll()
-	}
-	c.silentIntervals = 0 // it could not be heard
-	c.handleRequests(c.srv.options.Clock())
+	_, _ = io.Copy(io.Discard, c.socket) // whatever ends it, the socket is closed next
 }

@@ -9,22 +9,22 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// handshakes are the connections that have not opened a virtual host yet: nobody knows who they are. When there are as many as
-// there may be, the next one takes the place of the oldest of the source that has most of them, so that nobody who only
-// connects keeps others out. The server's mu guards it.
+// handshakes are the connections that have not opened a virtual host yet. At the limit, a new connection takes the place of the
+// oldest one from the source with the most handshakes, so that a source which only connects cannot keep others out. The server's mu
+// guards it.
 type handshakes struct {
-	most     int // 0 = any number
+	most     int // 0 means any number
 	open     []*conn
 	bySource map[netip.Prefix]int
 
-	crowdedOut int          // since it was said last
-	loggedAt   hook.Instant // when that was
+	crowdedOut int          // since the last log line
+	loggedAt   hook.Instant // 0 means never
 }
 
-// logInterval is how often at most it is said that handshakes are crowded out.
+// logInterval is the shortest time between log lines about handshakes that were crowded out.
 const logInterval = 10 * time.Second
 
-// enter takes a connection in, and returns one whose place it takes, nil if there is room.
+// enter adds a connection, and returns the one whose place it takes, nil if there is none.
 func (h *handshakes) enter(c *conn) (crowdedOut *conn) {
 	if h.most == 0 {
 		return nil
@@ -41,7 +41,7 @@ func (h *handshakes) enter(c *conn) (crowdedOut *conn) {
 	return crowdedOut
 }
 
-// oldestOfBusiest returns the oldest of the source that has most of them.
+// oldestOfBusiest returns the oldest handshake from the source with the most.
 func (h *handshakes) oldestOfBusiest() *conn {
 	most := 0
 	for _, n := range h.bySource {
@@ -55,7 +55,7 @@ func (h *handshakes) oldestOfBusiest() *conn {
 	return nil // there is none
 }
 
-// leave is told of a connection that is not in the handshake any more; it may have been told before.
+// leave removes a connection; it may have been removed before.
 func (h *handshakes) leave(c *conn) {
 	i := slices.Index(h.open, c)
 	if i < 0 {
@@ -67,7 +67,7 @@ func (h *handshakes) leave(c *conn) {
 	}
 }
 
-// count counts one that was crowded out, and returns how many those were if it is time to say so.
+// count counts a connection that was crowded out. It returns how many there were if it is time to log them, otherwise 0.
 func (h *handshakes) count(now hook.Instant) (crowdedOut int) {
 	h.crowdedOut++
 	if h.loggedAt != 0 && now.Sub(h.loggedAt) < logInterval {
@@ -77,7 +77,7 @@ func (h *handshakes) count(now hook.Instant) (crowdedOut int) {
 	return crowdedOut
 }
 
-// sourceOf is where a socket comes from: an address, of IPv6 the network that one machine has at least.
+// sourceOf returns the source of a socket: an IPv4 address, or an IPv6 /64, which is the least that one host has.
 func sourceOf(socket net.Conn) netip.Prefix {
 	tcp, ok := socket.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -88,6 +88,6 @@ func sourceOf(socket net.Conn) netip.Prefix {
 	if address.Is4() {
 		bits = 32
 	}
-	prefix, _ := address.WithZone("").Prefix(bits) // both have as many
+	prefix, _ := address.WithZone("").Prefix(bits) // the address has as many bits
 	return prefix
 }

@@ -6,10 +6,11 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
 )
 
-// traffic counts what goes over a socket. Reader and writer count, anybody reads.
+// traffic counts the bytes of a socket. Its reader and its writer count; any goroutine may read it.
 type traffic struct{ reads, bytesIn, writes, bytesOut atomic.Uint64 }
 
 func (t *traffic) read(n int) {
@@ -17,22 +18,22 @@ func (t *traffic) read(n int) {
 	t.bytesIn.Add(uint64(n))
 }
 
-func (t *traffic) write(n int) {
+func (t *traffic) wrote(n int) {
 	t.writes.Add(1)
 	t.bytesOut.Add(uint64(n))
 }
 
-// Traffic is what went over a connection so far. With TLS, bytes are those before encryption.
+// Traffic is what was read and written so far. With TLS, the bytes are those before encryption.
 type Traffic struct{ Reads, BytesIn, Writes, BytesOut uint64 }
 
-func (t *Traffic) add(of *traffic) {
-	t.Reads += of.reads.Load()
-	t.BytesIn += of.bytesIn.Load()
-	t.Writes += of.writes.Load()
-	t.BytesOut += of.bytesOut.Load()
+func (t *Traffic) add(o *traffic) {
+	t.Reads += o.reads.Load()
+	t.BytesIn += o.bytesIn.Load()
+	t.Writes += o.writes.Load()
+	t.BytesOut += o.bytesOut.Load()
 }
 
-// Traffic returns what went over all connections since the server was made.
+// Traffic returns the traffic of all connections since the server was made.
 func (s *Server) Traffic() Traffic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,46 +44,91 @@ func (s *Server) Traffic() Traffic {
 	return sum
 }
 
-// OpenConn is an open connection, for those who look at it. Any goroutine may use it, also when it has ended.
+// OpenConn is an open connection. Any goroutine may use it, even after the connection has ended.
 type OpenConn struct {
 	*session.ConnInfo
 	conn *conn
 }
 
-// OpenConns lists the open connections, the oldest first. One that is closed by either side is gone at once, whatever its client does
-// with the socket.
+// OpenConns lists the open connections, the oldest first. It omits a connection as soon as either side has closed it, even if the
+// client leaves the socket open.
 func (s *Server) OpenConns() []OpenConn {
 	s.mu.Lock()
 	conns := s.all()
 	s.mu.Unlock()
-	links := make([]OpenConn, 0, len(conns))
+	open := make([]OpenConn, 0, len(conns))
 	for _, c := range conns {
 		if c.session.IsOpen() {
-			links = append(links, OpenConn{c.session.Info(), c})
+			open = append(open, OpenConn{c.session.Info(), c})
 		}
 	}
-	slices.SortFunc(links, func(a, b OpenConn) int { return cmp.Compare(a.ID, b.ID) })
-	return links
+	slices.SortFunc(open, func(a, b OpenConn) int { return cmp.Compare(a.ID, b.ID) })
+	return open
 }
 
-// Session is what the connection is at.
-func (l OpenConn) Session() *session.Conn { return l.conn.session }
+// Session returns the connection's session.
+func (c OpenConn) Session() *session.Conn { return c.conn.session }
 
-// Traffic returns what went over the connection so far.
-func (l OpenConn) Traffic() Traffic {
+// Traffic returns the traffic of the connection.
+func (c OpenConn) Traffic() Traffic {
 	var t Traffic
-	t.add(&l.conn.traffic)
+	t.add(&c.conn.traffic)
 	return t
 }
 
 // TLS returns what was negotiated; ok is false if the connection is not encrypted.
-func (l OpenConn) TLS() (state tls.ConnectionState, ok bool) {
-	c, ok := l.conn.socket.(*tls.Conn)
+func (c OpenConn) TLS() (state tls.ConnectionState, ok bool) {
+	socket, ok := c.conn.socket.(*tls.Conn)
 	if !ok {
 		return tls.ConnectionState{}, false
 	}
-	return c.ConnectionState(), true
+	return socket.ConnectionState(), true
 }
 
-// Sessions is what all connections have in common.
-func (s *Server) Sessions() *session.Server { return s.sessions }
+// Blocked is how many connections are not read from at present, by reason. A connection can have several.
+type Blocked struct {
+	Alarm     int // an alarm for memory or disk space
+	Log       int // the log has fallen behind
+	Queue     int // the mailbox of a queue is full
+	Consumers int // consumers have fallen behind: a pause of a millisecond for 256 KiB
+	Client    int // the client does not read its answers
+}
+
+// Blocked counts the blocked connections.
+func (s *Server) Blocked() Blocked {
+	n := func(r reason) int { return int(s.blocked[r].Load()) }
+	return Blocked{
+		Alarm: n(forAlarm), Log: n(forLog), Queue: int(queue.WaitingPublishers()), Consumers: n(forConsumers), Client: n(forClient),
+	}
+}
+
+// reason is why a connection is not read from.
+type reason uint8
+
+const (
+	forAlarm reason = iota
+	forLog
+	forConsumers
+	forClient
+	reasons
+)
+
+// blockedCounts counts connections by reason.
+type blockedCounts [reasons]atomic.Int64
+
+func (b *blockedCounts) add(why [reasons]bool, n int64) {
+	for r, is := range why {
+		if is {
+			b[r].Add(n)
+		}
+	}
+}
+
+// reasons returns why the connection must not be read from.
+func (c *conn) reasons() (why [reasons]bool) {
+	open := c.state == session.Open
+	why[forAlarm] = open && c.alarm != nil
+	why[forLog] = open && c.logCaughtUp != nil
+	why[forClient] = c.session.Congested()
+	return why
+}

@@ -3,23 +3,23 @@ package wire
 import "github.com/curfewmq/curfew/core/block"
 
 const (
-	smallest = 4 << 10   // of a read buffer
-	largest  = 256 << 10 // as far as it grows because much is read; a frame may need more
+	smallest = 4 << 10   // read buffer
+	largest  = 256 << 10 // read buffer, unless a frame needs more
 )
 
-// input is what was read from a connection and not yet understood. It lies in a block that messages may point into once
-// they are published. It belongs to the reader.
+// input holds bytes that were read and not consumed. They lie in a block, which published messages may refer to. It belongs to the
+// reader.
 type input struct {
-	block      *block.Block // nil while nothing waits and nothing is read
-	start, end int          // the bytes that wait
+	block      *block.Block // nil while nothing is unread and nothing is being read
+	start, end int          // of the unread bytes
 	size       int          // of the next block
-	thin       int          // how many reads in a row would have done with a quarter of it
-	read       int          // bytes since beat
+	thin       int          // reads in a row that would have fit a quarter of it
+	read       int          // bytes since shrinkIdle
 }
 
 func newInput() input { return input{size: smallest} }
 
-// space is where to read to: never empty.
+// space returns where to read to, which is never empty.
 func (in *input) space() []byte {
 	if in.block == nil {
 		in.block = block.New(in.size)
@@ -27,7 +27,7 @@ func (in *input) space() []byte {
 	return in.block.Buf[in.end:]
 }
 
-// unread is what was read and not consumed.
+// unread returns the bytes that were not consumed.
 func (in *input) unread() []byte {
 	if in.block == nil {
 		return nil
@@ -35,14 +35,14 @@ func (in *input) unread() []byte {
 	return in.block.Buf[in.start:in.end]
 }
 
-// park gives a small block back that nothing waits in: a connection has none while it waits for something to read.
+// park releases a small block without unread bytes, so that a connection that waits for input has none.
 func (in *input) park() {
 	if in.block != nil && in.start == in.end && len(in.block.Buf) == smallest {
 		in.release()
 	}
 }
 
-// added notes that n bytes were read into space, and chooses the size of the next block by how full this one is.
+// added takes n bytes that were read to space, and chooses the size of the next block by how full this one is.
 func (in *input) added(n int) {
 	in.end += n
 	in.read += n
@@ -60,7 +60,7 @@ func (in *input) added(n int) {
 	}
 }
 
-// consumed notes that the first n waiting bytes are done with, and makes space for more.
+// consumed drops the first n unread bytes, and makes space for more.
 func (in *input) consumed(n int) {
 	if in.block == nil {
 		return
@@ -72,7 +72,7 @@ func (in *input) consumed(n int) {
 	case fits && rest == 0 && !in.block.Shared():
 		in.start, in.end = 0, 0
 	case fits && free >= have/2:
-		// nobody looks behind end: read on there
+		// no message refers to bytes behind end: read on there
 	case fits && rest < have && !in.block.Shared():
 		in.start, in.end = 0, copy(in.block.Buf, in.unread())
 	case rest >= in.size:
@@ -82,7 +82,7 @@ func (in *input) consumed(n int) {
 	}
 }
 
-// replace moves what waits into a new block.
+// replace moves the unread bytes to a new block.
 func (in *input) replace(size int) {
 	k := block.New(size)
 	rest := copy(k.Buf, in.unread())
@@ -90,7 +90,7 @@ func (in *input) replace(size int) {
 	in.block, in.start, in.end = k, 0, rest
 }
 
-// shrinkIdle is called now and then. It gives a large block back when little more than heartbeats was read since.
+// shrinkIdle replaces a large block by a small one if little more than heartbeats was read since the previous call.
 func (in *input) shrinkIdle() {
 	idle := in.read < smallest/4
 	in.read = 0

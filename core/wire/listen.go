@@ -11,10 +11,10 @@ import (
 	"github.com/curfewmq/curfew/core/session"
 )
 
-// keepAlive finds peers that are gone without a word where no heartbeat was negotiated.
+// keepAlive detects peers that vanished, where no heartbeat was negotiated.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
-// listen listens on an address unless it is empty, with TLS if secure is not nil. key is what the configuration calls it.
+// listen listens on an address, unless it is empty, with TLS if secure is not nil. Errors name the configuration key.
 func (s *Server) listen(ctx context.Context, key, address string, secure *tls.Config) error {
 	if address == "" {
 		return nil
@@ -28,7 +28,7 @@ func (s *Server) listen(ctx context.Context, key, address string, secure *tls.Co
 	return nil
 }
 
-// listener accepts links, with TLS on them if secure is not nil.
+// listener accepts connections, with TLS if secure is not nil.
 type listener struct {
 	net.Listener
 	secure *tls.Config
@@ -58,7 +58,7 @@ func (l listener) over(socket net.Conn) net.Conn {
 	return tls.Server(socket, l.secure)
 }
 
-// accept serves whoever connects, until the listener is closed. Running out of file descriptors passes.
+// accept serves new connections until the listener is closed. It retries after errors such as a lack of file descriptors.
 func (s *Server) accept(l net.Listener) {
 	const shortest, longest = 5 * time.Millisecond, time.Second
 	wait := shortest
@@ -80,7 +80,7 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// sleep waits for d. It returns false when the server ends.
+// sleep waits for d. It returns false if the server ends first.
 func (s *Server) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

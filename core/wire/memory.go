@@ -8,33 +8,30 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// memoryMonitor is the alarm that goes off when messages and unsent output take more than the limit. It is looked at when somebody
-// publishes or asks for alarms, and by a goroutine of its own while it is raised: an idle broker does not look.
+// memoryMonitor raises the memory alarm when messages and unsent output exceed the limit. It checks when a message is published or
+// alarms are listed and, while the alarm is on, from a goroutine of its own. An idle broker does not check.
 type memoryMonitor struct {
-	limit  atomic.Int64 // bytes; negative = none, 0 = the alarm is on
+	limit  atomic.Int64 // bytes; negative means none, 0 keeps the alarm on
 	used   func() int64
 	server *Server
 
 	mu      sync.Mutex                    // guards changes of cleared
-	cleared atomic.Pointer[chan struct{}] // closed when the alarm ends; nil while there is none
+	cleared atomic.Pointer[chan struct{}] // closed when the alarm ends; nil while it is off
 }
 
 // memoryAlarm is the name of the alarm.
 const memoryAlarm = "memory"
 
-// memoryInterval is how often a raised alarm is looked at.
+// memoryInterval is the time between checks while the alarm is on.
 const memoryInterval = 50 * time.Millisecond
 
-// enough is where the alarm ends: a little below the limit, so that it does not go on and off with every message.
+// enough reports whether the alarm may end: a little below the limit, so that it does not change with every message.
 func (m *memoryMonitor) enough(used int64) bool {
 	limit := m.limit.Load()
 	return limit < 0 || limit > 0 && used <= limit-limit/16
 }
 
-// raised reports whether the alarm is on.
-func (m *memoryMonitor) raised() bool { return m.cleared.Load() != nil }
-
-// check raises the alarm if there is reason to, and returns what is closed when it ends; nil if all is well.
+// check raises the alarm if necessary. It returns a channel that is closed when the alarm ends; nil if it is off.
 func (m *memoryMonitor) check() <-chan struct{} {
 	limit := m.limit.Load()
 	if limit < 0 {
@@ -65,12 +62,11 @@ func (m *memoryMonitor) raise(used int64) <-chan struct{} {
 	return c
 }
 
-// report tells of the alarm.
 func (m *memoryMonitor) report(kind telemetry.Kind) {
 	m.server.options.Session.Telemetry.Notice(telemetry.Notice{Kind: kind, Name: memoryAlarm})
 }
 
-// watch waits until there is memory again, or the server ends.
+// watch ends the alarm when there is enough memory or the server ends.
 func (m *memoryMonitor) watch() {
 	for waiting := true; waiting; {
 		waiting = m.server.sleep(memoryInterval) && !m.enough(m.used())

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// maxMetronomes is how many connections are polled at a time. Where there are more that are so busy, no processor is idle, and
-// input gathers by itself.
+// maxMetronomes is how many connections are polled at a time. With more busy connections than that, no processor is idle, and input
+// accumulates without polling.
 const maxMetronomes = 64
 
 var errNoMetronome = errors.New("no metronome")
 
-// metronomes keeps those that are not in use.
+// metronomes holds those that are not in use.
 type metronomes struct {
 	mu   sync.Mutex // guards what follows
 	free []*metronome
 	made int
 }
 
-// take returns a metronome that ticks in such intervals from now on.
+// take returns a metronome that ticks at an interval.
 func (s *metronomes) take(every time.Duration) (*metronome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,15 +39,15 @@ func (s *metronomes) take(every time.Duration) (*metronome, error) {
 	return m, m.tick(every)
 }
 
-// give takes one back, which is silent from then on.
+// give takes one back and stops it.
 func (s *metronomes) give(m *metronome) {
-	_ = m.tick(0) // it would only cost time
+	_ = m.tick(0) // a failure only costs time
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, m)
 }
 
-// close ends those that are not in use.
+// close closes those that are not in use.
 func (s *metronomes) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// metronome ticks in intervals shorter than the runtime's timers can: while the process sleeps those are a millisecond late.
+// metronome ticks at short intervals. Timers of the Go runtime are up to a millisecond late while the process sleeps.
 type metronome struct {
 	fd   int
 	file *os.File // of fd; reading it waits in the runtime's poller
@@ -22,13 +22,13 @@ func newMetronome() (*metronome, error) {
 	return &metronome{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// tick sets the interval; 0 = no ticks.
+// tick sets the interval; 0 means no ticks.
 func (m *metronome) tick(every time.Duration) error {
 	t := unix.NsecToTimespec(int64(every))
 	return os.NewSyscallError("timerfd_settime", unix.TimerfdSettime(m.fd, 0, &unix.ItimerSpec{Interval: t, Value: t}, nil))
 }
 
-// wait waits for the next tick, not at all if there was one since it was last called.
+// wait waits for the next tick. It returns at once if there was one since the previous call.
 func (m *metronome) wait() error {
 	_, err := m.file.Read(m.buf[:])
 	return err

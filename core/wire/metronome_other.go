@@ -4,8 +4,7 @@ package wire
 
 import "time"
 
-// metronome stands for a timer of the system that is precise enough. There is none that the runtime can wait for: connections
-// are read as messages come.
+// metronome is not available: these systems have no precise timer that the Go runtime can wait for. Connections are not polled.
 type metronome struct{}
 
 func newMetronome() (*metronome, error)     { return nil, errNoMetronome }

@@ -1,14 +1,16 @@
-// Package wire connects sessions to sockets: listeners, TLS, one goroutine that reads and one that writes for each
-// connection, heartbeats and the other waits that need a clock, and the memory alarm that stops publishers.
+// Package wire connects sessions to sockets: listeners, TLS, a reader and a writer goroutine for each connection, heartbeats and other
+// timers, and the memory alarm that stops publishers.
 //
-// What the bytes mean is the business of package session, which has no goroutine, no clock and no socket.
+// Package session interprets the bytes. It has no goroutine, clock or socket.
 package wire
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 
 // Options configure a server.
 type Options struct {
-	AMQP  string // address to listen on, "host:port"; "" = do not
+	AMQP  string // address to listen on, "host:port"; "" means none
 	AMQPS string // the same for TLS; needs TLS
 	TLS   TLS
 
@@ -28,11 +30,11 @@ type Options struct {
 	Clock   clock.Clock
 
 	HandshakeTimeout time.Duration // from accepting a connection to connection.open
-	Handshakes       int           // connections between the two at a time; 0 = any number
-	MemoryLimit      int64         // bytes of messages and unsent output above which publishers wait; 0 = none
+	Handshakes       int           // connections in that phase at a time; 0 means any number
+	MemoryLimit      int64         // bytes of messages and unsent output above which publishers wait; 0 means no limit
 
-	// DiskFull returns nil, or, while there is no space for what is published, what is closed when there is again. It is
-	// called from any goroutine; nil = there always is.
+	// DiskFull returns nil, or, while there is no space for published messages, a channel that is closed when there is. Any
+	// goroutine calls it. A nil DiskFull means that there is always space.
 	DiskFull func() <-chan struct{}
 }
 
@@ -54,10 +56,10 @@ type Server struct {
 	conns         map[*conn]struct{}
 	handshakes    handshakes
 	closedTraffic Traffic // of connections that are gone
-	draining      bool    // new connections are turned away
+	draining      bool    // new connections are refused
 }
 
-// New returns a server that does not listen yet. Its error is about the TLS files.
+// New returns a server that does not listen yet. It fails if the TLS files cannot be used.
 func New(o Options) (*Server, error) {
 	s := &Server{
 		options:    o,
@@ -80,7 +82,7 @@ func New(o Options) (*Server, error) {
 	return s, err
 }
 
-// alarm returns why publishers have to wait, and what is closed when that is over; nil if they need not.
+// alarm returns a channel that is closed when publishers need not wait any more, and why they wait; nil if they need not.
 func (s *Server) alarm() (over <-chan struct{}, reason string) {
 	if over = s.memory.check(); over != nil {
 		return over, "low on memory"
@@ -95,7 +97,7 @@ func (s *Server) usedBytes() int64 {
 	return slab.Used() + queue.UnderwayBytes() + s.sessions.PendingBytes()
 }
 
-// Start listens, and serves whoever connects until Shutdown. ctx bounds finding the addresses only.
+// Start listens and serves connections until Shutdown. ctx applies to the lookup of addresses only.
 func (s *Server) Start(ctx context.Context) error {
 	err := s.listen(ctx, "listen.amqp", s.options.AMQP, nil)
 	if err == nil && s.tls != nil {
@@ -111,7 +113,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Addresses returns what the server listens on: AMQP first, then AMQP over TLS, as far as they are on.
+// Addresses returns the addresses that the server listens on: AMQP first, then AMQP over TLS, without those that are off.
 func (s *Server) Addresses() []net.Addr {
 	addresses := make([]net.Addr, len(s.listeners))
 	for i, l := range s.listeners {
@@ -120,17 +122,17 @@ func (s *Server) Addresses() []net.Addr {
 	return addresses
 }
 
-// SetMemoryLimit sets above how many bytes of messages and unsent output publishers wait, from now on. With 0 they do, whatever
-// there is [RabbitMQ: memory.html#configuring-threshold]; with a negative number they do not.
+// SetMemoryLimit sets the bytes of messages and unsent output above which publishers wait. With 0 they always wait
+// [RabbitMQ: memory.html#configuring-threshold], with a negative number never.
 func (s *Server) SetMemoryLimit(bytes int64) {
 	s.memory.limit.Store(max(bytes, -1))
 	s.memory.check()
 }
 
-// MemoryLimit returns what SetMemoryLimit set.
+// MemoryLimit returns the limit that applies.
 func (s *Server) MemoryLimit() int64 { return s.memory.limit.Load() }
 
-// begin runs a goroutine of the server's, unless that ends. Whoever is no goroutine of it needs to know.
+// begin starts a goroutine of the server. It returns false if the server is ending.
 func (s *Server) begin(run func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,22 +143,22 @@ func (s *Server) begin(run func()) bool {
 	return true
 }
 
-// Alarms names the resources that publishers are stopped for, as far as the server watches them itself.
+// Alarms names the alarms that stop publishers, of those that the server monitors itself.
 func (s *Server) Alarms() []string {
-	if s.memory.check() != nil { // others than its connections fill the memory, too
+	if s.memory.check() != nil { // not only connections fill memory: check now
 		return []string{memoryAlarm}
 	}
 	return nil
 }
 
-// Connections is how many clients are connected, those in the handshake included.
+// Connections returns the number of connections, those in the handshake included.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// ReloadTLS reads the certificate files anew. Connections that exist keep theirs.
+// ReloadTLS reads the certificate files again. Existing connections keep their certificates.
 func (s *Server) ReloadTLS() error {
 	if s.tls == nil {
 		return nil
@@ -164,7 +166,7 @@ func (s *Server) ReloadTLS() error {
 	return s.tls.Reload()
 }
 
-// CertificateExpires returns when the certificate in use does; zero without TLS.
+// CertificateExpires returns when the certificate in use expires; zero without TLS.
 func (s *Server) CertificateExpires() time.Time {
 	if s.tls == nil {
 		return time.Time{}
@@ -172,8 +174,8 @@ func (s *Server) CertificateExpires() time.Time {
 	return s.tls.Expires()
 }
 
-// Shutdown turns new clients away and closes the connections with 320 CONNECTION_FORCED. It waits for them to end, and cuts
-// off those left when ctx is done: its error says how many.
+// Shutdown refuses new connections and closes the others with 320 CONNECTION_FORCED. It waits for them to end. When ctx is done, it
+// closes the remaining sockets, and returns an error with their number.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.closeListeners()
 	for _, c := range s.drain() {
@@ -188,8 +190,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		left := s.cutOff()
-		err = fmt.Errorf("%d connections did not end in time", left)
+		err = fmt.Errorf("%d connections did not end in time", s.cutOff())
 		<-ended
 	}
 	s.ticks.close()
@@ -202,7 +203,7 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// drain turns new connections away from now on, and returns those there are.
+// drain refuses connections from now on, and returns those there are.
 func (s *Server) drain() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,14 +216,10 @@ func (s *Server) drain() []*conn {
 
 // all returns the connections. The caller holds mu.
 func (s *Server) all() []*conn {
-	conns := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
-	return conns
+	return slices.Collect(maps.Keys(s.conns))
 }
 
-// cutOff closes every socket, and says how many there were.
+// cutOff closes every socket, and returns how many there were.
 func (s *Server) cutOff() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +230,7 @@ func (s *Server) cutOff() int {
 	return len(s.conns)
 }
 
-// serve begins to serve a socket, which is the server's from now on.
+// serve starts the goroutines for a socket, which the server owns from now on.
 func (s *Server) serve(socket net.Conn) {
 	c := newConn(s, socket)
 	crowdedOut, ok := s.enter(c)
@@ -258,7 +255,7 @@ func (s *Server) enter(c *conn) (crowdedOut *conn, ok bool) {
 	return s.handshakes.enter(c), true
 }
 
-// crowdOut ends a connection in the handshake for the sake of another.
+// crowdOut closes a connection in the handshake, because another took its place.
 func (s *Server) crowdOut(c *conn) {
 	s.mu.Lock()
 	n := s.handshakes.count(s.options.Clock())
@@ -271,7 +268,7 @@ func (s *Server) crowdOut(c *conn) {
 	c.request(requestStop)
 }
 
-// opened is told that a connection is out of the handshake.
+// opened takes a connection out of the handshakes.
 func (s *Server) opened(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

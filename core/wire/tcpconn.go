@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -8,31 +9,31 @@ import (
 	"syscall"
 )
 
-// tcpConn is the TCP connection under a socket. It can be read without waiting. Under TLS it reads ahead, because TLS asks for
-// one record at a time, and a client that sends its messages one by one puts each into a record of its own.
+// tcpConn is the TCP connection under a socket. It can be read without waiting. Under TLS it reads ahead, because TLS reads one
+// record at a time, and clients that write each message by itself put each into a record of its own.
 //
-// Reading, and what says how, belong to the reader; everything else is as [net.TCPConn] has it.
+// Read and the fields belong to the reader. The other methods are those of [net.TCPConn].
 type tcpConn struct {
 	*net.TCPConn
 	raw syscall.RawConn
 
-	noWait bool // Read returns errNothing instead of waiting
+	noWait bool // Read returns errWouldBlock instead of waiting
 
-	buf          []byte // what was read ahead is in it; nil = nothing is read ahead
-	start, end   int    // of what was not taken yet
-	bufferedOnly bool   // Read only takes what was read ahead
+	buf          []byte // holds what was read ahead; nil without TLS
+	start, end   int    // of what Read has not returned yet
+	bufferedOnly bool   // Read returns only what was read ahead
 
-	onIdle   func() // called by readOrIdle; nil = that is not to be used
-	wentIdle bool   // it was
+	onIdle   func() // called by readOrIdle; nil means that it must not be called
+	wentIdle bool   // onIdle was called
 
-	// Arguments and results of try and tryOnce. They are fields so that they are not allocated for every read.
+	// Arguments and results of try and tryOnce, which would be allocated for every read if they were variables.
 	try, tryOnce func(fd uintptr) (done bool)
 	space        []byte
 	n            int
 	err          error
 }
 
-// wouldBlock is the error of a Read that would have to wait: a timeout, after which TLS goes on where it was.
+// wouldBlock is the error of a Read that would wait. It is a timeout, so that TLS continues with the next Read.
 type wouldBlock struct{}
 
 func (wouldBlock) Error() string   { return "nothing to read" }
@@ -41,121 +42,129 @@ func (wouldBlock) Temporary() bool { return true }
 
 var errWouldBlock net.Error = wouldBlock{}
 
-// What is read ahead at once: an idle connection holds the least.
+// Sizes of the read-ahead buffer; that of an idle connection has the smallest.
 const (
-	leastAhead = 4 << 10
-	mostAhead  = 64 << 10
+	minReadAhead = 4 << 10
+	maxReadAhead = 64 << 10
 )
 
-// newTCPConn returns the link of a connection. With ahead it is one to run TLS on.
-func newTCPConn(tcp *net.TCPConn, ahead bool) (*tcpConn, error) {
+// newTCPConn wraps a connection. It reads ahead if forTLS is set.
+func newTCPConn(tcp *net.TCPConn, forTLS bool) (*tcpConn, error) {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	l := &tcpConn{TCPConn: tcp, raw: raw}
-	l.try, l.tryOnce = l.tryRead, l.tryReadOrIdle
-	if ahead {
-		l.buf = make([]byte, leastAhead)
+	t := &tcpConn{TCPConn: tcp, raw: raw}
+	t.try, t.tryOnce = t.tryRead, t.tryReadOrIdle
+	if forTLS {
+		t.buf = make([]byte, minReadAhead)
 	}
-	return l, nil
+	return t, nil
+}
+
+// tcpConnOf returns the TCP connection under a socket, nil if it is none.
+func tcpConnOf(socket net.Conn) *tcpConn {
+	if t, ok := socket.(*tls.Conn); ok {
+		socket = t.NetConn()
+	}
+	t, _ := socket.(*tcpConn)
+	return t
 }
 
 // Read implements [net.Conn].
-func (l *tcpConn) Read(p []byte) (int, error) {
-	if l.buf == nil {
-		return l.receive(p)
+func (t *tcpConn) Read(p []byte) (int, error) {
+	if t.buf == nil {
+		return t.receive(p)
 	}
-	if l.start == l.end {
-		if l.bufferedOnly {
+	if t.start == t.end {
+		if t.bufferedOnly {
 			return 0, errWouldBlock
 		}
-		if err := l.readAhead(); err != nil {
+		if err := t.readAhead(); err != nil {
 			return 0, err
 		}
 	}
-	n := copy(p, l.buf[l.start:l.end])
-	l.start += n
+	n := copy(p, t.buf[t.start:t.end])
+	t.start += n
 	return n, nil
 }
 
-func (l *tcpConn) readAhead() error {
-	if l.end == len(l.buf) && l.end < mostAhead { // the last time there was more
-		l.buf = make([]byte, 2*len(l.buf))
+func (t *tcpConn) readAhead() error {
+	if t.end == len(t.buf) && t.end < maxReadAhead { // the last read filled it
+		t.buf = make([]byte, 2*len(t.buf))
 	}
-	n, err := l.receive(l.buf)
-	l.start, l.end = 0, n
+	n, err := t.receive(t.buf)
+	t.start, t.end = 0, n
 	return err
 }
 
-// shrink gives back room that a connection which is idle now does not need.
-func (l *tcpConn) shrink() {
-	if len(l.buf) > leastAhead && l.start == l.end {
-		l.buf, l.start, l.end = make([]byte, leastAhead), 0, 0
+// shrink replaces a large empty buffer by a small one.
+func (t *tcpConn) shrink() {
+	if len(t.buf) > minReadAhead && t.start == t.end {
+		t.buf, t.start, t.end = make([]byte, minReadAhead), 0, 0
 	}
 }
 
-// receive reads what is there, and waits for something unless the link is hasty.
-func (l *tcpConn) receive(p []byte) (int, error) {
-	if !l.noWait {
-		return l.TCPConn.Read(p)
+// receive reads at least one byte, or returns errWouldBlock if noWait is set and there is none.
+func (t *tcpConn) receive(p []byte) (int, error) {
+	if !t.noWait {
+		return t.TCPConn.Read(p)
 	}
-	l.space = p
-	err := l.raw.Read(l.try)
-	l.space = nil
+	t.space = p
+	err := t.raw.Read(t.try)
+	t.space = nil
 	if err != nil {
 		return 0, err
 	}
-	return l.n, l.err
+	return t.n, t.err
 }
 
-func (l *tcpConn) tryRead(fd uintptr) (done bool) {
+func (t *tcpConn) tryRead(fd uintptr) (done bool) {
 	for {
-		l.n, l.err = readNow(fd, l.space)
+		t.n, t.err = readNow(fd, t.space)
 		switch {
-		case errors.Is(l.err, syscall.EINTR):
+		case errors.Is(t.err, syscall.EINTR):
 			continue
-		case errors.Is(l.err, syscall.EAGAIN):
-			l.n, l.err = 0, errWouldBlock
-		case l.err != nil:
-			l.n, l.err = 0, os.NewSyscallError("read", l.err)
-		case l.n == 0:
-			l.err = io.EOF
+		case errors.Is(t.err, syscall.EAGAIN):
+			t.n, t.err = 0, errWouldBlock
+		case t.err != nil:
+			t.n, t.err = 0, os.NewSyscallError("read", t.err)
+		case t.n == 0:
+			t.err = io.EOF
 		}
 		return true
 	}
 }
 
-// readOrIdle reads what is there. If there is nothing, it calls idle, which may take p back, and returns 0 as soon as there is
+// readOrIdle reads what is there. If there is nothing, it calls onIdle, which may release p, and returns 0 as soon as there is
 // something.
-func (l *tcpConn) readOrIdle(p []byte) (int, error) {
-	l.space, l.wentIdle = p, false
-	err := l.raw.Read(l.tryOnce)
-	l.space = nil
+func (t *tcpConn) readOrIdle(p []byte) (int, error) {
+	t.space, t.wentIdle = p, false
+	err := t.raw.Read(t.tryOnce)
+	t.space = nil
 	switch {
 	case err != nil:
 		return 0, err
-	case l.wentIdle:
+	case t.wentIdle:
 		return 0, nil
-	case l.err != nil && l.err != io.EOF: //nolint:errorlint // it is what try has set
-		return 0, &net.OpError{Op: "read", Net: "tcp", Source: l.LocalAddr(), Addr: l.RemoteAddr(), Err: l.err}
+	case t.err != nil && t.err != io.EOF: //nolint:errorlint // tryRead sets it unwrapped
+		return 0, &net.OpError{Op: "read", Net: "tcp", Source: t.LocalAddr(), Addr: t.RemoteAddr(), Err: t.err}
 	}
-	return l.n, l.err
+	return t.n, t.err
 }
 
-func (l *tcpConn) tryReadOrIdle(fd uintptr) (done bool) {
-	if l.wentIdle {
+func (t *tcpConn) tryReadOrIdle(fd uintptr) (done bool) {
+	if t.wentIdle {
 		return true
 	}
-	l.tryRead(fd)
-	if l.err != errWouldBlock { //nolint:errorlint // as above
+	t.tryRead(fd)
+	if t.err != errWouldBlock { //nolint:errorlint // as above
 		return true
 	}
-	l.space, l.wentIdle = nil, true
-	l.onIdle()
+	t.space, t.wentIdle = nil, true
+	t.onIdle()
 	return false
 }
 
-// setLowWater makes the system report bytes only when there are n of them: until then they wake nobody. With 1 they are reported
-// as they come.
-func (l *tcpConn) setLowWater(n int) { _ = l.raw.Control(func(fd uintptr) { setLowWater(int(fd), n) }) }
+// setLowWater makes the system wake the reader only when there are n bytes to read.
+func (t *tcpConn) setLowWater(n int) { _ = t.raw.Control(func(fd uintptr) { setLowWater(int(fd), n) }) }

@@ -4,8 +4,8 @@ package wire
 
 import "syscall"
 
-// readsNow says that there is readNow.
+// readsNow reports that readNow is available.
 const readsNow = true
 
-// readNow reads what is there from a socket that does not wait.
+// readNow reads from a non-blocking socket.
 func readNow(fd uintptr, p []byte) (int, error) { return syscall.Read(int(fd), p) }

@@ -14,24 +14,24 @@ import (
 // TLS says how to listen with TLS. Cert, Key and CA are paths of PEM files.
 type TLS struct {
 	Cert, Key  string
-	CA         string // who signs client certificates; "" = nobody is asked for one
+	CA         string // that signs client certificates; "" means that none is requested
 	VerifyPeer bool   // demand a client certificate that CA signed
 	MinVersion uint16 // tls.VersionTLS12 or tls.VersionTLS13
 }
 
-// Certificates are what a listener needs for TLS. They can be read anew while connections come in, from any goroutine.
+// Certificates are what a listener needs for TLS. Any goroutine may reload them while connections come in.
 type Certificates struct {
 	options TLS
 	current atomic.Pointer[certified]
 }
 
-// certified is what was read from the files at one time.
+// certified is the content of the files as read at one time.
 type certified struct {
 	pair   tls.Certificate
 	config *tls.Config
 }
 
-// LoadCertificates reads the files. Its error names the key of the configuration that it is about.
+// LoadCertificates reads the files. Errors name the configuration key.
 func LoadCertificates(o TLS) (*Certificates, error) {
 	c := &Certificates{options: o}
 	if err := c.Reload(); err != nil {
@@ -40,8 +40,8 @@ func LoadCertificates(o TLS) (*Certificates, error) {
 	return c, nil
 }
 
-// Reload reads certificate, key and authorities. When it fails, all of the old ones stay. Whom an authority let in that is not
-// there any more has to prove itself again to resume a session.
+// Reload reads certificate, key and authorities. If it fails, all of the old ones stay. It voids TLS session tickets, so that a client
+// of a removed authority cannot resume a session.
 func (c *Certificates) Reload() error {
 	if c.options.Cert == "" || c.options.Key == "" {
 		return errors.New("tls.cert and tls.key are needed to listen with TLS")
@@ -58,7 +58,7 @@ func (c *Certificates) Reload() error {
 	return nil
 }
 
-// authorities reads who signs client certificates, nil if nobody is asked for one.
+// authorities reads the CA of client certificates, nil if none is requested.
 func (c *Certificates) authorities() (*x509.CertPool, error) {
 	if c.options.CA == "" {
 		return nil, nil
@@ -74,7 +74,7 @@ func (c *Certificates) authorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Expires returns when the certificate in use does.
+// Expires returns when the certificate in use expires.
 func (c *Certificates) Expires() time.Time {
 	leaf := c.current.Load().pair.Leaf
 	if leaf == nil {
@@ -83,7 +83,7 @@ func (c *Certificates) Expires() time.Time {
 	return leaf.NotAfter
 }
 
-// Config returns what a listener is made with.
+// Config returns the configuration of a listener. Each connection gets the certificates of its time.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:         max(c.options.MinVersion, tls.VersionTLS12),
@@ -91,7 +91,7 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
-// config is what a connection is made with. Tickets of an earlier one are void.
+// config returns the configuration of a connection. Its session tickets are valid for it alone.
 func (c *Certificates) config(pair *tls.Certificate, clients *x509.CertPool) *tls.Config {
 	o := &tls.Config{
 		MinVersion:   max(c.options.MinVersion, tls.VersionTLS12),

@@ -1,0 +1,249 @@
+package wire
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+func (c *conn) read() {
+	for c.state <= session.Closing && c.failure == nil {
+		switch {
+		case c.mayNotRead():
+			c.wait()
+		case c.unfed:
+			c.feed(c.srv.options.Clock(), 0)
+		default:
+			c.fill()
+		}
+	}
+}
+
+// fill reads once and feeds the session.
+func (c *conn) fill() {
+	space, direct := c.readSpace()
+	n, err := c.receive(space, direct)
+	now := c.srv.options.Clock()
+	if c.moderation.note(now, n) {
+		c.poll()
+	}
+	if n > 0 {
+		c.silentIntervals = 0
+		c.traffic.read(n)
+		if direct {
+			c.session.BodyRead(n)
+		} else {
+			c.in.added(n)
+		}
+		c.feed(now, n)
+	}
+	switch {
+	case errors.Is(err, errWouldBlock):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.rearm = true
+	case err != nil && c.state == session.Closing:
+		c.session.End() // the peer may still read what is pending
+		c.plan(now)
+		return
+	case err != nil && c.state < session.Closing:
+		c.failure = err
+		return
+	}
+	c.handleRequests(now)
+}
+
+// readSpace returns where to read to. It is direct if that is the session's memory for a body.
+func (c *conn) readSpace() (space []byte, direct bool) {
+	const little = 4 << 10
+	if len(c.in.unread()) == 0 {
+		if b := c.session.BodySpace(); b != nil {
+			return b, true
+		}
+	}
+	space = c.in.space()
+	if c.session.InsideBody() {
+		space = space[:min(len(space), little)]
+	}
+	return space, false
+}
+
+// receive reads to what readSpace returned. While polling it waits for the next tick, otherwise until there is something to read.
+func (c *conn) receive(space []byte, direct bool) (n int, err error) {
+	if c.moderation.polling && !c.readOn {
+		if c.ticks.wait() != nil { // go on without polling
+			c.moderation.stop()
+			c.poll()
+		}
+	}
+	if c.tcp != nil && c.tcp.onIdle != nil && !direct && !c.moderation.polling {
+		n, err = c.tcp.readOrIdle(space)
+		if n > 0 || err != nil {
+			c.readOn = n >= fatRead || n == len(space)
+			return n, err
+		}
+		space, _ = c.readSpace() // onIdle may have released it
+	}
+	if n, err = c.socket.Read(space); n > 0 {
+		n, err = c.readBuffered(space, n), nil
+	}
+	c.readOn = n >= fatRead || n == len(space)
+	return n, err
+}
+
+// readBuffered appends to the first n bytes of space the TLS records that were read ahead. The next Read returns any error again.
+func (c *conn) readBuffered(space []byte, n int) int {
+	if c.tcp == nil || c.tcp.buf == nil {
+		return n
+	}
+	c.tcp.bufferedOnly = true
+	defer func() { c.tcp.bufferedOnly = false }()
+	for n < len(space) {
+		k, err := c.socket.Read(space[n:])
+		n += k
+		if err != nil {
+			break
+		}
+	}
+	return n
+}
+
+// feed hands the session what was read, of which n bytes are new.
+func (c *conn) feed(now hook.Instant, n int) {
+	c.in.consumed(c.session.Feed(now, c.in.block, c.in.unread()))
+	c.unfed = c.session.Congested()
+	if c.state == session.Handshake {
+		c.login()
+	}
+	c.throttle(n)
+	c.logCaughtUp = c.session.LogCaughtUp()
+	if c.session.Published() {
+		c.block(c.srv.alarm())
+	}
+	c.plan(now)
+}
+
+// A publisher that is faster than its consumers pauses for pauseFor after every pauseEvery bytes. That slows it down to what they
+// take, but not below some 250 MB/s: slow consumers do not stop it.
+const (
+	pauseEvery = largest
+	pauseFor   = time.Millisecond
+)
+
+// throttle pauses a publisher that is faster than its consumers, and of which n bytes were just fed. A large message counts when its
+// last byte has come. Bytes published to queues that keep up do not count.
+func (c *conn) throttle(n int) {
+	c.fedSincePause += n
+	caughtUp := c.session.ConsumersCaughtUp()
+	if caughtUp == nil {
+		c.fedSincePause = min(c.fedSincePause, c.session.IncompleteBytes())
+		return
+	}
+	if c.fedSincePause < pauseEvery {
+		return
+	}
+	pauses := c.fedSincePause / pauseEvery
+	c.fedSincePause %= pauseEvery
+	c.pause(caughtUp, time.Duration(pauses)*pauseFor)
+}
+
+// pause waits until the consumers have caught up, the time is over, or there are requests.
+func (c *conn) pause(caughtUp <-chan struct{}, most time.Duration) {
+	if c.requested() {
+		return
+	}
+	c.srv.blocked[forConsumers].Add(1)
+	defer c.srv.blocked[forConsumers].Add(-1)
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-caughtUp:
+	case <-timer.C:
+	case <-c.wakeup:
+		c.wake() // for the request's handler
+	}
+}
+
+// block stops a publisher until an alarm is over; nil means that there is none.
+func (c *conn) block(over <-chan struct{}, reason string) {
+	if over == nil || c.alarm != nil || c.session.State() != session.Open {
+		return
+	}
+	c.alarm = over
+	c.session.Block(reason)
+}
+
+// unblock lets the publisher go on, unless there is another alarm.
+func (c *conn) unblock() {
+	if c.alarm, _ = c.srv.alarm(); c.alarm == nil {
+		c.session.Unblock()
+	}
+}
+
+// mayNotRead reports that the connection must not be read from now.
+func (c *conn) mayNotRead() bool {
+	return c.session.Congested() || (c.alarm != nil || c.logCaughtUp != nil) && c.state == session.Open || c.unfed && c.session.LoggingIn()
+}
+
+// wait waits until mayNotRead may have changed. It ends polling if that takes long, because ticks cost processor time.
+func (c *conn) wait() {
+	why := c.reasons()
+	c.srv.blocked.add(why, 1)
+	defer c.srv.blocked.add(why, -1)
+	most := c.deadline.Sub(c.srv.options.Clock())
+	if c.moderation.polling {
+		most = min(most, maxPolledWait)
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-c.session.Resumed():
+	case <-c.alarm:
+		c.unblock()
+	case <-c.logCaughtUp:
+		c.logCaughtUp = nil
+	case <-c.wakeup:
+	case <-timer.C:
+		c.moderation.stop()
+		c.poll()
+	}
+	c.silentIntervals = 0 // nobody read what the peer sent
+	c.handleRequests(c.srv.options.Clock())
+}
+
+// lowWater is how many bytes a polled socket collects before the system reports them.
+const lowWater = fatRead
+
+// poll begins or ends polling, or changes the interval, as moderation decided.
+func (c *conn) poll() {
+	if !c.moderation.polling {
+		c.unpoll()
+		return
+	}
+	err := errNoMetronome
+	switch {
+	case c.ticks != nil:
+		err = c.ticks.tick(c.moderation.interval)
+	case c.tcp != nil:
+		c.ticks, err = c.srv.ticks.take(c.moderation.interval)
+	}
+	if err != nil {
+		c.moderation.stop()
+		c.unpoll()
+		return
+	}
+	c.tcp.noWait = true
+	c.tcp.setLowWater(lowWater)
+}
+
+func (c *conn) unpoll() {
+	if c.ticks == nil {
+		return
+	}
+	c.srv.ticks.give(c.ticks)
+	c.ticks = nil
+	c.tcp.noWait = false
+	c.tcp.setLowWater(1)
+}
