@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/curfewmq/curfew/core/block"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -101,3 +102,33 @@ func (b *Batch) Release() {
 	b.Messages, b.blocks, b.Tracking, b.underway = b.Messages[:0], b.blocks[:0], Tracking{}, 0
 	batches.Put(b)
 }
+
+// complete tells whoever tracks the batch what became of it, and releases it.
+func (b *Batch) complete(err error) {
+	switch {
+	case b.Publisher == nil:
+	case err == nil:
+		b.Publisher.Confirmed(b)
+	default:
+		b.Publisher.Failed(b, err)
+	}
+	if b.Removal != nil {
+		b.Removal.arrived(err)
+	}
+	bytes := b.underway
+	b.Release()
+	if bytes > 0 {
+		underway.remove(bytes)
+	}
+}
+
+// batchCommit completes a batch when its operations are durable.
+type batchCommit Batch
+
+var _ journal.Completer = (*batchCommit)(nil)
+
+// Durable implements [journal.Completer].
+func (c *batchCommit) Durable() { (*Batch)(c).complete(nil) }
+
+// Failed implements [journal.Completer].
+func (c *batchCommit) Failed(err error) { (*Batch)(c).complete(err) }

@@ -12,7 +12,7 @@ import (
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	q.takeIn(now, b.Messages)
 	q.afterChange(now)
-	q.finish(b)
+	q.confirm(b)
 }
 
 // takeIn runs the enqueue hooks for messages and stores those that are kept.

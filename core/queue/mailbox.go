@@ -11,27 +11,27 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Mailbox is the mailbox of a queue. Anyone may call its methods; whoever finds
-// the queue idle runs it on the spot, anyone else leaves the work for them.
+// Mailbox is the concurrency-safe front of a queue. If the queue is idle, the caller of
+// a method runs the turn; otherwise the task is queued for the goroutine that does.
 type Mailbox struct {
 	clock  clock.Clock
-	config atomic.Pointer[Config] // what queue.cfg is, for everybody
-	order  uint64                 // among all queues, by when they were made
-	queue  Queue                  // belongs to whoever set running
+	config atomic.Pointer[Config] // queue.cfg, for any goroutine
+	order  uint64                 // of creation, among all queues
+	queue  Queue                  // belongs to the goroutine that set running
 
-	mu      sync.Mutex // guards inbox, running and room
+	mu      sync.Mutex // guards inbox, running and notFull
 	inbox   []task
 	running bool
-	notFull *sync.Cond // publishers wait here while inbox is full; nil until one had to
+	notFull *sync.Cond // publishers wait on it while inbox is full; nil until one had to
 
-	throttled atomic.Pointer[chan struct{}]   // see Publish; nil while publishers are not ahead
-	removals  atomic.Pointer[pendingRemovals] // nil until the first; its turn's
+	throttled atomic.Pointer[chan struct{}]   // closed when consumers have caught up: see Publish; nil while publishers need not wait
+	removals  atomic.Pointer[pendingRemovals] // nil until the first; set on the queue's turn
 
-	// What follows belongs, as queue does, to whoever set running.
-	spare  []task // the inbox that was worked off last
+	// The rest belongs, as queue does, to the goroutine that set running.
+	spare  []task // the inbox before, for reuse
 	timer  *time.Timer
-	armed  hook.Instant // what timer is set to; 0 = not set
-	inLine bool         // it has dead letters and is in the line of underway
+	armed  hook.Instant // when timer fires; 0 means that it is not set
+	inLine bool         // it waits to publish dead letters: see traffic
 }
 
 type taskKind uint8
@@ -46,6 +46,7 @@ const (
 	taskAdmitted
 )
 
+// task is one unit of work in a mailbox. Which fields are set depends on its kind.
 type task struct {
 	kind     taskKind
 	settle   SettleKind
@@ -54,11 +55,11 @@ type task struct {
 	consumer *Consumer
 	call     *call
 
-	confirms  *deadLetterConfirms // with which: messages that have arrived elsewhere
-	confirmed []int
+	confirms  *deadLetterConfirms
+	confirmed []int // indexes of messages in confirms
 }
 
-// call is work somebody waits for.
+// call is a function that its caller waits for.
 type call struct {
 	fn   func(q *Queue, now hook.Instant)
 	err  error
@@ -67,256 +68,232 @@ type call struct {
 
 // NewMailbox returns a queue without messages. Its lease begins now.
 func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
-	s := NewPausedMailbox(cfg, c, host, clock)
-	s.running = false
-	s.queue.Touch(clock())
-	s.arm()
-	return s
+	m := NewPausedMailbox(cfg, c, host, clock)
+	m.running = false
+	m.queue.Touch(clock())
+	m.arm()
+	return m
 }
 
-// NewPausedMailbox returns a queue that a [Replayer] is to fill. What is asked of it
-// waits, and its lease does not begin, until the Replayer starts it.
+// NewPausedMailbox returns a queue for a [Replayer] to fill. Its tasks wait, and its
+// lease does not begin, until the Replayer starts it.
 func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
-	s := &Mailbox{clock: clock, order: mailboxSeq.Add(1), running: true}
-	s.config.Store(cfg)
-	s.queue = Queue{cfg: cfg, host: host, mailbox: s}
-	s.queue.hooks = c.Attach((*pluginView)(&s.queue), &cfg.Hooks)
-	return s
+	m := &Mailbox{clock: clock, order: mailboxSeq.Add(1), running: true}
+	m.config.Store(cfg)
+	m.queue = Queue{cfg: cfg, host: host, mailbox: m}
+	m.queue.hooks = c.Attach((*pluginView)(&m.queue), &cfg.Hooks)
+	return m
 }
 
-// start lets a held queue hand out and expire what it was filled with, and then
-// do what was asked of it meanwhile. Its lease begins now.
-func (s *Mailbox) start() {
+// start lets a paused queue deliver and expire what it was filled with, and then run
+// the tasks that wait. Its lease begins now.
+func (m *Mailbox) start() {
 	begin := func(q *Queue, now hook.Instant) {
 		q.Touch(now)
 		q.afterChange(now)
 	}
-	s.run(task{kind: taskCall, call: &call{fn: begin, done: make(chan struct{})}})
+	m.run(task{kind: taskCall, call: &call{fn: begin, done: make(chan struct{})}})
 }
 
 // Config returns the queue's description.
-func (s *Mailbox) Config() *Config { return s.config.Load() }
+func (m *Mailbox) Config() *Config { return m.config.Load() }
 
-// Publish hands the queue a batch, which is the queue's from then on. It waits
-// while the queue has more batches before it than it can see through soon, so it
-// must not be called on another queue's turn.
+// Publish hands the queue a batch, which belongs to the queue from then on. It blocks
+// while the mailbox is full, so it must not be called on another queue's turn.
 //
-// What it returns is not nil when publishers are ahead: consumers are there and
-// have plenty to do. A publisher that pauses until it is closed, within reason,
-// keeps the queue short and its messages in warm memory, at no cost to the rate
-// at which they arrive at the far end.
-func (s *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
-	o := task{kind: taskPublish, batch: b}
-	if s.enqueueInTurn(o) {
-		s.run(o)
+// The channel is not nil while consumers have plenty to do; it is closed when they have
+// caught up. A publisher that waits for that, within reason, keeps the queue short and
+// its messages in warm memory, and consumers get them at the same rate.
+func (m *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
+	t := task{kind: taskPublish, batch: b}
+	if m.enqueue(t, true) {
+		m.run(t)
 	}
-	if c := s.throttled.Load(); c != nil {
+	if c := m.throttled.Load(); c != nil {
 		return *c
 	}
 	return nil
 }
 
-// PublishAsync is Publish for a caller who is on another queue's turn, with dead
-// letters: it never runs the queue on the caller's stack.
-func (s *Mailbox) PublishAsync(b *Batch) {
+// PublishAsync is Publish for dead letters, on another queue's turn: it does not block,
+// and never runs the queue on the caller's stack.
+func (m *Mailbox) PublishAsync(b *Batch) {
 	underway.add(b)
-	s.postAsync(task{kind: taskPublish, batch: b})
+	m.postAsync(task{kind: taskPublish, batch: b})
 }
 
-// Settle tells the queue what became of messages it handed out. items are the
-// caller's again when it returns.
-func (s *Mailbox) Settle(kind SettleKind, items []PendingAck) {
-	s.post(task{kind: taskSettle, settle: kind, settled: items})
+// Settle settles deliveries of the queue. It does not keep items.
+func (m *Mailbox) Settle(kind SettleKind, items []PendingAck) {
+	m.post(task{kind: taskSettle, settle: kind, settled: items})
 }
 
 // Do runs fn on the queue's turn and waits for it. It returns ErrGone, without
 // having run fn, when the queue was deleted.
-func (s *Mailbox) Do(fn func(q *Queue, now hook.Instant)) error {
+func (m *Mailbox) Do(fn func(q *Queue, now hook.Instant)) error {
 	c := &call{fn: fn, done: make(chan struct{})}
-	s.post(task{kind: taskCall, call: c})
+	m.post(task{kind: taskCall, call: c})
 	<-c.done
 	return c.err
 }
 
-// postAsync is post for a caller who may be on a queue's turn.
-func (s *Mailbox) postAsync(o task) {
-	if s.enqueue(o) {
-		go s.run(o)
+// postAsync is post for a caller that may be on a queue's turn.
+func (m *Mailbox) postAsync(t task) {
+	if m.enqueue(t, false) {
+		go m.run(t)
 	}
 }
 
-func (s *Mailbox) post(o task) {
-	if s.enqueue(o) {
-		s.run(o)
+func (m *Mailbox) post(t task) {
+	if m.enqueue(t, false) {
+		m.run(t)
 	}
 }
 
-// enqueue leaves work for whoever runs the queue. It reports whether that is
-// the caller, who then has the work still in hand.
-func (s *Mailbox) enqueue(o task) (run bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.add(o)
-}
-
-// maxInbox is how much work may wait before publishers wait too. Work of other
-// kinds is taken at once: it makes room.
+// maxInbox is how many tasks may wait before publishers do. Other tasks never wait:
+// they free memory.
 const maxInbox = 16
-
-// enqueueInTurn is enqueue for publishers, which wait while the inbox is full.
-func (s *Mailbox) enqueueInTurn(o task) (run bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.running && len(s.inbox) >= maxInbox {
-		if s.notFull == nil {
-			s.notFull = sync.NewCond(&s.mu)
-		}
-		waitingPublishers.Add(1)
-		s.notFull.Wait()
-		waitingPublishers.Add(-1)
-	}
-	return s.add(o)
-}
 
 var waitingPublishers atomic.Int64
 
-// WaitingPublishers is how many wait, at this moment, in the whole process until a queue has seen through the work it has.
+// WaitingPublishers returns how many publishers in the whole process wait because a
+// mailbox is full.
 func WaitingPublishers() int64 { return waitingPublishers.Load() }
 
-// add takes work into the inbox, or reports that the caller is to do it. The
-// caller holds mu.
-func (s *Mailbox) add(o task) (run bool) {
-	if !s.running {
-		s.running = true
+// enqueue puts a task in the inbox or, if the queue is idle, reports that the caller
+// must run it. With wait it blocks while the inbox is full.
+func (m *Mailbox) enqueue(t task, wait bool) (run bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for wait && m.running && len(m.inbox) >= maxInbox {
+		if m.notFull == nil {
+			m.notFull = sync.NewCond(&m.mu)
+		}
+		waitingPublishers.Add(1)
+		m.notFull.Wait()
+		waitingPublishers.Add(-1)
+	}
+	if !m.running {
+		m.running = true
 		return true
 	}
-	if o.kind == taskSettle {
-		o.settled = slices.Clone(o.settled)
+	if t.kind == taskSettle {
+		t.settled = slices.Clone(t.settled)
 	}
-	s.inbox = append(s.inbox, o)
+	m.inbox = append(m.inbox, t)
 	return false
 }
 
-// maxTurns is how many mailboxes one caller works off before a goroutine of
-// its own takes over: a connection must not run a busy queue for ever.
+// maxTurns is how many inboxes a caller works off before another goroutine takes over:
+// a connection must not run a busy queue forever.
 const maxTurns = 16
 
 // maxRetainedInbox is the largest inbox that is kept for reuse.
 const maxRetainedInbox = 64
 
-// run works off o and whatever arrives meanwhile.
-func (s *Mailbox) run(o task) {
-	s.queue.buf = turnBufferPool.Get().(*turnBuffers)
-	s.handle(s.clock(), &o)
-	s.drain(maxTurns)
+// run runs t and the tasks that arrive meanwhile.
+func (m *Mailbox) run(t task) {
+	m.queue.buf = turnBufferPool.Get().(*turnBuffers)
+	m.handle(m.clock(), &t)
+	m.drain(maxTurns)
 }
 
-// drain works off the mailbox until it is empty, or hands over after turns.
-func (s *Mailbox) drain(turns int) {
+// drain runs tasks until the inbox is empty, or leaves them to another goroutine after
+// so many turns.
+func (m *Mailbox) drain(turns int) {
 	for {
-		ops, ok := s.nextInbox()
+		tasks, ok := m.nextInbox()
 		if !ok {
 			return
 		}
-		now := s.clock()
-		for i := range ops {
-			s.handle(now, &ops[i])
+		now := m.clock()
+		for i := range tasks {
+			m.handle(now, &tasks[i])
 		}
-		clear(ops)
-		if cap(ops) <= maxRetainedInbox {
-			s.spare = ops[:0]
+		clear(tasks)
+		if cap(tasks) <= maxRetainedInbox {
+			m.spare = tasks[:0]
 		}
 		if turns--; turns == 0 {
-			go s.drain(-1)
+			go m.drain(-1)
 			return
 		}
 	}
 }
 
-// nextInbox returns the work that arrived. With none it arms the timer, gives
-// the turn up and returns false.
-func (s *Mailbox) nextInbox() (ops []task, ok bool) {
-	if ops = s.takeInbox(false); ops != nil {
-		return ops, true
+// nextInbox returns the tasks that arrived. If there are none it arms the timer, ends
+// the turn and returns false.
+func (m *Mailbox) nextInbox() (tasks []task, ok bool) {
+	if tasks = m.takeInbox(false); tasks != nil {
+		return tasks, true
 	}
-	s.arm()
-	work := s.queue.buf
-	s.queue.buf = nil
-	if ops = s.takeInbox(true); ops != nil {
-		s.queue.buf = work
-		return ops, true
+	m.arm()
+	buf := m.queue.buf
+	m.queue.buf = nil
+	if tasks = m.takeInbox(true); tasks != nil {
+		m.queue.buf = buf
+		return tasks, true
 	}
-	turnBufferPool.Put(work)
+	turnBufferPool.Put(buf)
 	return nil, false
 }
 
-// takeInbox takes the inbox; when it is empty and rest is set the queue is idle.
-func (s *Mailbox) takeInbox(rest bool) []task {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.inbox) == 0 {
-		s.running = !rest
+// takeInbox takes the inbox. With endTurn an empty one makes the queue idle.
+func (m *Mailbox) takeInbox(endTurn bool) []task {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.inbox) == 0 {
+		m.running = !endTurn
 		return nil
 	}
-	ops := s.inbox
-	s.inbox, s.spare = s.spare, nil
-	if s.notFull != nil {
-		s.notFull.Broadcast()
+	tasks := m.inbox
+	m.inbox, m.spare = m.spare, nil
+	if m.notFull != nil {
+		m.notFull.Broadcast()
 	}
-	return ops
+	return tasks
 }
 
-// handle carries out one piece of work.
-func (s *Mailbox) handle(now hook.Instant, o *task) {
-	q := &s.queue
+// handle runs a task, or answers it if the queue is deleted or stopped.
+func (m *Mailbox) handle(now hook.Instant, t *task) {
+	q := &m.queue
 	q.checkJournal()
-	switch o.kind {
+	switch t.kind {
 	case taskTick:
-		s.armed = 0
+		m.armed = 0
 		q.freeGarbage()
 	case taskAdmitted:
-		s.inLine = false
+		m.inLine = false
 		defer underway.next()
 	}
 	switch {
 	case q.closed:
-		q.rejectDeleted(o)
+		q.rejectDeleted(t)
 	case q.stopped != nil:
-		q.declineStopped(now, o)
+		q.declineStopped(now, t)
 	default:
-		s.runTaskOrStop(now, o)
+		if err := readable(func() { q.runTask(now, t) }); err != nil {
+			q.stop(err)
+			q.declineStopped(now, t)
+		}
 	}
 	q.commit(nil)
-	s.updateThrottle(o.kind == taskPublish)
+	m.updateThrottle(t.kind == taskPublish)
 }
 
-// runTaskOrStop is applyVerdicts, or stops the queue if it lacks what it needs for that.
-func (s *Mailbox) runTaskOrStop(now hook.Instant, o *task) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.queue.stop(lackOf(p))
-			s.queue.declineStopped(now, o)
-		}
-	}()
-	s.runTask(now, o)
-}
-
-// applyVerdicts is handle for a queue that is at work.
-func (s *Mailbox) runTask(now hook.Instant, o *task) {
-	q := &s.queue
-	switch o.kind {
+func (q *Queue) runTask(now hook.Instant, t *task) {
+	switch t.kind {
 	case taskPublish:
-		q.enqueue(now, o.batch)
+		q.enqueue(now, t.batch)
 	case taskSettle:
-		q.settleAll(now, o.settle, o.settled)
+		q.settleAll(now, t.settle, t.settled)
 	case taskCall:
-		o.call.fn(q, now)
-		q.commit(nil) // before whoever waits goes on
-		close(o.call.done)
+		t.call.fn(q, now)
+		q.commit(nil) // before its caller continues
+		close(t.call.done)
 	case taskWake:
-		q.wake(now, o.consumer)
+		q.wake(now, t.consumer)
 	case taskConfirmed:
-		q.discardsAnswered(now, o.confirms, o.confirmed)
+		q.discardsAnswered(now, t.confirms, t.confirmed)
 		if q.advanceEnding(now); !q.closed {
 			q.endTurn(now)
 		}
@@ -325,74 +302,62 @@ func (s *Mailbox) runTask(now hook.Instant, o *task) {
 	}
 }
 
-// pendingRemovals returns the queue's departures. It is called on its turn.
-func (s *Mailbox) pendingRemovals() *pendingRemovals {
-	d := s.removals.Load()
-	if d == nil {
-		d = &pendingRemovals{}
-		s.removals.Store(d)
-	}
-	return d
-}
-
-// throttleBytes is how much the consumers of a queue have before them, in bytes of
-// ready messages, when its publishers are ahead.
+// throttleBytes is the size of the ready messages from which on publishers are ahead of
+// consumers.
 const throttleBytes = 64 << 10
 
-// updateThrottle notes whether publishers are ahead of the consumers. Only messages
-// that come in can make them so, and whatever goes out end it.
-func (s *Mailbox) updateThrottle(published bool) {
-	plenty := s.queue.readyBytes > throttleBytes && s.queue.consumers.count() > 0
-	c := s.throttled.Load()
+// updateThrottle updates whether publishers are ahead of the consumers. Only a publish
+// begins it; whatever removes messages ends it.
+func (m *Mailbox) updateThrottle(published bool) {
+	ahead := m.queue.readyBytes > throttleBytes && m.queue.consumers.count() > 0
+	c := m.throttled.Load()
 	switch {
-	case plenty && c == nil && published:
-		fresh := make(chan struct{})
-		s.throttled.Store(&fresh)
-	case !plenty && c != nil:
-		s.throttled.Store(nil)
+	case ahead && c == nil && published:
+		caughtUp := make(chan struct{})
+		m.throttled.Store(&caughtUp)
+	case !ahead && c != nil:
+		m.throttled.Store(nil)
 		close(*c)
 	}
 }
 
-// rejectDeleted answers work for a queue that is gone. Messages count as taken, as a
-// deleted queue takes its messages with it: as soon as that is durable.
-func (q *Queue) rejectDeleted(o *task) {
-	switch o.kind {
+// rejectDeleted answers a task for a deleted queue. Its messages are confirmed, because
+// a deleted queue takes them with it: once the journal has what was committed before.
+func (q *Queue) rejectDeleted(t *task) {
+	switch t.kind {
 	case taskPublish:
-		if b := o.batch; q.cfg.Storage != nil && (b.Publisher != nil || b.Removal != nil) {
-			q.commit(b)
+		if b := t.batch; q.cfg.Storage != nil && (b.Publisher != nil || b.Removal != nil) {
+			q.commit((*batchCommit)(b))
 			return
 		}
-		o.batch.complete(nil)
+		t.batch.complete(nil)
 	case taskCall:
-		o.call.err = ErrGone
-		close(o.call.done)
+		t.call.err = ErrGone
+		close(t.call.done)
 	}
 }
 
-// yield is how long a queue with more due messages than a turn handles lets
-// others have the processor: long enough for the scheduler to look at sockets.
+// yield is how long a queue with more due messages than a turn handles lets others use
+// the processor: long enough for the scheduler to poll sockets.
 const yield = 30 * time.Microsecond
 
-// arm sets the timer for the queue's next deadline. One that is set to an
-// earlier time is left alone: it fires, finds nothing due, and is set again,
-// which is cheaper than setting it for every message.
-func (s *Mailbox) arm() {
-	next := s.queue.next()
-	if s.queue.closed && s.timer != nil {
-		s.timer.Stop() // it would keep the queue's memory until it fires
-		s.armed = 0
+// arm sets the timer for the queue's next deadline. A timer that fires earlier is left
+// alone: it finds nothing due and is set again, which is cheaper than setting it for
+// every message.
+func (m *Mailbox) arm() {
+	next := m.queue.next()
+	if m.queue.closed && m.timer != nil {
+		m.timer.Stop() // it would keep the queue's memory until it fires
+		m.armed = 0
 	}
-	if next == 0 || s.armed != 0 && s.armed <= next {
+	if next == 0 || m.armed != 0 && m.armed <= next {
 		return
 	}
-	s.armed = next
-	wait := max(next.Sub(s.clock()), yield)
-	if s.timer == nil {
-		s.timer = time.AfterFunc(wait, s.tick)
+	m.armed = next
+	wait := max(next.Sub(m.clock()), yield)
+	if m.timer == nil {
+		m.timer = time.AfterFunc(wait, func() { m.post(task{kind: taskTick}) })
 		return
 	}
-	s.timer.Reset(wait)
+	m.timer.Reset(wait)
 }
-
-func (s *Mailbox) tick() { s.post(task{kind: taskTick}) }

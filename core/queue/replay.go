@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -281,7 +282,7 @@ type relocationCursor struct {
 type relocation struct {
 	journal Journal
 	notes   opBuffer
-	old     []Delta
+	old     []journal.Delta
 }
 
 const maxMoved = 64 << 10 // bytes moved in one go: more may not fit when the disk is nearly full
@@ -297,7 +298,7 @@ func (q *Queue) relocateChunk(m *relocation, l int, f *fifo, c int, upTo uint32)
 			return true
 		}
 		seq := k.number<<chunkBits + k.position(i)
-		m.old = append(m.old, Delta{Extent: k.extents[i], Bytes: k.savedBy(i) - weight(s)})
+		m.old = append(m.old, journal.Delta{Extent: k.extents[i], Bytes: k.savedBy(i) - weight(s)})
 		moved := *s
 		if seq < f.deliveredUpTo {
 			moved.flags |= redelivered // what says so else may be dropped with the old place

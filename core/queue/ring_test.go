@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -15,15 +16,15 @@ type slowJournal struct{}
 
 var _ Journal = slowJournal{}
 
-func (slowJournal) Commit(_ []byte, _ []Delta, c Completer) {
+func (slowJournal) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	if c != nil {
 		time.AfterFunc(50*time.Millisecond, func() { c.Durable() })
 	}
 }
-func (slowJournal) Relocate([]byte, []Delta) {}
-func (slowJournal) TryCommit([]byte) bool    { return true }
-func (slowJournal) Extent() uint32           { return 1 }
-func (slowJournal) Err() error               { return nil }
+func (slowJournal) Relocate([]byte, []journal.Delta) {}
+func (slowJournal) TryCommit([]byte) bool            { return true }
+func (slowJournal) Extent() uint32                   { return 1 }
+func (slowJournal) Err() error                       { return nil }
 
 // ring is queues each of which dead-letters to the next; a message goes round so many times.
 type ring struct {

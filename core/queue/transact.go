@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -70,7 +71,7 @@ type transaction struct {
 	err     error
 }
 
-var _ Completer = (*transaction)(nil)
+var _ journal.Completer = (*transaction)(nil)
 
 // participant is a queue that takes part.
 type participant struct {
@@ -90,7 +91,7 @@ type leavingGroup struct {
 type sharedCommit struct {
 	journal Journal
 	ops     []byte
-	live    []Delta
+	live    []journal.Delta
 }
 
 // check refuses what would not fit an entry of most bytes.
@@ -234,10 +235,10 @@ func (t *transaction) commit(j Journal) *sharedCommit {
 	return c
 }
 
-// Durable is part of [Completer].
+// Durable is part of [journal.Completer].
 func (t *transaction) Durable() { t.durable.Done() }
 
-// Failed is part of [Completer].
+// Failed is part of [journal.Completer].
 func (t *transaction) Failed(err error) {
 	t.failing.Lock()
 	t.err = err

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -21,7 +22,7 @@ type lockedJournal struct {
 
 var _ Journal = (*lockedJournal)(nil)
 
-func (j *lockedJournal) Commit(ops []byte, live []Delta, c Completer) {
+func (j *lockedJournal) Commit(ops []byte, live []journal.Delta, c journal.Completer) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil {
@@ -38,7 +39,7 @@ func (j *lockedJournal) TryCommit(ops []byte) bool {
 	return true
 }
 
-func (j *lockedJournal) Relocate(ops []byte, live []Delta) { j.Commit(ops, live, nil) }
+func (j *lockedJournal) Relocate(ops []byte, live []journal.Delta) { j.Commit(ops, live, nil) }
 
 func (j *lockedJournal) Extent() uint32 {
 	j.mu.Lock()

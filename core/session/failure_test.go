@@ -7,6 +7,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -23,12 +24,12 @@ func (brokenDisk) NeedsCompaction() bool        { return false }
 func (brokenDisk) Rewrite(iter.Seq[[]byte])     {}
 func (brokenDisk) WaitDurable() error           { return nil }
 
-func (brokenDisk) Extent() uint32                 { return 1 }
-func (brokenDisk) Err() error                     { return nil }
-func (brokenDisk) TryCommit([]byte) bool          { return true }
-func (brokenDisk) Relocate([]byte, []queue.Delta) {}
+func (brokenDisk) Extent() uint32                   { return 1 }
+func (brokenDisk) Err() error                       { return nil }
+func (brokenDisk) TryCommit([]byte) bool            { return true }
+func (brokenDisk) Relocate([]byte, []journal.Delta) {}
 
-func (brokenDisk) Commit(_ []byte, _ []queue.Delta, c queue.Completer) {
+func (brokenDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	if c != nil {
 		c.Failed(errors.New("input/output error"))
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -103,7 +104,7 @@ func (k *memoryKeeper) restart(t *testing.T) *VHost {
 }
 
 // Commit implements [queue.Journal].
-func (k *memoryKeeper) Commit([]byte, []queue.Delta, queue.Completer) {}
+func (k *memoryKeeper) Commit([]byte, []journal.Delta, journal.Completer) {}
 
 // Err implements [queue.Journal].
 func (k *memoryKeeper) Err() error { return nil }

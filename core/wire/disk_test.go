@@ -11,6 +11,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 )
@@ -114,18 +115,18 @@ func TestMemoryLimitIsChanged(t *testing.T) {
 // slowDisk is a keeper and a journal of a disk that does not keep up, and then breaks.
 type slowDisk struct{ alarm }
 
-func (d *slowDisk) NewStorage() *queue.Storage   { return &queue.Storage{Journal: d, ID: 1} }
-func (*slowDisk) Write([]byte)                   {}
-func (*slowDisk) NeedsCompaction() bool          { return false }
-func (*slowDisk) Rewrite(iter.Seq[[]byte])       {}
-func (*slowDisk) WaitDurable() error             { return nil }
-func (*slowDisk) Extent() uint32                 { return 1 }
-func (*slowDisk) Err() error                     { return nil }
-func (*slowDisk) TryCommit([]byte) bool          { return true }
-func (*slowDisk) Relocate([]byte, []queue.Delta) {}
-func (d *slowDisk) CaughtUp() <-chan struct{}    { return d.get() }
+func (d *slowDisk) NewStorage() *queue.Storage     { return &queue.Storage{Journal: d, ID: 1} }
+func (*slowDisk) Write([]byte)                     {}
+func (*slowDisk) NeedsCompaction() bool            { return false }
+func (*slowDisk) Rewrite(iter.Seq[[]byte])         {}
+func (*slowDisk) WaitDurable() error               { return nil }
+func (*slowDisk) Extent() uint32                   { return 1 }
+func (*slowDisk) Err() error                       { return nil }
+func (*slowDisk) TryCommit([]byte) bool            { return true }
+func (*slowDisk) Relocate([]byte, []journal.Delta) {}
+func (d *slowDisk) CaughtUp() <-chan struct{}      { return d.get() }
 
-func (d *slowDisk) Commit(_ []byte, _ []queue.Delta, c queue.Completer) {
+func (d *slowDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	over := d.get()
 	go func() {
 		<-over

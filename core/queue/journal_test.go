@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -23,7 +24,7 @@ type entry struct {
 
 var _ Journal = (*memoryJournal)(nil)
 
-func (j *memoryJournal) Commit(ops []byte, live []Delta, c Completer) {
+func (j *memoryJournal) Commit(ops []byte, live []journal.Delta, c journal.Completer) {
 	if len(ops) > 0 {
 		if len(j.entries)%10 == 0 {
 			j.extent++
@@ -36,7 +37,7 @@ func (j *memoryJournal) Commit(ops []byte, live []Delta, c Completer) {
 	}
 }
 
-func (j *memoryJournal) Relocate(ops []byte, live []Delta) { j.Commit(ops, live, nil) }
+func (j *memoryJournal) Relocate(ops []byte, live []journal.Delta) { j.Commit(ops, live, nil) }
 
 func (j *memoryJournal) TryCommit(ops []byte) bool {
 	if !j.full {
@@ -54,7 +55,7 @@ func (j *memoryJournal) Extent() uint32 {
 	return j.extent
 }
 
-func (j *memoryJournal) account(ds []Delta) {
+func (j *memoryJournal) account(ds []journal.Delta) {
 	if j.used == nil {
 		j.used = map[uint32]int64{}
 	}

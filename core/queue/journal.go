@@ -3,54 +3,45 @@ package queue
 import (
 	"bytes"
 	"encoding/binary"
-	"sync"
-	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Journal keeps operations. One journal serves many queues; its methods may be
-// called from any goroutine and do not wait for the disk.
+// Journal keeps operations. One journal serves many queues; its methods may be called
+// from any goroutine and do not wait for the disk. They do not keep their slices.
 type Journal interface {
-	// Commit appends operations, all of them or none, and changes how much is of
-	// use: what is more counts at once, what is less when the operations are
-	// durable. c, if there is one, is told when they are, or at once what became
-	// of none. ops and live are the caller's again afterwards.
-	Commit(ops []byte, live []Delta, c Completer)
-	// TryCommit is Commit of operations that can be missing after a restart, and says
+	// Commit appends operations, all of them or none, and changes how many bytes are
+	// live: more count at once, fewer when the operations are durable. c, unless it is
+	// nil, is called when they are, or at once if there are none and all before are.
+	Commit(ops []byte, live []journal.Delta, c journal.Completer)
+	// TryCommit is Commit of operations that may be missing after a restart. It reports
 	// whether they were taken.
 	TryCommit(ops []byte) bool
-	// Relocate is Commit of copies of what is there, in place of the originals.
-	Relocate(ops []byte, live []Delta)
-	// Extent is a part of the journal that operations committed from now on lie
-	// in, or behind. It is never 0.
+	// Relocate is Commit of copies of operations, which replace the originals.
+	Relocate(ops []byte, live []journal.Delta)
+	// Extent is the extent that operations committed from now on lie in, or an earlier
+	// one. It is never 0.
 	Extent() uint32
 	// Err returns why nothing can be committed any more, nil as long as it can.
 	Err() error
 }
 
-// Completer is told what became of operations.
-type Completer = journal.Completer
-
-// Delta is bytes that came to be of use in an extent, or ceased to.
-type Delta = journal.Delta
-
-// Storage is a durable queue's place in a journal.
+// Storage is where a durable queue keeps its persistent messages.
 type Storage struct {
 	Journal Journal
 	ID      uint64 // never given to another queue
-	Shard   uint32 // what people call the journal
+	Shard   uint32 // the journal's, for messages to people
 }
 
-// opBuffer is what a turn has to tell the journal.
+// opBuffer collects what a turn has to commit.
 type opBuffer struct {
 	buf      []byte
-	alike    span // where the properties of the last enqueue are in ops, if they are worth it
+	alike    span // in buf: the properties of the last enqueue, if sharing them pays
 	settled  []Ref
-	deltas   []Delta
-	enqueued int // messages of the batch at hand that were noted
-	returned int // bytes of ops that say how often messages came back
+	deltas   []journal.Delta
+	enqueued int // messages of the batch at hand that are in buf
+	returned int // bytes of buf that count returns
 }
 
 // span is a run of bytes.
@@ -61,7 +52,7 @@ func (n *opBuffer) account(extent uint32, bytes int64) {
 		n.deltas[k-1].Bytes += bytes
 		return
 	}
-	n.deltas = append(n.deltas, Delta{Extent: extent, Bytes: bytes})
+	n.deltas = append(n.deltas, journal.Delta{Extent: extent, Bytes: bytes})
 }
 
 // isJournalled reports whether a message is in the journal.
@@ -166,7 +157,7 @@ func (q *Queue) setStrategyData(h handle, data strategyData) (changed bool) {
 
 // commit hands the journal what the turn noted so far. c, if not nil, is told when
 // that is durable, and what was committed before.
-func (q *Queue) commit(c Completer) {
+func (q *Queue) commit(c journal.Completer) {
 	n := &q.buf.ops
 	if q.cfg.Storage == nil || c == nil && len(n.buf)+len(n.settled)+len(n.deltas) == 0 {
 		return
@@ -232,9 +223,8 @@ func (n *opBuffer) reset() {
 	n.alike, n.returned = span{}, 0
 }
 
-// finish tells the publisher of a batch what became of it: at once, or when
-// what was noted of it is durable.
-func (q *Queue) finish(b *Batch) {
+// confirm confirms a batch: at once, or when its operations are durable.
+func (q *Queue) confirm(b *Batch) {
 	n := &q.buf.ops
 	waits := n.enqueued > 0
 	n.enqueued = 0
@@ -243,170 +233,11 @@ func (q *Queue) finish(b *Batch) {
 		n.deltas = append(n.deltas, r.deltas...)
 	}
 	if waits && (b.Publisher != nil || b.Removal != nil || b.underway > 0) {
-		q.commit(b)
+		q.commit((*batchCommit)(b))
 		return
 	}
 	q.commit(nil)
 	b.complete(nil)
-}
-
-var _ Completer = (*Batch)(nil)
-
-// Durable is part of [Completer]: the batch is where it was to go.
-func (b *Batch) Durable() { b.complete(nil) }
-
-// Failed is part of [Completer].
-func (b *Batch) Failed(err error) { b.complete(err) }
-
-// complete tells who waits for the batch, and releases it.
-func (b *Batch) complete(err error) {
-	if b.Publisher != nil && err == nil {
-		b.Publisher.Confirmed(b)
-	}
-	if b.Publisher != nil && err != nil {
-		b.Publisher.Failed(b, err)
-	}
-	if b.Removal != nil {
-		b.Removal.arrived(err)
-	}
-	bytes := b.underway
-	b.Release()
-	if bytes > 0 {
-		underway.remove(bytes)
-	}
-}
-
-// DeferredRemoval is what the journal is still to be told of messages that went from one
-// queue to others: that they left. It goes with the batches they went in. Where
-// the last of these lies in the same journal, it is recorded in one piece with
-// their arrival, so that a message that moves is in one place always; otherwise
-// after it, so that a crash may show it in both, but never in none.
-type DeferredRemoval struct {
-	journal Journal
-	ops     []byte
-	deltas  []Delta
-	pending atomic.Int32          // batches under way, less one once it has joined the last of them
-	failed  atomic.Pointer[error] // why one of them has not arrived: then none of it is recorded
-	tracker *pendingRemovals      // of the queue
-}
-
-var _ Completer = (*DeferredRemoval)(nil)
-
-// Expect sets the number of batches that the removal waits for. It must be called
-// before any of them is published, and may be called on nil.
-func (r *DeferredRemoval) Expect(batches int) {
-	switch {
-	case r == nil:
-	case batches == 0:
-		r.commit()
-	default:
-		r.pending.Store(int32(batches))
-	}
-}
-
-// joins reports whether the batch at hand is the last one and goes to journal.
-func (r *DeferredRemoval) joins(j Journal) bool {
-	return r.journal == j && r.failed.Load() == nil && r.pending.CompareAndSwap(1, 0)
-}
-
-// arrived is called when a batch has arrived, for good, or has failed to. The last
-// one decides.
-func (r *DeferredRemoval) arrived(err error) {
-	if err != nil {
-		r.failed.Store(&err)
-	}
-	left, failed := r.pending.Add(-1), r.failed.Load()
-	switch {
-	case left > 0:
-	case failed != nil:
-		r.tracker.end(*failed)
-	case left == 0:
-		r.commit()
-	default:
-		r.tracker.end(nil)
-	}
-}
-
-func (r *DeferredRemoval) commit() { r.journal.Commit(r.ops, r.deltas, r) }
-
-// Durable is part of [Completer].
-func (r *DeferredRemoval) Durable() { r.tracker.end(nil) }
-
-// Failed is part of [Completer].
-func (r *DeferredRemoval) Failed(err error) { r.tracker.end(err) }
-
-// pendingRemovals is the receipts of a queue that are not recorded yet. What they are
-// about is in the queue still, for a restart. Any goroutine may use it.
-type pendingRemovals struct {
-	mu     sync.Mutex // guards what follows
-	open   int
-	failed error // why one never will be
-	then   func(error)
-}
-
-func (d *pendingRemovals) begin() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.open++
-}
-
-func (d *pendingRemovals) end(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.failed == nil {
-		d.failed = err
-	}
-	if d.open--; d.open <= 0 && d.then != nil {
-		go d.then(d.failed)
-		d.then = nil
-	}
-}
-
-// AfterDeadLetters has fn called when all dead letters that have left the queue,
-// which is gone, have arrived for good; with an error, if one of them did not: then
-// a restart finds it in the queue. It returns false, and fn is not called, if that
-// is so already.
-func (s *Mailbox) AfterDeadLetters(fn func(error)) bool {
-	d := s.removals.Load()
-	if d == nil {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.open > 0:
-		d.then = fn
-	case d.failed != nil:
-		go fn(d.failed)
-	default:
-		return false
-	}
-	return true
-}
-
-// deferredRemoval returns the removal of the messages that are dead-lettered, nil if
-// none of them is in the journal.
-func (q *Queue) deferredRemoval(ms []leaving) *DeferredRemoval {
-	if q.cfg.Storage == nil {
-		return nil
-	}
-	var refs []Ref
-	var n opBuffer
-	for i := range ms {
-		h := q.at(ms[i].ref)
-		if ms[i].verdict.Action == hook.Route && q.isJournalled(h.slot()) {
-			refs = append(refs, h.ref)
-			n.account(h.chunk.extentOf(h.index, -1))
-		}
-	}
-	if len(refs) == 0 {
-		return nil
-	}
-	r := &DeferredRemoval{
-		journal: q.cfg.Storage.Journal, ops: appendSettled(nil, q.cfg.Storage.ID, refs), deltas: n.deltas, tracker: q.mailbox.pendingRemovals(),
-	}
-	r.tracker.begin()
-	return r
 }
 
 func appendSettled(b []byte, queue uint64, refs []Ref) []byte {
