@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Damage says where a log is not as it was written. It is a wlog.ErrDamaged.
+// Damage says where a log is not as it was written. It is a [wlog.ErrDamaged].
 type Damage struct {
 	File   string
 	Offset int64 // bytes into the file

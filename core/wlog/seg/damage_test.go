@@ -24,7 +24,7 @@ func logOf(t *testing.T, segments uint32) (*crashfs.FS, []vfs.Stat, map[string][
 	s := openShard(t, fsys, Options{SegmentSize: minSegment, inline: true})
 	begins := map[string][]int64{}
 	for s.active.number < segments || s.end < minSegment/2 {
-		number, off := place(s.append(t, strings.Repeat("m", rng.IntN(1200))))
+		number, off := locate(s.append(t, strings.Repeat("m", rng.IntN(1200))))
 		name := fileName(0, number, segmentFile)
 		begins[name] = append(begins[name], off)
 	}
@@ -216,7 +216,7 @@ func TestNewerEntry(t *testing.T) {
 	at := s.append(t, "from the future")
 	name, salt := s.active.name, s.active.salt
 	s.close(t)
-	_, off := place(at)
+	_, off := locate(at)
 	b := read(t, fsys, vfs.Stat{Name: name, Size: off + wlog.HeaderSize})[off:]
 	b[4] = 2
 	sealHeader(b, at, salt)
@@ -275,7 +275,7 @@ func TestCut(t *testing.T) {
 			fsys := crashfs.New(1)
 			s := openShard(t, fsys, small())
 			s.append(t, "stays")
-			_, last := place(s.append(t, strings.Repeat("x", 1000)))
+			_, last := locate(s.append(t, strings.Repeat("x", 1000)))
 			name := s.active.name
 			s.close(t)
 			tc.tear(t, fsys, name, last)
@@ -308,7 +308,7 @@ func TestDamagedIsNotCut(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, small())
 	s.append(t, "stays")
-	_, off := place(s.append(t, strings.Repeat("x", 1000)))
+	_, off := locate(s.append(t, strings.Repeat("x", 1000)))
 	s.append(t, "behind it")
 	name := s.active.name
 	s.close(t)

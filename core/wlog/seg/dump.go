@@ -11,14 +11,11 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Decode writes what an entry says in words, in lines that end in a newline.
-// entry is valid during the call.
+// Decode writes an entry as text, in lines that end in a newline. entry is valid during the call.
 type Decode func(w io.Writer, at wlog.Index, entry []byte) error
 
-// Dump writes the log of every shard in a directory that no engine has open, one
-// line for each entry and below it what decode says of it; decode may be nil.
-// Damage is a line of its own where it is found; the log is read on after it, and
-// the error says that there was some.
+// Dump writes the log of every shard in a directory that no engine has open: a line for each entry, and below it the output of
+// decode, which may be nil. Damage is a line of its own, after which the log is read on; then the error is the first Damage.
 func Dump(ctx context.Context, fsys vfs.FS, w io.Writer, decode Decode) error {
 	d := dumper{w: w, decode: decode}
 	err := inspect(fsys, func(shard uint32, all []named) error {
@@ -34,7 +31,6 @@ func Dump(ctx context.Context, fsys vfs.FS, w io.Writer, decode Decode) error {
 	return err
 }
 
-// dumper writes entries down.
 type dumper struct {
 	w       io.Writer
 	decode  Decode

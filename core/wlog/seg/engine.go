@@ -19,26 +19,26 @@ type Engine struct {
 	lock    vfs.File
 
 	mu     sync.Mutex // guards what follows
-	slots  map[uint32]*shardEntry
+	shards map[uint32]*shardEntry
 	closed bool
 }
 
 var _ wlog.Engine = (*Engine)(nil)
 
-// shardEntry is a shard's place in the engine.
+// shardEntry is a shard in the engine's table.
 type shardEntry struct {
-	mu      sync.Mutex               // held while the shard changes owners, which may take as long as reading it
-	current atomic.Pointer[shardLog] // changed under mu; nil = nobody has it open
+	mu      sync.Mutex               // held while the shard is opened, which includes its replay
+	current atomic.Pointer[shardLog] // changed under mu; nil = the shard is not open
 }
 
-// New locks a directory and returns its engine. While another process has it,
-// the error says which one and is a vfs.ErrLocked.
+// New locks a directory and returns its engine. If another process has it locked, the error is a vfs.ErrLocked and names the
+// process.
 func New(fsys vfs.FS, o Options) (*Engine, error) {
-	room, err := capacity(fsys, maxSegment)
+	space, err := capacity(fsys, maxSegment)
 	if err != nil {
 		return nil, err
 	}
-	o, err = o.withDefaults(room)
+	o, err = o.withDefaults(space)
 	if err != nil {
 		return nil, err
 	}
@@ -46,33 +46,33 @@ func New(fsys vfs.FS, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{fs: fsys, options: o, lock: lock, slots: map[uint32]*shardEntry{}}, nil
+	return &Engine{fs: fsys, options: o, lock: lock, shards: map[uint32]*shardEntry{}}, nil
 }
 
 // Open implements [wlog.Engine].
 func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
-	s, err := e.slot(shard)
+	s, err := e.entry(shard)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j := s.current.Load(); j != nil {
-		if err := j.yield(); err != nil {
+	if l := s.current.Load(); l != nil {
+		if err := l.yield(); err != nil {
 			return nil, err
 		}
 		s.current.Store(nil)
 	}
-	j, err := recoverShard(ctx, e.storage(shard), fn)
+	l, err := recoverShard(ctx, e.storage(shard), fn)
 	if err != nil {
 		return nil, err
 	}
-	s.current.Store(j)
-	return j, nil
+	s.current.Store(l)
+	return l, nil
 }
 
 func (e *Engine) storage(shard uint32) *storage {
-	s := &storage{fs: e.fs, shard: shard, settle: e.settle, Options: e.options}
+	s := &storage{fs: e.fs, shard: shard, syncAll: e.syncAll, Options: e.options}
 	if slices.Contains(s.Firm, shard) {
 		s.firm, s.Durability = s.Durability != Fsync, Fsync
 	}
@@ -83,19 +83,19 @@ func (e *Engine) storage(shard uint32) *storage {
 	return s
 }
 
-// SegmentSize is how long segments are made on this disk, in bytes.
+// SegmentSize returns how long segments are made on this disk, in bytes.
 func (e *Engine) SegmentSize() int64 { return e.options.SegmentSize }
 
-func (e *Engine) slot(shard uint32) (*shardEntry, error) {
+func (e *Engine) entry(shard uint32) (*shardEntry, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, wlog.ErrClosed
 	}
-	if e.slots[shard] == nil {
-		e.slots[shard] = &shardEntry{}
+	if e.shards[shard] == nil {
+		e.shards[shard] = &shardEntry{}
 	}
-	return e.slots[shard], nil
+	return e.shards[shard], nil
 }
 
 // Shards implements [wlog.Engine].
@@ -116,7 +116,7 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	var all error
-	for _, s := range e.slots {
+	for _, s := range e.shards {
 		all = errors.Join(all, s.close())
 	}
 	return errors.Join(all, release(e.lock))
@@ -126,20 +126,20 @@ func (e *Engine) Close() error {
 func (s *shardEntry) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j := s.current.Load(); j != nil {
-		return j.Close()
+	if l := s.current.Load(); l != nil {
+		return l.Close()
 	}
 	return nil
 }
 
-// settle makes durable what Flush has not, in all shards. One that fails is lost.
-func (e *Engine) settle() {
+// syncAll makes durable what Flush has left in the system's cache, in all shards. A shard that fails is lost.
+func (e *Engine) syncAll() {
 	e.mu.Lock()
-	slots := slices.Collect(maps.Values(e.slots))
+	all := slices.Collect(maps.Values(e.shards))
 	e.mu.Unlock()
-	for _, s := range slots {
-		if j := s.current.Load(); j != nil {
-			j.settleOwn()
+	for _, s := range all {
+		if l := s.current.Load(); l != nil {
+			l.syncCached()
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (s *shard) fillUntil(t *testing.T, number uint32, size int) int {
 	entry := string(bytes.Repeat([]byte("x"), size))
 	for n := 1; ; n++ {
 		at := s.append(t, entry)
-		if got, _ := place(at); got >= number {
+		if got, _ := locate(at); got >= number {
 			return n
 		}
 	}

@@ -14,11 +14,11 @@ import (
 
 const (
 	lockName = "LOCK"
-	lockSize = 256 // bytes, so that writing it again needs no space
+	lockSize = 256 // bytes: rewriting the file needs no space
 )
 
-// acquire locks the directory and writes into the lock file who holds it. If
-// somebody else does, the error, a vfs.ErrLocked, says who.
+// acquire locks the directory and writes its process into the lock file. If another process has it locked, the error is a
+// vfs.ErrLocked and names that process.
 func acquire(fsys vfs.FS, now hook.Instant) (vfs.File, error) {
 	f, err := fsys.Open(lockName, vfs.Lock)
 	if errors.Is(err, vfs.ErrLocked) {
@@ -38,7 +38,7 @@ func acquire(fsys vfs.FS, now hook.Instant) (vfs.File, error) {
 	return f, nil
 }
 
-// writeHolder writes for people only: a full disk is no reason to stop.
+// writeHolder writes text for people, so a full disk is no error.
 func writeHolder(f vfs.File, text string) error {
 	b := append([]byte(text), bytes.Repeat([]byte(" "), lockSize)...)[:lockSize]
 	b[lockSize-1] = '\n'
@@ -49,12 +49,9 @@ func writeHolder(f vfs.File, text string) error {
 	return err
 }
 
-// release gives the lock up.
-func release(f vfs.File) error {
-	return errors.Join(writeHolder(f, ""), f.Close())
-}
+func release(f vfs.File) error { return errors.Join(writeHolder(f, ""), f.Close()) }
 
-// holder reads who holds the lock.
+// holder returns the process that holds the lock.
 func holder(fsys vfs.FS) string {
 	const unknown = "another process"
 	f, err := fsys.Open(lockName, vfs.Read)
@@ -63,7 +60,7 @@ func holder(fsys vfs.FS) string {
 	}
 	defer f.Close() //nolint:errcheck // it was only read from
 	var b [lockSize]byte
-	n, _ := f.ReadAt(b[:], 0) // a short file is as good
+	n, _ := f.ReadAt(b[:], 0) // the file may be short
 	if text := strings.TrimSpace(string(b[:n])); text != "" {
 		return text
 	}

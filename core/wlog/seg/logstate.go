@@ -8,38 +8,37 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// logState is whether a journal goes on, and if not, why.
+// logState is whether a log is open, and if not, why.
 type logState struct {
 	lost chan struct{}
 
-	mu    sync.Mutex // guards what follows
-	cause error      // nil while it goes on
+	mu    sync.Mutex // guards cause
+	cause error      // nil = it is open
 }
 
-// end returns what calls on a journal fail with that has come to its end, and
-// nil while it goes on.
-func (l *logState) end() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cause
+// err returns the error that calls on the log fail with; nil = it is open.
+func (s *logState) err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
 }
 
-// lose ends the journal for a reason, which it returns; the first one counts.
-func (l *logState) lose(reason error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause == nil {
-		l.cause = fmt.Errorf("%w: %w", wlog.ErrLost, reason)
-		close(l.lost)
+// lose ends the log and returns the reason. Only the first reason counts.
+func (s *logState) lose(reason error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause == nil {
+		s.cause = fmt.Errorf("%w: %w", wlog.ErrLost, reason)
+		close(s.lost)
 	}
 	return reason
 }
 
-// close ends the journal at its owner's wish.
-func (l *logState) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause == nil || errors.Is(l.cause, wlog.ErrLost) {
-		l.cause = wlog.ErrClosed
+// close ends the log because its owner closes it.
+func (s *logState) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause == nil || errors.Is(s.cause, wlog.ErrLost) {
+		s.cause = wlog.ErrClosed
 	}
 }

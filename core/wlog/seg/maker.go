@@ -8,17 +8,15 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// maker makes segments. A segment gets its name only when its header and a place
-// for all the rest are on the disk: a file with the name of a segment and without
-// a good header is therefore damaged, and appending needs no space.
+// maker makes segments. A file gets the name of a segment only when its header is on the disk, with space for the rest. So such a
+// file without a valid header is damaged, and appending needs no space.
 type maker struct {
 	*storage
 	epoch uint64
 }
 
-// segment makes a segment of that size, out of a spare file of the same size if
-// it is given one. A spare that could not be used for lack of space can be used
-// later.
+// segment makes a segment of that size, out of a spare file of the same size unless spare is nil. If that fails for lack of
+// space, the spare file can still be used later.
 func (m *maker) segment(number uint32, size int64, spare *named) (*segment, error) {
 	file, name, err := m.file(number, size, spare)
 	if err != nil {
@@ -39,7 +37,7 @@ func (m *maker) segment(number uint32, size int64, spare *named) (*segment, erro
 	return g, nil
 }
 
-// file opens the file to make a segment of.
+// file opens the spare file, or creates a new one.
 func (m *maker) file(number uint32, size int64, spare *named) (vfs.File, string, error) {
 	if spare != nil {
 		file, err := m.fs.Open(spare.Name, m.mode(vfs.Write))
@@ -56,7 +54,7 @@ func (m *maker) file(number uint32, size int64, spare *named) (vfs.File, string,
 	return file, name, nil
 }
 
-// publish makes the file a segment, durably.
+// publish writes the header and gives the file its name, durably.
 func (m *maker) publish(g *segment, name string) error {
 	if err := g.file.Writev(0, [][]byte{g.header(m.shard), zeros[headerSize:]}); err != nil {
 		return err
@@ -70,8 +68,7 @@ func (m *maker) publish(g *segment, name string) error {
 	return m.fs.Sync()
 }
 
-// discard gets rid of a file that did not become a segment. If it cannot be
-// removed the next owner will try.
+// discard removes a file that did not become a segment, unless it is a spare. If it cannot be removed the next owner will try.
 func (m *maker) discard(file vfs.File, name string, spare *named, reason error) error {
 	err := errors.Join(reason, file.Close())
 	if spare != nil {

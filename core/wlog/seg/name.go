@@ -12,13 +12,12 @@ import (
 
 // The files of a data directory:
 //
-//	LOCK                  locked by the process that uses the directory, which is named in it
+//	LOCK                  locked by the process that uses the directory, and names it
 //	00003-0000002a.seg    shard 3 (decimal), segment 42 (hexadecimal)
-//	00003-00000029.spare  what was a segment and is kept to be made one again
-//	00003-0000002b.new    a segment in the making
-//	00003-0000002a.first  says that the log begins with segment 42, or an older one
-//	                      that was about to go: an empty file; its name is changed
-//	                      before segments go
+//	00003-00000029.spare  a former segment that will become another one
+//	00003-0000002b.new    a segment that is being made
+//	00003-0000002a.first  an empty file: the log begins with segment 42, or with an older one that was about
+//	                      to be removed. It is renamed before segments are removed
 
 // fileKind is the last part of a name.
 type fileKind string
@@ -34,14 +33,14 @@ func fileName(shard, number uint32, kind fileKind) string {
 	return fmt.Sprintf("%05d-%08x.%s", shard, number, kind)
 }
 
-// named is a file of a shard.
+// named is a file of a shard, with the parts of its name.
 type named struct {
 	vfs.Stat
 	shard, number uint32
 	kind          fileKind
 }
 
-// parseName takes a name apart that fileName has made.
+// parseName is the inverse of fileName.
 func parseName(name string) (f named, ok bool) {
 	stem, kind, _ := strings.Cut(name, ".")
 	shard, number, _ := strings.Cut(stem, "-")
@@ -58,8 +57,7 @@ func parseName(name string) (f named, ok bool) {
 	return f, known && name == fileName(f.shard, f.number, f.kind)
 }
 
-// files returns the directory's files that belong to shards, by shard and then
-// by number.
+// files returns the directory's files that belong to shards, sorted by shard and number.
 func files(fsys vfs.FS) ([]named, error) {
 	stats, err := fsys.List()
 	if err != nil {
@@ -78,7 +76,7 @@ func files(fsys vfs.FS) ([]named, error) {
 	return found, nil
 }
 
-// shards returns the shards that have segments, or should have some, in order.
+// shards returns the shards that have segments, or should have some, in increasing order.
 func shards(all []named) []uint32 {
 	var found []uint32
 	for _, f := range all {
@@ -100,9 +98,9 @@ func ofShard(all []named, shard uint32, kind fileKind) []named {
 	return found
 }
 
-// beginning returns the number of the segment that a shard's log begins with, or
-// had begun with before older ones were about to go; 0 = nobody has written it down.
-func beginning(all []named, shard uint32) (number uint32) {
+// recordedFirst returns the number of the segment that a shard's log begins with, as a file's name records; 0 = none does. Older
+// segments may still be there.
+func recordedFirst(all []named, shard uint32) (number uint32) {
 	for _, f := range ofShard(all, shard, firstFile) {
 		number = f.number // they are in order
 	}

@@ -10,128 +10,131 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// pool has the segment ready that comes after the active one, and keeps the
-// files of reclaimed segments to make more of. It works in a goroutine of its
-// own, on one segment at a time.
+// pool prepares the segment that follows the active one, in the background and one at a time. It reuses the files of trimmed
+// segments, and watches the disk's free space.
 type pool struct {
 	maker
 
-	mu     sync.Mutex    // guards what follows
-	next   *segment      // ready; nil = not yet
-	number uint32        // of next, or of the one to be made: never that of a segment in use
-	size   int64         // of the one to be made
-	spares []named       // reclaimed files of the usual size
-	turn   chan struct{} // closed when who makes a segment, or tells of space, is done; nil = nobody does
-	low    bool          // there was no space for a segment, but for what is kept
-	larger int64         // what a segment was to take, with the next, that was too large then; 0 = none was
-	err    error         // why no segment will ever be made again
-	retry  *time.Timer   // looks for space again; nil = it never had to
-	closed bool
+	mu      sync.Mutex // guards what follows
+	changed sync.Cond  // signalled when busy becomes false
+	next    *segment   // prepared; nil = not yet
+	number  uint32     // of next, or of the one to prepare: never that of a segment in use
+	size    int64      // of the one to prepare
+	spares  []named    // trimmed files of the usual size
+	busy    bool       // a segment is being made, or Space is being called
+	low     bool       // there was no space for a segment, apart from the reserve
+	larger  int64      // size of a segment and the next that were too large; 0 = none was
+	err     error      // why no segment can be made any more
+	retry   *time.Timer
+	closed  bool
 }
 
-// want has the segment made that follows one of that number and size, unless it
-// is ready or there is no space. It does not wait.
-func (p *pool) want(number uint32, size int64) {
-	p.mu.Lock()
-	p.follow(number, size)
-	run := p.begin()
-	p.mu.Unlock()
-	p.start(run)
-}
-
-// follow says which segment comes next. The caller holds mu.
-func (p *pool) follow(number uint32, size int64) {
-	p.number, p.size = number+1, p.sizeAfter(size)
-}
-
-// begin takes the turn to make the next segment, if that is to be done now, and
-// returns what is to be started once mu is free. The caller holds mu. Without
-// space it is only done if there is a file already.
-func (p *pool) begin() (run func()) {
-	if p.next != nil || p.turn != nil || p.closed || p.err != nil || p.low && len(p.spares) == 0 {
-		return nil
-	}
-	return p.begun()
-}
-
-// begun is begin when that is settled.
-func (p *pool) begun() (run func()) {
-	p.turn = make(chan struct{})
-	number, size := p.number, p.size
-	if len(p.spares) == 0 {
-		return func() { p.run(number, size, nil) }
-	}
-	spare := p.spares[0]
-	p.spares = p.spares[1:]
-	return func() { p.run(number, spare.Size, &spare) }
-}
-
-func (p *pool) start(run func()) {
-	switch {
-	case run == nil:
-	case p.inline:
-		run()
-	default:
-		go run()
-	}
-}
-
-// run makes the next segment.
-func (p *pool) run(number uint32, size int64, spare *named) {
-	g, short, err := p.prepare(number, size, spare)
-	p.mu.Lock()
-	p.next = g
-	if spare != nil && short != nil {
-		p.spares = append(p.spares, *spare)
-	}
-	p.mu.Unlock()
-	p.done(short, err)
-}
-
-// prepare makes a segment unless that would take from what is kept: then it says
-// what is missing.
-func (p *pool) prepare(number uint32, size int64, spare *named) (g *segment, short *Shortage, err error) {
-	spares := p.spareBytes()
-	if spare != nil {
-		spares += spare.Size
-	}
-	if short := p.lacks(size, spares); short != nil {
-		return nil, short, nil
-	}
-	g, err = p.segment(number, size, spare)
-	if vfs.NoSpace(err) {
-		return nil, p.shortage(size, spares), nil
-	}
-	return g, nil, err
-}
-
-// How many segments' bytes of the disk are left to entries that lead to space being
-// given back, besides what is left of the active segment; and how many more there
-// have to be until there are enough again, so that it does not go back and forth.
+// The reserve is left to entries that free space, in addition to the rest of the active segment. Once it is reached, there must
+// be more free space until there is enough again, so that the state does not flap. Both are in segments.
 const (
-	kept   = 2
-	enough = 2
+	reserved = 2
+	surplus  = 2
 )
 
-// Needed is how many bytes must be free on a directory's disk for a log that was out
-// of space to go on. Nobody but logs should take of them.
+// Needed returns how many bytes must be free on a directory's disk for a log that was out of space to go on. Other files should
+// leave them to the logs.
 func Needed(fsys vfs.FS) (int64, error) {
-	room, err := capacity(fsys, maxSegment)
+	space, err := capacity(fsys, maxSegment)
 	if err != nil {
 		return 0, err
 	}
 	o := Options{SegmentSize: defaultSegment}
-	o.fit(room)
-	return (1 + kept + enough) * o.SegmentSize, nil
+	o.fit(space)
+	return (1 + reserved + surplus) * o.SegmentSize, nil
 }
 
-// lacks says what is missing on the disk for so many bytes more, which may lie in
-// spare files; nil = nothing, as far as that is known.
-func (p *pool) lacks(bytes, spares int64) *Shortage {
-	short := p.shortage(bytes, spares)
+// want has the segment prepared that follows one of that number and size, unless it is there or there is no space. It does not
+// wait.
+func (p *pool) want(number uint32, size int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.follow(number, size)
+	p.begin()
+}
+
+// follow sets which segment comes next. The caller holds mu.
+func (p *pool) follow(number uint32, size int64) {
+	p.number, p.size = number+1, p.sizeAfter(size)
+}
+
+// begin begins to prepare the next segment, if that is to be done now. Without space it does so only if there is a spare file.
+// The caller holds mu.
+func (p *pool) begin() (begun bool) {
+	if p.next != nil || p.busy || p.closed || p.err != nil || p.low && len(p.spares) == 0 {
+		return false
+	}
+	p.prepareNext()
+	return true
+}
+
+// prepareNext prepares the next segment in the background. The caller holds mu.
+func (p *pool) prepareNext() {
+	number, size := p.number, p.size
+	var spare *named
+	if len(p.spares) > 0 {
+		spare = p.takeSpare(0)
+		size = spare.Size
+	}
+	p.start(func() {
+		g, short, err := p.prepare(number, size, spare)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.next = g
+		if spare != nil && short != nil {
+			p.spares = append(p.spares, *spare)
+		}
+		p.done(short, err)
+	})
+}
+
+// takeSpare takes out the i-th spare file. The caller holds mu.
+func (p *pool) takeSpare(i int) *named {
+	f := p.spares[i]
+	p.spares = slices.Delete(p.spares, i, i+1)
+	return &f
+}
+
+// start runs fn, which ends with done, in the background. The caller holds mu.
+func (p *pool) start(fn func()) {
+	p.busy = true
+	if !p.inline {
+		go fn()
+		return
+	}
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	fn()
+}
+
+// prepare makes a segment, unless that would take from the reserve: then it returns what is missing.
+func (p *pool) prepare(number uint32, size int64, spare *named) (g *segment, short *Shortage, err error) {
+	bytes := size
+	if spare != nil {
+		bytes = 0
+	}
+	if short := p.lacks(bytes); short != nil {
+		return nil, short, nil
+	}
+	g, err = p.segment(number, size, spare)
+	if vfs.NoSpace(err) {
+		return nil, p.shortage(bytes), nil
+	}
+	return g, nil, err
+}
+
+// lacks returns what is missing on the disk for so many bytes more; nil = nothing, as far as is known.
+func (p *pool) lacks(bytes int64) *Shortage {
+	short := p.shortage(bytes)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	least := short.Needed
-	if !p.isLow() {
-		least -= enough * p.SegmentSize
+	if !p.low {
+		least -= surplus * p.SegmentSize
 	}
 	if short.Free < 0 || short.Free >= least {
 		return nil
@@ -139,135 +142,96 @@ func (p *pool) lacks(bytes, spares int64) *Shortage {
 	return short
 }
 
-func (p *pool) isLow() bool {
+// shortage returns what the disk has, and what it should have for so many bytes more. Spare files count as free space.
+func (p *pool) shortage(bytes int64) *Shortage {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.low
-}
-
-// shortage says what the disk has, and what it should have for so many bytes more.
-func (p *pool) shortage(bytes, spares int64) *Shortage {
-	needed := max(0, bytes+(kept+enough)*p.SegmentSize-spares)
-	room, ok := vfs.SpaceOf(p.fs)
+	needed := max(0, bytes+(reserved+surplus)*p.SegmentSize-p.spareBytes())
+	p.mu.Unlock()
+	space, ok := vfs.SpaceOf(p.fs)
 	if !ok {
 		return &Shortage{Free: -1, Needed: needed}
 	}
-	return &Shortage{Path: room.Path, Free: room.Free, Needed: needed}
+	return &Shortage{Path: space.Path, Free: space.Free, Needed: needed}
 }
 
-// done ends the turn: it remembers how making a segment went, and tells if that
-// is a change in space. The next turn begins after that, so that what was told
-// last is true.
+// done ends the making of a segment. If it shows a change in space, done calls Space, and only then lets the next one begin: so
+// Space's last call tells the truth. The caller holds mu, which done unlocks meanwhile.
 func (p *pool) done(short *Shortage, err error) {
-	if p.outcome(short, err) {
+	low := short != nil
+	switch {
+	case err != nil:
+		p.err = fmt.Errorf("prepare segment %08x: %w", p.number, err)
+	case low != p.low:
+		p.low = low
+		p.mu.Unlock()
 		p.Events.Space(p.shard, short)
+		p.mu.Lock()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.release()
 }
 
-// outcome reports whether there is a change in space.
-func (p *pool) outcome(short *Shortage, err error) (changed bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err != nil {
-		p.err = fmt.Errorf("prepare segment %08x: %w", p.number, err)
-		return false
-	}
-	changed = p.low != (short != nil)
-	p.low = short != nil
-	return changed
-}
-
-// claim waits for the turn and takes it.
+// claim waits until the pool is not busy, and makes it so.
 func (p *pool) claim() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.turn != nil {
-		turn := p.turn
-		p.mu.Unlock()
-		<-turn
-		p.mu.Lock()
+	for p.busy {
+		p.changed.Wait()
 	}
-	if p.err != nil {
-		return p.err
-	}
-	p.turn = make(chan struct{})
-	return nil
+	p.busy = p.err == nil
+	return p.err
 }
 
-// release ends the turn. The caller holds mu.
+// release ends what claim or start began. While space is low it is checked again later. The caller holds mu.
 func (p *pool) release() {
-	close(p.turn)
-	p.turn = nil
+	p.busy = false
+	p.changed.Broadcast()
 	switch {
 	case !p.low || p.closed:
 	case p.retry == nil:
-		p.retry = time.AfterFunc(retryAfter, p.again)
+		p.retry = time.AfterFunc(retryAfter, p.checkSpace)
 	default:
 		p.retry.Reset(retryAfter)
 	}
 }
 
-// again looks for space once more.
-func (p *pool) again() {
+// checkSpace checks whether there is space again, if it was low. It does not wait.
+func (p *pool) checkSpace() {
 	p.mu.Lock()
-	run := p.retrying()
-	p.mu.Unlock()
-	if run != nil {
-		run()
+	defer p.mu.Unlock()
+	switch {
+	case !p.low || p.busy || p.closed || p.err != nil:
+	case p.next == nil:
+		p.prepareNext()
+	default:
+		larger := p.larger
+		p.start(func() {
+			short := p.lacks(larger)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.done(short, nil)
+		})
 	}
 }
 
-// look is again at once, because files were given up.
-func (p *pool) look() {
-	p.mu.Lock()
-	run := p.retrying()
-	p.mu.Unlock()
-	p.start(run)
-}
-
-// retrying returns what again is to do. The caller holds mu.
-func (p *pool) retrying() (run func()) {
-	if !p.low || p.turn != nil || p.closed || p.err != nil {
-		return nil
-	}
-	if p.next == nil {
-		return p.begun()
-	}
-	p.turn = make(chan struct{})
-	return func() { p.done(p.lacks(p.larger, p.spareBytes()), nil) }
-}
-
-// wait waits until the next segment is ready and nothing is to be kept for other
-// purposes. It does not wait for space, but returns wlog.ErrFull; any other error
-// is final.
+// wait waits until the next segment is prepared and the reserve is complete. It does not wait for space, but returns
+// wlog.ErrFull; any other error is final.
 func (p *pool) wait() error {
-	for tried := false; ; {
-		p.mu.Lock()
-		var run func()
-		if !tried {
-			run = p.begin()
-			tried = run != nil
-		}
-		ready, turn, err := p.next != nil && !p.low, p.turn, p.err
-		p.mu.Unlock()
-		p.start(run)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for begun := false; ; p.changed.Wait() {
+		begun = begun || p.begin()
 		switch {
-		case ready:
+		case p.next != nil && !p.low:
 			return nil
-		case err != nil:
-			return err
-		case turn == nil:
+		case p.err != nil:
+			return p.err
+		case !p.busy:
 			return wlog.ErrFull
 		}
-		<-turn
 	}
 }
 
-// take returns the next segment, which has room for an entry of that size. The
-// errors are those of wait.
+// take returns the next segment, which has space for an entry of that size. Its errors are those of wait.
 func (p *pool) take(entry int64) (*segment, error) {
 	if err := p.wait(); err != nil {
 		return nil, err
@@ -278,7 +242,7 @@ func (p *pool) take(entry int64) (*segment, error) {
 	return p.takeLarger(roundUp(headerSize+entry, page))
 }
 
-// takeNext takes the segment that is ready if it has room for the entry.
+// takeNext takes the prepared segment if it has space for the entry.
 func (p *pool) takeNext(entry int64) *segment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -291,8 +255,8 @@ func (p *pool) takeNext(entry int64) *segment {
 	return g
 }
 
-// takeLarger makes a segment of that size in place of the one that is ready. There
-// must be space for the one that follows as well: it is of no use without.
+// takeLarger makes a segment of that size in place of the prepared one. There must be space for its successor, too: it is of no
+// use without.
 func (p *pool) takeLarger(size int64) (*segment, error) {
 	if err := p.claim(); err != nil {
 		return nil, err
@@ -300,28 +264,27 @@ func (p *pool) takeLarger(size int64) (*segment, error) {
 	p.mu.Lock()
 	smaller, number := p.next, p.number
 	p.mu.Unlock()
-
-	spares := p.spareBytes()
-	short := p.lacks(size+p.sizeAfter(size), spares)
+	both := size + p.sizeAfter(size)
+	short := p.lacks(both)
 	var g *segment
 	var err error
 	if short == nil {
-		g, err = p.fresh(number, size)
+		g, err = p.makeLarge(number, size)
 	}
 	if vfs.NoSpace(err) {
-		short, err = p.shortage(size+p.sizeAfter(size), spares), nil
+		short, err = p.shortage(both), nil
+	}
+	if g != nil {
+		err = smaller.file.Close() // its name is the larger one's
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.larger = 0; short != nil {
-		p.larger = size + p.sizeAfter(size)
+		p.larger = both
 	}
 	if g != nil {
 		p.next = nil
 		p.follow(number, size)
-	}
-	p.mu.Unlock()
-	if g != nil {
-		err = smaller.file.Close() // its name is the larger one's
 	}
 	p.done(short, err)
 	if short != nil {
@@ -330,33 +293,29 @@ func (p *pool) takeLarger(size int64) (*segment, error) {
 	return g, err
 }
 
-// fresh makes a segment that no spare file is large enough for. They make way for
-// it if they must.
-func (p *pool) fresh(number uint32, size int64) (*segment, error) {
+// makeLarge makes a segment that no spare file is large enough for. If there is no space otherwise, spare files are removed.
+func (p *pool) makeLarge(number uint32, size int64) (*segment, error) {
 	g, err := p.segment(number, size, nil)
 	if !vfs.NoSpace(err) {
 		return g, err
 	}
-	gone := p.surplus(0)
-	for _, f := range gone {
-		if err := p.fs.Remove(f.Name); err != nil {
-			return nil, err
-		}
+	removed, failed := p.removeSurplus(0)
+	if failed != nil {
+		return nil, failed
 	}
-	if len(gone) == 0 {
+	if removed == 0 {
 		return nil, err
 	}
 	return p.segment(number, size, nil)
 }
 
-// takeKept returns a segment with room for an entry of that size out of all that
-// there is: the one that is ready, a spare file, or what is left of the disk, be
-// it little.
-func (p *pool) takeKept(entry int64) (*segment, error) {
+// takeReserved returns a segment with space for an entry of that size, out of everything there is: the prepared segment, a spare
+// file, or what is left of the disk, even if that makes a short one.
+func (p *pool) takeReserved(entry int64) (*segment, error) {
 	if err := p.claim(); err != nil {
 		return nil, err
 	}
-	g, err := p.makeKept(roundUp(headerSize+entry+p.reserve(), page))
+	g, err := p.makeReserved(roundUp(headerSize+entry+p.takeoverReserve(), page))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g != nil {
@@ -370,127 +329,110 @@ func (p *pool) takeKept(entry int64) (*segment, error) {
 	return g, err
 }
 
-func (p *pool) makeKept(need int64) (*segment, error) {
+func (p *pool) makeReserved(need int64) (g *segment, err error) {
 	p.mu.Lock()
-	ready, number, size := p.next, p.number, p.size
+	prepared, number, size := p.next, p.number, p.size
+	if prepared != nil && prepared.size >= need {
+		p.mu.Unlock()
+		return prepared, nil
+	}
+	var spare *named
+	if i := slices.IndexFunc(p.spares, func(f named) bool { return f.Size >= need }); i >= 0 {
+		spare = p.takeSpare(i)
+	}
 	p.mu.Unlock()
-	if ready != nil && ready.size >= need {
-		return ready, nil
+	if spare != nil {
+		g, err = p.segment(number, spare.Size, spare)
+	} else {
+		g, err = p.makeShorter(number, max(size, need), need)
 	}
-	g, err := p.reuse(number, need)
-	if g == nil && err == nil {
-		g, err = p.shorter(number, max(size, need), need)
-	}
-	if g != nil && ready != nil {
-		err = ready.file.Close() // its name is the other's
+	if g != nil && prepared != nil {
+		err = prepared.file.Close() // its name is the other's
 	}
 	return g, err
 }
 
-// reuse makes a segment of a spare file, if one is large enough.
-func (p *pool) reuse(number uint32, need int64) (*segment, error) {
-	p.mu.Lock()
-	i := slices.IndexFunc(p.spares, func(f named) bool { return f.Size >= need })
-	if i < 0 {
-		p.mu.Unlock()
-		return nil, nil
-	}
-	spare := p.spares[i]
-	p.spares = slices.Delete(p.spares, i, i+1)
-	p.mu.Unlock()
-	return p.segment(number, spare.Size, &spare)
-}
-
-// shorter makes a segment of that size or, if there is no space, a shorter one.
-func (p *pool) shorter(number uint32, size, need int64) (*segment, error) {
+// makeShorter makes a segment of that size or, if there is no space, a shorter one.
+func (p *pool) makeShorter(number uint32, size, need int64) (*segment, error) {
 	for least := max(need, minSegment); size > least; size = max(least, roundUp(size/2, page)) {
 		if g, err := p.segment(number, size, nil); !vfs.NoSpace(err) {
 			return g, err
 		}
 	}
-	return p.fresh(number, size)
+	return p.makeLarge(number, size)
 }
 
-// left returns how many bytes segments can still be made of, as far as that is
-// known, the one that is ready included.
-func (p *pool) left() int64 {
-	room, _ := vfs.SpaceOf(p.fs)
+// available returns how many bytes segments can still be made of, as far as is known, including the prepared one.
+func (p *pool) available() int64 {
+	space, _ := vfs.SpaceOf(p.fs)
+	_, idle := p.idleFiles()
+	return space.Free + idle
+}
+
+// idleFiles returns how many files are prepared or spare, and their size.
+func (p *pool) idleFiles() (n int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := room.Free
+	n, bytes = len(p.spares), p.spareBytes()
 	if p.next != nil {
-		n += p.next.size
+		n, bytes = n+1, bytes+p.next.size
 	}
-	for _, f := range p.spares {
-		n += f.Size
-	}
-	return n
+	return n, bytes
 }
 
+// spareBytes returns the size of all spare files. The caller holds mu.
 func (p *pool) spareBytes() (n int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, f := range p.spares {
 		n += f.Size
 	}
 	return n
 }
 
-// keep takes a reclaimed file in, unless it is not of the right size or there
-// are as many as that, the next segment included.
+// keep takes in a trimmed file, unless it has not the usual size or there are so many idle ones.
 func (p *pool) keep(f named, most int) bool {
-	run, kept := p.kept(f, most)
-	p.start(run)
-	return kept
-}
-
-func (p *pool) kept(f named, most int) (run func(), kept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f.Size != p.SegmentSize || p.idle() >= most {
-		return nil, false
+		return false
 	}
 	p.spares = append(p.spares, f)
 	if p.low {
-		run = p.begin()
+		p.begin()
 	}
-	return run, true
+	return true
 }
 
-// surplus hands out files beyond so many, the next segment included.
-func (p *pool) surplus(most int) []named {
+// removeSurplus removes spare files until there are no more than so many idle ones. It returns how many it took out.
+func (p *pool) removeSurplus(most int) (n int, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := min(max(p.idle()-most, 0), len(p.spares))
-	gone := p.spares[:n]
+	n = min(max(p.idle()-most, 0), len(p.spares))
+	files := slices.Clone(p.spares[:n])
 	p.spares = p.spares[n:]
-	return gone
+	p.mu.Unlock()
+	return n, p.remove(files)
 }
 
-// idle counts the files that wait to be of use. The caller holds mu.
+// idle returns the number of files that wait to be used, including one that is being made. The caller holds mu.
 func (p *pool) idle() int {
-	if p.next != nil || p.turn != nil {
+	if p.next != nil || p.busy {
 		return len(p.spares) + 1
 	}
 	return len(p.spares)
 }
 
-// close ends the pool. What it has on disk is found again by the next owner.
+// close closes the pool. The next owner finds its files.
 func (p *pool) close() {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.closed = true
 	if p.retry != nil {
 		p.retry.Stop()
 	}
-	turn := p.turn
-	p.mu.Unlock()
-	if turn != nil {
-		<-turn
+	for p.busy {
+		p.changed.Wait()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.next != nil {
-		_ = p.next.file.Close() // it is on the disk, and has no entries
+		_ = p.next.file.Close() // it has no entries
 		p.next = nil
 	}
 }

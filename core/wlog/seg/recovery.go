@@ -10,14 +10,14 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// recovery is a shard on its way from its files to an owner.
+// recovery opens a shard.
 type recovery struct {
 	*storage
 	walk  walk
 	files []named // all of the directory
 	fn    func(at wlog.Index, entry []byte) error
 
-	done, told, total int64 // bytes replayed, of which Progress knows, and of how many
+	done, reported, total int64 // bytes replayed, of them reported to Progress, and of all segments
 }
 
 // recoverShard replays a shard and takes it over.
@@ -26,12 +26,12 @@ func recoverShard(ctx context.Context, s *storage, fn func(at wlog.Index, entry 
 	if err := r.replay(ctx); err != nil {
 		return nil, fmt.Errorf("open shard %d: %w", s.shard, errors.Join(err, closeAll(r.walk.segments)))
 	}
-	j := r.journal()
-	if err := r.takeOver(j); err != nil {
-		_ = j.life.lose(err)
-		return nil, fmt.Errorf("take over shard %d: %w", s.shard, errors.Join(err, j.Close()))
+	l := r.log()
+	if err := r.takeOver(l); err != nil {
+		_ = l.state.lose(err)
+		return nil, fmt.Errorf("take over shard %d: %w", s.shard, errors.Join(err, l.Close()))
 	}
-	return j, nil
+	return l, nil
 }
 
 // replay reads the log to its end.
@@ -54,12 +54,12 @@ func (r *recovery) replay(ctx context.Context) (err error) {
 	return nil
 }
 
-// tellEvery is how many bytes are replayed between two calls of Progress.
-const tellEvery = 16 << 20
+// reportEvery is how many bytes are replayed between two calls of Progress.
+const reportEvery = 16 << 20
 
 func (r *recovery) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte) error {
-	if r.done += wlog.EntrySize(h.Size); r.done-r.told >= tellEvery {
-		r.told = r.done
+	if r.done += wlog.EntrySize(h.Size); r.done-r.reported >= reportEvery {
+		r.reported = r.done
 		r.Events.Progress(r.shard, r.done, r.total)
 	}
 	if h.Kind != wlog.Data {
@@ -68,26 +68,26 @@ func (r *recovery) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte)
 	return r.fn(at, body)
 }
 
-// journal returns the shard as it was found. Its segments are the journal's.
-func (r *recovery) journal() *shardLog {
+// log returns the shard as it was found. It owns the segments.
+func (r *recovery) log() *shardLog {
 	w := &r.walk
-	j := &shardLog{storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
-	j.life.lost = make(chan struct{})
-	j.pool.maker = maker{storage: r.storage, epoch: r.epoch()}
-	j.trims = reclaimer{storage: r.storage, table: &j.table, pool: &j.pool, first: w.begins}
+	l := &shardLog{storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
+	l.state.lost = make(chan struct{})
+	l.pool.maker, l.pool.changed.L = maker{storage: r.storage, epoch: r.epoch()}, &l.pool.mu
+	l.reclaimer = reclaimer{storage: r.storage, table: &l.table, pool: &l.pool, first: w.first}
 	for _, g := range w.segments[:len(w.ends)] {
-		j.activate(g)
+		l.activate(g)
 	}
 	for _, g := range w.segments[len(w.ends):] { // one at most
-		j.pool.next, j.pool.number = g, g.number
+		l.pool.next, l.pool.number = g, g.number
 	}
 	if n := len(w.ends); n > 0 {
-		j.end = w.ends[n-1].at
+		l.end = w.ends[n-1].at
 	}
-	return j
+	return l
 }
 
-// epoch is the one that begins.
+// epoch returns the new owner's epoch.
 func (r *recovery) epoch() uint64 {
 	last := r.walk.chain.Epoch
 	for _, g := range r.walk.segments {
@@ -96,31 +96,30 @@ func (r *recovery) epoch() uint64 {
 	return last + 1
 }
 
-// takeOver makes durable what was found, puts the files in order and appends
-// the Takeover.
-func (r *recovery) takeOver(j *shardLog) error {
-	if err := r.tidy(j); err != nil {
+// takeOver tidies the files, makes the entries that were found durable, and appends the Takeover.
+func (r *recovery) takeOver(l *shardLog) error {
+	if err := r.tidy(l); err != nil {
 		return err
 	}
-	if err := r.restore(j); err != nil {
+	if err := r.restore(l); err != nil {
 		return err
 	}
-	if err := j.placeTakeover(); err != nil {
+	if err := l.makeTakeoverSpace(); err != nil {
 		return err
 	}
-	if err := j.trims.begin(); err != nil {
+	if err := l.reclaimer.begin(); err != nil {
 		return err
 	}
-	h := j.chain.Next(wlog.Takeover, j.shard, j.Clock())
-	h.Epoch = j.pool.epoch
-	if _, err := j.append(&h, nil); err != nil {
+	h := l.chain.Next(wlog.Takeover, l.shard, l.Clock())
+	h.Epoch = l.pool.epoch
+	if _, err := l.append(&h, nil); err != nil {
 		return err
 	}
-	return j.sync()
+	return l.sync()
 }
 
-// tidy keeps spare files for the pool and removes what is of no use.
-func (r *recovery) tidy(j *shardLog) error {
+// tidy gives spare files to the pool, and removes other files that are not needed.
+func (r *recovery) tidy(l *shardLog) error {
 	useless := ofShard(r.files, r.shard, newFile)
 	if first := ofShard(r.files, r.shard, firstFile); len(first) > 1 {
 		useless = append(useless, first[:len(first)-1]...)
@@ -131,7 +130,7 @@ func (r *recovery) tidy(j *shardLog) error {
 		}
 	}
 	for _, f := range ofShard(r.files, r.shard, spareFile) {
-		if j.pool.keep(f, mostIdle(len(r.walk.ends)-1)) {
+		if l.pool.keep(f, mostIdle(len(r.walk.ends)-1)) {
 			continue
 		}
 		if err := r.fs.Remove(f.Name); err != nil {
@@ -141,11 +140,10 @@ func (r *recovery) tidy(j *shardLog) error {
 	return r.fs.Sync() // a former process may have died before it did
 }
 
-// restore makes sure that all that was read is on the disk, and not only in the
-// system's cache: the process that wrote it may have stopped because a sync had
-// failed, after which the system takes for written what is not. So everything
-// that no later entry proves durable is written again.
-func (r *recovery) restore(j *shardLog) error {
+// restore makes sure that everything read is on the disk, and not only in the system's cache. The process that wrote it may have
+// stopped because a sync failed, after which the system believes that it was written. So entries that no later entry proves
+// durable are written again.
+func (r *recovery) restore(l *shardLog) error {
 	last := len(r.walk.ends) - 1
 	if last < 0 {
 		return nil
@@ -163,7 +161,7 @@ func (r *recovery) restore(j *shardLog) error {
 	if err := rewrite(g, end.proven, end.at); err != nil {
 		return err
 	}
-	j.synced = true
+	l.synced = true
 	return nil
 }
 
@@ -182,33 +180,32 @@ func rewrite(g *segment, from, to int64) error {
 	return g.file.Sync()
 }
 
-// placeTakeover sees to it that there is an active segment, with room for a
-// Takeover, on a full disk, too. Without a next segment enough must be left to tell
-// a closed segment by.
-func (j *shardLog) placeTakeover() error {
+// makeTakeoverSpace makes sure that there is an active segment with space for a Takeover, on a full disk, too. If no other
+// segment follows, enough of it must remain to tell that it is not closed.
+func (l *shardLog) makeTakeoverSpace() error {
 	const size = wlog.HeaderSize
-	if j.active == nil {
-		j.pool.follow(0, 0)
-		g, err := j.pool.takeKept(size)
+	if l.active == nil {
+		l.pool.follow(0, 0)
+		g, err := l.pool.takeReserved(size)
 		if err == nil {
-			j.activate(g)
-			j.synced = true
+			l.activate(g)
+			l.synced = true
 		}
 		return err
 	}
-	j.pool.follow(j.active.number, j.active.size)
-	if j.end+2*size <= j.active.size {
+	l.pool.follow(l.active.number, l.active.size)
+	if l.end+2*size <= l.active.size {
 		return nil
 	}
-	next, err := j.pool.takeKept(size)
+	next, err := l.pool.takeReserved(size)
 	if err != nil {
 		return err
 	}
-	if j.end+size > j.active.size {
-		return j.goOn(next)
+	if l.end+size > l.active.size {
+		return l.switchTo(next)
 	}
-	j.pool.mu.Lock()
-	defer j.pool.mu.Unlock()
-	j.pool.next, j.pool.number = next, next.number // it is there, which is enough
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	l.pool.next, l.pool.number = next, next.number // it is there, which is enough
 	return nil
 }

@@ -10,31 +10,29 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// scanner goes through the entries of segments, one segment after another. It
-// belongs to one goroutine.
+// scanner reads the entries of segments, one segment after another. It belongs to one goroutine.
 type scanner struct {
 	segmentReader
 	shard  uint32
 	chain  wlog.Chain
-	header wlog.Header // of the entry that is being visited
-	// visit hears of every entry; body is valid during the call.
+	header wlog.Header // of the current entry
+	// visit is called with every entry; body is valid during the call.
 	visit func(g *segment, at wlog.Index, h *wlog.Header, body []byte) error
 }
 
-// ending says how a segment's entries come to an end.
+// ending says how a segment's entries end.
 type ending struct {
 	at     int64 // where the next entry would begin
-	proven int64 // what is before this was certainly durable once
-	closed bool  // nothing can follow in this segment
-	filled bool  // by a filler
-	reason error // why no entry begins at at, unless closed
-	cut    bool  // one does, but not all of it is there
+	proven int64 // everything before this offset was certainly durable
+	closed bool  // no entry can follow in this segment
+	reason error // why no entry begins there, unless closed
+	cut    bool  // one begins, but is not whole
 }
 
-// broken is a reason why bytes are not the log's next entry.
+// broken says why bytes are not the log's next entry.
 type broken struct {
 	reason error
-	cut    bool // its header is all right
+	cut    bool // the header is valid
 }
 
 func (b broken) Error() string { return b.reason.Error() }
@@ -48,12 +46,11 @@ var (
 	errVoid = errors.New("an entry of an earlier owner")
 )
 
-// segment visits all entries of g up to the first bytes that are not the next
-// one; whether those are damage is for the caller to say. What certainly is comes
-// as a Damage. Any other error is visit's, or one of reading.
+// segment visits all entries of g up to the first bytes that are not the next one. Whether those are damage is for the caller to
+// decide; what certainly is damage is returned as a Damage. Any other error is visit's, or one of reading.
 func (s *scanner) segment(ctx context.Context, g *segment) (ending, error) {
 	s.reset(g)
-	defer s.rest()
+	defer s.wait()
 	end := ending{at: headerSize, proven: headerSize}
 	for !end.closed {
 		if err := ctx.Err(); err != nil {
@@ -89,8 +86,7 @@ func (s *scanner) step(end *ending) error {
 		return s.g.damage(end.at, err.Error())
 	}
 	if void {
-		// Nobody can append without owning the shard here: what a distributed engine
-		// would pass over is left from before a loss of power.
+		// Only the owner can append here. So what a distributed engine would pass over is left from before a loss of power.
 		return broken{reason: errVoid}
 	}
 	if h.Synced {
@@ -100,13 +96,11 @@ func (s *scanner) step(end *ending) error {
 		s.g.last = at
 	}
 	end.at += wlog.EntrySize(h.Size)
-	end.filled = h.Kind == wlog.Filler
-	end.closed = end.filled
+	end.closed = h.Kind == wlog.Filler
 	return s.visit(s.g, at, h, body)
 }
 
-// entry reads and checks the entry at off and returns its body. What is not one
-// is broken.
+// entry reads and checks the entry at off and returns its body. If there is none, the error is broken.
 func (s *scanner) entry(off int64) ([]byte, error) {
 	b, err := s.at(off, wlog.HeaderSize)
 	if err != nil {
@@ -133,8 +127,7 @@ func (s *scanner) entry(off int64) ([]byte, error) {
 	return body, nil
 }
 
-// unreadable says what a header means that cannot be read: if it was not written
-// at all, or not whole, the log may end there.
+// unreadable returns the error for a header that cannot be read. The log may end there if it was not written, or not whole.
 func (s *scanner) unreadable(off int64, err error) error {
 	switch {
 	case errors.Is(err, wlog.ErrNoEntry):
@@ -146,7 +139,7 @@ func (s *scanner) unreadable(off int64, err error) error {
 	}
 }
 
-// zeros checks that n zeros stand at off, which end the file.
+// zeros checks that the n bytes at off, which end the file, are zeros.
 func (s *scanner) zeros(off int64, n int) error {
 	b, err := s.at(off, n)
 	if err != nil {
@@ -167,11 +160,10 @@ func isZero(b []byte) bool {
 	return true
 }
 
-// proof looks for a sign, from off on, that everything before off was durable
-// once: the header of an entry of this segment that says so.
+// proof looks for proof, from off on, that everything before off was durable: the header of an entry of this segment that says so.
 func (s *scanner) proof(ctx context.Context, g *segment, off int64) (at int64, found bool, err error) {
 	s.reset(g)
-	defer s.rest()
+	defer s.wait()
 	off = roundUp(off, wlog.Align)
 	for off+wlog.HeaderSize <= g.size {
 		if err := ctx.Err(); err != nil {
@@ -190,9 +182,8 @@ func (s *scanner) proof(ctx context.Context, g *segment, off int64) (at int64, f
 	return 0, false, nil
 }
 
-// proofIn looks for proof in b, which begins off bytes into the file and is long
-// enough for a header. It returns how far into b the proof lies, or how far b has
-// none.
+// proofIn looks for proof in b, which begins off bytes into the file and is long enough for a header. It returns the offset of the
+// proof in b, or up to where b has none.
 func proofIn(b []byte, g *segment, off int64) (n int, found bool) {
 	for len(b)-n >= wlog.HeaderSize {
 		i := bytes.Index(b[n:], []byte(wlog.Magic))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
@@ -26,22 +25,19 @@ import (
 //	----------+--------+--------+
 //	           56       60       64
 //
-// Entries follow it, each beginning at a multiple of 8 with zeros in between. The
-// last of a closed segment is a filler that reaches the end of the file, unless
-// less than an entry's header is left, which then is zeros.
+// Entries follow, each beginning at a multiple of 8 with zeros in between. The last of a closed segment is a filler up to the end
+// of the file. If less than an entry's header is left there, it is zeros instead.
 //
-// salt is drawn at random whenever a file is made a segment, and goes into the
-// checksum of every entry. epoch is the owner's and prepared the log's time, in
-// nanoseconds since the Unix epoch, when that was. The checksum is CRC-32C of
-// what is before it. Magic, version and checksum stay where they are in every
-// version of the format.
+// salt is chosen at random whenever a file becomes a segment, and is part of the checksum of every entry. epoch is that of the
+// owner then, and prepared the log's time, in nanoseconds since the Unix epoch. The checksum is CRC-32C of the bytes before it.
+// Magic, version and checksum have the same place in every version of the format.
 const (
 	segmentMagic   = "curfewlg"
 	segmentVersion = 1
 	headerSize     = 64
 )
 
-// segment is a segment file that is open.
+// segment is an open segment file.
 type segment struct {
 	name   string
 	number uint32
@@ -50,23 +46,21 @@ type segment struct {
 	size   int64
 	made   hook.Instant
 	file   vfs.File
-	bad    *Damage // why it cannot be read; it is not open then
+	bad    *Damage // why it cannot be read; then the file is not open
 
-	last wlog.Index // its last entry that is the caller's; known once closed
-	// seen is the entry whose header was read last: offset << 32 | body size.
-	seen atomic.Uint64
+	last wlog.Index // the last entry of kind Data; valid once the segment is closed
 
 	readers int  // belongs to the table
 	dropped bool // belongs to the table
 }
 
-// index is where an entry lies that begins off bytes into the file.
+// index returns the index of the entry that begins off bytes into the file.
 func (g *segment) index(off int64) wlog.Index {
 	return wlog.Index(g.number)<<32 | wlog.Index(off)
 }
 
-// place is the inverse of index.
-func place(at wlog.Index) (number uint32, off int64) {
+// locate is the inverse of index.
+func locate(at wlog.Index) (number uint32, off int64) {
 	return uint32(at >> 32), int64(uint32(at))
 }
 
@@ -87,8 +81,7 @@ func (g *segment) header(shard uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// open opens a segment and reads its header. If that is damaged the segment is
-// bad; the error may be a wlog.ErrNewer.
+// open opens a segment and reads its header. If the header is damaged, the segment is bad. The error may be a wlog.ErrNewer.
 func open(fsys vfs.FS, f named, mode vfs.Mode) (*segment, error) {
 	file, err := fsys.Open(f.Name, mode)
 	if err != nil {
@@ -144,10 +137,10 @@ func (g *segment) parseHeader(b []byte, shard uint32) error {
 	return nil
 }
 
-// maxFile is how long a segment can be: one entry as large as they come.
+// maxFile is the maximum size of a segment: that with the largest possible entry.
 const maxFile = wlog.MaxEntry + maxSegment
 
-// read fills p from the file. A file that ends too early is damage.
+// read fills p from the file. A file that ends before is damaged.
 func (g *segment) read(p []byte, off int64) error {
 	n, err := g.file.ReadAt(p, off)
 	if n == len(p) {

@@ -2,115 +2,111 @@ package seg
 
 import "github.com/curfewmq/curfew/core/wlog/vfs"
 
-// segmentReader reads a segment from front to back in large pieces, of which it keeps
-// what is asked for, and has the next one read meanwhile. It belongs to one
-// goroutine and can be used for one segment after another.
+// segmentReader reads a segment from front to back in large pieces, and reads ahead the next one in the background. It belongs to
+// one goroutine and can be used for one segment after another.
 type segmentReader struct {
 	g    *segment
-	buf  []byte // what it has
-	from int64  // where in the file that begins
+	buf  []byte
+	from int64 // where buf begins in the file
 	next ahead
 }
 
-// ahead is a piece that is being read.
+// ahead is a piece that is read ahead.
 type ahead struct {
 	buf  []byte
-	off  int64         // where in the file it begins
-	n    int           // how much it is
-	err  error         // to be looked at when done is closed, as buf
+	off  int64         // in the file
+	n    int           // bytes
+	err  error         // valid once done is closed, like buf
 	done chan struct{} // nil = nothing is being read
 }
 
-// piece is how much is read at a time: enough for the disk, and little enough to
-// be in the processor's cache still when it is checked.
+// piece is how many bytes are read at a time: enough for the disk, and few enough to be still in the processor's cache when their
+// checksums are computed.
 const piece = 512 << 10
 
-// reset begins with another segment.
-func (w *segmentReader) reset(g *segment) {
-	w.rest()
-	w.g, w.buf, w.from = g, w.buf[:0], 0
+// reset begins another segment.
+func (r *segmentReader) reset(g *segment) {
+	r.wait()
+	r.g, r.buf, r.from = g, r.buf[:0], 0
 }
 
-// rest waits for what is being read. Until then the file must stay open.
-func (w *segmentReader) rest() {
-	if w.next.done != nil {
-		<-w.next.done
-		w.next.done = nil
+// wait waits for the read-ahead. Until then the file must stay open.
+func (r *segmentReader) wait() {
+	if r.next.done != nil {
+		<-r.next.done
+		r.next.done = nil
 	}
 }
 
-// at returns what it has of the file from off on: n bytes or more. They are
-// valid until the next call. The file must have that many; that is checked
-// before memory is taken for them.
-func (w *segmentReader) at(off int64, n int) ([]byte, error) {
-	if off >= w.from && off+int64(n) <= w.from+int64(len(w.buf)) {
-		return w.buf[off-w.from:], nil
+// at returns n bytes or more of the file from off on. They are valid until the next call. If the file has fewer, at returns
+// damage, before it allocates memory for them.
+func (r *segmentReader) at(off int64, n int) ([]byte, error) {
+	if off >= r.from && off+int64(n) <= r.from+int64(len(r.buf)) {
+		return r.buf[off-r.from:], nil
 	}
-	if off+int64(n) > w.g.size {
-		return nil, w.g.damage(off, "the file ends within an entry")
+	if off+int64(n) > r.g.size {
+		return nil, r.g.damage(off, "the file ends within an entry")
 	}
 	from := off / page * page
-	had := w.keep(from)
-	w.buf, w.from = w.buf[:had], from
-	w.take()
+	had := r.keep(from)
+	r.buf, r.from = r.buf[:had], from
+	r.take()
 	need := off + int64(n) - from
-	if err := w.fill(int(min(roundUp(need, page), w.g.size-from))); err != nil {
-		w.buf = w.buf[:0]
+	if err := r.fill(int(min(roundUp(need, page), r.g.size-from))); err != nil {
+		r.buf = r.buf[:0]
 		return nil, err
 	}
-	w.readAhead(int(need))
-	return w.buf[off-from:], nil
+	r.readAhead(int(need))
+	return r.buf[off-from:], nil
 }
 
-// keep moves what it has from off on to the front and returns how much that is.
-func (w *segmentReader) keep(off int64) int {
-	if off < w.from || off >= w.from+int64(len(w.buf)) {
+// keep moves the bytes from off on to the front of buf, and returns how many there are.
+func (r *segmentReader) keep(off int64) int {
+	if off < r.from || off >= r.from+int64(len(r.buf)) {
 		return 0
 	}
-	return copy(w.buf, w.buf[off-w.from:])
+	return copy(r.buf, r.buf[off-r.from:])
 }
 
-// take adds what was read meanwhile, if that is what comes next.
-func (w *segmentReader) take() {
-	pending := w.next.done != nil
-	w.rest()
-	end := w.from + int64(len(w.buf))
-	if !pending || w.next.err != nil || w.next.off != end {
+// take appends what was read ahead, if that comes next.
+func (r *segmentReader) take() {
+	pending := r.next.done != nil
+	r.wait()
+	end := r.from + int64(len(r.buf))
+	if !pending || r.next.err != nil || r.next.off != end {
 		return
 	}
-	had := len(w.buf)
-	w.grow(had + w.next.n)
-	copy(w.buf[had:], w.next.buf[:w.next.n])
+	had := len(r.buf)
+	r.grow(had + r.next.n)
+	copy(r.buf[had:], r.next.buf[:r.next.n])
 }
 
-// fill reads on until it has so much.
-func (w *segmentReader) fill(size int) error {
-	had := len(w.buf)
+// fill reads on until buf has so many bytes.
+func (r *segmentReader) fill(size int) error {
+	had := len(r.buf)
 	if had >= size {
 		return nil
 	}
-	w.grow(size)
-	return w.g.read(w.buf[had:], w.from+int64(had))
+	r.grow(size)
+	return r.g.read(r.buf[had:], r.from+int64(had))
 }
 
-// grow makes buf so long.
-func (w *segmentReader) grow(size int) {
-	if cap(w.buf) >= size {
-		w.buf = w.buf[:size]
+func (r *segmentReader) grow(size int) {
+	if cap(r.buf) >= size {
+		r.buf = r.buf[:size]
 		return
 	}
 	bigger := vfs.Aligned(max(size, 2*piece))
-	copy(bigger, w.buf)
-	w.buf = bigger[:size]
+	copy(bigger, r.buf)
+	r.buf = bigger[:size]
 }
 
-// readAhead begins to read the next piece: as much as was just needed, since
-// entries are often alike.
-func (w *segmentReader) readAhead(needed int) {
+// readAhead begins to read the next piece: as much as was just needed, because entries are often alike.
+func (r *segmentReader) readAhead(needed int) {
 	const most = 8 * piece
-	a := &w.next
-	a.off = w.from + int64(len(w.buf))
-	a.n = int(min(roundUp(int64(min(max(needed, piece), most)), page), w.g.size-a.off))
+	a := &r.next
+	a.off = r.from + int64(len(r.buf))
+	a.n = int(min(roundUp(int64(min(max(needed, piece), most)), page), r.g.size-a.off))
 	if a.n == 0 {
 		return
 	}
@@ -118,7 +114,7 @@ func (w *segmentReader) readAhead(needed int) {
 		a.buf = vfs.Aligned(a.n)
 	}
 	a.done = make(chan struct{})
-	go a.read(w.g)
+	go a.read(r.g)
 }
 
 func (a *ahead) read(g *segment) {

@@ -14,17 +14,17 @@ import (
 // shardLog is an owned shard.
 type shardLog struct {
 	*storage
-	life  logState
-	table table
-	pool  pool
-	trims reclaimer
-	syncs *telemetry.Histogram // how long they take, seconds
+	state     logState
+	table     table
+	pool      pool
+	reclaimer reclaimer
+	syncs     *telemetry.Histogram // how long they take, seconds
 
-	mu     sync.Mutex // held during an append, and by whoever ends the journal; guards what follows
+	mu     sync.Mutex // held during an append and while the log is closed; guards what follows
 	chain  wlog.Chain
 	active *segment
 	end    int64 // where its next entry begins
-	open   int64 // up to where it is there for entries of any purpose, even if no other follows
+	open   int64 // entries of any purpose may lie before this offset, even if no other segment follows
 	synced bool  // everything before end is durable
 	shut   bool
 	header []byte // of the entry being written
@@ -33,232 +33,221 @@ type shardLog struct {
 
 var _ wlog.Log = (*shardLog)(nil)
 
-// Append implements [wlog.Log]. It cannot be interrupted, so the context is not
-// looked at.
-func (j *shardLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
-	if j.firm {
-		j.settle()
+// Append implements [wlog.Log]. It cannot be interrupted, so it ignores the context.
+func (l *shardLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
+	if l.firm {
+		l.syncAll()
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if err := j.life.end(); err != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.state.err(); err != nil {
 		return 0, err
 	}
 	if len(entry) > wlog.MaxEntry {
-		return 0, j.life.lose(fmt.Errorf("append %d bytes: %w", len(entry), wlog.ErrTooLarge))
+		return 0, l.state.lose(fmt.Errorf("append %d bytes: %w", len(entry), wlog.ErrTooLarge))
 	}
-	if err := j.place(wlog.EntrySize(len(entry)), purpose); err != nil {
-		return 0, j.refuse(err)
+	if err := l.makeSpace(wlog.EntrySize(len(entry)), purpose); err != nil {
+		return 0, l.refuse(err)
 	}
-	h := j.chain.Next(wlog.Data, j.shard, j.Clock())
-	at, err := j.append(&h, entry)
-	if err == nil && j.Durability == Fsync {
-		err = j.sync()
+	h := l.chain.Next(wlog.Data, l.shard, l.Clock())
+	at, err := l.append(&h, entry)
+	if err == nil && l.Durability == Fsync {
+		err = l.sync()
 	}
 	if err != nil {
-		return 0, j.life.lose(err)
+		return 0, l.state.lose(err)
 	}
-	j.active.last = at
+	l.active.last = at
 	return at, nil
 }
 
-// refuse passes on that there is no space; any other error ends the journal.
-func (j *shardLog) refuse(err error) error {
+// refuse returns wlog.ErrFull as it is; any other error ends the log.
+func (l *shardLog) refuse(err error) error {
 	if err == wlog.ErrFull { //nolint:errorlint // the pool returns it bare; no error of the system is this one
 		return err
 	}
-	return j.life.lose(err)
+	return l.state.lose(err)
 }
 
-// append writes an entry at the end of the active segment, which has room.
-func (j *shardLog) append(h *wlog.Header, body []byte) (wlog.Index, error) {
-	at := j.active.index(j.end)
-	h.Synced = j.synced
-	j.header = h.Append(j.header[:0], at, j.active.salt, body)
-	ends := j.end + wlog.HeaderSize + int64(len(body))
-	j.parts = [...][]byte{j.header, body, zeros[:roundUp(ends, page)-ends]}
-	j.synced = false
-	err := j.active.file.Writev(j.end, j.parts[:])
-	j.parts[1] = nil // it is the caller's
+// append writes an entry at the end of the active segment, which has space for it.
+func (l *shardLog) append(h *wlog.Header, body []byte) (wlog.Index, error) {
+	at := l.active.index(l.end)
+	h.Synced = l.synced
+	l.header = h.Append(l.header[:0], at, l.active.salt, body)
+	ends := l.end + wlog.HeaderSize + int64(len(body))
+	l.parts = [...][]byte{l.header, body, zeros[:roundUp(ends, page)-ends]}
+	l.synced = false
+	err := l.active.file.Writev(l.end, l.parts[:])
+	l.parts[1] = nil // it is the caller's
 	if err != nil {
 		return 0, err
 	}
-	j.end += wlog.EntrySize(len(body))
-	j.chain.Appended(at, h)
+	l.end += wlog.EntrySize(len(body))
+	l.chain.Appended(at, h)
 	return at, nil
 }
 
-func (j *shardLog) sync() error {
+func (l *shardLog) sync() error {
 	began := time.Now()
-	err := j.active.file.Sync()
-	if j.synced = err == nil; j.synced {
-		j.syncs.Add(time.Since(began).Seconds(), 1)
+	err := l.active.file.Sync()
+	if l.synced = err == nil; l.synced {
+		l.syncs.Add(time.Since(began).Seconds(), 1)
 	}
 	return err
 }
 
-// place sees to it that the active segment has room for an entry of that size.
+// makeSpace makes sure that the active segment has space for an entry of that size.
 //
-// Half of a segment, and some of the disk, are the reserve for the time when the
-// disk is full: what brings more goes there only when the next segment is there.
-func (j *shardLog) place(size int64, purpose wlog.Purpose) error {
-	err := j.placeAny(size, purpose)
+// Half of a segment, and the pool's reserve, are for when the disk is full: an entry that brings more is written there only if
+// the next segment is prepared.
+func (l *shardLog) makeSpace(size int64, purpose wlog.Purpose) error {
+	err := l.makeOrdinarySpace(size, purpose)
 	if err != wlog.ErrFull || purpose == wlog.Bringing { //nolint:errorlint // the pool returns it bare; no error of the system is this one
 		return err
 	}
-	return j.placeKept(size, purpose)
+	return l.useReserve(size, purpose)
 }
 
-// placeAny is place as long as there is enough for every purpose.
-func (j *shardLog) placeAny(size int64, purpose wlog.Purpose) error {
+// makeOrdinarySpace is makeSpace while there is enough for every purpose.
+func (l *shardLog) makeOrdinarySpace(size int64, purpose wlog.Purpose) error {
 	for {
-		end := j.end + size
-		if end > j.active.size/4 {
-			j.pool.want(j.active.number, j.active.size)
+		end := l.end + size
+		if end > l.active.size/4 {
+			l.pool.want(l.active.number, l.active.size)
 		}
-		if end <= j.open || purpose == wlog.Settling && j.fits(size) {
+		if end <= l.open || purpose == wlog.Settling && l.fits(size) {
 			return nil
 		}
-		if err := j.pool.wait(); err != nil {
+		if err := l.pool.wait(); err != nil {
 			return err
 		}
-		if end <= j.active.size {
+		if end <= l.active.size {
 			return nil
 		}
-		if err := j.rotate(size); err != nil {
+		next, err := l.pool.take(size)
+		if err != nil {
+			return err
+		}
+		if err := l.switchTo(next); err != nil {
 			return err
 		}
 	}
 }
 
-// placeKept is place out of the reserve. What moves leaves some of it to what
-// settles.
-func (j *shardLog) placeKept(size int64, purpose wlog.Purpose) error {
-	if purpose == wlog.Moving && j.active.size-j.end+j.pool.left()-size < j.SegmentSize/2 {
+// useReserve is makeSpace out of the reserve. Entries that relocate leave some of it to those that settle.
+func (l *shardLog) useReserve(size int64, purpose wlog.Purpose) error {
+	if purpose == wlog.Moving && l.active.size-l.end+l.pool.available()-size < l.SegmentSize/2 {
 		return wlog.ErrFull
 	}
-	if j.fits(size) {
+	if l.fits(size) {
 		return nil
 	}
-	next, err := j.pool.takeKept(size)
+	next, err := l.pool.takeReserved(size)
 	if err != nil {
 		return err
 	}
-	if err := j.goOn(next); err != nil {
+	if err := l.switchTo(next); err != nil {
 		return err
 	}
-	j.open = 0
+	l.open = 0
 	return nil
 }
 
-// fits reports whether an entry of that size leaves what a later owner's Takeover
-// needs, even if no other segment follows.
-func (j *shardLog) fits(size int64) bool { return j.end+size <= j.active.size-j.reserve() }
+// fits reports whether an entry of that size leaves space for a later owner's Takeover, even if no other segment follows.
+func (l *shardLog) fits(size int64) bool { return l.end+size <= l.active.size-l.takeoverReserve() }
 
-// reserve is what only a Takeover may use: some eighty of them.
-func (s *storage) reserve() int64 { return min(max(s.SegmentSize/(16<<10), 1<<10), 4<<10) }
+// takeoverReserve is what only Takeovers may use: it is enough for some eighty.
+func (s *storage) takeoverReserve() int64 { return min(max(s.SegmentSize/(16<<10), 1<<10), 4<<10) }
 
-// rotate closes the active segment, durably, and goes on with the next one, which
-// has room for an entry of that size.
-func (j *shardLog) rotate(size int64) error {
-	next, err := j.pool.take(size)
-	if err != nil {
+// switchTo closes the active segment, durably, and makes another one active.
+func (l *shardLog) switchTo(next *segment) error {
+	if err := l.fill(); err != nil {
 		return err
 	}
-	return j.goOn(next)
-}
-
-// goOn closes the active segment, durably, and goes on with another.
-func (j *shardLog) goOn(next *segment) error {
-	if err := j.fill(); err != nil {
+	if err := l.sync(); err != nil {
 		return err
 	}
-	if err := j.sync(); err != nil {
-		return err
-	}
-	j.activate(next)
+	l.activate(next)
 	return nil
 }
 
-func (j *shardLog) activate(g *segment) {
-	j.table.add(g)
-	j.active, j.end, j.open = g, headerSize, g.size/2
+func (l *shardLog) activate(g *segment) {
+	l.table.add(g)
+	l.active, l.end, l.open = g, headerSize, g.size/2
 }
 
 // fill writes the active segment to its end.
-func (j *shardLog) fill() error {
-	rest := j.active.size - j.end
+func (l *shardLog) fill() error {
+	rest := l.active.size - l.end
 	if rest < wlog.HeaderSize {
-		return j.active.file.Writev(j.end, [][]byte{zeros[:rest]})
+		return l.active.file.Writev(l.end, [][]byte{zeros[:rest]})
 	}
-	h := j.chain.Next(wlog.Filler, j.shard, j.Clock())
-	_, err := j.append(&h, make([]byte, rest-wlog.HeaderSize))
+	h := l.chain.Next(wlog.Filler, l.shard, l.Clock())
+	_, err := l.append(&h, make([]byte, rest-wlog.HeaderSize))
 	return err
 }
 
-// settleOwn makes durable what Flush has not. If it cannot, the journal is lost.
-func (j *shardLog) settleOwn() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.shut || j.synced || j.life.end() != nil {
+// syncCached makes durable what Flush has left in the system's cache. If it cannot, the log is lost.
+func (l *shardLog) syncCached() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shut || l.synced || l.state.err() != nil {
 		return
 	}
-	if err := j.sync(); err != nil {
-		_ = j.life.lose(err)
+	if err := l.sync(); err != nil {
+		_ = l.state.lose(err)
 	}
 }
 
-// Trim implements [wlog.Log]. What is given up stands again behind it, or in
-// another shard, as far as it is still of use. That has to be durable first: the
-// names of the files that go are so at once, and what they held was for long.
-func (j *shardLog) Trim(before wlog.Index) error {
-	if _, dead, _ := j.table.keeps(before); dead > 0 && j.Durability == Flush {
-		j.settle()
+// Trim implements [wlog.Log]. Live records of trimmed entries were relocated, perhaps to another shard. That must be durable
+// first: the removal of the files is durable at once, and their entries were for long.
+func (l *shardLog) Trim(before wlog.Index) error {
+	if dead, _, _ := l.table.dead(before); dead > 0 && l.Durability == Flush {
+		l.syncAll()
 	}
-	if err := j.life.end(); err != nil {
+	if err := l.state.err(); err != nil {
 		return err
 	}
-	if err := j.trims.trim(before); err != nil {
-		return j.life.lose(fmt.Errorf("trim: %w", err))
+	if err := l.reclaimer.trim(before); err != nil {
+		return l.state.lose(fmt.Errorf("trim: %w", err))
 	}
 	return nil
 }
 
 // Lost implements [wlog.Log].
-func (j *shardLog) Lost() <-chan struct{} { return j.life.lost }
+func (l *shardLog) Lost() <-chan struct{} { return l.state.lost }
 
-// Close implements [wlog.Log]. It makes durable what Flush has not.
-func (j *shardLog) Close() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	err := j.finish()
-	j.life.close()
+// Close implements [wlog.Log]. It makes durable what Flush has left in the system's cache.
+func (l *shardLog) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.finish()
+	l.state.close()
 	return err
 }
 
-// yield ends the journal for another owner's sake.
-func (j *shardLog) yield() error {
-	_ = j.life.lose(errTaken)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.finish()
+// yield ends the log because another owner takes over.
+func (l *shardLog) yield() error {
+	_ = l.state.lose(errTaken)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.finish()
 }
 
 var errTaken = errors.New("taken over by another owner")
 
-// finish gives the files up. What went wrong is not tried again. The caller holds
-// mu, so no append is in flight.
-func (j *shardLog) finish() error {
-	if j.shut {
+// finish closes the files. It syncs only a log that did not fail. The caller holds mu, so no append is in flight.
+func (l *shardLog) finish() error {
+	if l.shut {
 		return nil
 	}
-	j.shut = true
+	l.shut = true
 	var err error
-	if cause := j.life.end(); !j.synced && (cause == nil || errors.Is(cause, errTaken)) {
-		err = j.sync()
+	if cause := l.state.err(); !l.synced && (cause == nil || errors.Is(cause, errTaken)) {
+		err = l.sync()
 	}
-	j.trims.stop()
-	j.pool.close()
-	j.table.close()
+	l.reclaimer.stop()
+	l.pool.close()
+	l.table.close()
 	return err
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// table is the segments that hold a shard's log. It lends them to readers, so
-// that a file is neither closed nor used again under them.
+// table holds the segments of a shard's log. It lends them to readers, so that their files are neither closed nor reused meanwhile.
 type table struct {
 	mu       sync.Mutex // guards what follows, and the segments' readers and dropped
 	segments []*segment // in order; the last is the active one
@@ -22,14 +21,24 @@ func (t *table) add(g *segment) {
 	t.segments = append(t.segments, g)
 }
 
-// borrow returns the segment of an index until release.
+// size returns how many segments there are, and the size of their files.
+func (t *table) size() (n int, bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range t.segments {
+		bytes += g.size
+	}
+	return len(t.segments), bytes
+}
+
+// borrow returns the segment of an index. The caller releases it.
 func (t *table) borrow(at wlog.Index) (*segment, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return nil, wlog.ErrClosed
 	}
-	number, off := place(at)
+	number, off := locate(at)
 	i := int64(number) - int64(t.segments[0].number)
 	if i < 0 || i >= int64(len(t.segments)) || off < headerSize || off%wlog.Align != 0 {
 		return nil, wlog.ErrNoEntry
@@ -48,9 +57,9 @@ func (t *table) release(g *segment) {
 	}
 }
 
-// drop takes out the oldest segment. left says how many closed ones stay, read
-// that somebody still reads from it and that release will close it.
-func (t *table) drop() (g *segment, left int, read bool) {
+// drop takes out the oldest segment. left is how many closed ones remain. borrowed reports whether a reader has the segment;
+// then release closes its file.
+func (t *table) drop() (g *segment, left int, borrowed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g = t.segments[0]
@@ -59,19 +68,18 @@ func (t *table) drop() (g *segment, left int, read bool) {
 	return g, len(t.segments) - 1, g.readers > 0
 }
 
-// keeps tells what there is when the oldest segments are dropped that hold nothing
-// from an index on: the first segment's number, how many are dropped, and how many
-// closed ones are left.
-func (t *table) keeps(before wlog.Index) (first uint32, dead, left int) {
+// dead returns how many of the oldest segments hold no entries from an index on, the number of the first segment after them,
+// and how many closed segments remain.
+func (t *table) dead(before wlog.Index) (n int, first uint32, left int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for dead < len(t.segments)-1 && t.segments[dead].last < before {
-		dead++
+	for n < len(t.segments)-1 && t.segments[n].last < before {
+		n++
 	}
-	return t.segments[dead].number, dead, len(t.segments) - 1 - dead
+	return n, t.segments[n].number, len(t.segments) - 1 - n
 }
 
-// close ends lending; files still lent are closed when they come back.
+// close closes all files; release closes those that are borrowed.
 func (t *table) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,39 +90,35 @@ func (t *table) close() {
 	for _, g := range t.segments {
 		g.dropped = true
 		if g.readers == 0 {
-			_ = g.file.Close() // what was to be durable was synced
+			_ = g.file.Close() // it was synced if it had to be
 		}
 	}
 }
 
 // ReadAt implements [wlog.Log].
-func (j *shardLog) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
+func (l *shardLog) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	g, err := j.table.borrow(at)
+	g, err := l.table.borrow(at)
 	if err != nil {
 		return fmt.Errorf("entry %#x: %w", at, err)
 	}
-	defer j.table.release(g)
-	size, err := g.bodySize(at, j.shard)
+	defer l.table.release(g)
+	size, err := g.bodySize(at, l.shard)
 	if err != nil {
 		return fmt.Errorf("entry %#x: %w", at, err)
 	}
 	if off < 0 || len(p) > size-off {
 		return fmt.Errorf("entry %#x has %d bytes, not %d from %d on: %w", at, size, len(p), off, wlog.ErrRange)
 	}
-	_, pos := place(at)
+	_, pos := locate(at)
 	return g.read(p, pos+wlog.HeaderSize+int64(off))
 }
 
-// bodySize returns the size of the entry at an index, whose header is read
-// unless it was the last one to be.
+// bodySize returns the size of the entry at an index.
 func (g *segment) bodySize(at wlog.Index, shard uint32) (int, error) {
-	_, off := place(at)
-	if seen := g.seen.Load(); int64(seen>>32) == off {
-		return int(uint32(seen)), nil
-	}
+	_, off := locate(at)
 	if off+wlog.HeaderSize > g.size {
 		return 0, wlog.ErrNoEntry
 	}
@@ -129,6 +133,5 @@ func (g *segment) bodySize(at wlog.Index, shard uint32) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s at byte %d: %w", g.name, off, err)
 	}
-	g.seen.Store(uint64(off)<<32 | uint64(h.Size))
 	return h.Size, nil
 }

@@ -17,7 +17,7 @@ func TestTrimReclaimsWholeSegments(t *testing.T) {
 	var first, last [7]wlog.Index // of each segment
 	for s.active.number < 6 {
 		at := s.append(t, strings.Repeat("x", 1000))
-		n, _ := place(at)
+		n, _ := locate(at)
 		last[n] = at
 		if first[n] == 0 {
 			first[n] = at
@@ -124,7 +124,7 @@ func TestTrimWhileReading(t *testing.T) {
 	must(t, s.Trim(1<<62))
 	s.fillUntil(t, 7, 1000)
 
-	_, off := place(at)
+	_, off := locate(at)
 	p := make([]byte, len(entry))
 	must(t, g.read(p, off+wlog.HeaderSize))
 	if string(p) != entry {

@@ -11,23 +11,22 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// ShardReport is what Verify found out about a shard.
+// ShardReport is the result of Verify for a shard.
 type ShardReport struct {
 	Shard    uint32
 	Segments int
-	Entries  int          // whole ones, without the engine's own
+	Entries  int          // whole ones of kind Data
 	Bytes    int64        // of their bodies
 	First    wlog.Index   // of them; 0 = there are none
 	Last     wlog.Index   // of them
 	Epoch    uint64       // of the last whole entry
 	Time     hook.Instant // of the last whole entry
-	Cut      *Damage      // where the log ends in an entry that was not finished, which is no damage; nil = it does not
-	Damage   []*Damage    // in order; at most one in a segment
+	Cut      *Damage      // where the log ends with an entry that was not finished, which is no damage; nil = it does not
+	Damage   []*Damage    // in order; at most one per segment
 }
 
-// Verify reads the whole log of every shard in a directory that no engine has
-// open and reports what is there and what is damaged. It changes nothing. The
-// error says why it could not be read.
+// Verify reads the log of every shard in a directory that no engine has open, and reports its entries and its damage. It changes
+// nothing. The error says why the directory could not be read.
 func Verify(ctx context.Context, fsys vfs.FS) ([]ShardReport, error) {
 	var reports []ShardReport
 	err := inspect(fsys, func(shard uint32, all []named) error {
@@ -39,8 +38,7 @@ func Verify(ctx context.Context, fsys vfs.FS) ([]ShardReport, error) {
 	return reports, err
 }
 
-// inspect calls fn for every shard of a directory, which it locks meanwhile, with
-// all of the directory's files.
+// inspect locks a directory and calls fn for every shard, with all of the directory's files.
 func inspect(fsys vfs.FS, fn func(shard uint32, all []named) error) (err error) {
 	unlock, err := lockToRead(fsys)
 	if err != nil {
@@ -59,8 +57,7 @@ func inspect(fsys vfs.FS, fn func(shard uint32, all []named) error) (err error) 
 	return nil
 }
 
-// lockToRead locks a directory unless it cannot be written to, or has never been
-// an engine's.
+// lockToRead locks a directory, unless it is read-only or was never used by an engine.
 func lockToRead(fsys vfs.FS) (unlock func() error, err error) {
 	stats, err := fsys.List()
 	if err != nil {
@@ -113,7 +110,7 @@ func (r *ShardReport) entry(_ *segment, at wlog.Index, h *wlog.Header, body []by
 	return nil
 }
 
-// cut returns where the log ends in an unfinished entry, or nil.
+// cut returns where the log ends with an unfinished entry, or nil.
 func (w *walk) cut() *Damage {
 	if len(w.ends) == 0 {
 		return nil

@@ -9,17 +9,15 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// walk goes through a shard's log from its first segment to where it ends. It
-// belongs to one goroutine.
+// walk reads a shard's log from its first segment to its end. It belongs to one goroutine.
 type walk struct {
 	scanner
 	segments []*segment
-	begins   uint32 // the first segment's number, unless older ones are still there; 0 = not known
-	// damaged is told what is wrong; with an error it ends the walk, otherwise
-	// what follows is read on its own.
+	first    uint32 // the first segment's number, unless older ones are still there; 0 = not recorded
+	// damaged is called with damage. If it returns an error, that ends the walk; otherwise the walk goes on behind the damage.
 	damaged func(*Damage) error
 
-	ends []ending // of segments, as far as they were read
+	ends []ending // of the segments that were read
 }
 
 // openAll opens a shard's segments in order.
@@ -35,9 +33,9 @@ func openAll(fsys vfs.FS, found []named, mode vfs.Mode) ([]*segment, error) {
 	return segments, nil
 }
 
-// open takes a shard's segments in, out of the files of the directory.
+// open opens the shard's segments, out of the files of the directory.
 func (w *walk) open(fsys vfs.FS, all []named, mode vfs.Mode) (err error) {
-	w.begins = beginning(all, w.shard)
+	w.first = recordedFirst(all, w.shard)
 	w.segments, err = openAll(fsys, ofShard(all, w.shard, segmentFile), mode)
 	return err
 }
@@ -52,11 +50,10 @@ func closeAll(segments []*segment) error {
 	return all
 }
 
-// run visits every entry. When it returns without an error the log ends in the
-// last segment that has an ending; those after it have no entries.
+// run visits every entry. Without an error, the log ends in the last segment that has an ending; later ones have no entries.
 func (w *walk) run(ctx context.Context) error {
-	if len(w.segments) == 0 && w.begins != 0 {
-		return w.missing(w.begins, w.begins)
+	if len(w.segments) == 0 && w.first != 0 {
+		return w.missing(w.first, w.first)
 	}
 	for i := range w.segments {
 		if err := w.follows(i); err != nil {
@@ -79,7 +76,7 @@ func (w *walk) run(ctx context.Context) error {
 	return w.successor()
 }
 
-// unused tells of damage in segments that have no entries yet.
+// unused reports damage of segments that have no entries yet.
 func (w *walk) unused(segments []*segment) error {
 	for _, g := range segments {
 		if g.bad == nil {
@@ -92,8 +89,7 @@ func (w *walk) unused(segments []*segment) error {
 	return nil
 }
 
-// visitSegment visits the entries of the i-th segment and returns what is wrong
-// with it.
+// visitSegment visits the entries of the i-th segment and returns its damage.
 func (w *walk) visitSegment(ctx context.Context, i int) (*Damage, error) {
 	if bad := w.segments[i].bad; bad != nil {
 		w.ends = append(w.ends, ending{})
@@ -109,14 +105,14 @@ func (w *walk) visitSegment(ctx context.Context, i int) (*Damage, error) {
 	}
 	d, err := w.damageAt(ctx, i, &end)
 	if d != nil {
-		w.ends[i].cut = false // what is damaged is not unfinished
+		w.ends[i].cut = false // the entry is damaged, not unfinished
 	}
 	return d, err
 }
 
 // follows checks that no segment is missing before the i-th.
 func (w *walk) follows(i int) error {
-	found, want := w.segments[i].number, w.begins
+	found, want := w.segments[i].number, w.first
 	if i > 0 {
 		want = w.segments[i-1].number + 1
 	}
@@ -127,7 +123,7 @@ func (w *walk) follows(i int) error {
 	return w.missing(want, found-1)
 }
 
-// missing tells that segments are not there, from the first to the last of them.
+// missing reports that segments are missing, from the first to the last of them.
 func (w *walk) missing(first, last uint32) error {
 	d := Damage{File: fileName(w.shard, first, segmentFile), Reason: "the file is missing"}
 	if last != first {
@@ -136,8 +132,7 @@ func (w *walk) missing(first, last uint32) error {
 	return w.damaged(&d)
 }
 
-// successor checks that the last of the segments, which are all closed, is not
-// the last of the log: a segment is closed only once the next is there.
+// successor reports a segment that is missing at the end: a segment is closed only once the next exists.
 func (w *walk) successor() error {
 	if len(w.ends) == 0 || !w.ends[len(w.ends)-1].closed {
 		return nil
@@ -146,14 +141,13 @@ func (w *walk) successor() error {
 	return w.missing(next, next)
 }
 
-// damageAt tells whether the bytes that end the i-th segment's entries are
-// damage. They are not if nothing says that all before it was durable: then the
-// log ends there, with an entry that was not finished, or with none.
+// damageAt returns whether the bytes behind the i-th segment's entries are damage. They are if a later entry proves that they were
+// durable. Otherwise the log ends there, perhaps with an entry that was not finished.
 func (w *walk) damageAt(ctx context.Context, i int, end *ending) (*Damage, error) {
 	from := end.at + wlog.Align
 	for k, g := range w.segments[i:] {
 		if g.bad != nil {
-			continue // which is reported for itself
+			continue // it is reported separately
 		}
 		at, found, err := w.proof(ctx, g, from)
 		if err != nil {
