@@ -120,8 +120,8 @@ func (c *chunk) grow(i int, full bool) {
 }
 
 func (c *chunk) free() {
-	slab.FreeMade(c.slots)
-	slab.FreeMade(c.deadlines)
+	slab.FreeSlice(c.slots)
+	slab.FreeSlice(c.deadlines)
 	*c = chunk{number: c.number}
 }
 
@@ -155,6 +155,6 @@ func (c *chunk) makeSparse() {
 func resized[T slot | hook.Instant](a []T, n int) []T {
 	b := slab.Make[T](n)
 	copy(b, a)
-	slab.FreeMade(a)
+	slab.FreeSlice(a)
 	return b
 }

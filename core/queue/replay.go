@@ -55,7 +55,7 @@ func NewReplayer(shells []*Mailbox) *Replayer {
 func (r *Replayer) Apply(extent uint32, ops []byte) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = lackOf(p)
+			err = readError(p)
 		}
 	}()
 	in := reader{b: ops}

@@ -25,15 +25,15 @@ func spilling(t *testing.T, budget int64) {
 		if p.size != 0 {
 			t.Errorf("%d pages of the spill file are still in use", p.size-int64(len(p.free)+len(p.holes)))
 		}
-		_, _ = p.file.Close(), p.whole.Close()
+		_, _ = p.file.Close(), p.direct.Close()
 	})
 }
 
 // busy reports whether room is being given back to the disk.
-func (p *spillFile) busy() bool {
+func (p *pages) busy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.tidy
+	return p.punching
 }
 
 func patterned(id uint64, size int) Message {
@@ -108,7 +108,7 @@ func TestTheModelAgreesWhenEverythingSpills(t *testing.T) {
 func TestBodiesTakeNothingOfADiskThatIsAlmostFull(t *testing.T) {
 	spilling(t, 1<<20)
 	full := true
-	spill.Load().room = func() bool { return !full }
+	spill.Load().hasSpace = func() bool { return !full }
 	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
 	const n = 20_000
 	fill := func(from, to uint64) {
@@ -205,7 +205,7 @@ func TestTheFileGivesRoomBack(t *testing.T) {
 		}
 		return onDisk(info)
 	}
-	const n = 3 * keepPages
+	const n = 3 * retainedPages
 	for range n {
 		if _, err := p.file.WriteAt([]byte("x"), p.take()*pageSize); err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestTheFileGivesRoomBack(t *testing.T) {
 	tidy := func(yes bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.tidy = yes
+		p.punching = yes
 	}
 	tidy(true)
 	for i := range int64(n - 2) {
@@ -224,7 +224,7 @@ func TestTheFileGivesRoomBack(t *testing.T) {
 	}
 	tidy(false)
 	p.give(n - 2)
-	if left := blocks(); !p.solid && left > most*2/5 {
+	if left := blocks(); !p.noHoles && left > most*2/5 {
 		t.Errorf("%d bytes are left of %d with one page in use", left, most)
 	}
 	seen := map[int64]bool{n - 1: true}
@@ -240,32 +240,5 @@ func TestTheFileGivesRoomBack(t *testing.T) {
 	}
 	if left := blocks(); left != 0 || p.size != 0 {
 		t.Errorf("%d bytes are left with no page in use", left)
-	}
-}
-
-func TestMemoryIsDear(t *testing.T) {
-	defer slab.FaultCost.Store(slab.FaultCost.Load())
-	for _, tc := range []struct {
-		name       string
-		cost, wait int64 // nanoseconds
-		want       bool
-	}{
-		{"nobody knows", 0, 0, false},
-		{"it is cheap", 50_000, 50_000, false},
-		{"it is dear", 700_000, 150_000, true},
-		{"the disk is slower", 700_000, 2_000_000, false},
-	} {
-		slab.FaultCost.Store(tc.cost)
-		if got := diskCheaper(tc.wait); got != tc.want {
-			t.Errorf("%s: got %t, want %t", tc.name, got, tc.want)
-		}
-	}
-	slab.FaultCost.Store(700_000)
-	tries := 0
-	for diskCheaper(0) {
-		tries++
-	}
-	if tries < 100 || tries > 10_000 {
-		t.Errorf("it is tried again whether memory is dear after %d segments", tries)
 	}
 }

@@ -107,9 +107,10 @@ type segment struct {
 	live  uint32 // records not freed
 	bytes uint32 // their bytes
 
-	page   int64     // where it lies in the spill file, plus one; 0 = it does not
-	filled int       // bytes on that page
-	moving *transfer // to the file if it is in memory, else from there; nil = neither
+	state    segmentState
+	page     int64     // of the spill file, while spilled, loading or cached
+	size     int       // bytes of records on that page
+	transfer *transfer // while evicting or loading
 }
 
 const (
@@ -235,7 +236,7 @@ func (s *store) free(at slot) {
 	if g.live > 0 {
 		return
 	}
-	if at.segment == s.last() && g.page == 0 && cap(g.buf) <= segmentSize {
+	if at.segment == s.last() && g.state == resident && cap(g.buf) <= segmentSize {
 		g.empty() // the segment being filled: start over in warm memory
 		s.shared = shared{}
 		return
@@ -246,7 +247,7 @@ func (s *store) free(at slot) {
 func (s *store) drop(g *segment) {
 	s.discard(g)
 	gone := 0
-	for gone < len(s.segments) && s.segments[gone].live == 0 && s.segments[gone].buf == nil {
+	for gone < len(s.segments) && s.segments[gone].state == dropped {
 		gone++
 	}
 	s.segments = s.segments[gone:]
@@ -273,7 +274,7 @@ func (s *store) last() uint32 { return s.first + uint32(len(s.segments)) - 1 }
 // mostlyGone reports whether the records of a segment are worth moving.
 func (s *store) mostlyGone(n uint32) bool {
 	g := s.at(n)
-	if g.page != 0 {
+	if g.onPage() {
 		return g.bytes < pageSize/2
 	}
 	return int(g.bytes) < cap(g.buf)/2
@@ -383,7 +384,7 @@ func (s *store) emptied() *segment {
 	if len(s.segments) == 0 {
 		return nil
 	}
-	if g := s.at(s.last()); g.live == 0 && g.buf != nil {
+	if g := s.at(s.last()); g.live == 0 && g.state == resident {
 		return g
 	}
 	return nil

@@ -48,7 +48,7 @@ func stopsUnreadable(t *testing.T, use func(q *Queue, now hook.Instant)) {
 	}
 	synctest.Wait()
 	_ = spill.Load().file.Close()
-	_ = spill.Load().whole.Close()
+	_ = spill.Load().direct.Close()
 
 	for range n { // until it comes to what is on the disk
 		if err := s.Do(use); err != nil {
@@ -94,7 +94,7 @@ func TestATransactionFailsWhenBodiesCannotBeRead(t *testing.T) {
 		}
 	})
 	_ = spill.Load().file.Close()
-	_ = spill.Load().whole.Close()
+	_ = spill.Load().direct.Close()
 	_, err := Transact([]Part{
 		{Mailbox: s, Settlements: []Settlement{{Requeue, held}}}, {Mailbox: other, Batch: batchOf(message(1, 0))},
 	})
@@ -121,7 +121,7 @@ func unreadableSoon(t *testing.T, h hook.Hooks, n int) (s *Mailbox, cut func()) 
 		s.Publish(batchOf(m))
 	}
 	synctest.Wait()
-	return s, func() { _, _ = spill.Load().file.Close(), spill.Load().whole.Close() }
+	return s, func() { _, _ = spill.Load().file.Close(), spill.Load().direct.Close() }
 }
 
 // What a queue had noted of a batch when it had to stop was taken for another's, which has no journal and waited for one: its

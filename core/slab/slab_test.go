@@ -23,19 +23,19 @@ func TestLargeSlabs(t *testing.T) {
 		t.Errorf("%d bytes for %d", len(big), 2*size)
 	}
 	for range 100 {
-		l.give(mapMemory(largeReserve / 10))
+		l.give(mapMemory(maxRetained / 10))
 	}
-	if l.kept > largeReserve || len(l.free) > maxLarge {
-		t.Errorf("%d bytes in %d pieces are kept", l.kept, len(l.free))
+	if l.retained > maxRetained || len(l.free) > maxRetainedSlabs {
+		t.Errorf("%d bytes in %d pieces are kept", l.retained, len(l.free))
 	}
 	sum := 0
 	for _, b := range l.free {
 		sum += len(b)
 	}
-	if sum != l.kept {
-		t.Errorf("%d bytes are counted as %d", sum, l.kept)
+	if sum != l.retained {
+		t.Errorf("%d bytes are counted as %d", sum, l.retained)
 	}
-	if l.give(mapMemory(2 * largeReserve)); l.kept != sum {
+	if l.give(mapMemory(2 * maxRetained)); l.retained != sum {
 		t.Error("a slab larger than the reserve was kept")
 	}
 }

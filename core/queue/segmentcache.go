@@ -1,0 +1,191 @@
+package queue
+
+// segmentState says where the records of a segment are. Segments move between memory
+// and the spill file while the queue's turns go on. What a turn has read stays where it
+// is until the turn ends: only endTurn releases memory.
+type segmentState uint8
+
+const (
+	resident segmentState = iota // in memory
+	evicting                     // in memory, and being written to the file
+	spilled                      // in the file
+	loading                      // in the file, and being read to memory
+	cached                       // in both, unchanged
+	dropped                      // nowhere: it has no records any more
+)
+
+// inMemory reports whether buf holds the records.
+func (g *segment) inMemory() bool {
+	return g.state == resident || g.state == evicting || g.state == cached
+}
+
+// onPage reports whether page holds the records.
+func (g *segment) onPage() bool { return g.state == spilled || g.state == loading || g.state == cached }
+
+// find returns the segment of a number, nil if the store has none.
+func (s *store) find(n uint32) *segment {
+	if n-s.first >= uint32(len(s.segments)) {
+		return nil
+	}
+	return s.at(n)
+}
+
+// evictLast begins to spill the segment that was filled last, unless its messages will
+// be delivered soon.
+func (s *store) evictLast() {
+	const headSegments = 2 // the first ones stay in memory
+	p := spill.Load()
+	if len(s.segments) <= headSegments || !p.shouldSpill() {
+		return
+	}
+	g := s.at(s.last())
+	if g.state != resident || cap(g.buf) != segmentSize {
+		return // a small one, or one record that is larger than a page
+	}
+	g.state, g.transfer = evicting, p.write(g.buf)
+	s.evicting = append(s.evicting, s.last())
+}
+
+// finishEviction waits for the write. A disk that takes no more is no error: the
+// segment stays in memory then. It is cached otherwise.
+func (s *store) finishEviction(g *segment) {
+	t := g.transfer
+	g.state, g.transfer = resident, nil
+	if t.wait() != nil {
+		spill.Load().give(t.page)
+		return
+	}
+	g.state, g.page, g.size = cached, t.page, len(g.buf)
+	s.spilled += pageSize
+}
+
+// releaseSpilled releases the memory of segments that are in the file by now, except
+// for the one that was loaded last. It waits for a disk that does not keep up.
+func (s *store) releaseSpilled() {
+	const maxEvicting = 2 // at a time
+	for len(s.evicting) > 0 {
+		if g := s.find(s.evicting[0]); g != nil && g.state == evicting {
+			if len(s.evicting) <= maxEvicting && !g.transfer.finished() {
+				break
+			}
+			s.finishEviction(g)
+			s.uncache(g)
+		}
+		s.evicting = s.evicting[1:]
+	}
+	for len(s.loaded) > 1 {
+		if g := s.find(s.loaded[0]); g != nil {
+			s.uncache(g)
+		}
+		s.loaded = s.loaded[1:]
+	}
+}
+
+// uncache releases the memory of a segment that is in the file, too.
+func (s *store) uncache(g *segment) {
+	if g.state == cached {
+		s.releaseBuf(g)
+		g.state = spilled
+	}
+}
+
+func (s *store) releaseBuf(g *segment) {
+	s.residentBytes -= cap(g.buf)
+	g.replace(nil)
+}
+
+// load brings a segment to memory: its messages are next. Its page stays valid until
+// the segment changes. The following segment is probably next, and is read early.
+func (s *store) load(n uint32) {
+	g := s.at(n)
+	if g.inMemory() {
+		return
+	}
+	s.startLoad(g)
+	if err := s.awaitLoad(g); err != nil {
+		spill.Load().fail(err)
+	}
+	s.loaded = append(s.loaded, n)
+	s.prefetch(n + 1)
+}
+
+// startLoad begins to read a segment if that was not done before.
+func (s *store) startLoad(g *segment) {
+	if g.state == spilled {
+		g.state, g.transfer = loading, spill.Load().load(g.page)
+		s.residentBytes += pageSize
+	}
+}
+
+// awaitLoad waits for a segment that is being read. It is spilled after an error.
+func (s *store) awaitLoad(g *segment) error {
+	t := g.transfer
+	err := t.wait()
+	g.state, g.transfer, g.buf = cached, nil, t.buf[:g.size]
+	if err != nil {
+		s.uncache(g)
+	}
+	return err
+}
+
+// prefetch begins to read a segment that will probably be next. It gives up the one
+// before if that has not been needed.
+func (s *store) prefetch(n uint32) {
+	if g := s.find(s.prefetched); n != s.prefetched && g != nil && g.state == loading {
+		_ = s.awaitLoad(g) // nobody needs it
+		s.uncache(g)
+	}
+	s.prefetched = n
+	if g := s.find(n); g != nil {
+		s.startLoad(g)
+	}
+}
+
+// peek returns a whole record's bytes: they alias the segment, or are a copy when
+// that is in the file or has them in two places.
+func (s *store) peek(at slot) []byte {
+	if at.flags&alike != 0 {
+		return s.whole(at)
+	}
+	g := s.at(at.segment)
+	if g.buf != nil {
+		return g.buf[at.offset : at.offset+at.length]
+	}
+	b := make([]byte, at.length)
+	spill.Load().read(b, g.page*pageSize+int64(at.offset))
+	return b
+}
+
+// pin brings a segment to memory for good, because it changes.
+func (s *store) pin(n uint32) {
+	s.load(n)
+	g := s.at(n)
+	if g.state == evicting {
+		s.finishEviction(g)
+	}
+	s.freePage(g)
+	g.state = resident
+}
+
+// discard releases a segment's memory and its page.
+func (s *store) discard(g *segment) {
+	switch g.state {
+	case evicting:
+		s.finishEviction(g)
+	case loading:
+		_ = s.awaitLoad(g) // nobody needs it
+	}
+	s.freePage(g)
+	if g.inMemory() {
+		s.releaseBuf(g)
+	}
+	g.state = dropped
+}
+
+// freePage gives back a segment's page, if it has one.
+func (s *store) freePage(g *segment) {
+	if g.onPage() {
+		spill.Load().give(g.page)
+		s.spilled -= pageSize
+	}
+}
