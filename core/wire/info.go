@@ -132,3 +132,6 @@ func (c *conn) reasons() (why [reasons]bool) {
 	why[forClient] = c.session.Congested()
 	return why
 }
+
+// Sessions returns what all connections share.
+func (s *Server) Sessions() *session.Server { return s.sessions }
