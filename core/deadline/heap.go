@@ -1,8 +1,7 @@
-// Package deadline holds the heap that says which deadline comes next. It has
-// no clock and no lock; what a slot means is its owner's business.
+// Package deadline is a heap of deadlines. It has no clock and no lock; what a slot is, its user knows.
 package deadline
 
-// Item is a deadline and the slot it belongs to.
+// Item is a deadline and the slot that it belongs to.
 type Item struct {
 	At   int64 // nanoseconds since the Unix epoch
 	Slot uint64
@@ -12,18 +11,15 @@ func (a Item) before(b Item) bool {
 	return a.At < b.At || a.At == b.At && a.Slot < b.Slot
 }
 
-// Heap is a 4-ary min-heap of items; equal deadlines come out in slot order.
-// Four children a node halve the depth of a binary heap and keep a node's
-// children in one cache line. The zero value is an empty heap. A Heap belongs
-// to one goroutine.
+// Heap is a 4-ary min-heap; equal deadlines are ordered by slot. Four children a node halve the depth of a binary heap, and lie
+// in one cache line. The zero value is an empty heap. A Heap belongs to one goroutine.
 //
-// There is no removal from the middle: a slot that is no longer of interest
-// stays until it reaches the top, or until Keep sweeps it out.
+// Items are not removed from the middle: a stale one stays until it is the top, or until Keep removes it.
 type Heap struct {
 	items []Item
 }
 
-// Len returns the number of items, uninteresting ones included.
+// Len returns the number of items, stale ones included.
 func (h *Heap) Len() int { return len(h.items) }
 
 // Top returns the earliest item; the heap must not be empty.
@@ -48,7 +44,7 @@ func (h *Heap) Pop() Item {
 	return top
 }
 
-// Keep removes every item for which keep is false, in one pass.
+// Keep removes all items for which keep is false, in one pass.
 func (h *Heap) Keep(keep func(Item) bool) {
 	kept := h.items[:0]
 	for _, it := range h.items {
@@ -105,8 +101,7 @@ func (h *Heap) leastChild(i int) int {
 	return least
 }
 
-// shrink gives memory back after a storm: a heap that once held millions of
-// deadlines must not hold their room for ever.
+// shrink gives memory back: a heap that had millions of deadlines must not retain room for them.
 func (h *Heap) shrink() {
 	const small = 1024
 	if cap(h.items) <= small || len(h.items) > cap(h.items)/8 {

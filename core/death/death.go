@@ -1,26 +1,23 @@
-// Package death records in a message's headers that it was dead-lettered, and
-// finds cycles in what was recorded. Bytes in, bytes out: it routes nothing and
-// reads no clock.
+// Package death records in a message's headers that it was dead-lettered, and finds cycles in the record. It transforms bytes;
+// it routes nothing and reads no clock.
 //
-// A message carries its deaths in the header x-death, an array of tables, the
-// most recent first, one for each queue and reason; x-first-death-* and
-// x-last-death-* name the ends of that history [RabbitMQ: dlx.html#effects].
-// What a client puts there counts for nothing: whether x-death is the broker's
-// own has to be known from elsewhere.
+// The header x-death is an array of tables, most recent death first, with one table for each queue and reason; x-first-death-*
+// and x-last-death-* describe the two ends of that history [RabbitMQ: dlx.html#effects]. What a client writes there does not
+// count: whether x-death is the broker's own must be known from elsewhere.
 package death
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// Death is how messages left a queue: all that is the same for a run of them.
+// Death describes how messages left a queue: everything that a run of them has in common.
 type Death struct {
 	Queue    string
 	Reason   hook.Reason
-	Exchange []byte   // the exchange they were published to
-	Keys     [][]byte // the keys they were published with, as [Keys] returns them
+	Exchange []byte   // that they were published to
+	Keys     [][]byte // that they were published with, from [Keys]
 	At       hook.Instant
 }
 
-// The headers, sorted.
+// The headers, in order.
 const (
 	headerDeaths        = "x-death"
 	headerFirstExchange = "x-first-death-exchange"
@@ -33,7 +30,7 @@ const (
 
 // The fields of an entry of x-death, in their order.
 const (
-	fieldExpiration = "original-expiration" // only if the message had one
+	fieldExpiration = "original-expiration" // if the message had one
 	fieldCount      = "count"
 	fieldReason     = "reason"
 	fieldQueue      = "queue"

@@ -27,14 +27,14 @@ func appendCount(dst []byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(appendKey(dst, fieldCount, 'l'), n)
 }
 
-// endLong fills in the length of what follows the four octets at start.
+// endLong fills in the four octets at start: the length of what follows them.
 func endLong(dst []byte, start int) []byte {
 	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-4))
 	return dst
 }
 
-// decimal is an expiration in the form RabbitMQ gives it after it has read it as
-// a number: without a sign, as it cannot be negative, and without leading zeros.
+// decimal converts an expiration to what RabbitMQ writes after it parsed the number: without a sign, because it cannot be
+// negative, and without leading zeros.
 func decimal(expiration []byte) []byte {
 	for len(expiration) > 1 && (expiration[0] == '0' || expiration[0] == '+' || expiration[0] == '-') {
 		expiration = expiration[1:]

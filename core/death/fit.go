@@ -6,35 +6,34 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// A header frame cannot be divided, so there is an end to what a message can say of its deaths: a client that has
-// negotiated a frame-max takes a larger one for an error of the broker's, and hangs up.
+// A header frame cannot be split, and a client that negotiated a frame-max hangs up on a larger one. So a message's record of its
+// deaths must be bounded.
 
-// maxHistory bounds the entries of x-death, in bytes, but for the latest: there are 30 with the longest names there can be,
-// and some 200 with common ones. The oldest go first.
+// maxHistory bounds x-death without its newest entry, in bytes: that is 30 entries with the longest names, and some 200 with
+// common ones. The oldest entries are dropped.
 const maxHistory = 32 << 10
 
-// headerDeliveryCount is what a queue adds to a message that it hands out again.
+// headerDeliveryCount is added by a queue when it redelivers a message.
 const headerDeliveryCount = "x-delivery-count"
 
-// Fit returns the properties of a message without as much of what the broker wrote into its headers as makes them fit limit
-// bytes: the oldest entries of x-death, then all of that, then the headers that name the first death and the last. A message
-// that its publisher made larger stays as large as that.
+// droppable are the headers that the broker wrote, in the order in which Fit drops them.
+var droppable = [...]string{
+	headerDeaths,
+	headerFirstExchange, headerFirstQueue, headerFirstReason, headerLastExchange, headerLastQueue, headerLastReason,
+	headerDeliveryCount,
+}
+
+// Fit shortens a message's properties to limit bytes, by removing headers that the broker wrote: the oldest entries of x-death,
+// then all of it, then those that name the first and the last death, then the delivery count. Properties that the publisher
+// made too long stay as long as that.
 func Fit(props []byte, limit int) []byte {
 	idx, err := amqp.ScanProps(props)
 	if err != nil || len(props) <= limit {
 		return props
 	}
 	headers := idx.Headers(props)
-	for _, without := range [...][]string{
-		nil,
-		{headerDeaths},
-		{headerDeaths, headerFirstExchange, headerFirstQueue, headerFirstReason, headerLastExchange, headerLastQueue, headerLastReason},
-		{
-			headerDeaths, headerFirstExchange, headerFirstQueue, headerFirstReason, headerLastExchange, headerLastQueue, headerLastReason,
-			headerDeliveryCount,
-		},
-	} {
-		kept := cut(headers, without, len(props)-limit)
+	for _, n := range [...]int{0, 1, 7, 8} {
+		kept := dropHeaders(headers, droppable[:n], len(props)-limit)
 		if kept != nil && len(props)-len(headers)+len(kept) <= limit {
 			return amqp.RewriteProps(nil, props, idx, amqp.PropEdit{Headers: kept})
 		}
@@ -42,17 +41,17 @@ func Fit(props []byte, limit int) []byte {
 	return props
 }
 
-// cut returns headers without some of them, or, when those are none, with an x-death shorter by over bytes at least; nil if
-// that is not possible.
-func cut(headers amqp.RawTable, without []string, over int) amqp.RawTable {
+// dropHeaders returns headers without some of them or, if drop is empty, with an x-death that is shorter by at least over bytes;
+// nil if that is impossible.
+func dropHeaders(headers amqp.RawTable, drop []string, over int) amqp.RawTable {
 	kept := make(amqp.RawTable, 0, len(headers))
 	for f := range headers.All() {
 		switch {
-		case len(without) == 0 && string(f.Key) == headerDeaths && f.Type == 'A':
-			if f.Value = latest(f.Value, over); f.Value == nil {
+		case len(drop) == 0 && string(f.Key) == headerDeaths && f.Type == 'A':
+			if f.Value = newestEntries(f.Value, over); f.Value == nil {
 				return nil
 			}
-		case slices.Contains(without, string(f.Key)):
+		case slices.Contains(drop, string(f.Key)):
 			continue
 		}
 		kept = f.Append(kept)
@@ -60,11 +59,11 @@ func cut(headers amqp.RawTable, without []string, over int) amqp.RawTable {
 	return kept
 }
 
-// latest returns the first entries of an x-death array without over bytes at the end at least; nil if none would be left.
-func latest(array []byte, over int) []byte {
+// newestEntries removes at least over bytes from the end of an x-death array, in whole entries; nil if none remains.
+func newestEntries(array []byte, over int) []byte {
 	most, kept := len(array)-over, 0
 	for {
-		_, rest, ok := cutTable(array[kept:])
+		_, rest, ok := splitTable(array[kept:])
 		if !ok || len(array)-len(rest) > most {
 			break
 		}

@@ -10,28 +10,27 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// History is the deaths of one message, the most recent first.
+// History lists the deaths of one message, most recent first.
 type History struct {
 	queue, reason string // of the most recent
 	earlier       []earlier
 }
 
-// earlier is a death that x-death already holds.
+// earlier is a death that x-death already contains.
 type earlier struct {
 	queue, reason []byte
 	table         amqp.RawTable
 }
 
-func (h *History) begin(queue, reason string) {
+func (h *History) reset(queue, reason string) {
 	h.queue, h.reason = queue, reason
 	h.earlier = h.earlier[:0]
 }
 
-// read lists the entries of an x-death array. It reports whether the array holds
-// what the broker writes, and at least one entry.
+// read parses an x-death array. It reports whether the array has the form that the broker writes, and at least one entry.
 func (h *History) read(array []byte) bool {
 	for len(array) > 0 {
-		table, rest, ok := cutTable(array)
+		table, rest, ok := splitTable(array)
 		if !ok {
 			h.earlier = h.earlier[:0]
 			return false
@@ -44,8 +43,8 @@ func (h *History) read(array []byte) bool {
 	return len(h.earlier) > 0
 }
 
-// cutTable cuts the first element off an array, which must be a table.
-func cutTable(array []byte) (table amqp.RawTable, rest []byte, ok bool) {
+// splitTable splits off the first element of an array, which must be a table.
+func splitTable(array []byte) (table amqp.RawTable, rest []byte, ok bool) {
 	if len(array) < 5 || array[0] != 'F' {
 		return nil, nil, false
 	}
@@ -57,9 +56,8 @@ func cutTable(array []byte) (table amqp.RawTable, rest []byte, ok bool) {
 	return amqp.RawTable(array[:size]), array[size:], true
 }
 
-// take takes out the entry for a queue and a reason and returns it, nil if there
-// is none.
-func (h *History) take(queue, reason string) amqp.RawTable {
+// remove removes the entry for a queue and a reason and returns it; nil if there is none.
+func (h *History) remove(queue, reason string) amqp.RawTable {
 	for i, e := range h.earlier {
 		if string(e.queue) == queue && string(e.reason) == reason {
 			h.earlier = slices.Delete(h.earlier, i, i+1)
@@ -71,9 +69,8 @@ func (h *History) take(queue, reason string) amqp.RawTable {
 
 var rejected = hook.ReasonRejected.String()
 
-// Cycle reports whether the message must not go to a queue of this name: it died
-// there before, and nobody rejected it since, nor there. A message that only
-// timeouts and limits move would go round for ever.
+// Cycle reports whether the message would close a cycle if it went to this queue: it died there before, and nobody has rejected
+// it since, or there. A message that only timeouts and limits move would circulate for ever.
 func (h *History) Cycle(queue string) bool {
 	if h.reason == rejected {
 		return false
@@ -92,8 +89,7 @@ func (h *History) Cycle(queue string) bool {
 	return false
 }
 
-// Warning is what to log when the message does not go to a queue because of a
-// cycle. See [Warnings].
+// Warning returns the log line for a message that closes a cycle at this queue. See [Warnings].
 func (h *History) Warning(queue string) string {
 	var b strings.Builder
 	b.WriteString("Message dropped because the following list of queues (ordered by death recency) " +

@@ -9,62 +9,61 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Recorder records one death after another. It keeps what it encodes for a
-// [Death] and the memory it works in; it belongs to one goroutine. The zero
-// value must be prepared before it is used.
+// Recorder adds deaths to messages. It caches the encoded form of a [Death], and buffers. It belongs to one goroutine; the zero
+// value must be prepared before use.
 type Recorder struct {
 	queue, reason, exchange string
-	keys                    []byte // the value of routing-keys, encoded
+	keys                    []byte // of the death, encoded as routing-keys
 	seconds                 int64
-	ready                   bool
+	prepared                bool
 
-	entry []byte   // a first entry of x-death without original-expiration
-	own   [7]field // the broker's headers, sorted; [0] is x-death
-	bytes []byte   // what own[1:] are parts of
+	entry       []byte   // first entry of x-death, without original-expiration
+	headers     [7]field // the broker's, sorted; [0] is x-death
+	headerBytes []byte   // backs headers[1:]
 
-	history History
-	client  []amqp.RawField // the publisher's headers
-	deaths  []byte          // x-death being written
-	scratch []byte          // the whole table being written
+	history       History
+	clientHeaders []amqp.RawField // the publisher's
+	deaths        []byte          // x-death, as it is written
+	table         []byte          // all headers, as they are written
 
-	last last // what scratch and history were made from
+	memo headersMemo // what table and history were made from
 }
 
-// last is what decides about the headers of a message. The next one is often the same in that: what differs in the properties
-// are identifiers and times.
-type last struct {
+// headersMemo is what determined the headers of the last message. The next message often has the same: properties mostly differ
+// in identifiers and times.
+type headersMemo struct {
 	valid      bool
 	recorded   bool
 	headers    amqp.RawTable
 	expiration []byte
 }
 
-// is reports whether a message is the same in that.
-func (l *last) is(headers amqp.RawTable, expiration []byte, recorded bool) bool {
+// matches reports whether the next message would get the same headers.
+func (l *headersMemo) matches(headers amqp.RawTable, expiration []byte, recorded bool) bool {
 	return l.valid && l.recorded == recorded && bytes.Equal(l.headers, headers) && bytes.Equal(l.expiration, expiration)
 }
 
-func (l *last) set(headers amqp.RawTable, expiration []byte, recorded bool) {
+func (l *headersMemo) set(headers amqp.RawTable, expiration []byte, recorded bool) {
 	l.headers, l.expiration = append(l.headers[:0], headers...), append(l.expiration[:0], expiration...)
 	l.valid, l.recorded = true, recorded
 }
 
-// field is an encoded field of a table and its key.
+// field is an encoded field of a table.
 type field struct {
 	key string
 	raw []byte
 }
 
-// Prepare sets the death that Append records from now on. Nothing of d is kept;
-// a call that changes nothing costs next to nothing. Time counts in seconds.
+// Prepare sets the death that Append records from now on. d is not retained. A call that changes nothing is nearly free. Time
+// has a resolution of one second.
 func (r *Recorder) Prepare(d Death) {
 	seconds := int64(d.At) / int64(time.Second)
-	if r.ready && seconds == r.seconds && d.Queue == r.queue && d.Reason.String() == r.reason &&
+	if r.prepared && seconds == r.seconds && d.Queue == r.queue && d.Reason.String() == r.reason &&
 		string(d.Exchange) == r.exchange && equalKeys(r.keys, d.Keys) {
 		return
 	}
-	r.queue, r.reason, r.seconds, r.ready = d.Queue, d.Reason.String(), seconds, true
-	r.last.valid = false
+	r.queue, r.reason, r.seconds, r.prepared = d.Queue, d.Reason.String(), seconds, true
+	r.memo.valid = false
 	if string(d.Exchange) != r.exchange {
 		r.exchange = string(d.Exchange)
 	}
@@ -76,7 +75,7 @@ func (r *Recorder) Prepare(d Death) {
 	r.encodeHeaders()
 }
 
-// equalKeys compares an encoded array of long strings.
+// equalKeys compares keys with an encoded array of long strings.
 func equalKeys(encoded []byte, keys [][]byte) bool {
 	for _, k := range keys {
 		end := 5 + len(k)
@@ -108,7 +107,7 @@ func (r *Recorder) encodeHeaders() {
 		{headerLastQueue, r.queue},
 		{headerLastReason, r.reason},
 	}
-	b := r.bytes[:0]
+	b := r.headerBytes[:0]
 	var ends [len(texts)]int
 	for i, t := range texts {
 		b = appendTextField(b, t.key, t.value)
@@ -116,17 +115,15 @@ func (r *Recorder) encodeHeaders() {
 	}
 	start := 0
 	for i, t := range texts {
-		r.own[i+1] = field{t.key, b[start:ends[i]]}
+		r.headers[i+1] = field{t.key, b[start:ends[i]]}
 		start = ends[i]
 	}
-	r.bytes = b
+	r.headerBytes = b
 }
 
-// Append appends to dst the properties of a message that died as prepared: its
-// own, props, with the death added to its headers and without its expiration.
-// The headers come out sorted and each once, ours before the publisher's;
-// everything else stays as it is. recorded says that x-death in props was put
-// there by an earlier Append. An error means that props are no properties.
+// Append appends to dst the properties of a message that died as prepared: props with the death added to the headers, and
+// without the expiration. Headers are sorted and unique, with the broker's before the publisher's of the same name; everything
+// else stays as it is. recorded says that an earlier Append wrote the x-death in props. The error says that props are invalid.
 func (r *Recorder) Append(dst, props []byte, recorded bool) ([]byte, error) {
 	idx, err := amqp.IndexProps(props)
 	if err != nil {
@@ -134,25 +131,25 @@ func (r *Recorder) Append(dst, props []byte, recorded bool) ([]byte, error) {
 	}
 	headers := idx.Headers(props)
 	expiration, _ := idx.Expiration(props)
-	if !r.last.is(headers, expiration, recorded) {
-		r.last.set(headers, expiration, recorded)
-		r.rewrite(r.last.headers, expiration, recorded)
+	if !r.memo.matches(headers, expiration, recorded) {
+		r.memo.set(headers, expiration, recorded)
+		r.rewrite(r.memo.headers, expiration, recorded)
 	}
-	return amqp.RewriteProps(dst, props, idx, amqp.PropEdit{Headers: r.scratch, DropExpiration: true}), nil
+	return amqp.RewriteProps(dst, props, idx, amqp.PropEdit{Headers: r.table, DropExpiration: true}), nil
 }
 
-// rewrite writes to r.scratch the headers with the death added, and lists the deaths in r.history, which refers to headers.
+// rewrite writes the headers with the death added to r.table, and the deaths to r.history, which aliases headers.
 func (r *Recorder) rewrite(headers amqp.RawTable, expiration []byte, recorded bool) {
-	r.history.begin(r.queue, r.reason)
-	first := !recorded || !r.again(headers, expiration)
+	r.history.reset(r.queue, r.reason)
+	first := !recorded || !r.appendToHistory(headers, expiration)
 	if first {
 		r.deaths = r.appendEntry(appendKey(r.deaths[:0], headerDeaths, 'A'), expiration)
 	}
-	r.own[0] = field{headerDeaths, r.deaths}
+	r.headers[0] = field{headerDeaths, r.deaths}
 	r.merge(headers, first)
 }
 
-// appendEntry appends, to a field that wants an array, a first entry of x-death.
+// appendEntry appends an array with a first entry of x-death.
 func (r *Recorder) appendEntry(dst, expiration []byte) []byte {
 	array := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
@@ -160,7 +157,7 @@ func (r *Recorder) appendEntry(dst, expiration []byte) []byte {
 	return endLong(dst, array)
 }
 
-// appendTable appends the entry of x-death for a first death, type octet and all.
+// appendTable appends a first entry of x-death, with its type octet.
 func (r *Recorder) appendTable(dst, expiration []byte) []byte {
 	dst = append(dst, 'F', 0, 0, 0, 0)
 	table := len(dst) - 4
@@ -171,10 +168,9 @@ func (r *Recorder) appendTable(dst, expiration []byte) []byte {
 	return endLong(dst, table)
 }
 
-// again writes to r.deaths the x-death of a message that died before: this death
-// comes first, as a new entry or with the entry it already has counted up. It
-// reports false when there is no history to go on.
-func (r *Recorder) again(headers amqp.RawTable, expiration []byte) bool {
+// appendToHistory writes to r.deaths the x-death of a message that died before. This death comes first: as a new entry, or as
+// its existing entry counted up. It returns false if headers have no valid history.
+func (r *Recorder) appendToHistory(headers amqp.RawTable, expiration []byte) bool {
 	f, ok := headers.LookupRaw(headerDeaths)
 	if !ok || f.Type != 'A' || !r.history.read(f.Value) {
 		return false
@@ -182,7 +178,7 @@ func (r *Recorder) again(headers amqp.RawTable, expiration []byte) bool {
 	b := appendKey(r.deaths[:0], headerDeaths, 'A')
 	array := len(b)
 	b = append(b, 0, 0, 0, 0)
-	same := r.history.take(r.queue, r.reason)
+	same := r.history.remove(r.queue, r.reason)
 	if same == nil {
 		b = r.appendTable(b, expiration)
 	} else {
@@ -199,7 +195,7 @@ func (r *Recorder) again(headers amqp.RawTable, expiration []byte) bool {
 	return true
 }
 
-// appendRepeated appends an entry of x-death with one more death counted.
+// appendRepeated appends an entry of x-death with its count increased by one.
 func appendRepeated(dst []byte, entry amqp.RawTable) []byte {
 	dst = append(dst, 'F', 0, 0, 0, 0)
 	table := len(dst) - 4
@@ -213,19 +209,18 @@ func appendRepeated(dst []byte, entry amqp.RawTable) []byte {
 	return endLong(dst, table)
 }
 
-// merge writes to r.scratch the publisher's headers and the broker's, sorted and
-// each once, the broker's before the publisher's and those before others of the
-// same key. What x-first-death-* say is never written again.
+// merge writes the publisher's headers and the broker's to r.table, sorted by key. Of equal keys the broker's header wins, then
+// the publisher's first. x-first-death-* are written only with the first death.
 func (r *Recorder) merge(headers amqp.RawTable, first bool) {
-	own := [...]field{r.own[0], r.own[4], r.own[5], r.own[6]}
+	own := [...]field{r.headers[0], r.headers[4], r.headers[5], r.headers[6]}
 	rest := own[:]
 	if first {
-		rest = r.own[:]
+		rest = r.headers[:]
 	}
-	b := r.scratch[:0]
+	b := r.table[:0]
 	r.sort(headers)
 	var last []byte
-	for i, f := range r.client {
+	for i, f := range r.clientHeaders {
 		for len(rest) > 0 && rest[0].key < string(f.Key) {
 			b = append(b, rest[0].raw...)
 			rest = rest[1:]
@@ -239,22 +234,22 @@ func (r *Recorder) merge(headers amqp.RawTable, first bool) {
 	for _, f := range rest {
 		b = append(b, f.raw...)
 	}
-	clear(r.client)
-	r.scratch = b
+	clear(r.clientHeaders)
+	r.table = b
 }
 
-// sort lists the publisher's headers in r.client, ordered by key.
+// sort lists the publisher's headers in r.clientHeaders, sorted by key.
 func (r *Recorder) sort(headers amqp.RawTable) {
-	r.client = r.client[:0]
+	r.clientHeaders = r.clientHeaders[:0]
 	for f := range headers.All() {
-		r.client = append(r.client, f)
+		r.clientHeaders = append(r.clientHeaders, f)
 	}
 	byKey := func(a, b amqp.RawField) int { return bytes.Compare(a.Key, b.Key) }
-	if !slices.IsSortedFunc(r.client, byKey) {
-		slices.SortStableFunc(r.client, byKey)
+	if !slices.IsSortedFunc(r.clientHeaders, byKey) {
+		slices.SortStableFunc(r.clientHeaders, byKey)
 	}
 }
 
-// History returns the deaths of the message that was appended last, this one
-// included. It is good until the next Append or Prepare.
+// History returns the deaths of the message that was appended last, including this one. It is valid until the next Append or
+// Prepare.
 func (r *Recorder) History() *History { return &r.history }

@@ -6,15 +6,14 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// The headers that name further routing keys [RabbitMQ: sender-selected.html].
+// The headers with additional routing keys [RabbitMQ: sender-selected.html].
 const (
 	headerCC  = "CC"
 	headerBCC = "BCC"
 )
 
-// SenderSelected returns the further routing keys in a message's headers; nil
-// for a header that is not there. Elements of another type than long string do
-// not count. The error is an [*amqp.Error] for a header that is not an array.
+// SenderSelected returns the additional routing keys in a message's headers; nil for a header that is missing. Elements that
+// are not long strings are ignored. The error is an [*amqp.Error] for a header that is not an array.
 func SenderSelected(headers amqp.RawTable) (cc, bcc []string, err error) {
 	if cc, err = selected(headers, headerCC); err != nil {
 		return nil, nil, err
@@ -47,9 +46,8 @@ func selected(headers amqp.RawTable, name string) ([]string, error) {
 	return keys, nil
 }
 
-// StripBCC appends to dst the properties in props without the header BCC: nobody
-// else is to see it. The table stays, even if that empties it. idx is from
-// [amqp.ScanProps].
+// StripBCC appends to dst props without the header BCC, which consumers must not see. The headers table stays, even if that
+// empties it. idx is from [amqp.ScanProps].
 func StripBCC(dst, props []byte, idx amqp.PropIndex) []byte {
 	kept := amqp.RawTable{}
 	for f := range idx.Headers(props).All() {
@@ -64,9 +62,8 @@ func StripBCC(dst, props []byte, idx amqp.PropIndex) []byte {
 	return amqp.RewriteProps(dst, props, idx, edit)
 }
 
-// Keys appends to dst the routing keys that x-death shows of a message: its own,
-// then those in CC. Each of bcc takes one key that is equal away, the first of
-// all three lists, as in RabbitMQ.
+// Keys appends to dst the routing keys that x-death shows: the message's own, then those in CC. As in RabbitMQ, each key in bcc
+// removes the first equal key from the list of all three.
 func Keys(dst [][]byte, key []byte, cc, bcc []string) [][]byte {
 	start := len(dst)
 	dst = append(dst, key)

@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// Warnings remembers which warnings were logged, to log each once. It remembers
-// so many and then starts over: a cycle made of ever new queues must not cost
-// ever more memory. Any goroutine may use it; the zero value is ready.
+// Warnings remembers which warnings were logged, so that each is logged once. At a limit it forgets them all: a cycle of ever
+// new queues must not cost ever more memory. It is safe for concurrent use; the zero value is ready.
 type Warnings struct {
 	mu   sync.Mutex // guards seen
 	seen map[uint64]struct{}
@@ -16,9 +15,8 @@ type Warnings struct {
 
 const maxWarnings = 4096
 
-// First reports whether this history, cut short at this queue, is new: then its
-// [History.Warning] is due. A storm of messages in one cycle costs no more than
-// the question.
+// First reports whether this history, cut short at this queue, is new, so that its [History.Warning] must be logged. It is
+// cheap enough to be asked for every message in a cycle.
 func (w *Warnings) First(h *History, queue string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,7 +34,7 @@ func (w *Warnings) First(h *History, queue string) bool {
 	return true
 }
 
-// sum stands for the list of queues in the warning.
+// sum hashes the list of queues in the warning.
 func (h *History) sum(seed maphash.Seed, queue string) uint64 {
 	var m maphash.Hash
 	m.SetSeed(seed)

@@ -9,40 +9,38 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// fields are the headers of one message. Of a header that comes several times,
-// the last counts.
+// fields are the headers of one message. If a header is repeated, the last one counts.
 type fields struct {
 	list   []amqp.RawField
-	sorted bool // by key; only if they are many
+	sorted bool // list is sorted by key, because it is long
 }
 
-var scratch = sync.Pool{New: func() any { return new(fields) }}
+var fieldsPool = sync.Pool{New: func() any { return new(fields) }}
 
-// scan takes a table apart. The result aliases it and must be released.
+// scan splits a table into its fields, which alias it. The caller must release the result.
 func scan(t amqp.RawTable) *fields {
-	fs := scratch.Get().(*fields)
+	fs := fieldsPool.Get().(*fields)
 	for f := range t.All() {
 		fs.list = append(fs.list, f)
 	}
-	fs.sorted = len(fs.list) > short
+	fs.sorted = len(fs.list) > maxLinear
 	if fs.sorted {
 		slices.SortStableFunc(fs.list, func(a, b amqp.RawField) int { return bytes.Compare(a.Key, b.Key) })
 	}
 	return fs
 }
 
-// release gives fs back. It keeps nothing of the message, and no more memory
-// than ordinary messages need.
+// release returns fs to the pool, without references to the message and without unusually large memory.
 func (fs *fields) release() {
 	const large = 1024
 	clear(fs.list)
 	fs.list = fs.list[:0]
 	if cap(fs.list) <= large {
-		scratch.Put(fs)
+		fieldsPool.Put(fs)
 	}
 }
 
-// find returns the place of a header, -1 if there is none.
+// find returns the index of a header; -1 if it is missing.
 func (fs *fields) find(name string) int {
 	i := len(fs.list) - 1
 	if fs.sorted {
@@ -67,8 +65,8 @@ func (fs *fields) repeated(i int) bool {
 	return slices.ContainsFunc(later, func(f amqp.RawField) bool { return bytes.Equal(f.Key, key) })
 }
 
-// meet reports whether all conditions hold.
-func (fs *fields) meet(conditions []condition) bool {
+// meetsAll reports whether the headers meet all conditions.
+func (fs *fields) meetsAll(conditions []condition) bool {
 	for i := range conditions {
 		c := &conditions[i]
 		at := fs.find(c.name)

@@ -7,23 +7,22 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// pattern is what a binding of a headers exchange asks for.
+// pattern is what a binding of a headers exchange requires of a message.
 type pattern struct {
 	any        bool // one condition is enough
 	conditions []condition
-	anchor     int // all: the condition the binding is listed under
+	anchor     int // otherwise: the condition that the binding is listed under
 }
 
-// condition asks for a header, and for a value unless that is the zero scalar:
-// a binding argument without a value asks for presence alone.
+// condition requires a header and, unless value is the zero scalar, that value. A binding argument without a value requires
+// only the header.
 type condition struct {
 	name  string
 	value scalar
 }
 
-// compile reads the encoded arguments of a binding. Those that start with x-
-// are no conditions, except that with the two -with-x modes only x-match itself
-// is none. Without x-match every condition must hold.
+// compile parses the encoded arguments of a binding. Arguments that begin with "x-" are no conditions; in the two -with-x modes
+// that is true of x-match alone. Without x-match all conditions must be met.
 func compile(args amqp.RawTable) *pattern {
 	mode, _ := args.LookupBytes(matchArg)
 	p := &pattern{any: bytes.HasPrefix(mode, []byte("any"))}
@@ -38,16 +37,15 @@ func compile(args amqp.RawTable) *pattern {
 	return p
 }
 
-// index finds the bindings of a headers exchange by the conditions that a
-// message's headers meet. A binding that needs all its conditions is listed
-// under one of them, its anchor, and checked when that is met; a binding that
-// needs any is listed under each.
-type index[D comparable] struct {
+// headersIndex finds bindings by the conditions that a message's headers meet. A binding that requires all its conditions is
+// listed under one of them, its anchor, and checked when that is met. A binding that requires any condition is listed under
+// each.
+type headersIndex[D comparable] struct {
 	names  map[string]*column[D]
-	always set[D] // needs all, and has no conditions
+	always set[D] // bindings that require all of no conditions
 }
 
-// column is the bindings with a condition on one header.
+// column has the bindings with a condition on one header.
 type column[D comparable] struct {
 	present set[D]
 	values  map[scalar]set[D]
@@ -55,7 +53,7 @@ type column[D comparable] struct {
 
 type set[D comparable] map[*binding[D]]struct{}
 
-func (x *index[D]) add(b *binding[D]) {
+func (x *headersIndex[D]) add(b *binding[D]) {
 	p := compile(amqp.RawTable(b.args))
 	b.pattern = p
 	if p.any {
@@ -72,11 +70,11 @@ func (x *index[D]) add(b *binding[D]) {
 	x.list(p.conditions[p.anchor], b)
 }
 
-func (x *index[D]) remove(b *binding[D]) {
+func (x *headersIndex[D]) remove(b *binding[D]) {
 	p := b.pattern
 	if p.any {
 		for _, c := range p.conditions {
-			x.strike(c, b)
+			x.unlist(c, b)
 		}
 		return
 	}
@@ -84,11 +82,11 @@ func (x *index[D]) remove(b *binding[D]) {
 		delete(x.always, b)
 		return
 	}
-	x.strike(p.conditions[p.anchor], b)
+	x.unlist(p.conditions[p.anchor], b)
 }
 
-// rarest returns the condition that the fewest bindings are listed under.
-func (x *index[D]) rarest(conditions []condition) int {
+// rarest returns the index of the condition that the fewest bindings are listed under.
+func (x *headersIndex[D]) rarest(conditions []condition) int {
 	best, fewest := 0, -1
 	for i, c := range conditions {
 		listed := len(x.names[c.name].set(c.value))
@@ -99,7 +97,7 @@ func (x *index[D]) rarest(conditions []condition) int {
 	return best
 }
 
-func (x *index[D]) list(c condition, b *binding[D]) {
+func (x *headersIndex[D]) list(c condition, b *binding[D]) {
 	if x.names == nil {
 		x.names = map[string]*column[D]{}
 	}
@@ -117,9 +115,9 @@ func (x *index[D]) list(c condition, b *binding[D]) {
 	col.values[c.value] = s
 }
 
-func (x *index[D]) strike(c condition, b *binding[D]) {
+func (x *headersIndex[D]) unlist(c condition, b *binding[D]) {
 	col := x.names[c.name]
-	if col == nil { // the same condition twice
+	if col == nil { // a binding with the same condition twice
 		return
 	}
 	s := col.set(c.value)
@@ -132,8 +130,7 @@ func (x *index[D]) strike(c condition, b *binding[D]) {
 	}
 }
 
-// set returns the bindings listed under a value, or under presence for the zero
-// scalar.
+// set returns the bindings listed under a value; for the zero scalar, those that require only the header.
 func (c *column[D]) set(v scalar) set[D] {
 	if c == nil {
 		return nil
@@ -151,7 +148,7 @@ func (s *set[D]) put(b *binding[D]) {
 	(*s)[b] = struct{}{}
 }
 
-func (x *index[D]) match(out *gather[D], headers func() amqp.RawTable) {
+func (x *headersIndex[D]) match(out *collector[D], headers func() amqp.RawTable) {
 	for b := range x.always {
 		out.add(b.destination)
 	}
@@ -171,10 +168,10 @@ func (x *index[D]) match(out *gather[D], headers func() amqp.RawTable) {
 	fs.release()
 }
 
-// collect adds the destinations of bindings of which one condition is met.
-func collect[D comparable](out *gather[D], fs *fields, listed set[D]) {
+// collect adds the destinations of listed bindings: one of their conditions is met, others may have to be.
+func collect[D comparable](out *collector[D], fs *fields, listed set[D]) {
 	for b := range listed {
-		if b.pattern.any || fs.meet(b.pattern.conditions) {
+		if b.pattern.any || fs.meetsAll(b.pattern.conditions) {
 			out.add(b.destination)
 		}
 	}

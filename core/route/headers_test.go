@@ -64,7 +64,7 @@ func TestHeaders(t *testing.T) {
 			}
 			// The same among more headers than are searched from end to end.
 			var many fields
-			for i := range 2 * short {
+			for i := range 2 * maxLinear {
 				many = append(many, amqp.Field{Key: fmt.Sprint("z", i), Value: int32(i)})
 			}
 			if got := len(match(t, table, "", append(many, c.headers...))) == 1; got != c.want {

@@ -1,9 +1,7 @@
-// Package route decides which destinations a message goes to: it holds the
-// bindings of an exchange and matches routing keys and headers against them.
+// Package route decides where messages go: it has the bindings of an exchange, and matches routing keys and headers against
+// them.
 //
-// It knows no queue, does no I/O and reads no clock. The destination is
-// whatever comparable value its user binds: a queue, an exchange, a tagged
-// union of both.
+// It does no I/O and reads no clock. A destination is any comparable value: a queue, an exchange, a tagged union of both.
 package route
 
 // Kind is an exchange type.
@@ -19,10 +17,10 @@ const (
 
 var kinds = [...]string{"direct", "fanout", "topic", "headers"}
 
-// String returns the type's name in exchange.declare.
+// String returns the name of the type in exchange.declare.
 func (k Kind) String() string { return kinds[k] }
 
-// ParseKind returns the exchange type of this name, and whether there is one.
+// ParseKind returns the exchange type of this name. ok is false if there is none.
 func ParseKind(name string) (Kind, bool) {
 	for k, n := range kinds {
 		if n == name {

@@ -9,67 +9,62 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Binding is a destination and the key and arguments it is bound with. The
-// three together are its identity; the order of the arguments is not part of it.
+// Binding is a destination with the key and the arguments that it is bound with. The three are its identity; the order of the
+// arguments is not part of it.
 type Binding[D comparable] struct {
 	Destination D
 	Key         string
 	Args        amqp.Table // sorted by key
 }
 
-// Table is the bindings of one exchange. Readers (Match, Has, Len, Of, All) may
-// run
-// at the same time; Add, Remove and RemoveDestination need the table for
-// themselves. The lock is the caller's.
+// Table has the bindings of one exchange. Match, Has, Len, Of and All may run concurrently; Add, Remove and RemoveDestination
+// need exclusive access. The caller locks.
 type Table[D comparable] struct {
 	kind     Kind
 	bindings map[identity[D]]*binding[D]
 	heads    map[D]*binding[D] // the first binding of each destination
 
-	fanout  group[D] // one binding of each destination
-	direct  map[string]*group[D]
+	fanout  bindingGroup[D] // the first binding of each destination
+	direct  map[string]*bindingGroup[D]
 	topic   trie[D]
-	headers index[D]
+	headers headersIndex[D]
 
-	sets sync.Pool // of map[D]struct{}, for gather
+	seenSets sync.Pool // of map[D]struct{}, for collectors
 }
 
-// identity is what makes two bindings the same one: args is the encoded table,
-// sorted by key, without its length.
+// identity is a map key: equal bindings have equal identities. args is the encoded table, sorted by key, without its length.
 type identity[D comparable] struct {
 	destination D
 	key, args   string
 }
 
-// binding is a binding where the table keeps it. prev and next are the other
-// bindings of its destination. group and slot say where it is listed, except in
-// a headers exchange, which has a pattern instead.
+// binding is a binding in its table. prev and next link the bindings of one destination. group and slot are its position in a
+// bindingGroup; in a headers exchange it has a pattern instead.
 type binding[D comparable] struct {
 	identity[D]
 	prev, next *binding[D]
-	group      *group[D]
+	group      *bindingGroup[D]
 	slot       int
 	pattern    *pattern
 }
 
-// New returns an empty table for an exchange of this kind.
+// New returns an empty table for an exchange of this type.
 func New[D comparable](kind Kind) *Table[D] {
 	return &Table[D]{
 		kind:     kind,
 		bindings: map[identity[D]]*binding[D]{},
 		heads:    map[D]*binding[D]{},
-		direct:   map[string]*group[D]{},
+		direct:   map[string]*bindingGroup[D]{},
 	}
 }
 
-// Kind returns the exchange type the table matches for.
+// Kind returns the type of the exchange.
 func (t *Table[D]) Kind() Kind { return t.kind }
 
 // Len returns the number of bindings.
 func (t *Table[D]) Len() int { return len(t.bindings) }
 
-// Add binds d and reports whether that binding is new. The arguments must have
-// passed [Validate]; nothing of them is kept.
+// Add adds a binding, and reports whether it is new. The arguments must have passed [Validate]; they are not retained.
 func (t *Table[D]) Add(key string, args amqp.Table, d D) bool {
 	id := identity[D]{d, key, canonical(args)}
 	if t.bindings[id] != nil {
@@ -91,12 +86,12 @@ func (t *Table[D]) Add(key string, args amqp.Table, d D) bool {
 	return true
 }
 
-// Has reports whether there is that binding.
+// Has reports whether a binding exists.
 func (t *Table[D]) Has(key string, args amqp.Table, d D) bool {
 	return t.bindings[identity[D]{d, key, canonical(args)}] != nil
 }
 
-// Remove takes a binding out and reports whether it was there.
+// Remove removes a binding, and reports whether it existed.
 func (t *Table[D]) Remove(key string, args amqp.Table, d D) bool {
 	b := t.bindings[identity[D]{d, key, canonical(args)}]
 	if b == nil {
@@ -106,8 +101,7 @@ func (t *Table[D]) Remove(key string, args amqp.Table, d D) bool {
 	return true
 }
 
-// RemoveDestination takes out every binding of d and returns how many those
-// were. What it costs depends on them alone.
+// RemoveDestination removes all bindings of d and returns their number. The cost depends on that number alone.
 func (t *Table[D]) RemoveDestination(d D) int {
 	count := 0
 	for b := t.heads[d]; b != nil; b = t.heads[d] {
@@ -117,28 +111,27 @@ func (t *Table[D]) RemoveDestination(d D) int {
 	return count
 }
 
-// Match appends to dst the destinations a message with this routing key and
-// these headers goes to. A destination that is in dst already is not listed
-// again, so that several keys of one message can be matched into one list.
-// headers is called at most once, and only where headers matter; it may be nil.
+// Match appends to dst the destinations of a message with this routing key and these headers. It skips destinations that are in
+// dst already, so that several keys of one message can be matched into one list. headers may be nil; it is called at most once,
+// and only by a headers exchange.
 func (t *Table[D]) Match(dst []D, key []byte, headers func() amqp.RawTable) []D {
-	g := gather[D]{dst: dst, sets: &t.sets}
+	g := collector[D]{dst: dst, seenSets: &t.seenSets}
 	switch t.kind {
 	case Direct:
 		if m := t.direct[string(key)]; m != nil {
-			g.group(m)
+			g.addGroup(m)
 		}
 	case Fanout:
-		g.group(&t.fanout)
+		g.addGroup(&t.fanout)
 	case Topic:
 		g = t.topic.match(g, key)
 	case Headers:
 		t.headers.match(&g, headers)
 	}
-	return g.done()
+	return g.finish()
 }
 
-// All yields every binding, in no particular order.
+// All yields all bindings, in no particular order.
 func (t *Table[D]) All() iter.Seq[Binding[D]] {
 	return func(yield func(Binding[D]) bool) {
 		for _, b := range t.bindings {
@@ -149,7 +142,7 @@ func (t *Table[D]) All() iter.Seq[Binding[D]] {
 	}
 }
 
-// Of yields the bindings of d, the newest first.
+// Of yields the bindings of d, newest first.
 func (t *Table[D]) Of(d D) iter.Seq[Binding[D]] {
 	return func(yield func(Binding[D]) bool) {
 		for b := t.heads[d]; b != nil; b = b.next {
@@ -200,7 +193,7 @@ func (t *Table[D]) unlink(b *binding[D]) {
 func (t *Table[D]) addDirect(b *binding[D]) {
 	m := t.direct[b.key]
 	if m == nil {
-		m = new(group[D])
+		m = new(bindingGroup[D])
 		t.direct[b.key] = m
 	}
 	m.add(b)
@@ -214,7 +207,7 @@ func (t *Table[D]) removeDirect(b *binding[D]) {
 	}
 }
 
-// addFanout lists a destination once, by the first of its bindings.
+// addFanout adds the first binding of each destination to the group: the others change nothing.
 func (t *Table[D]) addFanout(b *binding[D]) {
 	if b.next == nil {
 		t.fanout.put(b)
@@ -237,8 +230,7 @@ func (b *binding[D]) export() Binding[D] {
 	return Binding[D]{Destination: b.destination, Key: b.key, Args: args}
 }
 
-// canonical encodes arguments so that equal ones are equal strings, whatever
-// the order they came in.
+// canonical encodes arguments so that equal tables give equal strings, whatever their order.
 func canonical(args amqp.Table) string {
 	if len(args) == 0 {
 		return ""

@@ -6,32 +6,30 @@ import (
 	"sync"
 )
 
-// trie is the binding keys of a topic exchange, word by word. In a key, * stands
-// for one word and # for any number of them, none included; words are between
-// dots and may be empty; the empty key has no words
-// [AMQP 3.1.3.3, RabbitMQ: tutorials/tutorial-five].
+// trie has the binding keys of a topic exchange, word by word. In a key, * matches one word and # any number of words,
+// including none. Words are separated by dots and may be empty; the empty key has no words [AMQP 3.1.3.3, RabbitMQ:
+// tutorials/tutorial-five].
 //
-// A key is stored in a normal form that matches the same: in a run of wildcards
-// the stars come first and all # become one. So no # is followed by a wildcard,
-// and a # node has words below it or nothing.
+// Keys are stored in a normal form that matches the same: in a run of wildcards the stars come first, and all # become one. So
+// no # is followed by a wildcard, and a # node has words below it or nothing.
 type trie[D comparable] struct {
-	root  node[D]
-	marks sync.Pool // of map[*node[D]]int, for walk
+	root      node[D]
+	visitMaps sync.Pool // of map[*node[D]]int, for walks
 }
 
 type node[D comparable] struct {
-	group      group[D] // the bindings whose key ends here
+	group      bindingGroup[D] // bindings whose key ends here
 	star, hash *node[D]
-	word       string              // the word that leads to only
-	only       *node[D]            // the word below, while there is one
-	words      map[string]*node[D] // the words below, when there are several
-	nested     bool                // a # below another #
+	word       string              // that leads to only
+	only       *node[D]            // the node below, while there is one word
+	words      map[string]*node[D] // the nodes below, when there are several words
+	nested     bool                // it is a # below another #
 }
 
 func (t *trie[D]) add(b *binding[D]) {
 	n, hashes := &t.root, 0
 	for _, word := range normalWords(b.key) {
-		n = n.grow(word)
+		n = n.childOf(word)
 		if word == "#" {
 			n.nested = hashes > 0
 			hashes++
@@ -69,8 +67,8 @@ func normalWords(key string) []string {
 	return words
 }
 
-// grow returns the node below n for a word of a binding key, making it if need be.
-func (n *node[D]) grow(word string) *node[D] {
+// childOf returns the node below n for a word of a binding key, and creates it if it is missing.
+func (n *node[D]) childOf(word string) *node[D] {
 	if at := n.wildcard(word); at != nil {
 		if *at == nil {
 			*at = new(node[D])
@@ -96,7 +94,7 @@ func (n *node[D]) grow(word string) *node[D] {
 	return child
 }
 
-// wildcard returns where n keeps the node of a wildcard, nil for other words.
+// wildcard returns the address of the pointer to a wildcard's node; nil for other words.
 func (n *node[D]) wildcard(word string) **node[D] {
 	switch word {
 	case "*":
@@ -107,8 +105,7 @@ func (n *node[D]) wildcard(word string) **node[D] {
 	return nil
 }
 
-// prune cuts off the nodes on the way along words that lead to no binding any
-// more, and reports whether n itself is one.
+// prune removes the nodes along words that lead to no binding any more, and reports whether n leads to none.
 func (n *node[D]) prune(words []string) bool {
 	if len(words) > 0 {
 		n.pruneChild(words[0], words[1:])
@@ -137,7 +134,7 @@ func (n *node[D]) pruneChild(word string, rest []string) {
 // branches reports whether there are words below n.
 func (n *node[D]) branches() bool { return n.only != nil || len(n.words) > 0 }
 
-// child returns the node below n for a word of a routing key.
+// child returns the node below n for a word of a routing key; nil if there is none.
 func (n *node[D]) child(word []byte) *node[D] {
 	if n.words != nil {
 		return n.words[string(word)]
@@ -149,57 +146,55 @@ func (n *node[D]) child(word []byte) *node[D] {
 }
 
 // match returns g with the destinations for key added.
-func (t *trie[D]) match(g gather[D], key []byte) gather[D] {
-	w := walk[D]{gather: g, pool: &t.marks}
-	w.at(&t.root, key, len(key) > 0)
-	recycle(&t.marks, w.marks)
-	return w.gather
+func (t *trie[D]) match(g collector[D], key []byte) collector[D] {
+	w := walk[D]{collector: g, pool: &t.visitMaps}
+	w.match(&t.root, key, len(key) > 0)
+	recycleMap(&t.visitMaps, w.visits)
+	return w.collector
 }
 
-// walk matches one routing key. No node is tried twice with the same words left
-// to match, so that the cost is bounded by the nodes and the words, however many
-// # the keys hold: where a path can lead to a # more than once, marks keeps the
-// most bytes that were left there. The gather is in it by value, or it would not
-// stay on the stack.
+// walk matches one routing key. It tries no node twice with the same remaining words, so that nodes times words bound the cost,
+// however many # the keys have: for nodes that are reached through more than one #, visits has the most bytes that remained so
+// far. The collector is embedded by value, because it would not stay on the stack otherwise.
 type walk[D comparable] struct {
-	gather[D]
-	marks map[*node[D]]int
-	pool  *sync.Pool
+	collector[D]
+	visits map[*node[D]]int
+	pool   *sync.Pool
 }
 
-// at matches the words in rest, if there are words left, below n.
-func (w *walk[D]) at(n *node[D], rest []byte, left bool) {
+// match matches the words in rest below n. left is false if there are none.
+func (w *walk[D]) match(n *node[D], rest []byte, left bool) {
 	if !left {
-		w.group(&n.group)
+		w.addGroup(&n.group)
 		if n.hash != nil {
-			w.group(&n.hash.group)
+			w.addGroup(&n.hash.group)
 		}
 		return
 	}
 	word, tail, more := bytes.Cut(rest, dot)
 	if c := n.child(word); c != nil {
-		w.at(c, tail, more)
+		w.match(c, tail, more)
 	}
 	if n.star != nil {
-		w.at(n.star, tail, more)
+		w.match(n.star, tail, more)
 	}
 	if n.hash != nil {
-		w.skip(n.hash, rest)
+		w.matchHash(n.hash, rest)
 	}
 }
 
 var dot = []byte{'.'}
 
-// skip lets the # node h stand for none of the words in rest, for one, and so on.
-func (w *walk[D]) skip(h *node[D], rest []byte) {
-	w.group(&h.group)
+// matchHash lets the # node h match none of the words in rest, then one, and so on.
+func (w *walk[D]) matchHash(h *node[D], rest []byte) {
+	w.addGroup(&h.group)
 	if !h.branches() {
 		return
 	}
-	for done := w.mark(h, len(rest)); len(rest) > done; {
+	for done := w.visit(h, len(rest)); len(rest) > done; {
 		word, tail, more := bytes.Cut(rest, dot)
 		if c := h.child(word); c != nil {
-			w.at(c, tail, more)
+			w.match(c, tail, more)
 		}
 		if !more {
 			return
@@ -208,22 +203,22 @@ func (w *walk[D]) skip(h *node[D], rest []byte) {
 	}
 }
 
-// mark notes that h is tried with this many bytes left and with all that are
-// fewer. It returns from where on that was done before, -1 for not at all.
-func (w *walk[D]) mark(h *node[D], left int) int {
+// visit records that h is tried with this many bytes remaining, and with all fewer. It returns from which number on h was tried
+// before; -1 if it was not.
+func (w *walk[D]) visit(h *node[D], left int) int {
 	if !h.nested {
 		return -1
 	}
-	if w.marks == nil {
-		w.marks, _ = w.pool.Get().(map[*node[D]]int)
-		if w.marks == nil {
-			w.marks = map[*node[D]]int{}
+	if w.visits == nil {
+		w.visits, _ = w.pool.Get().(map[*node[D]]int)
+		if w.visits == nil {
+			w.visits = map[*node[D]]int{}
 		}
 	}
-	done, marked := w.marks[h]
+	done, marked := w.visits[h]
 	if !marked {
 		done = -1
 	}
-	w.marks[h] = max(done, left)
+	w.visits[h] = max(done, left)
 	return done
 }

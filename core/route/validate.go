@@ -7,8 +7,8 @@ import (
 
 const matchArg = "x-match"
 
-// Validate checks the arguments of a binding to an exchange of this kind. The
-// error is an [*amqp.Error] with RabbitMQ's text [RabbitMQ: exchanges.html#headers].
+// Validate checks the arguments of a binding to an exchange of this type. The error is an [*amqp.Error] with RabbitMQ's text
+// [RabbitMQ: exchanges.html#headers].
 func Validate(kind Kind, args amqp.Table) error {
 	if kind != Headers {
 		return nil

@@ -7,11 +7,9 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// scalar is a header's value as headers exchanges compare them: not by type on
-// the wire but by what RabbitMQ decodes it to. All integers are one class, and a
-// timestamp is its seconds; float and double are one, different from integers;
-// so are strings and binaries. Tables and arrays are equal if they are encoded
-// alike. The zero value is no value.
+// scalar is a header's value as headers exchanges compare it: by what RabbitMQ decodes it to, not by its type on the wire. All
+// integers are one class, which includes timestamps, as seconds. Float and double are another class, strings and binaries a
+// third. Tables and arrays are equal if their encodings are. The zero value means no value.
 type scalar struct {
 	class  byte
 	number uint64
@@ -22,7 +20,7 @@ type scalar struct {
 // their type.
 const (
 	classInteger = 'I'
-	classLarge   = 'T' // an integer that does not fit int64
+	classLarge   = 'T' // integers that do not fit int64
 	classFloat   = 'd'
 	classText    = 'S'
 )
@@ -35,7 +33,7 @@ func scalarOf(f amqp.RawField) scalar {
 	return scalar{class, number, string(text)}
 }
 
-// holds reports whether f has this value, or any if this is none.
+// holds reports whether f has this value. No value matches any.
 func (v *scalar) holds(f amqp.RawField) bool {
 	if *v == (scalar{}) {
 		return true
@@ -44,7 +42,7 @@ func (v *scalar) holds(f amqp.RawField) bool {
 	return v.class == class && v.number == number && v.text == string(text)
 }
 
-// read returns the parts of a field's scalar, text aliasing the field.
+// read returns the parts of a field's scalar. text aliases the field.
 func read(f amqp.RawField) (class byte, number uint64, text []byte) {
 	v := f.Value
 	switch f.Type {

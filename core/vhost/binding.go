@@ -28,7 +28,7 @@ func (v *VHost) Bind(b Binding, owner Owner) error {
 	if err := b.normalise(); err != nil {
 		return err
 	}
-	var lost error // the binding is durable, but one of its ends is gone
+	var lost error // one of the ends was deleted while the binding was made durable
 	err := v.change(v.modeFor(b.Source, additive), func() (func(), error) {
 		apply, err := v.bind(&b, owner)
 		if apply == nil {

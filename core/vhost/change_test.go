@@ -56,7 +56,7 @@ func TestChangeThatCannotBeKept(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &memoryKeeper{}
+				k := &memoryLog{}
 				v, _ := newVHostWith(t, k)
 				declare(t, v, "q")
 				must(t, v.DeclareExchange(Exchange{Name: "x", Type: "direct", Durable: true, AutoDelete: true}, nil))
@@ -92,7 +92,7 @@ func TestChangeThatCannotBeKept(t *testing.T) {
 
 // A queue is not deleted when it is known that it would be back after a restart.
 func TestQueueStaysThatWouldComeBack(t *testing.T) {
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	declare(t, v, "q")
 	v.FailDefinitions(errors.New("input/output error"))
@@ -106,7 +106,7 @@ func TestQueueStaysThatWouldComeBack(t *testing.T) {
 func TestChangesShareTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := make(chan error)
-		k := &memoryKeeper{}
+		k := &memoryLog{}
 		v, _ := newVHostWith(t, k)
 		for n := range 4 {
 			declare(t, v, strconv.Itoa(n))
@@ -146,7 +146,7 @@ func TestChangesShareTheDisk(t *testing.T) {
 	})
 }
 
-func (v *VHost) restartedOf(t *testing.T, k *memoryKeeper) *VHost {
+func (v *VHost) restartedOf(t *testing.T, k *memoryLog) *VHost {
 	t.Helper()
 	k.wait = nil
 	return k.restart(t)
@@ -156,7 +156,7 @@ func (v *VHost) restartedOf(t *testing.T, k *memoryKeeper) *VHost {
 // which stopped every publisher for as long as a hundred thousand queues take. Queues that go meanwhile do not come back.
 func TestRewrittenInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := &memoryKeeper{}
+		k := &memoryLog{}
 		v, _ := newVHostWith(t, k)
 		const queues = 2000
 		must(t, v.DeclareExchange(Exchange{Name: "x", Type: "direct", Durable: true, AutoDelete: true}, nil))
@@ -193,7 +193,7 @@ func TestRewrittenInParts(t *testing.T) {
 
 // A vhost has no more bindings than it may. They were without number.
 func TestTooManyBindings(t *testing.T) {
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	v.maxBindings = 3
 	declare(t, v, "q")
@@ -232,7 +232,7 @@ func TestTooManyBindings(t *testing.T) {
 func TestTooManyBindingsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, did := make(chan error), make(chan error, 5)
-		k := &memoryKeeper{}
+		k := &memoryLog{}
 		v, _ := newVHostWith(t, k)
 		v.maxBindings = 2
 		declare(t, v, "q")
@@ -290,7 +290,7 @@ func TestNameOfAQueueThatGoes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v, _ := newVHostWith(t, &memoryKeeper{})
+				v, _ := newVHostWith(t, &memoryLog{})
 				c := &pendingQueue{config: declare(t, v, "q").Config(), done: make(chan struct{})}
 				_, err := v.DeleteQueue("q", 0, false, false)
 				must(t, err)

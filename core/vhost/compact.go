@@ -15,7 +15,7 @@ func (v *VHost) CompactDefinitions() {
 	}
 	v.mu.Lock()
 	v.changes.begin(exclusive)
-	needed := v.definitionLog.NeedsCompaction() && !v.deleted // nobody else did it while this waited
+	needed := v.definitionLog.NeedsCompaction() && !v.deleted // no other change compacted while this one waited
 	v.mu.Unlock()
 	if needed {
 		v.definitionLog.Rewrite(v.parts())
@@ -70,7 +70,7 @@ func (v *VHost) definitionAppenders() (all []func(b []byte) []byte) {
 	for name := range v.pending { // none is new, because no change is under way, but some may be about to be deleted
 		add(func(b []byte) []byte { return v.appendQueue(b, name) })
 	}
-	for _, x := range v.exchanges { // after all exchanges that they may come from
+	for _, x := range v.exchanges { // once all their sources are defined
 		if x.Durable {
 			add(func(b []byte) []byte { return v.appendBindings(b, destination{exchange: x}) })
 		}

@@ -53,7 +53,7 @@ type client struct {
 	v      *VHost
 	owner  Owner
 	r      *rand.Rand
-	shells []*queue.Mailbox
+	queues []*queue.Mailbox
 }
 
 func (c *client) step() error {
@@ -90,8 +90,8 @@ func (c *client) step() error {
 
 func (c *client) publish() (err error) {
 	before := c.v.Generation()
-	c.shells, err = c.v.Route("fan", "key", nil, nil, c.shells[:0])
-	for _, s := range c.shells {
+	c.queues, err = c.v.Route("fan", "key", nil, nil, c.queues[:0])
+	for _, s := range c.queues {
 		publish(s, text("m"))
 	}
 	if c.v.Generation() < before {

@@ -144,7 +144,7 @@ func (r *deadLetterRun) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
 		return
 	}
 	m := queue.Message{
-		Routing: r.route.routing, Seq: d.Seq, Props: r.block.keep(r.props),
+		Routing: r.route.routing, Seq: d.Seq, Props: r.block.commit(r.props),
 		Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.HasDeathHistory | queue.HasHeaders,
 	}
 	if priority, ok := idx.Priority(d.Props); ok {

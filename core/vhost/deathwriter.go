@@ -63,7 +63,7 @@ type blockWriter struct {
 	used  int
 }
 
-// reserve makes room for about n more bytes. If that takes a new block, it is large enough for all of ds, up to a limit.
+// reserve makes sure that about n more bytes fit. If that takes a new block, it is large enough for all of ds, up to a limit.
 func (w *blockWriter) reserve(n int, ds []queue.DeadLetter) {
 	if w.block != nil && w.used+n <= len(w.block.Buf) {
 		return
@@ -90,15 +90,15 @@ func expectedSize(ds []queue.DeadLetter, limit int) (bytes int) {
 // free returns the unused end of the block, to append to.
 func (w *blockWriter) free() []byte { return w.block.Buf[w.used:w.used] }
 
-// keep makes what was appended to free part of the block.
-func (w *blockWriter) keep(b []byte) []byte {
-	if unsafe.SliceData(b) == unsafe.SliceData(w.block.Buf[w.used:]) { // else append moved it out for lack of room
+// commit makes what was appended to free part of the block.
+func (w *blockWriter) commit(b []byte) []byte {
+	if unsafe.SliceData(b) == unsafe.SliceData(w.block.Buf[w.used:]) { // else it did not fit, and append moved it
 		w.used += len(b)
 	}
 	return slices.Clip(b)
 }
 
-// copy copies b into the block if there is room.
+// copy copies b into the block if it fits.
 func (w *blockWriter) copy(b []byte) []byte {
 	if len(b) > len(w.block.Buf)-w.used {
 		return slices.Clone(b)

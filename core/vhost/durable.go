@@ -18,13 +18,13 @@ type DefinitionLog interface {
 	NewStorage() *queue.Storage
 }
 
-// A change of something durable takes effect when it is durable. If it cannot be made durable, nobody has seen any of it. It is
+// A change of something durable takes effect when it is durable. If it cannot be made durable, no other caller has seen any of it. It is
 // checked and logged with mu held, awaited without, and applied with mu held again. Changes that take effect in between must not
 // contradict what was logged. So changes that remove or replace something are made one at a time; those that only add something,
 // of which clients make many when they start, wait for the disk together.
 //
 // The deletion of a queue is the exception: the queue is deleted first, with its bindings and the exchanges that are deleted with
-// those, and logged afterwards. Nobody who believes that the deletion failed may still get its messages.
+// those, and logged afterwards. A client that takes the deletion for failed must not get its messages.
 
 // changeMode says which other changes may run at the same time.
 type changeMode uint8
@@ -164,7 +164,7 @@ func (v *VHost) awaitDurable(durable bool) error {
 	return nil
 }
 
-// FailDefinitions tells the vhost that nothing durable can be changed any more. It then refuses to delete durable queues.
+// FailDefinitions is called when nothing durable can be changed any more. The vhost then refuses to delete durable queues.
 func (v *VHost) FailDefinitions(err error) { v.failure.CompareAndSwap(nil, &err) }
 
 // checkDefinitionLog returns an error after FailDefinitions.
@@ -290,7 +290,7 @@ func (v *VHost) addPending(p *pendingQueue) *pendingQueue {
 }
 
 // awaitName reports whether a new queue may have a name. While a pending queue has it, awaitName waits, with mu released, and
-// then returns false; the caller looks again. The error says that nobody gets the name until the broker is restarted. The caller
+// then returns false; the caller looks again. An error means that the name stays reserved until the broker is restarted. The caller
 // holds mu.
 func (v *VHost) awaitName(name string) (free bool, err error) {
 	p := v.pending[name]

@@ -20,8 +20,8 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// memoryKeeper keeps definitions in memory. Messages it loses.
-type memoryKeeper struct {
+// memoryLog keeps definitions in memory. Messages it loses.
+type memoryLog struct {
 	queue.Journal
 	numbers atomic.Uint64
 	bulky   atomic.Bool
@@ -34,14 +34,14 @@ type memoryKeeper struct {
 	next      []byte // of a rewrite: its parts, and what is written meanwhile
 }
 
-var _ DefinitionLog = (*memoryKeeper)(nil)
+var _ DefinitionLog = (*memoryLog)(nil)
 
-func (k *memoryKeeper) NewStorage() *queue.Storage {
+func (k *memoryLog) NewStorage() *queue.Storage {
 	return &queue.Storage{Journal: k, ID: k.numbers.Add(1)}
 }
-func (k *memoryKeeper) NeedsCompaction() bool { return k.bulky.Load() }
+func (k *memoryLog) NeedsCompaction() bool { return k.bulky.Load() }
 
-func (k *memoryKeeper) Write(defs []byte) {
+func (k *memoryLog) Write(defs []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.written = append(k.written, defs...)
@@ -50,7 +50,7 @@ func (k *memoryKeeper) Write(defs []byte) {
 	}
 }
 
-func (k *memoryKeeper) Rewrite(parts iter.Seq[[]byte]) {
+func (k *memoryLog) Rewrite(parts iter.Seq[[]byte]) {
 	k.mu.Lock()
 	k.rewriting = true
 	k.mu.Unlock()
@@ -69,7 +69,7 @@ func (k *memoryKeeper) Rewrite(parts iter.Seq[[]byte]) {
 	k.bulky.Store(false)
 }
 
-func (k *memoryKeeper) WaitDurable() error {
+func (k *memoryLog) WaitDurable() error {
 	if k.wait == nil {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (k *memoryKeeper) WaitDurable() error {
 }
 
 // read returns what was written.
-func (k *memoryKeeper) read(t *testing.T) *Definitions {
+func (k *memoryLog) read(t *testing.T) *Definitions {
 	t.Helper()
 	d := NewDefinitions(nil)
 	for def, err := range definition.Parse(k.written) {
@@ -91,27 +91,27 @@ func (k *memoryKeeper) read(t *testing.T) *Definitions {
 }
 
 // restart returns the vhost as it is made of what was written.
-func (k *memoryKeeper) restart(t *testing.T) *VHost {
+func (k *memoryLog) restart(t *testing.T) *VHost {
 	t.Helper()
 	v, _ := newVHostWith(t, k)
-	shells, err := v.Restore(k.read(t), func(id uint64) (*queue.Storage, error) { return &queue.Storage{Journal: k, ID: id}, nil })
+	queues, err := v.Restore(k.read(t), func(id uint64) (*queue.Storage, error) { return &queue.Storage{Journal: k, ID: id}, nil })
 	must(t, err)
-	start(shells)
-	if len(shells) != len(v.queues) {
-		t.Errorf("%d queues were made, %d are there", len(shells), len(v.queues))
+	start(queues)
+	if len(queues) != len(v.queues) {
+		t.Errorf("%d queues were made, %d are there", len(queues), len(v.queues))
 	}
 	return v
 }
 
 // Commit implements [queue.Journal].
-func (k *memoryKeeper) Commit([]byte, []journal.Delta, journal.Completer) {}
+func (k *memoryLog) Commit([]byte, []journal.Delta, journal.Completer) {}
 
 // Err implements [queue.Journal].
-func (k *memoryKeeper) Err() error { return nil }
+func (k *memoryLog) Err() error { return nil }
 
 // start starts queues that were restored without messages.
-func start(shells []*queue.Mailbox) {
-	r := queue.NewReplayer(shells)
+func start(queues []*queue.Mailbox) {
+	r := queue.NewReplayer(queues)
 	r.Fill()
 	r.Start()
 }
@@ -145,7 +145,7 @@ func durable(v *VHost) string {
 func TestDefinitionsSurvive(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			k := &memoryKeeper{}
+			k := &memoryLog{}
 			v, _ := newVHostWith(t, k)
 			r := rand.New(rand.NewPCG(seed, 1))
 			for range 300 {
@@ -236,7 +236,7 @@ func surviveManyClients(t *testing.T, seed uint64) {
 	t.Helper()
 	var mu sync.Mutex // guards pace
 	pace := rand.New(rand.NewPCG(seed, 2))
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	k.wait = func() error {
 		mu.Lock()
@@ -272,7 +272,7 @@ func surviveManyClients(t *testing.T, seed uint64) {
 func TestQueueComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := make(chan error)
-		k := &memoryKeeper{wait: func() error { return <-disk }}
+		k := &memoryLog{wait: func() error { return <-disk }}
 		v, _ := newVHostWith(t, k)
 		first, second := make(chan *queue.Mailbox, 1), make(chan *queue.Mailbox, 1)
 		declare := func(c chan<- *queue.Mailbox, durable bool) {
@@ -318,7 +318,7 @@ func TestQueueComes(t *testing.T) {
 // A queue that could not be written down is not there, and may be declared again.
 func TestQueueDoesNotCome(t *testing.T) {
 	broken := errors.New("input/output error")
-	k := &memoryKeeper{wait: func() error { return broken }}
+	k := &memoryLog{wait: func() error { return broken }}
 	v, _ := newVHostWith(t, k)
 	_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true})
 	want(t, err, Stopped, "vhost '/': definitions cannot be kept: shard 0 failed, see the broker logfile")
@@ -333,7 +333,7 @@ func TestQueueDoesNotCome(t *testing.T) {
 
 // Nothing of what is not durable is written, or waits for the disk.
 func TestTransientIsNotWritten(t *testing.T) {
-	k := &memoryKeeper{wait: func() error { return errors.New("it was waited") }}
+	k := &memoryLog{wait: func() error { return errors.New("it was waited") }}
 	v, _ := newVHostWith(t, k)
 	for _, d := range []QueueDeclare{{Name: "q"}, {Name: "e", Durable: true, Exclusive: true, Owner: 1}} {
 		_, err := v.DeclareQueue(d)
@@ -354,7 +354,7 @@ func TestTransientIsNotWritten(t *testing.T) {
 
 // A plugin that would not take a queue's arguments any more does not keep the queue from coming back.
 func TestRestoreChecksNoArguments(t *testing.T) {
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	k.Write(amqp.AppendTable(nil, v.defineQueue(&queue.Config{
 		Profile: &queue.Profile{Args: hookArgs(args("x-expires", "soon", "x-queue-type", "quorum"))},
@@ -410,7 +410,7 @@ func TestMalformedDefinitions(t *testing.T) {
 
 // Whatever the bytes are, reading them ends well.
 func FuzzDefinitions(f *testing.F) {
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(f, k)
 	_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true, Args: args("x-expires", int32(1000))})
 	must(f, err)
@@ -428,12 +428,12 @@ func FuzzDefinitions(f *testing.F) {
 				return
 			}
 		}
-		v, _ := newVHostWith(t, &memoryKeeper{})
-		shells, err := v.Restore(d, func(id uint64) (*queue.Storage, error) { return &queue.Storage{Journal: &memoryKeeper{}, ID: id}, nil })
+		v, _ := newVHostWith(t, &memoryLog{})
+		queues, err := v.Restore(d, func(id uint64) (*queue.Storage, error) { return &queue.Storage{Journal: &memoryLog{}, ID: id}, nil })
 		if err != nil {
 			return // two have one number
 		}
-		start(shells)
+		start(queues)
 		for _, s := range v.Queues() {
 			_, err := v.DeleteQueue(s.Config().Name, 0, false, false)
 			must(t, err)

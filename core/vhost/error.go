@@ -12,7 +12,7 @@ type Kind uint8
 // The kinds of errors.
 const (
 	NotFound       Kind = iota + 1 // no such queue or exchange
-	AccessRefused                  // nobody may do this to this object
+	AccessRefused                  // not allowed on this object, whichever user asks
 	Locked                         // another connection's exclusive queue
 	Precondition                   // arguments or state do not allow it
 	NotImplemented                 // a feature of RabbitMQ that is not offered

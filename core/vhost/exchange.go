@@ -133,7 +133,7 @@ func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) 
 
 // addExchange creates an exchange, unless another caller just did, and returns the one that exists.
 func (v *VHost) addExchange(d Exchange) (Exchange, error) {
-	mode := additive // a transient exchange keeps its name from a durable one
+	mode := additive // of a transient exchange, because a durable one may not get its name
 	if d.Durable {
 		mode = exclusive
 	}

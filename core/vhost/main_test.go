@@ -207,14 +207,14 @@ func leave(tb testing.TB, s *queue.Mailbox, kind queue.SettleKind) {
 // names routes a message and returns the names of its queues in the order it was routed.
 func names(t *testing.T, v *VHost, exchange, key string, extra ...string) string {
 	t.Helper()
-	shells, err := v.Route(exchange, key, nil, extra, nil)
+	queues, err := v.Route(exchange, key, nil, extra, nil)
 	must(t, err)
-	return join(shells)
+	return join(queues)
 }
 
-func join(shells []*queue.Mailbox) string {
+func join(queues []*queue.Mailbox) string {
 	var all []string
-	for _, s := range shells {
+	for _, s := range queues {
 		all = append(all, s.Config().Name)
 	}
 	return strings.Join(all, " ")

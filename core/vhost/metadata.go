@@ -35,7 +35,7 @@ func CheckName(name string) error {
 		return refuse(Precondition, "vhost name of %d bytes: at most %d are allowed", len(name), rabbit.MaxName)
 	case !utf8.ValidString(name):
 		return refuse(Precondition, "vhost name %q is not UTF-8", name)
-	case strings.Contains(name, "\x00"): // nobody could be given permissions for it
+	case strings.Contains(name, "\x00"): // permissions cannot name it
 		return refuse(Precondition, "vhost name %q has NUL in it", name)
 	}
 	return nil

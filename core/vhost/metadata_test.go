@@ -9,7 +9,7 @@ import (
 )
 
 func TestMetadata(t *testing.T) {
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	if got := v.Metadata(); !reflect.DeepEqual(got, Metadata{}) {
 		t.Errorf("at first: %+v", got)

@@ -11,7 +11,7 @@ import (
 )
 
 func TestParameters(t *testing.T) {
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	for _, created := range []bool{true, false} {
 		got, err := v.SetParameter(Parameter{"shovel", "s", []byte(` { "src-uri" : "amqp://" } `)})
@@ -75,7 +75,7 @@ func TestWrongParameters(t *testing.T) {
 }
 
 func TestQueueLimit(t *testing.T) {
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	declare := func(name string, durable bool) error {
 		_, err := v.DeclareQueue(QueueDeclare{Name: name, Durable: durable})
@@ -113,7 +113,7 @@ func FuzzSetParameter(f *testing.F) {
 	f.Add("vhost-limits", "limits", `{"max-queues": 1, "max-connections": -1}`)
 	f.Add("", "", "")
 	f.Fuzz(func(t *testing.T, component, name, value string) {
-		k := &memoryKeeper{}
+		k := &memoryLog{}
 		v, _ := newVHostWith(t, k)
 		if v.setParameter(component, name, value) != nil {
 			return

@@ -43,7 +43,7 @@ func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set)
 	v.applying.Lock()
 	defer v.applying.Unlock()
 	changed := false
-	// Additive is enough: applying keeps other changes of policies away.
+	// Additive is enough: applying excludes other changes of policies.
 	err := v.change(fixedMode(additive), func() (apply func(), err error) {
 		s, def := change(v.policies.Load())
 		if s == v.policies.Load() {
@@ -68,7 +68,7 @@ func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set)
 	return nil
 }
 
-// invalidateProfiles keeps new queues from using existing profiles. The caller holds mu.
+// invalidateProfiles stops new queues from using existing profiles. The caller holds mu.
 func (v *VHost) invalidateProfiles() {
 	v.epoch.Add(1)
 	clear(v.profiles)
@@ -87,7 +87,7 @@ func (v *VHost) StrategyChanged(name string, recompute bool) {
 		if chosen, _ := cfg.Settings(settingStrategy); chosen != any(name) && cfg.Strategy != name {
 			continue
 		}
-		_ = m.Reconfigure(reconfigured(cfg, v.newProfile(cfg.Args, cfg.Policies)), v.chain, recompute) // an error means that it is gone
+		_ = m.Reconfigure(reconfigured(cfg, v.newProfile(cfg.Args, cfg.Policies)), v.chain, recompute) // an error means that the queue is deleted
 	}
 }
 
@@ -111,7 +111,7 @@ func (v *VHost) applyPolicies() (queues int) {
 			p = v.newProfile(cfg.Args, applied)
 			profiles[like{cfg.Profile, applied}] = p
 		}
-		if m.Reconfigure(reconfigured(cfg, p), v.chain, false) == nil { // else it is gone
+		if m.Reconfigure(reconfigured(cfg, p), v.chain, false) == nil { // else the queue is deleted
 			queues++
 		}
 	}

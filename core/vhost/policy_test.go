@@ -126,9 +126,9 @@ func TestPolicyGivesAlternateExchange(t *testing.T) {
 	bind(t, v, "alt", "q", "")
 	routes := func() int {
 		t.Helper()
-		shells, err := v.Route("x", "k", nil, nil, nil)
+		queues, err := v.Route("x", "k", nil, nil, nil)
 		must(t, err)
-		return len(shells)
+		return len(queues)
 	}
 	generation := v.Generation()
 	setPolicy(t, v, policies.User, policy(t, policies.User, "ae", "^x$", 0, "alternate-exchange", "alt"))
@@ -162,7 +162,7 @@ func TestPolicyLease(t *testing.T) {
 func TestPoliciesSurvive(t *testing.T) {
 	for _, bulky := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rewritten %t", bulky), func(t *testing.T) {
-			k := &memoryKeeper{}
+			k := &memoryLog{}
 			v, _ := newVHostWith(t, k)
 			declare(t, v, "q")
 			setPolicy(t, v, policies.User, policy(t, policies.User, "p", "^q", 3, "message-ttl", int64(4000), "expiry-strategy", "other"))
@@ -188,7 +188,7 @@ func TestPoliciesSurvive(t *testing.T) {
 
 // A queue that is declared while the policies change has those in force in the end.
 func TestDeclareWhilePoliciesChange(t *testing.T) {
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	n := 0
 	k.wait = func() error {

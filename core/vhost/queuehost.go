@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// queueHost is a vhost as its queues call it, from their turns. Its own type keeps these methods out of VHost's.
+// queueHost is a vhost as its queues call it, from their turns. The type of its own hides these methods from VHost's users.
 type queueHost VHost
 
 // QueueHost returns the methods that queues of this vhost call.

@@ -145,9 +145,9 @@ func TestHeadersAreLookedAtOnlyWhereTheyMatter(t *testing.T) {
 			read = true
 			return amqp.RawTable(amqp.AppendTable(nil, args("kind", "x"))[4:])
 		}
-		shells, err := v.Route(exchange, "k", headers, nil, nil)
+		queues, err := v.Route(exchange, "k", headers, nil, nil)
 		must(t, err)
-		if got := sorted(join(shells)); got != tt.want || read != tt.read {
+		if got := sorted(join(queues)); got != tt.want || read != tt.read {
 			t.Errorf("exchange %q: got %q, headers read: %v; want %q, %v", exchange, got, read, tt.want, tt.read)
 		}
 		if _, err := v.Route(exchange, "k", nil, nil, nil); err != nil {
@@ -159,10 +159,10 @@ func TestHeadersAreLookedAtOnlyWhereTheyMatter(t *testing.T) {
 func TestRouteAppends(t *testing.T) {
 	v, _ := newVHost(t)
 	a, b := declare(t, v, "a"), declare(t, v, "b")
-	shells, err := v.Route("", "b", nil, nil, []*queue.Mailbox{a})
+	queues, err := v.Route("", "b", nil, nil, []*queue.Mailbox{a})
 	must(t, err)
-	if !slices.Equal(shells, []*queue.Mailbox{a, b}) {
-		t.Errorf("got %s", join(shells))
+	if !slices.Equal(queues, []*queue.Mailbox{a, b}) {
+		t.Errorf("got %s", join(queues))
 	}
 }
 

@@ -19,7 +19,7 @@ type Stats struct {
 	QueuesExpired uint64
 }
 
-// RemovalCounts counts removed messages by reason and outcome. Each message is counted once, when it has left for good.
+// RemovalCounts counts removed messages by reason and outcome. Each message is counted once, when its removal is final.
 type RemovalCounts [hook.Reasons][telemetry.Outcomes]uint64
 
 // DeadLetterStrategy is RabbitMQ's classification of a message that left its queue for a reason.

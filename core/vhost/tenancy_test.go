@@ -29,13 +29,13 @@ func TestConnectionLimit(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
-	k := &memoryKeeper{}
+	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	_, err := v.DeclareQueue(QueueDeclare{Name: "durable", Durable: true})
 	must(t, err)
 	_, err = v.DeclareQueue(QueueDeclare{Name: "exclusive", Exclusive: true, Owner: 1})
 	must(t, err)
-	shells := v.Queues()
+	queues := v.Queues()
 	var evicted []string
 	must(t, v.AddConnection(1, "u", func(reason string) { evicted = append(evicted, reason) }))
 
@@ -43,7 +43,7 @@ func TestDelete(t *testing.T) {
 	if got := fmt.Sprint(evicted); got != "[vhost '/' is deleted]" {
 		t.Errorf("got %s", got)
 	}
-	for _, s := range shells {
+	for _, s := range queues {
 		if err := s.Do(func(*queue.Queue, hook.Instant) {}); !errors.Is(err, queue.ErrGone) {
 			t.Errorf("queue %s: got %v", s.Config().Name, err)
 		}
@@ -82,7 +82,7 @@ func encodedDeletion(v *VHost) []byte {
 // Queues that are declared while the vhost is deleted are gone, too.
 func TestDeleteWhileDeclaring(t *testing.T) {
 	for range 50 {
-		v, _ := newVHostWith(t, &memoryKeeper{})
+		v, _ := newVHostWith(t, &memoryLog{})
 		var wg sync.WaitGroup
 		for i := range 4 {
 			wg.Go(func() {
