@@ -159,7 +159,7 @@ func (a moduleAdmin) Unload(name string, force bool) error {
 // moduleError says who is to blame for an error.
 func moduleError(err error) error {
 	switch {
-	case err == nil || errors.Is(err, wasm.ErrNotKept):
+	case err == nil || errors.Is(err, wasm.ErrNotStored):
 		return err
 	case errors.Is(err, wasm.ErrUnknown):
 		return &mgmt.ModuleError{Kind: mgmt.NoModule, Text: err.Error()}

@@ -33,13 +33,13 @@ type call struct {
 	ms  []hook.Message
 	vs  []hook.Verdict
 
-	unheard bool   // it is a shadow that is asked
-	again   bool   // the messages were decided about before, and are in doubt
-	digest  uint64 // of the module that is asked: see [hook.Verdict]
+	shadowing  bool   // it is a shadow that is asked
+	rechecking bool   // the messages were decided about before, and are in doubt
+	digest     uint64 // of the module that is asked: see [hook.Verdict]
 }
 
-// part is the question about some of the messages.
-func (c *call) part(from, to int) call {
+// slice is the question about some of the messages.
+func (c *call) slice(from, to int) call {
 	p := *c
 	p.ms, p.vs = c.ms[from:to], c.vs[from:to]
 	return p
@@ -67,7 +67,7 @@ func (v *version) askBatches(h abi.Hook, c *call) {
 		return
 	}
 	for from := 0; from < len(c.ms); from += v.capacity {
-		part := c.part(from, min(from+v.capacity, len(c.ms)))
+		part := c.slice(from, min(from+v.capacity, len(c.ms)))
 		v.askBatch(h, &part, &r)
 	}
 }
@@ -80,13 +80,13 @@ type fuelBudget struct {
 	messages int // that it is still for
 }
 
-// rationed is for how many messages one is.
-const rationed = 64
+// minBudgeted is for how many messages one is.
+const minBudgeted = 64
 
 // next returns the fuel for a call with n messages.
 func (r *fuelBudget) next(v *version, n int) int64 {
 	if r.messages < n {
-		r.messages = max(n, rationed)
+		r.messages = max(n, minBudgeted)
 		r.fuel = v.budget(r.messages)
 	}
 	return r.fuel
@@ -103,7 +103,7 @@ func (v *version) borrow(now hook.Instant) *instance {
 	if v.since.Load() == 0 {
 		v.since.CompareAndSwap(0, int64(now))
 	}
-	if !v.breaker.lets(now) {
+	if !v.breaker.allows(now) {
 		return nil
 	}
 	return v.pool.take(now)
@@ -119,7 +119,7 @@ func (v *version) unanswered(h abi.Hook, c *call) {
 	}
 	v.stats.failures[unavailable].Add(uint64(len(c.ms)))
 	c.failed(v)
-	c.watch(v, h).tell(c, v, "it is not asked: it fails too often, or every instance is at work or broken")
+	c.watch(v, h).report(c, v, "it is not asked: it fails too often, or every instance is at work or broken")
 }
 
 // successor is the version that has taken v's place, nil if none has.
@@ -145,14 +145,14 @@ func (v *version) askBatch(h abi.Hook, c *call, r *fuelBudget) {
 		c.undecided(v, len(c.ms))
 		v.giveUp(in, c, f)
 		c.fallBack(v)
-		w.tell(c, v, f.brief())
+		w.report(c, v, f.brief())
 		return
 	}
-	bad := in.conclude(c, w)
-	w.tell(c, v, "")
+	bad := in.applyVerdicts(c, w)
+	w.report(c, v, "")
 	v.giveBack(in)
 	if bad.count > 0 {
-		v.misjudged(c, bad)
+		v.countInvalid(c, bad)
 	}
 }
 
@@ -165,13 +165,13 @@ func (v *version) giveBack(in *instance) {
 // giveUp ends a call that failed. An instance that says so itself may be used
 // again; one that trapped must not.
 func (v *version) giveUp(in *instance, c *call, f *failure) {
-	if f.kind == complained {
+	if f.kind == reportedFailure {
 		v.pool.restore(in)
 	} else {
 		v.pool.discard(in, c.now)
 	}
 	v.failed(c.now, f)
-	if !c.again {
+	if !c.rechecking {
 		v.breaker.failure(c.now, v)
 	}
 }
@@ -179,7 +179,7 @@ func (v *version) giveUp(in *instance, c *call, f *failure) {
 // begin lets host functions see what the call is about; end takes it away.
 func (in *instance) begin(c *call, w *watch) {
 	in.batch, in.queue, in.watch, in.complaint = c.ms, c.queue, w, ""
-	in.tally.messages += uint64(len(c.ms))
+	in.pending.messages += uint64(len(c.ms))
 }
 
 func (in *instance) end() { in.batch, in.queue, in.watch = nil, nil, nil }
@@ -190,7 +190,7 @@ func (in *instance) batchCall(h abi.Hook, c *call, r *fuelBudget) *failure {
 	n := len(c.ms)
 	b, ok := in.memory.Read(in.buffer, uint32(n*(abi.RecordSize+abi.VerdictSize)))
 	if !ok {
-		return &failure{kind: overgrown, what: h.String(), reason: "its buffer does not lie in its memory any more"}
+		return &failure{kind: outOfMemory, what: h.String(), reason: "its buffer does not lie in its memory any more"}
 	}
 	for i := range c.ms {
 		c.writeRecord(b[i*abi.RecordSize:][:abi.RecordSize:abi.RecordSize], &c.ms[i])
@@ -201,7 +201,7 @@ func (in *instance) batchCall(h abi.Hook, c *call, r *fuelBudget) *failure {
 		return f
 	}
 	if result := int32(in.stack[0]); result < 0 {
-		return &failure{kind: complained, what: h.String(), reason: in.complainedOf(result)}
+		return &failure{kind: reportedFailure, what: h.String(), reason: in.failureText(result)}
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func (c *call) presetVerdicts(records, verdicts []byte) {
 	clear(verdicts)
 	for i := range c.ms {
 		b := verdicts[i*abi.VerdictSize:][:abi.VerdictSize]
-		until := uint64(noTime)
+		until := uint64(minusOne64)
 		if c.at == atHead || c.at == atRequeue {
 			until = le.Uint64(records[i*abi.RecordSize+abi.RecordDeadline:])
 		}
@@ -274,26 +274,26 @@ func (c *call) presetVerdicts(records, verdicts []byte) {
 	}
 }
 
-// noTime is -1 as an i64.
-const noTime = 1<<64 - 1
+// minusOne64 is -1 as an i64.
+const minusOne64 = 1<<64 - 1
 
-// complainedOf says why a guest returned that a call failed.
-func (in *instance) complainedOf(r int32) string {
+// failureText says why a guest returned that a call failed.
+func (in *instance) failureText(r int32) string {
 	if in.complaint == "" {
 		return "it returned " + decimal(r) + ", and does not say why"
 	}
 	return "it returned " + decimal(r) + ": " + in.complaint
 }
 
-// conclude carries the verdicts over.
-func (in *instance) conclude(c *call, w *watch) (bad mistakes) {
+// applyVerdicts carries the verdicts over.
+func (in *instance) applyVerdicts(c *call, w *watch) (bad mistakes) {
 	n := len(c.ms)
 	b, ok := in.memory.Read(in.buffer+uint32(n*abi.RecordSize), uint32(n*abi.VerdictSize))
 	if !ok { // memory does not shrink
 		panic("a buffer that was there has gone")
 	}
 	for i := range c.ms {
-		if c.at == atEnqueue && c.admit(i, b[i*abi.VerdictSize:]) {
+		if c.at == atEnqueue && c.applyKeep(i, b[i*abi.VerdictSize:]) {
 			continue
 		}
 		a := readAnswer(b[i*abi.VerdictSize:])
@@ -310,14 +310,14 @@ func (in *instance) conclude(c *call, w *watch) (bad mistakes) {
 // entered counts messages that it decided about as they came.
 func (in *instance) entered(c *call, n int) {
 	if c.at == atEnqueue {
-		in.tally.entered += uint64(n)
+		in.pending.entered += uint64(n)
 	}
 }
 
-// admit carries over what nearly all verdicts are: keep until a time, for a message
+// applyKeep carries over what nearly all verdicts are: keep until a time, for a message
 // that enters. It reports whether it was one of those, and is otherwise the same as
 // apply.
-func (c *call) admit(i int, b []byte) bool {
+func (c *call) applyKeep(i int, b []byte) bool {
 	le := binary.LittleEndian
 	until := int64(le.Uint64(b[abi.VerdictUntil:]))
 	if le.Uint64(b[abi.VerdictAction:]) != abi.Keep || until < abi.Earliest || until > math.MaxInt64/1_000_000-1 || c.vs[i].Deadline != 0 {
@@ -346,11 +346,11 @@ func (v *version) askEach(c *call) {
 		in.scalarParams(c, &c.ms[i])
 		if f := in.run(abi.Deadline, c.now, &r, 1); f != nil {
 			in.end()
-			rest := c.part(i, len(c.ms))
+			rest := c.slice(i, len(c.ms))
 			rest.undecided(v, len(rest.ms))
 			v.giveUp(in, c, f)
 			rest.fallBack(v)
-			w.tell(&rest, v, f.brief())
+			w.report(&rest, v, f.brief())
 			return
 		}
 		a := verdict{action: abi.Keep, until: int64(in.stack[0])}
@@ -362,14 +362,14 @@ func (v *version) askEach(c *call) {
 			in.entered(c, 1)
 		}
 		if w != nil {
-			one := c.part(i, i+1)
-			w.tell(&one, v, "")
+			one := c.slice(i, i+1)
+			w.report(&one, v, "")
 		}
 	}
 	in.end()
 	v.giveBack(in)
 	if bad.count > 0 {
-		v.misjudged(c, bad)
+		v.countInvalid(c, bad)
 	}
 }
 

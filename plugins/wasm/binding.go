@@ -10,12 +10,12 @@ import (
 // binding is a policy on a queue, or on all queues that are alike in what it needs
 // to know of them. It does not change.
 type binding struct {
-	policy *policy // whose strategy it is; nil: another plugin's
-	shadow *policy // runs beside; nil: none
-	queue  hook.Queue
-	ttl    hook.Limit // milliseconds
-	dlx    byte       // [abi.FlagDLX] if the queue has a dead-letter exchange
-	doubt  *doubt     // which messages that are there are asked about; nil: all
+	policy  *policy // whose strategy it is; nil: another plugin's
+	shadow  *policy // runs beside; nil: none
+	queue   hook.Queue
+	ttl     hook.Limit // milliseconds
+	dlx     byte       // [abi.FlagDLX] if the queue has a dead-letter exchange
+	recheck *recheck   // which messages that are there are asked about; nil: all
 }
 
 // bind makes the hooks of a queue. policy and shadow are not both nil.
@@ -28,7 +28,7 @@ func bind(q hook.Queue, p, shadow *policy) hook.Hooks {
 	if p == nil {
 		return hook.Hooks{OnEnqueue: b.watchEnqueue, OnHead: b.watchHead, Shared: shared}
 	}
-	b.doubt = p.doubt.Load()
+	b.recheck = p.recheck.Load()
 	hs := hook.Hooks{
 		Strategy: true, Scan: hook.ScanAnywhere, Shared: shared,
 		OnEnqueue: b.enqueue, OnHead: b.head, OnRestamp: b.restamp, RestampAsked: true,
@@ -63,7 +63,7 @@ func answer(c call) {
 	} else {
 		absent := c.policy.absent()
 		c.failed(absent)
-		c.watch(absent, hooksOf[c.at]).tell(&c, absent, "it could not be loaded")
+		c.watch(absent, hooksOf[c.at]).report(&c, absent, "it could not be loaded")
 	}
 	if c.shadow != nil {
 		c.shadow.compare(c)
@@ -74,7 +74,7 @@ func (b *binding) enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 	c := call{binding: b, at: atEnqueue, now: now, ms: ms, vs: vs}
 	for i := range vs {
 		if vs[i].Action != hook.Keep {
-			c.runs(entering, answer)
+			c.forEachRun(entering, answer)
 			return
 		}
 	}
@@ -85,7 +85,7 @@ func (b *binding) enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 // Those that leave for another reason leave.
 func (b *binding) head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	c := call{binding: b, now: now, ms: ms, vs: vs}
-	c.runs(dueOrHead, answer)
+	c.forEachRun(dueOrHead, answer)
 }
 
 // classifier says on which occasion a message is asked about, if it is.
@@ -114,9 +114,9 @@ func whenThere(now hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, 
 	return atHead, m.Why == hook.WhyHead
 }
 
-// runs puts each run of messages that are asked about on the same occasion. Nearly
+// forEachRun puts each run of messages that are asked about on the same occasion. Nearly
 // always there is one.
-func (c *call) runs(classify classifier, put func(call)) {
+func (c *call) forEachRun(classify classifier, put func(call)) {
 	for from := 0; from < len(c.ms); {
 		at, wanted := classify(c.now, &c.ms[from], &c.vs[from])
 		to := from + 1
@@ -126,7 +126,7 @@ func (c *call) runs(classify classifier, put func(call)) {
 			}
 		}
 		if wanted {
-			run := c.part(from, to)
+			run := c.slice(from, to)
 			run.at = at
 			put(run)
 		}
@@ -146,7 +146,7 @@ func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 	v := b.policy.active.Load()
 	switch {
 	case v == nil:
-	case b.doubt != nil:
+	case b.recheck != nil:
 		c.reconsider(v)
 	default:
 		v.ask(&c)
@@ -205,9 +205,9 @@ func (c *call) decideIdle(v *version, said int64, d *hook.Verdict) {
 		at := c.instant(&hook.Message{}, said)
 		*d = hook.Verdict{Deadline: max(at, c.now.AddMillis(retryMillis))}
 	default:
-		v.stats.failures[misjudged].Add(1)
+		v.stats.failures[invalidVerdict].Add(1)
 		a := verdict{until: said}
-		f := &failure{kind: misjudged, what: abi.OnIdle.String(), reason: mistakes{what: absurdUntil, verdict: a}.String()}
+		f := &failure{kind: invalidVerdict, what: abi.OnIdle.String(), reason: mistakes{what: invalidUntil, verdict: a}.String()}
 		v.stats.last.Store(f)
 		v.policy.report.failed(c.now, v.module.Digest, f)
 	}

@@ -27,8 +27,8 @@ const (
 	longestPause  = 30 * time.Minute
 )
 
-// lets reports whether the version may be asked.
-func (b *breaker) lets(now hook.Instant) bool {
+// allows reports whether the version may be asked.
+func (b *breaker) allows(now hook.Instant) bool {
 	until := b.until.Load()
 	return until == 0 || now >= hook.Instant(until)
 }
@@ -42,7 +42,7 @@ func (b *breaker) success(v *version) {
 		return
 	}
 	v.policy.report.recovered()
-	v.policy.tell(Notice{Change: BreakerClosed, Digest: v.module.Digest})
+	v.policy.notify(Notice{Change: BreakerClosed, Digest: v.module.Digest})
 	v.policy.host.recovered(v.policy)
 }
 
@@ -77,7 +77,7 @@ func (b *breaker) failure(now hook.Instant, v *version) {
 	}
 	until := hook.Instant(b.until.Load())
 	v.policy.report.opened(v.module.Digest, until)
-	v.policy.tell(Notice{Change: BreakerOpened, Digest: v.module.Digest, Until: until})
+	v.policy.notify(Notice{Change: BreakerOpened, Digest: v.module.Digest, Until: until})
 	v.policy.rollBack(now, v)
 }
 

@@ -112,7 +112,7 @@ const bytesPerFuel = 8
 // nothing, and returns its length; -1 if there is none.
 func (in *instance) put(what string, b []byte, found bool, at, limit uint64) uint64 {
 	if !found {
-		return absent
+		return minusOne32
 	}
 	if len(b) <= int(uint32(limit)) {
 		copy(in.bytes(what, at, uint64(len(b))), b)
@@ -120,8 +120,8 @@ func (in *instance) put(what string, b []byte, found bool, at, limit uint64) uin
 	return uint64(len(b))
 }
 
-// absent is -1 as an i32.
-const absent = 0xffff_ffff
+// minusOne32 is -1 as an i32.
+const minusOne32 = 0xffff_ffff
 
 // message returns a message of the batch at hand.
 func (in *instance) message(what string, index uint64) *hook.Message {

@@ -15,12 +15,12 @@ import (
 // Host is the plugin: all policies of a broker. Its methods may be called from any
 // goroutine, but those that change something not from a queue's turn.
 type Host struct {
-	config    Config
-	env       Env // does not change after Open
-	slots     int // instances of a version
-	allowance memoryBudget
-	onChange  atomic.Pointer[func(strategy string, recompute bool)]
-	table     atomic.Pointer[table]
+	config   Config
+	env      Env // does not change after Open
+	slots    int // instances of a version
+	memory   memoryBudget
+	onChange atomic.Pointer[func(strategy string, recompute bool)]
+	table    atomic.Pointer[table]
 
 	mu     sync.Mutex // guards what follows and changes of table; held while modules are compiled
 	engine *engine    // nil: not open
@@ -65,7 +65,7 @@ type table struct {
 
 func newHost(c Config) *Host {
 	h := &Host{config: c, slots: runtime.GOMAXPROCS(0)}
-	h.allowance.left.Store(int64(c.TotalMemory))
+	h.memory.left.Store(int64(c.TotalMemory))
 	h.table.Store(&table{policies: map[string]*policy{}, shadows: map[string]*policy{}})
 	return h
 }
@@ -152,6 +152,6 @@ var (
 	ErrUnknown    = errors.New("there is no such policy")
 	ErrConfigured = errors.New("the policy comes from the configuration: change the file that its path names and reload it, or remove it there")
 	ErrInUse      = errors.New("queues have chosen the policy")
-	ErrNotKept    = errors.New("the module works, but cannot be kept for the next start")
+	ErrNotStored  = errors.New("the module works, but cannot be kept for the next start")
 	ErrNotOpen    = errors.New("the host of policies is not open")
 )

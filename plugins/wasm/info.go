@@ -111,7 +111,7 @@ func (p *policy) info() Info {
 	}
 	p.mu.Unlock()
 	i.Undecided, i.AskedAgain, i.Renewed = p.undecided.Load(), p.asked.Load(), p.renewed.Load()
-	if _, err := p.lacks(); err != nil {
+	if _, err := p.loadState(); err != nil {
 		i.LastError = err.Error()
 	}
 	if v := p.active.Load(); v != nil {
@@ -129,9 +129,9 @@ func (v *version) describe(i *Info) {
 		}
 	}
 	i.Fuel, i.OnError, i.InitFuel = v.options.Fuel, v.options.OnError, v.initFuel
-	i.MaxFuel = v.budget(max(v.capacity, rationed))
+	i.MaxFuel = v.budget(max(v.capacity, minBudgeted))
 	i.WorstPause = time.Duration(i.MaxFuel) * worstUnit
-	i.Slots, i.Instances = len(v.pool.slots), v.pool.census()
+	i.Slots, i.Instances = len(v.pool.slots), v.pool.countInstances()
 	i.Memory = v.memory.Load()
 	v.stats.describe(i)
 	i.Breaker = "closed"

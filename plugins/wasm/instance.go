@@ -49,7 +49,7 @@ type instance struct {
 	random   *rand.ChaCha8
 	counters map[string]*atomic.Int64
 	targets  map[destination]*hook.Target
-	tally    tally
+	pending  pendingStats
 }
 
 // epoch is what the clock of a guest says outside of calls.
@@ -77,7 +77,7 @@ func (c *callContext) Value(key any) any {
 func (v *version) start() (*instance, error) {
 	in := &instance{
 		version: v, now: epoch, counters: map[string]*atomic.Int64{}, targets: map[destination]*hook.Target{},
-		random: rand.NewChaCha8(v.seed), space: &guestMemory{allowance: &v.policy.host.allowance, total: &v.memory},
+		random: rand.NewChaCha8(v.seed), space: &guestMemory{budget: &v.policy.host.memory, total: &v.memory},
 	}
 	in.ctx = &callContext{context.Background(), in}
 	if err := in.instantiate(); err != nil {
@@ -93,7 +93,7 @@ func (v *version) start() (*instance, error) {
 
 func (in *instance) instantiate() error {
 	v := in.version
-	if need := int64(v.module.pages) * pageSize; v.policy.host.allowance.left.Load() < need {
+	if need := int64(v.module.pages) * pageSize; v.policy.host.memory.left.Load() < need {
 		return fmt.Errorf("an instance needs %s of memory, which plugins.wasm.total-memory does not leave", Size(need))
 	}
 	ctx := experimental.WithMemoryAllocator(in.ctx, in.space)
@@ -259,7 +259,7 @@ func (in *instance) run(h abi.Hook, now hook.Instant, r *fuelBudget, n int) *fai
 		return in.failure(h.String(), err)
 	}
 	r.spend(left, n)
-	in.tally.add(fuel - left)
+	in.pending.add(fuel - left)
 	if len(in.printed) > 0 {
 		in.flush()
 	}
@@ -273,9 +273,9 @@ func (in *instance) failure(what string, err error) *failure {
 	case in.fuel == nil: // there is no instance yet, and so no telling
 		f.reason += ", or it used up its fuel"
 	case int64(in.fuel.Get()) < 0:
-		f.kind, f.reason = exhausted, "it used up its fuel"
+		f.kind, f.reason = outOfFuel, "it used up its fuel"
 	case in.space.refused, strings.HasPrefix(f.reason, "out of bounds memory access"):
-		f.kind = overgrown
+		f.kind = outOfMemory
 	}
 	if in.complaint != "" {
 		f.reason += "; it said: " + in.complaint
@@ -343,7 +343,7 @@ func (in *instance) flush() {
 
 // close gives back what the instance has.
 func (in *instance) close() {
-	in.version.account(&in.tally)
+	in.version.addStats(&in.pending)
 	_ = in.module.Close(context.Background()) // there are no files to be closed
 	in.space.Free()
 }

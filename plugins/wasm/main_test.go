@@ -58,7 +58,7 @@ func open(tb testing.TB, slots int, env Env) *Host {
 		if err := h.Close(); err != nil {
 			tb.Error(err)
 		}
-		if left := h.allowance.left.Load(); left != defaultTotalMemory {
+		if left := h.memory.left.Load(); left != defaultTotalMemory {
 			tb.Errorf("%d bytes of memory were not given back", defaultTotalMemory-left)
 		}
 	})

@@ -36,12 +36,12 @@ func (h *Host) Open(env Env) error {
 	for _, name := range slices.Sorted(maps.Keys(t.policies)) {
 		p := t.policies[name]
 		p.report = newReport(env.Log, name)
-		if err := h.bring(p, p.source); err != nil {
+		if err := h.activate(p, p.source); err != nil {
 			errs = append(errs, fmt.Errorf("plugins.wasm.modules.%s: %w", name, err))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return errors.Join(err, h.shut())
+		return errors.Join(err, h.closeLocked())
 	}
 	h.restore()
 	return nil
@@ -68,9 +68,9 @@ func (h *Host) restore() {
 		p := &policy{name: k.Name, origin: Loaded, source: source{k.Module, k.Options}}
 		h.add(p)
 		if err := errors.Join(k.Damage, k.Options.check()); err != nil {
-			p.lack(err, true)
-		} else if err := h.bring(p, p.source); err != nil {
-			p.lack(err, false)
+			p.setLoadError(err, true)
+		} else if err := h.activate(p, p.source); err != nil {
+			p.setLoadError(err, false)
 		}
 	}
 }
@@ -79,29 +79,29 @@ func (h *Host) restore() {
 func (h *Host) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.shut()
+	return h.closeLocked()
 }
 
-// shut is Close for who holds mu.
-func (h *Host) shut() error {
+// closeLocked is Close for who holds mu.
+func (h *Host) closeLocked() error {
 	if h.engine == nil {
 		return nil
 	}
 	for _, p := range h.table.Load().policies {
-		h.empty(p)
+		h.releaseAll(p)
 	}
 	err := h.engine.close()
 	h.engine = nil
 	return err
 }
 
-// bring makes what a policy comes from its version in force. The caller holds mu.
-func (h *Host) bring(p *policy, s source) error {
+// activate makes what a policy comes from its version in force. The caller holds mu.
+func (h *Host) activate(p *policy, s source) error {
 	v, err := h.prepare(p, s)
 	if err != nil {
 		return err
 	}
-	h.enforce(p, v)
+	h.replaceVersion(p, v)
 	return nil
 }
 
@@ -137,19 +137,19 @@ func (h *Host) notOpen() error {
 	return ErrNotOpen
 }
 
-// enforce puts a version in force. The caller holds mu.
-func (h *Host) enforce(p *policy, v *version) {
+// replaceVersion puts a version in force. The caller holds mu.
+func (h *Host) replaceVersion(p *policy, v *version) {
 	p.source = v.source
 	n := Notice{Change: PolicyReloaded, Digest: v.module.Digest, Previous: p.digest()}
-	h.drop(p.put(v))
+	h.release(p.put(v))
 	if n.Previous == "" {
 		n.Change = PolicyLoaded
 	}
-	p.tell(n)
+	p.notify(n)
 }
 
-// drop gives up a version that nobody will ask any more. The caller holds mu.
-func (h *Host) drop(v *version) {
+// release gives up a version that nobody will ask any more. The caller holds mu.
+func (h *Host) release(v *version) {
 	if v == nil {
 		return
 	}
@@ -157,10 +157,10 @@ func (h *Host) drop(v *version) {
 	h.engine.release(v.module)
 }
 
-// empty takes a policy's versions from it. The caller holds mu.
-func (h *Host) empty(p *policy) {
+// releaseAll takes a policy's versions from it. The caller holds mu.
+func (h *Host) releaseAll(p *policy) {
 	for _, v := range p.take() {
-		h.drop(v)
+		h.release(v)
 	}
 }
 
@@ -212,11 +212,11 @@ func (h *Host) load(name string, s source) (*policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.keep(p, s); err != nil {
-		h.drop(v)
+	if err := h.persist(p, s); err != nil {
+		h.release(v)
 		return nil, err
 	}
-	h.enforce(p, v)
+	h.replaceVersion(p, v)
 	if fresh {
 		h.add(p)
 	}
@@ -233,13 +233,13 @@ func mayLoad(p *policy) error {
 	return ErrConfigured
 }
 
-// keep stores what a policy comes from.
-func (h *Host) keep(p *policy, s source) error {
+// persist stores what a policy comes from.
+func (h *Host) persist(p *policy, s source) error {
 	if h.env.Store == nil {
 		return nil
 	}
-	if err := h.env.Store.Save(Kept{Name: p.name, Module: s.module, Options: s.options}); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotKept, err)
+	if err := h.env.Store.Save(StoredPolicy{Name: p.name, Module: s.module, Options: s.options}); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotStored, err)
 	}
 	return nil
 }
@@ -263,10 +263,10 @@ func (h *Host) reload(name string) (*policy, error) {
 	if p == nil {
 		return nil, ErrUnknown
 	}
-	if damaged, why := p.lacks(); damaged {
+	if damaged, why := p.loadState(); damaged {
 		return nil, why
 	}
-	return p, h.bring(p, p.source)
+	return p, h.activate(p, p.source)
 }
 
 // Unload takes a policy away. Unless force is set it must not be one that queues
@@ -297,8 +297,8 @@ func (h *Host) unload(name string, force bool) (*policy, error) {
 		}
 	}
 	h.remove(p)
-	p.tell(Notice{Change: PolicyUnloaded, Digest: p.digest()})
-	h.empty(p)
+	p.notify(Notice{Change: PolicyUnloaded, Digest: p.digest()})
+	h.releaseAll(p)
 	return p, nil
 }
 
@@ -335,12 +335,12 @@ func (h *Host) shadow(name string, s source, strategy string) (*policy, error) {
 		return nil, err
 	}
 	p := &policy{host: h, name: name, origin: Shadow, beside: strategy, report: newReport(h.env.Log, name)}
-	if err := h.bring(p, s); err != nil {
+	if err := h.activate(p, s); err != nil {
 		return nil, err
 	}
 	if old := t.policies[name]; old != nil {
 		h.remove(old)
-		h.empty(old)
+		h.releaseAll(old)
 	}
 	h.add(p)
 	return p, nil
@@ -361,20 +361,20 @@ func (t *table) mayShadow(name, strategy string) error {
 	return nil
 }
 
-// settleBack does what is left to do after a version was taken out of force on a
+// finishRollBack does what is left to do after a version was taken out of force on a
 // queue's turn.
-func (h *Host) settleBack(p *policy, v *version) {
+func (h *Host) finishRollBack(p *policy, v *version) {
 	h.mu.Lock()
 	if h.engine == nil { // closed, and v with it
 		h.mu.Unlock()
 		return
 	}
-	h.drop(v)
-	p.misses(v.stats.entered.Load())
+	h.release(v)
+	p.addEnteredFailed(v.stats.entered.Load())
 	if now := p.active.Load(); now != nil {
 		p.source = now.source
 		if p.origin == Loaded {
-			if err := h.keep(p, now.source); err != nil {
+			if err := h.persist(p, now.source); err != nil {
 				p.report.lost(err)
 			}
 		}

@@ -153,7 +153,7 @@ func TestRestart(t *testing.T) {
 	if err := os.WriteFile(dir.path("damaged"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := dir.Save(Kept{Name: "outdated", Module: []byte("what an older broker took")}); err != nil {
+	if err := dir.Save(StoredPolicy{Name: "outdated", Module: []byte("what an older broker took")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(dir.path("torn")+".new", b[:10], 0o600); err != nil {
@@ -210,11 +210,11 @@ func TestRestart(t *testing.T) {
 // full is a store that has no room.
 type full struct{ Dir }
 
-func (full) Save(Kept) error { return errors.New("no space left") }
+func (full) Save(StoredPolicy) error { return errors.New("no space left") }
 
 func TestNotKept(t *testing.T) {
 	h := open(t, 1, Env{Store: full{Dir(t.TempDir())}})
-	if _, err := h.Load("x", ttl(1), Options{}); !errors.Is(err, ErrNotKept) || !strings.Contains(err.Error(), "no space left") {
+	if _, err := h.Load("x", ttl(1), Options{}); !errors.Is(err, ErrNotStored) || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("got %v", err)
 	}
 	if len(h.List()) > 0 || len(h.engine.modules) > 0 {

@@ -24,10 +24,10 @@ func (a *memoryBudget) take(bytes int64) bool {
 // since an instance has no more than one. It belongs to the instance.
 type guestMemory struct {
 	region
-	allowance *memoryBudget
-	total     *atomic.Int64 // bytes, of all instances of a version
-	size      int64         // bytes
-	refused   bool          // growth was, for want of an allowance
+	budget  *memoryBudget
+	total   *atomic.Int64 // bytes, of all instances of a version
+	size    int64         // bytes
+	refused bool          // growth was, for want of an allowance
 }
 
 var (
@@ -44,13 +44,13 @@ func (m *guestMemory) Allocate(_, most uint64) experimental.LinearMemory {
 // Reallocate implements [experimental.LinearMemory].
 func (m *guestMemory) Reallocate(size uint64) []byte {
 	more := int64(size) - m.size
-	if !m.allowance.take(more) {
+	if !m.budget.take(more) {
 		m.refused = true
 		return nil
 	}
 	b := m.region.resize(size)
 	if b == nil && size > 0 {
-		m.allowance.take(-more)
+		m.budget.take(-more)
 		m.refused = true
 		return nil
 	}
@@ -62,7 +62,7 @@ func (m *guestMemory) Reallocate(size uint64) []byte {
 // Free implements [experimental.LinearMemory]. It may be called again.
 func (m *guestMemory) Free() {
 	m.region.release()
-	m.allowance.take(-m.size)
+	m.budget.take(-m.size)
 	m.total.Add(-m.size)
 	m.size = 0
 }

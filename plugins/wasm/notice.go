@@ -25,8 +25,8 @@ type Notice struct {
 	Until    hook.Instant // with BreakerOpened, when it is tried again
 }
 
-// tell tells whoever wants to know.
-func (p *policy) tell(n Notice) {
+// notify tells whoever wants to know.
+func (p *policy) notify(n Notice) {
 	if p.host.env.Notice == nil {
 		return
 	}

@@ -35,19 +35,19 @@ type policy struct {
 
 	compared, differing atomic.Uint64 // of a shadow, messages
 
-	doubt          atomic.Pointer[doubt] // which messages are asked about when those are that are there; nil: all
-	undecided      atomic.Uint64         // messages that entered without it, because it failed
-	asked, renewed atomic.Uint64         // messages that were asked about again, and those of them with another deadline since
+	recheck        atomic.Pointer[recheck] // which messages are asked about when those are that are there; nil: all
+	undecided      atomic.Uint64           // messages that entered without it, because it failed
+	asked, renewed atomic.Uint64           // messages that were asked about again, and those of them with another deadline since
 
-	mu         sync.Mutex // guards what follows
-	previous   *version   // what was in force before; nil: there was nothing, or it was given up
-	rolledBack string     // digest of the version that failed too often
-	fault      *failure   // of that
-	suspects   []uint64   // digests of versions that failed, as messages have them
-	misled     uint64     // messages that entered with one of those
-	doubtful   bool       // it failed since messages were asked about again
-	lost       error      // why there is no version since the start
-	damaged    bool       // nothing is left of it but its name: then it is no strategy, either
+	mu             sync.Mutex // guards what follows
+	previous       *version   // what was in force before; nil: there was nothing, or it was given up
+	rolledBack     string     // digest of the version that failed too often
+	fault          *failure   // of that
+	failedVersions []uint64   // digests of versions that failed, as messages have them
+	enteredFailed  uint64     // messages that entered with one of those
+	recheckDue     bool       // it failed since messages were asked about again
+	loadError      error      // why there is no version since the start
+	damaged        bool       // nothing is left of it but its name: then it is no strategy, either
 }
 
 // source is a module as it came, with its settings.
@@ -70,10 +70,10 @@ func (p *policy) put(v *version) (old *version) {
 	defer p.mu.Unlock()
 	old, p.previous, p.rolledBack, p.fault = p.previous, p.active.Load(), "", nil
 	if p.previous != nil && p.previous.breaker.until.Load() != 0 {
-		p.suspect(p.previous)
+		p.addFailedVersion(p.previous)
 	}
-	p.doubtful = p.doubtful || p.lost != nil
-	p.lost, p.damaged = nil, false
+	p.recheckDue = p.recheckDue || p.loadError != nil
+	p.loadError, p.damaged = nil, false
 	p.active.Store(v)
 	if p.previous != nil {
 		p.previous.pool.retire()
@@ -81,25 +81,25 @@ func (p *policy) put(v *version) (old *version) {
 	return old
 }
 
-// lack notes why what the store has of the policy is of no use.
-func (p *policy) lack(err error, damaged bool) {
+// setLoadError notes why what the store has of the policy is of no use.
+func (p *policy) setLoadError(err error, damaged bool) {
 	p.report.lost(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lost, p.damaged = err, damaged
+	p.loadError, p.damaged = err, damaged
 }
 
-// lacks returns what was noted.
-func (p *policy) lacks() (damaged bool, why error) {
+// loadState returns what was noted.
+func (p *policy) loadState() (damaged bool, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.damaged, p.lost
+	return p.damaged, p.loadError
 }
 
 // isStrategy reports whether queues can choose the policy. Messages of one that is
 // damaged keep the deadlines they have, as if it had been unloaded.
 func (p *policy) isStrategy() bool {
-	damaged, _ := p.lacks()
+	damaged, _ := p.loadState()
 	return p.origin != Shadow && !damaged
 }
 
@@ -112,9 +112,9 @@ func (p *policy) rollBack(now hook.Instant, v *version) {
 	}
 	back := p.digest()
 	p.report.rolledBack(v.module.Digest, back)
-	p.tell(Notice{Change: PolicyRolledBack, Digest: back, Previous: v.module.Digest})
+	p.notify(Notice{Change: PolicyRolledBack, Digest: back, Previous: v.module.Digest})
 	if p.host.env.Go != nil {
-		p.host.env.Go(func() { p.host.settleBack(p, v) })
+		p.host.env.Go(func() { p.host.finishRollBack(p, v) })
 	}
 }
 
@@ -130,7 +130,7 @@ func (p *policy) swapBack(v *version) bool {
 	old.pool.revive()
 	p.active.Store(old)
 	p.previous, p.rolledBack, p.fault = nil, v.module.Digest, v.stats.last.Load()
-	p.suspect(v)
+	p.addFailedVersion(v)
 	v.pool.retire()
 	return true
 }

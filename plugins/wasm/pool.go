@@ -17,13 +17,13 @@ type pool struct {
 	waiting atomic.Int32 // goroutines in await
 	retired atomic.Bool  // instances that come back are closed
 
-	mu      sync.Mutex   // guards what follows
-	freed   *sync.Cond   // signalled when an instance or a slot became free
-	live    int          // slots that are not empty, but for those built elsewhere
-	strikes int          // instances that were lost since one did its work
-	retry   hook.Instant // no instance is made before
+	mu       sync.Mutex   // guards what follows
+	freed    *sync.Cond   // signalled when an instance or a slot became free
+	live     int          // slots that are not empty, but for those built elsewhere
+	failures int          // instances that were lost since one did its work
+	retry    hook.Instant // no instance is made before
 
-	struck atomic.Bool // strikes > 0
+	hasFailed atomic.Bool // strikes > 0
 }
 
 // slot is a place for an instance. Its instance is in it while nobody uses it.
@@ -121,7 +121,7 @@ func (p *pool) fill(i int, now hook.Instant) *instance {
 	p.mu.Lock()
 	if err != nil {
 		p.live--
-		p.lose(i, now)
+		p.freeSlot(i, now)
 		return nil
 	}
 	in.slot = i
@@ -144,7 +144,7 @@ func (p *pool) build(i int, now hook.Instant) {
 	in, err := p.start(now)
 	p.mu.Lock()
 	if err != nil {
-		p.lose(i, now)
+		p.freeSlot(i, now)
 		p.mu.Unlock()
 		return
 	}
@@ -154,25 +154,25 @@ func (p *pool) build(i int, now hook.Instant) {
 	p.restore(in)
 }
 
-// lose notes that a slot is empty, and makes a pause. The caller holds mu.
-func (p *pool) lose(i int, now hook.Instant) {
+// freeSlot notes that a slot is empty, and makes a pause. The caller holds mu.
+func (p *pool) freeSlot(i int, now hook.Instant) {
 	p.slots[i].taken = false
 	pause := lastPause
-	if p.strikes < 10 {
-		pause = min(firstPause<<p.strikes, lastPause)
+	if p.failures < 10 {
+		pause = min(firstPause<<p.failures, lastPause)
 	}
-	p.strikes++
-	p.struck.Store(true)
+	p.failures++
+	p.hasFailed.Store(true)
 	p.retry = now.Add(pause)
 	p.freed.Broadcast()
 }
 
 // put gives an instance back that did its work.
 func (p *pool) put(in *instance) {
-	if in.tally.calls >= handOver {
-		p.version.account(&in.tally)
+	if in.pending.calls >= flushCalls {
+		p.version.addStats(&in.pending)
 	}
-	if p.struck.Load() {
+	if p.hasFailed.Load() {
 		p.recover()
 	}
 	p.restore(in)
@@ -193,8 +193,8 @@ func (p *pool) restore(in *instance) {
 
 func (p *pool) recover() {
 	p.mu.Lock()
-	p.strikes = 0
-	p.struck.Store(false)
+	p.failures = 0
+	p.hasFailed.Store(false)
 	p.mu.Unlock()
 }
 
@@ -203,7 +203,7 @@ func (p *pool) discard(in *instance, now hook.Instant) {
 	in.close()
 	p.mu.Lock()
 	p.live--
-	p.lose(in.slot, now)
+	p.freeSlot(in.slot, now)
 	p.mu.Unlock()
 }
 
@@ -227,12 +227,12 @@ func (p *pool) sweep() {
 	}
 }
 
-// census counts instances, and has those that are free hand over what they
+// countInstances counts instances, and has those that are free hand over what they
 // counted.
-func (p *pool) census() (instances int) {
+func (p *pool) countInstances() (instances int) {
 	for i := range p.slots {
 		if in := p.slots[i].in.Swap(nil); in != nil {
-			p.version.account(&in.tally)
+			p.version.addStats(&in.pending)
 			p.restore(in)
 		}
 	}

@@ -20,12 +20,12 @@ import (
 type kind uint8
 
 const (
-	trapped     kind = iota // it executed something that cannot be, or gave up
-	exhausted               // it used up its fuel
-	overgrown               // it ran out of memory, or left it
-	complained              // it returned that the call failed
-	misjudged               // a verdict makes no sense
-	unavailable             // there was no instance, or the breaker was open: it was not called
+	trapped         kind = iota // it executed something that cannot be, or gave up
+	outOfFuel                   // it used up its fuel
+	outOfMemory                 // it ran out of memory, or left it
+	reportedFailure             // it returned that the call failed
+	invalidVerdict              // a verdict makes no sense
+	unavailable                 // there was no instance, or the breaker was open: it was not called
 	kinds
 )
 
@@ -94,8 +94,8 @@ func newReport(log *slog.Logger, policy string) *report {
 	}
 }
 
-// lets reports whether a line may pass, and how many did not since the last one.
-func (b *bucket) lets(now hook.Instant) (missed int, ok bool) {
+// allows reports whether a line may pass, and how many did not since the last one.
+func (b *bucket) allows(now hook.Instant) (missed int, ok bool) {
 	if refilled := int(now.Sub(b.filled) / b.pause); refilled > 0 {
 		b.spent = max(0, b.spent-refilled)
 		b.filled = now
@@ -115,14 +115,14 @@ func (r *report) enabled(l slog.Level) bool {
 
 // guest logs what a guest says.
 func (r *report) guest(now hook.Instant, l slog.Level, text string) {
-	if missed, ok := r.admits(now, l); ok {
+	if missed, ok := r.allows(now, l); ok {
 		r.log.Log(context.Background(), l, "a policy says", "policy", r.policy, "text", text, "unlogged_before", missed)
 	}
 }
 
 // trace logs an attribute that a guest adds to the trace of a message.
 func (r *report) trace(now hook.Instant, m *hook.Message, key, value string) {
-	missed, ok := r.admits(now, slog.LevelDebug)
+	missed, ok := r.allows(now, slog.LevelDebug)
 	if !ok {
 		return
 	}
@@ -130,15 +130,15 @@ func (r *report) trace(now hook.Instant, m *hook.Message, key, value string) {
 		"message_id", printable(m.Part(hook.PartMessageID)), "routing_key", printable(m.RoutingKey()), "unlogged_before", missed)
 }
 
-// admits reports whether one of a guest's lines may pass, and how many did not
+// allows reports whether one of a guest's lines may pass, and how many did not
 // since the last one.
-func (r *report) admits(now hook.Instant, l slog.Level) (missed int, ok bool) {
+func (r *report) allows(now hook.Instant, l slog.Level) (missed int, ok bool) {
 	if !r.enabled(l) {
 		return 0, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.guests.lets(now)
+	return r.guests.allows(now)
 }
 
 // failed logs a failure.
@@ -147,7 +147,7 @@ func (r *report) failed(now hook.Instant, digest string, f *failure) {
 		return
 	}
 	r.mu.Lock()
-	missed, ok := r.failures.lets(now)
+	missed, ok := r.failures.allows(now)
 	r.mu.Unlock()
 	if ok {
 		r.log.Error("a policy failed; its messages get what its on-error says",

@@ -12,20 +12,20 @@ func (b *binding) watchEnqueue(now hook.Instant, ms []hook.Message, vs []hook.Ve
 
 func (b *binding) watchHead(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	c := call{binding: b, now: now, ms: ms, vs: vs}
-	c.runs(whenThere, b.shadow.compare)
+	c.forEachRun(whenThere, b.shadow.compare)
 }
 
 // compare has a shadow answer as well, and counts where it says something else
 // than the strategy in force.
 func (p *policy) compare(c call) {
-	c.unheard = true
+	c.shadowing = true
 	v := p.active.Load()
 	if v == nil {
 		return
 	}
 	const atOnce = 64
 	for from := 0; from < len(c.ms); from += atOnce {
-		v.compareSome(c.part(from, min(from+atOnce, len(c.ms))))
+		v.compareSome(c.slice(from, min(from+atOnce, len(c.ms))))
 	}
 }
 

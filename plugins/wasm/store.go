@@ -15,8 +15,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// Kept is a policy that was loaded while the broker ran.
-type Kept struct {
+// StoredPolicy is a policy that was loaded while the broker ran.
+type StoredPolicy struct {
 	Name    string
 	Module  []byte
 	Options Options
@@ -28,11 +28,11 @@ type Kept struct {
 // Delete did survives a crash when they return.
 type Store interface {
 	// Save keeps a policy, in place of the one of that name.
-	Save(k Kept) error
+	Save(k StoredPolicy) error
 	// Delete forgets a policy. There need not be one.
 	Delete(name string) error
 	// LoadAll returns all policies, also those that cannot be read.
-	LoadAll() ([]Kept, error)
+	LoadAll() ([]StoredPolicy, error)
 }
 
 // Dir is a [Store] in a folder, which is made when it is needed. A policy is a file
@@ -53,7 +53,7 @@ type header struct {
 func (d Dir) path(name string) string { return filepath.Join(string(d), name+suffix) }
 
 // Save implements [Store].
-func (d Dir) Save(k Kept) error {
+func (d Dir) Save(k StoredPolicy) error {
 	sum := sha256.Sum256(k.Module)
 	b, err := json.Marshal(header{hex.EncodeToString(sum[:]), k.Options})
 	if err != nil {
@@ -107,7 +107,7 @@ func (d Dir) Delete(name string) error {
 }
 
 // LoadAll implements [Store].
-func (d Dir) LoadAll() ([]Kept, error) {
+func (d Dir) LoadAll() ([]StoredPolicy, error) {
 	entries, err := os.ReadDir(string(d))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -115,7 +115,7 @@ func (d Dir) LoadAll() ([]Kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Kept
+	var all []StoredPolicy
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), suffix)
 		if !ok {
@@ -123,33 +123,33 @@ func (d Dir) LoadAll() ([]Kept, error) {
 		}
 		k, err := d.load(name)
 		if err != nil {
-			k = Kept{Name: name, Damage: fmt.Errorf("%s: %w", d.path(name), err)}
+			k = StoredPolicy{Name: name, Damage: fmt.Errorf("%s: %w", d.path(name), err)}
 		}
 		all = append(all, k)
 	}
 	return all, nil
 }
 
-func (d Dir) load(name string) (Kept, error) {
+func (d Dir) load(name string) (StoredPolicy, error) {
 	info, err := os.Stat(d.path(name))
 	if err != nil {
-		return Kept{}, err
+		return StoredPolicy{}, err
 	}
 	const most = abi.MaxModule + 4*abi.MaxConfig
 	if info.Size() > most {
-		return Kept{}, fmt.Errorf("has %d bytes; a policy has up to %d", info.Size(), most)
+		return StoredPolicy{}, fmt.Errorf("has %d bytes; a policy has up to %d", info.Size(), most)
 	}
 	b, err := os.ReadFile(d.path(name))
 	if err != nil {
-		return Kept{}, err
+		return StoredPolicy{}, err
 	}
 	line, module, ok := bytes.Cut(b, []byte("\n"))
 	var h header
 	if err := json.Unmarshal(line, &h); err != nil || !ok {
-		return Kept{}, errors.New("the first line is not that of a policy")
+		return StoredPolicy{}, errors.New("the first line is not that of a policy")
 	}
 	if sum := sha256.Sum256(module); hex.EncodeToString(sum[:]) != h.Digest {
-		return Kept{}, errors.New("the module is not the one that was kept: its digest differs")
+		return StoredPolicy{}, errors.New("the module is not the one that was kept: its digest differs")
 	}
-	return Kept{Name: name, Module: module, Options: h.Options}, nil
+	return StoredPolicy{Name: name, Module: module, Options: h.Options}, nil
 }

@@ -37,7 +37,7 @@ const (
 	fine mistake = iota
 	noAction
 	noFlags
-	absurdUntil
+	invalidUntil
 	noRoute
 	noLater
 	noStrings
@@ -66,7 +66,7 @@ func (m mistakes) String() string {
 		return fmt.Sprintf("there is no action %d", v.action)
 	case noFlags:
 		return fmt.Sprintf("there are no flags %#x", v.flags)
-	case absurdUntil:
+	case invalidUntil:
 		return fmt.Sprintf("until %d is no time in milliseconds since 1970; accepted are -1 and %d to %d", v.until, int64(abi.Earliest), int64(abi.Latest))
 	case noRoute:
 		return "to dead-letter a message needs the grant route"
@@ -82,10 +82,10 @@ func (m mistakes) String() string {
 	return ""
 }
 
-// misjudged takes note of verdicts that make no sense.
-func (v *version) misjudged(c *call, bad mistakes) {
-	v.stats.failures[misjudged].Add(uint64(bad.count))
-	f := &failure{kind: misjudged, what: hooksOf[c.at].String(), reason: fmt.Sprintf("verdict %d of %d: %s", bad.index, len(c.ms), bad.String())}
+// countInvalid takes note of verdicts that make no sense.
+func (v *version) countInvalid(c *call, bad mistakes) {
+	v.stats.failures[invalidVerdict].Add(uint64(bad.count))
+	f := &failure{kind: invalidVerdict, what: hooksOf[c.at].String(), reason: fmt.Sprintf("verdict %d of %d: %s", bad.index, len(c.ms), bad.String())}
 	v.stats.last.Store(f)
 	v.policy.report.failed(c.now, v.module.Digest, f)
 }
@@ -105,20 +105,20 @@ func (c *call) apply(i int, a *verdict, in *instance) mistake {
 	switch a.action {
 	case abi.Keep:
 		if a.until != -1 && !plausible(a.until) {
-			return absurdUntil
+			return invalidUntil
 		}
 		c.keep(i, a)
 	case abi.NoOpinion:
 		c.noOpinion(i)
 	case abi.Requeue:
-		if !soon(a.until) && !plausible(a.until) {
-			return absurdUntil
+		if !atOnceOrNever(a.until) && !plausible(a.until) {
+			return invalidUntil
 		}
 		c.postpone(v, max(c.instant(m, a.until), c.now.AddMillis(retryMillis)))
 	case abi.Expire:
-		c.leave(v, hook.Drop, false, nil)
+		c.remove(v, hook.Drop, false, nil)
 	case abi.Drop:
-		c.leave(v, hook.Drop, true, nil)
+		c.remove(v, hook.Drop, true, nil)
 	case abi.DeadLetter:
 		if what := c.deadLetter(i, a, in); what != fine {
 			return what
@@ -133,9 +133,9 @@ func (c *call) apply(i int, a *verdict, in *instance) mistake {
 	return fine
 }
 
-// soon reports whether a time that something is not to happen before says
+// atOnceOrNever reports whether a time that something is not to happen before says
 // nothing.
-func soon(until int64) bool { return until == -1 || until == 0 }
+func atOnceOrNever(until int64) bool { return until == -1 || until == 0 }
 
 // plausible reports whether a guest's time is one.
 func plausible(until int64) bool { return until >= abi.Earliest && until <= abi.Latest }
@@ -144,7 +144,7 @@ func plausible(until int64) bool { return until >= abi.Earliest && until <= abi.
 // known to the guest; it is added, so that nothing happens early that it counted
 // from the time it was given.
 func (c *call) instant(m *hook.Message, until int64) hook.Instant {
-	if soon(until) {
+	if atOnceOrNever(until) {
 		return 0
 	}
 	const ms = hook.Instant(time.Millisecond)
@@ -160,7 +160,7 @@ func (c *call) keep(i int, a *verdict) {
 		t = m.Deadline // which it is
 	}
 	if (c.at == atDue || c.at == atHead) && t != 0 && t <= c.now {
-		c.leave(v, hook.Drop, false, nil)
+		c.remove(v, hook.Drop, false, nil)
 		return
 	}
 	if c.at == atEnqueue && v.Deadline != 0 && (t == 0 || t > v.Deadline) {
@@ -195,9 +195,9 @@ func (c *call) sooner(v *hook.Verdict, t hook.Instant) bool {
 	return c.at != atEnqueue || v.Deadline == 0 || t < v.Deadline
 }
 
-// leave has a message go. Where it cannot go at once its time is up at once, and
+// remove has a message go. Where it cannot go at once its time is up at once, and
 // the policy asked again.
-func (c *call) leave(v *hook.Verdict, action hook.Action, final bool, to *hook.Target) {
+func (c *call) remove(v *hook.Verdict, action hook.Action, final bool, to *hook.Target) {
 	if c.at == atRequeue || c.at == atChange {
 		c.set(v, c.now)
 		return
@@ -216,7 +216,7 @@ func (c *call) noOpinion(i int) {
 	case atChange:
 		v.Deadline, v.State, v.Digest = c.builtin(m), m.State, 0
 	case atDue:
-		c.leave(v, hook.Drop, false, nil)
+		c.remove(v, hook.Drop, false, nil)
 	}
 }
 
@@ -244,7 +244,7 @@ func (c *call) failedOne(ver *version, i int) {
 // undecided counts n messages that enter though the policy failed. It comes before the breaker hears of the failure: that may have
 // those that were counted asked about again.
 func (c *call) undecided(ver *version, n int) {
-	if c.at == atEnqueue && ver.options.OnError != Reject && !c.unheard {
+	if c.at == atEnqueue && ver.options.OnError != Reject && !c.shadowing {
 		ver.policy.undecided.Add(uint64(n))
 	}
 }
@@ -286,7 +286,7 @@ func (c *call) failedWhenDue(ver *version, i int) {
 		last = c.builtin(&c.ms[i])
 	}
 	if last != 0 && last <= c.now {
-		c.leave(v, hook.Drop, false, nil)
+		c.remove(v, hook.Drop, false, nil)
 		return
 	}
 	v.Again, v.Deadline = true, max(c.now.AddMillis(retryMillis), hook.Instant(ver.breaker.until.Load()))
@@ -308,8 +308,8 @@ func (c *call) deadLetter(i int, a *verdict, in *instance) mistake {
 	switch {
 	case !in.version.granted(abi.Route):
 		return noRoute
-	case !soon(a.until) && !plausible(a.until):
-		return absurdUntil
+	case !atOnceOrNever(a.until) && !plausible(a.until):
+		return invalidUntil
 	}
 	to, what := in.target(a)
 	if what != fine {
@@ -322,7 +322,7 @@ func (c *call) deadLetter(i int, a *verdict, in *instance) mistake {
 		c.postpone(v, t)
 		return fine
 	}
-	c.leave(v, hook.Route, false, to)
+	c.remove(v, hook.Route, false, to)
 	return fine
 }
 

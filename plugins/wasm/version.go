@@ -50,20 +50,20 @@ type stats struct {
 	last                                 atomic.Pointer[failure]
 }
 
-// tally is the part of these that an instance has not handed over yet.
-type tally struct{ calls, messages, entered, fuel, most uint64 }
+// pendingStats is the part of these that an instance has not handed over yet.
+type pendingStats struct{ calls, messages, entered, fuel, most uint64 }
 
-// handOver is after how many calls.
-const handOver = 64
+// flushCalls is after how many calls.
+const flushCalls = 64
 
-func (t *tally) add(fuel int64) {
+func (t *pendingStats) add(fuel int64) {
 	t.calls++
 	t.fuel += uint64(fuel)
 	t.most = max(t.most, uint64(fuel))
 }
 
-// account takes over what an instance counted.
-func (v *version) account(t *tally) {
+// addStats takes over what an instance counted.
+func (v *version) addStats(t *pendingStats) {
 	s := &v.stats
 	s.calls.Add(t.calls)
 	s.messages.Add(t.messages)
@@ -72,7 +72,7 @@ func (v *version) account(t *tally) {
 	for most := s.most.Load(); t.most > most && !s.most.CompareAndSwap(most, t.most); {
 		most = s.most.Load()
 	}
-	*t = tally{}
+	*t = pendingStats{}
 }
 
 // newVersion makes a version with one instance, which shows that it works. The

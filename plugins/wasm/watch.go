@@ -23,7 +23,7 @@ const maxAttributes = 32
 // watch returns nil unless there is a message that is traced. What a shadow says is
 // nobody's fate.
 func (c *call) watch(v *version, h abi.Hook) *watch {
-	if c.unheard {
+	if c.shadowing {
 		return nil
 	}
 	for i := range c.ms {
@@ -71,13 +71,13 @@ func (w *watch) attribute(i int, m *hook.Message, name, value string) bool {
 	return true
 }
 
-// tell tells what became of the messages that are traced. failure is why the call
+// report tells what became of the messages that are traced. failure is why the call
 // as a whole has no answer; "" = it has.
-func (w *watch) tell(c *call, v *version, failure string) {
+func (w *watch) report(c *call, v *version, failure string) {
 	if w == nil {
 		return
 	}
-	took, digest := v.policy.host.time().Sub(w.began), v.title()
+	took, digest := v.policy.host.time().Sub(w.began), v.digestLabel()
 	for i := range c.ms {
 		if !c.ms[i].Traced {
 			continue
@@ -93,8 +93,8 @@ func (w *watch) tell(c *call, v *version, failure string) {
 	}
 }
 
-// title is the digest of the version's module; "" if there is none.
-func (v *version) title() string {
+// digestLabel is the digest of the version's module; "" if there is none.
+func (v *version) digestLabel() string {
 	if v.module == nil {
 		return ""
 	}

@@ -9,33 +9,33 @@ import (
 // A policy that fails, or a version of it that has to go, leaves messages behind that were decided about without it, or by
 // a version that was none: they may wait for ever. When a version is in force that works, they are asked about again.
 
-// doubt says which messages those are: the ones that no module decided about, and those of versions that failed.
-type doubt struct{ failed []uint64 } // digests
+// recheck says which messages those are: the ones that no module decided about, and those of versions that failed.
+type recheck struct{ failed []uint64 } // digests
 
-func (d *doubt) covers(m *hook.Message) bool {
+func (d *recheck) covers(m *hook.Message) bool {
 	return m.Digest == 0 || slices.Contains(d.failed, m.Digest)
 }
 
-// maxSuspects is how many versions that failed are remembered.
-const maxSuspects = 16
+// maxFailedVersions is how many versions that failed are remembered.
+const maxFailedVersions = 16
 
-// suspect notes that a version failed. The caller holds mu.
-func (p *policy) suspect(v *version) {
-	p.doubtful = true
-	if slices.Contains(p.suspects, v.digest) {
+// addFailedVersion notes that a version failed. The caller holds mu.
+func (p *policy) addFailedVersion(v *version) {
+	p.recheckDue = true
+	if slices.Contains(p.failedVersions, v.digest) {
 		return
 	}
-	if len(p.suspects) == maxSuspects {
-		p.suspects = p.suspects[1:]
+	if len(p.failedVersions) == maxFailedVersions {
+		p.failedVersions = p.failedVersions[1:]
 	}
-	p.suspects = append(p.suspects, v.digest)
+	p.failedVersions = append(p.failedVersions, v.digest)
 }
 
-// misses notes how many messages a version that failed has seen come.
-func (p *policy) misses(entered uint64) {
+// addEnteredFailed notes how many messages a version that failed has seen come.
+func (p *policy) addEnteredFailed(entered uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.misled += entered
+	p.enteredFailed += entered
 }
 
 // review says whether messages that are there are to be asked about, now that a version is in force: all, if that is
@@ -44,19 +44,19 @@ func (p *policy) review(all bool) bool {
 	n := p.undecided.Swap(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	doubtful := p.doubtful || n > 0
-	p.doubtful = false
+	doubtful := p.recheckDue || n > 0
+	p.recheckDue = false
 	switch {
 	case all:
-		p.doubt.Store(nil)
-		p.suspects = nil
+		p.recheck.Store(nil)
+		p.failedVersions = nil
 		return true
 	case !doubtful || p.origin == Shadow:
 		return false
 	}
-	p.doubt.Store(&doubt{slices.Clone(p.suspects)})
-	p.report.reviewed(n + p.misled)
-	p.misled = 0
+	p.recheck.Store(&recheck{slices.Clone(p.failedVersions)})
+	p.report.reviewed(n + p.enteredFailed)
+	p.enteredFailed = 0
 	return true
 }
 
@@ -76,10 +76,10 @@ func (h *Host) recovered(p *policy) {
 // version: what made another fail may be among them.
 func (c *call) reconsider(v *version) {
 	inDoubt := func(_ hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, bool) {
-		return atChange, c.binding.doubt.covers(m)
+		return atChange, c.binding.recheck.covers(m)
 	}
-	c.runs(inDoubt, func(run call) {
-		run.again = true
+	c.forEachRun(inDoubt, func(run call) {
+		run.rechecking = true
 		v.ask(&run)
 		changed := 0
 		for i := range run.ms {
