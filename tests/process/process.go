@@ -214,9 +214,6 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Ended is closed when the process has exited.
-func (p *Process) Ended() <-chan struct{} { return p.ended }
-
 // Exit waits for the end of the process and returns its status, negative when a signal killed it.
 func (p *Process) Exit() int {
 	p.t.Helper()

@@ -6,16 +6,16 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// Hostile is a policy that means harm, or is broken so that it amounts to the same.
+// Hostile is a policy that does harm, on purpose or by mistake.
 type Hostile struct {
 	Name   string
 	Module []byte
-	// Kind is what its failures are counted as: trap, fuel, memory, fail or verdict.
+	// Kind is the kind of its failures: trap, fuel, memory, fail or verdict; "" means fuel or trap.
 	Kind string
 }
 
-// Hostiles returns the corpus. All of them load: what they do, they do for each
-// message that enters a queue.
+// Hostiles returns the corpus. All of them load, and do harm for each enqueued
+// message.
 func Hostiles() []Hostile {
 	nothing := abi.Signature{}
 	counted := abi.Signature{Params: []abi.Value{abi.I64}}
@@ -43,7 +43,7 @@ func Hostiles() []Hostile {
 			b.Memory(pages, pages)
 			return Loop(I32(0), I32(0), I32(pages*page), MemoryFill, Br(0))
 		}),
-		hostile("memory.fill bomb in pieces", "fuel", func(b *Builder) []byte { // each of which there is fuel for
+		hostile("memory.fill bomb in pieces", "fuel", func(b *Builder) []byte { // with enough fuel for each
 			b.Memory(pages, pages)
 			return Loop(I32(0), I32(0), I32(page), MemoryFill, Br(0))
 		}),
@@ -66,8 +66,8 @@ func Hostiles() []Hostile {
 	}
 }
 
-// hostile makes a module whose on_enqueue does what each says for every message.
-// Functions that each adds are numbered from the end of its imports on.
+// hostile makes a module whose on_enqueue runs each's code for every message.
+// Functions that each adds are numbered behind its imports.
 func hostile(name, kind string, each func(b *Builder) []byte) Hostile {
 	b := New()
 	body := each(b)

@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// Instructions without operands of their own.
+// Instructions without immediates.
 var (
 	Unreachable = []byte{0x00}
 	Return      = []byte{0x0f}
 	Drop        = []byte{0x1a}
-	MemorySize  = []byte{0x3f, 0}
 	MemoryGrow  = []byte{0x40, 0}
 	MemoryFill  = []byte{0xfc, 11, 0}
 	MemoryCopy  = []byte{0xfc, 10, 0, 0}
@@ -19,9 +18,7 @@ var (
 	I32Eq   = []byte{0x46}
 	I32GeU  = []byte{0x4f}
 	I32Add  = []byte{0x6a}
-	I32Sub  = []byte{0x6b}
 	I32Mul  = []byte{0x6c}
-	I32And  = []byte{0x71}
 	I32Wrap = []byte{0xa7} // an i64
 
 	I64Eqz    = []byte{0x50}
@@ -41,19 +38,19 @@ func I32(n int) []byte { return append([]byte{0x41}, s64(int64(int32(n)))...) }
 // I64 is a constant.
 func I64(n int64) []byte { return append([]byte{0x42}, s64(n)...) }
 
-// LocalGet puts a local on the stack.
+// LocalGet pushes a local.
 func LocalGet(i int) []byte { return append([]byte{0x20}, u32(i)...) }
 
-// LocalSet takes a local from the stack.
+// LocalSet pops a local.
 func LocalSet(i int) []byte { return append([]byte{0x21}, u32(i)...) }
 
-// LocalTee sets a local to what stays on the stack.
+// LocalTee sets a local to the top of the stack.
 func LocalTee(i int) []byte { return append([]byte{0x22}, u32(i)...) }
 
-// GlobalGet puts a global on the stack.
+// GlobalGet pushes a global.
 func GlobalGet(i int) []byte { return append([]byte{0x23}, u32(i)...) }
 
-// GlobalSet takes a global from the stack.
+// GlobalSet pops a global.
 func GlobalSet(i int) []byte { return append([]byte{0x24}, u32(i)...) }
 
 // I32Load reads an i32 at the address on the stack, plus offset.
@@ -77,35 +74,29 @@ func I32Store16(offset int) []byte { return append([]byte{0x3b, 0}, u32(offset).
 // Call calls a function.
 func Call(i int) []byte { return append([]byte{0x10}, u32(i)...) }
 
-// Block has neither parameters nor results, as the others below. Br out of it ends
-// it.
+// Block is a block; Br ends it. Like Loop and If it has neither parameters nor results.
 func Block(body ...[]byte) []byte {
 	return slices.Concat([]byte{0x02, 0x40}, slices.Concat(body...), end)
 }
 
-// Loop is a block that Br begins again.
+// Loop is a block; Br repeats it.
 func Loop(body ...[]byte) []byte {
 	return slices.Concat([]byte{0x03, 0x40}, slices.Concat(body...), end)
 }
 
-// If is a block for when the stack says so.
+// If is a block that runs if the popped i32 is not zero.
 func If(body ...[]byte) []byte { return slices.Concat([]byte{0x04, 0x40}, slices.Concat(body...), end) }
 
-// IfElse is If with two arms.
-func IfElse(then, otherwise []byte) []byte {
-	return slices.Concat([]byte{0x04, 0x40}, then, []byte{0x05}, otherwise, end)
-}
-
-// Br leaves so many blocks, or begins a loop again.
+// Br branches to the block that encloses depth others.
 func Br(depth int) []byte { return append([]byte{0x0c}, u32(depth)...) }
 
-// BrIf is Br for when the stack says so.
+// BrIf is Br if the popped i32 is not zero.
 func BrIf(depth int) []byte { return append([]byte{0x0d}, u32(depth)...) }
 
-// u32 is an index or a size in LEB128.
+// u32 encodes an index or a size in LEB128.
 func u32(n int) []byte { return binary.AppendUvarint(nil, uint64(n)) }
 
-// s64 is a number in signed LEB128.
+// s64 encodes a number in signed LEB128.
 func s64(n int64) (b []byte) {
 	for {
 		low := byte(n & 0x7f)

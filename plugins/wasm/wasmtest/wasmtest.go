@@ -1,7 +1,6 @@
-// Package wasmtest assembles small WebAssembly modules for tests, so that these
-// need no toolchain. A [Builder] collects imports and functions, whose types it
-// knows where they are part of policy_v1; code is bytes, which the functions of
-// instructions.go make:
+// Package wasmtest assembles small WebAssembly modules, so that tests need no
+// toolchain. A [Builder] collects imports and functions; it knows the types of
+// those of policy_v1. Code is bytes, made by the functions of instructions.go:
 //
 //	b := wasmtest.New()
 //	b.Batch(64)
@@ -15,15 +14,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// Builder is a module that is being made. Imports come before functions.
+// Builder builds a module. Imports come before functions.
 type Builder struct {
 	types     [][]byte
 	imports   [][]byte
 	functions []function
 	exports   [][]byte
 	data      [][]byte
-	elements  []int // functions in the table
-	start     int   // -1: none
+	start     int // -1: none
 	pages     [2]int
 	globals   int
 }
@@ -34,14 +32,14 @@ type function struct {
 	body   []byte
 }
 
-// New returns a module with a memory of one page, which may grow to sixteen, and
-// nothing else.
+// New returns a builder of a module with a memory of one page, which may grow to
+// sixteen.
 func New() *Builder { return &Builder{start: -1, pages: [2]int{1, 16}} }
 
 // Memory makes the memory start with low pages and grow to high.
 func (b *Builder) Memory(low, high int) { b.pages = [2]int{low, high} }
 
-// Global adds a mutable i64 that begins as zero, and returns its index.
+// Global adds a mutable i64 of 0 and returns its index.
 func (b *Builder) Global() int {
 	b.globals++
 	return b.globals - 1
@@ -79,22 +77,22 @@ func (b *Builder) Has(name string, body ...[]byte) int {
 	return i
 }
 
-// HasLocals is Has for a function with locals of its own.
+// HasLocals is Has for a function with locals.
 func (b *Builder) HasLocals(name string, locals []abi.Value, body ...[]byte) int {
 	i := b.Func(signature(abi.Exports(), name), locals, body...)
 	b.Export(name, i)
 	return i
 }
 
-// Buffer is where Batch has records and verdicts, Scratch is memory that nothing
-// else is in.
+// Buffer is the address of Batch's records and verdicts; memory at Scratch is free
+// for the test.
 const (
 	Buffer  = 4096
 	Scratch = 128
 )
 
 // Batch adds the handshake of a module that takes n messages at once. The memory
-// must have room for them behind Buffer.
+// behind Buffer must be large enough for them.
 func (b *Builder) Batch(n int) {
 	b.Has(abi.Name, I32(n))
 	b.Has(abi.ExportBuffer, I32(Buffer))
@@ -110,7 +108,7 @@ const (
 	Index   = 2 // i32: of the message
 	Record  = 3 // i32: where its record is
 	Verdict = 4 // i32: where its verdict is
-	Temp    = 5 // i64: whatever it is needed for
+	Temp    = 5 // i64: for the body
 )
 
 // Each adds a hook that executes body for each message and returns 0.
@@ -128,15 +126,15 @@ func (b *Builder) Each(h abi.Hook, body ...[]byte) int {
 		I32(0))
 }
 
-// Keep is code for Each: keep the message until a time, which until puts on the
-// stack.
+// Keep is code for Each: keep the message until the time that the code until
+// pushes.
 func Keep(until ...[]byte) []byte {
 	return slices.Concat(
 		LocalGet(Verdict), I32(abi.Keep), I32Store(abi.VerdictAction),
 		LocalGet(Verdict), slices.Concat(until...), I64Store(abi.VerdictUntil))
 }
 
-// Act is code for Each: say an action, and nothing more.
+// Act is code for Each: a verdict with nothing but an action.
 func Act(action int) []byte {
 	return slices.Concat(LocalGet(Verdict), I32(action), I32Store(abi.VerdictAction))
 }
@@ -152,11 +150,8 @@ func (b *Builder) Text(at int, s string) []byte {
 	return slices.Concat(I32(at), I32(len(s)))
 }
 
-// Start has a function executed when the module is instantiated.
+// Start sets the start function.
 func (b *Builder) Start(index int) { b.start = index }
-
-// Table makes functions callable through call_indirect, by their place.
-func (b *Builder) Table(functions ...int) { b.elements = functions }
 
 // kind returns the index of a type.
 func (b *Builder) kind(s abi.Signature) int {
@@ -183,15 +178,9 @@ func (b *Builder) Bytes() []byte {
 	}
 	exports := append(slices.Clone(b.exports), slices.Concat(text("memory"), []byte{2, 0}))
 	m := slices.Concat([]byte("\x00asm\x01\x00\x00\x00"), section(1, b.types), section(2, b.imports), section(3, kinds))
-	if len(b.elements) > 0 {
-		m = append(m, section(4, [][]byte{slices.Concat([]byte{0x70, 0}, u32(len(b.elements)))})...)
-	}
 	m = slices.Concat(m, section(5, [][]byte{slices.Concat([]byte{1}, u32(b.pages[0]), u32(b.pages[1]))}), section(6, globals), section(7, exports))
 	if b.start >= 0 {
 		m = slices.Concat(m, []byte{8}, sized(u32(b.start)))
-	}
-	if len(b.elements) > 0 {
-		m = append(m, section(9, [][]byte{slices.Concat([]byte{0}, I32(0), end, indices(b.elements))})...)
 	}
 	return slices.Concat(m, section(10, bodies), section(11, b.data))
 }
@@ -221,14 +210,6 @@ func values(vs []abi.Value) []byte {
 	b := u32(len(vs))
 	for _, v := range vs {
 		b = append(b, byte(v))
-	}
-	return b
-}
-
-func indices(list []int) []byte {
-	b := u32(len(list))
-	for _, i := range list {
-		b = append(b, u32(i)...)
 	}
 	return b
 }
