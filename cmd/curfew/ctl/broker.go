@@ -74,26 +74,19 @@ func brokerCommands() []command {
 
 func ping(ctx context.Context, c *call) error {
 	c.banner("Will ping %s. Timeout: %d ms.", c.api.base, c.timeout().Milliseconds())
-	if err := c.api.get(ctx, path("whoami"), nil); err != nil {
-		return err
-	}
-	return c.result("Ping succeeded")
+	return c.resultUnless(c.whoami(ctx), "Ping succeeded")
 }
+
+func (c *call) whoami(ctx context.Context) error { return c.api.get(ctx, path("whoami"), nil) }
 
 func checkRunning(ctx context.Context, c *call) error {
 	c.banner("Checking if RabbitMQ is running on node %s ...", c.api.base)
-	if err := c.api.get(ctx, path("whoami"), nil); err != nil {
-		return err
-	}
-	return c.result("RabbitMQ on node %s is fully booted and running", c.api.base)
+	return c.resultUnless(c.whoami(ctx), "RabbitMQ on node %s is fully booted and running", c.api.base)
 }
 
 func checkAlarms(ctx context.Context, c *call) error {
 	c.banner("Asking node %s to report any local resource alarms ...", c.api.base)
-	if err := c.alarmed(ctx); err != nil {
-		return err
-	}
-	return c.result("Node %s reported no local alarms", c.api.base)
+	return c.resultUnless(c.alarmed(ctx), "Node %s reported no local alarms", c.api.base)
 }
 
 // alarmed fails if there is an alarm.
@@ -108,10 +101,7 @@ func (c *call) alarmed(ctx context.Context) error {
 func checkHealth(ctx context.Context, c *call) error {
 	c.banner("Timeout: %d seconds ...", int(c.timeout().Seconds()))
 	c.banner("Checking health of node %s ...", c.api.base)
-	if err := c.alarmed(ctx); err != nil {
-		return err
-	}
-	return c.result("Health check passed")
+	return c.resultUnless(c.alarmed(ctx), "Health check passed")
 }
 
 // pollEvery is the time between two calls of a broker that does not answer.
@@ -124,7 +114,7 @@ func awaitStartup(ctx context.Context, c *call) error {
 		defer cancel()
 	}
 	for {
-		err := c.api.get(ctx, path("whoami"), nil)
+		err := c.whoami(ctx)
 		if err == nil {
 			return c.done()
 		}
@@ -205,6 +195,8 @@ func (c *call) enable(ctx context.Context, flag string) error {
 // stringList reads a list of strings; nil if it is none.
 func stringList(raw json.RawMessage) []string {
 	var all []string
-	_ = json.Unmarshal(raw, &all)
+	if json.Unmarshal(raw, &all) != nil {
+		return nil
+	}
 	return all
 }

@@ -7,111 +7,71 @@ import (
 	"strings"
 )
 
-// cell is a value in a table.
-type cell interface {
-	text() string // in a table, as rabbitmqctl prints it
-	json() []byte
+// cell is a value in a table: as rabbitmqctl prints it, and as JSON.
+type cell struct {
+	text string
+	json []byte
 }
 
 // word is plain text.
-type word string
-
-func (w word) text() string { return string(w) }
-
-func (w word) json() []byte {
-	b, err := encode(string(w))
+func word(s string) cell {
+	b, err := encode(s)
 	if err != nil {
-		return []byte(`""`) // strings have no errors
+		b = []byte(`""`) // strings have no errors
 	}
-	return b
+	return cell{s, b}
 }
 
 // plain is a value of the API; null and absent values are empty.
-type plain json.RawMessage
-
-func (p plain) text() string {
-	var s string
-	if json.Unmarshal(p, &s) == nil { // null is "", too
-		return s
-	}
-	return string(p)
-}
-
-func (p plain) json() []byte { return orEmpty(p) }
-
-func orEmpty(raw []byte) []byte {
+func plain(raw json.RawMessage) cell {
+	c := cell{string(raw), raw}
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
-		return []byte(`""`)
+		return cell{"", []byte(`""`)}
 	}
-	return raw
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		c.text = s
+	}
+	return c
 }
 
 // names is a list of names, or the API's word for none.
-type names json.RawMessage
-
-func (n names) text() string {
-	var all []string
-	if err := json.Unmarshal(n, &all); err != nil || all == nil {
-		return plain(n).text()
+func names(raw json.RawMessage) cell {
+	c := plain(raw)
+	if all := stringList(raw); all != nil {
+		c.text = "[" + strings.Join(all, ", ") + "]"
 	}
-	return "[" + strings.Join(all, ", ") + "]"
+	return c
 }
 
-func (n names) json() []byte { return orEmpty(n) }
-
-// terms is an AMQP table. It is printed as Erlang would, in the order the API has it; as JSON it is an object.
-type terms json.RawMessage
-
-func (t terms) text() string {
-	if len(t) == 0 {
-		return "[]"
+// terms is an AMQP table. As text it is Erlang's term for it, in the order of the API; as JSON it is an object.
+func terms(raw json.RawMessage) cell {
+	if len(raw) == 0 {
+		return cell{"[]", []byte("{}")}
 	}
 	var b strings.Builder
-	d := json.NewDecoder(bytes.NewReader(t))
+	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	if err := writeTerm(&b, d, maxNesting); err != nil {
-		return string(t)
+		return cell{string(raw), raw}
 	}
-	return b.String()
-}
-
-func (t terms) json() []byte {
-	if len(t) == 0 {
-		return []byte("{}")
-	}
-	return t
+	return cell{b.String(), raw}
 }
 
 // states maps names to states, as virtual hosts have them for their nodes.
-type states json.RawMessage
-
-func (s states) text() string {
-	t := terms(s).text()
-	return strings.NewReplacer(`"},{"`, "}, {", `{"`, "{", `","`, ", ", `"}`, "}").Replace(t)
+func states(raw json.RawMessage) cell {
+	replacer := strings.NewReplacer(`"},{"`, "}, {", `{"`, "{", `","`, ", ", `"}`, "}")
+	return cell{replacer.Replace(terms(raw).text), plain(raw).json}
 }
-
-func (s states) json() []byte { return orEmpty(s) }
 
 // protocol is a version of AMQP: "AMQP 0-9-1", of which rabbitmqctl prints the numbers.
-type protocol json.RawMessage
-
-func (p protocol) numbers() (string, bool) {
-	version, ok := strings.CutPrefix(plain(p).text(), "AMQP ")
-	return strings.ReplaceAll(version, "-", ","), ok
-}
-
-func (p protocol) text() string {
-	if n, ok := p.numbers(); ok {
-		return "{" + n + "}"
+func protocol(raw json.RawMessage) cell {
+	c := plain(raw)
+	if version, ok := strings.CutPrefix(c.text, "AMQP "); ok {
+		numbers := strings.ReplaceAll(version, "-", ",")
+		return cell{"{" + numbers + "}", []byte("[" + numbers + "]")}
 	}
-	return plain(p).text()
-}
-
-func (p protocol) json() []byte {
-	if n, ok := p.numbers(); ok {
-		return []byte("[" + n + "]")
-	}
-	return orEmpty(p)
+	return c
 }
 
 // maxNesting bounds the nesting of a table.

@@ -19,12 +19,12 @@ type column struct {
 
 // kinds are the ways to print a column, by the names that [columns] reads.
 var kinds = map[string]func(json.RawMessage) cell{
-	"":         func(raw json.RawMessage) cell { return plain(raw) },
-	"terms":    func(raw json.RawMessage) cell { return terms(raw) },
-	"names":    func(raw json.RawMessage) cell { return names(raw) },
-	"states":   func(raw json.RawMessage) cell { return states(raw) },
-	"protocol": func(raw json.RawMessage) cell { return protocol(raw) },
-	"text":     func(raw json.RawMessage) cell { return word(raw) }, // JSON, as it is
+	"":         plain,
+	"terms":    terms,
+	"names":    names,
+	"states":   states,
+	"protocol": protocol,
+	"text":     func(raw json.RawMessage) cell { return word(string(raw)) }, // JSON, as it is
 	"exchange": func(json.RawMessage) cell { return word("exchange") },
 }
 

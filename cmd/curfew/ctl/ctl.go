@@ -157,6 +157,22 @@ func (c *call) result(format string, args ...any) error {
 // done prints the outcome of a command that has none: nothing, unless a machine reads it.
 func (c *call) done() error { return c.out.done(c.program.Stdout) }
 
+// doneUnless returns err, or ends a command that worked.
+func (c *call) doneUnless(err error) error {
+	if err != nil {
+		return err
+	}
+	return c.done()
+}
+
+// resultUnless returns err, or prints the result of a command that worked.
+func (c *call) resultUnless(err error, format string, args ...any) error {
+	if err != nil {
+		return err
+	}
+	return c.result(format, args...)
+}
+
 // vhost returns the virtual host that the command acts on.
 func (c *call) vhost() string {
 	if c.has("vhost") {

@@ -91,7 +91,7 @@ func (f tableFormatter) table(w io.Writer, t table) error {
 func texts(row []cell) []string {
 	all := make([]string, len(row))
 	for i, c := range row {
-		all[i] = c.text()
+		all[i] = c.text
 	}
 	return all
 }
@@ -102,7 +102,7 @@ type jsonFormatter struct{}
 func (jsonFormatter) banners() bool { return false }
 
 func (jsonFormatter) message(w io.Writer, text string) error {
-	_, err := fmt.Fprintf(w, "{\"message\":%s,\"status\":\"ok\"}\n", word(text).json())
+	_, err := fmt.Fprintf(w, "{\"message\":%s,\"status\":\"ok\"}\n", word(text).json)
 	return err
 }
 
@@ -139,9 +139,9 @@ func writeObject(b *bufio.Writer, columns []string, row []cell) {
 		if i > 0 {
 			_ = b.WriteByte(',')
 		}
-		_, _ = b.Write(word(columns[i]).json())
+		_, _ = b.Write(word(columns[i]).json)
 		_ = b.WriteByte(':')
-		_, _ = b.Write(c.json())
+		_, _ = b.Write(c.json)
 	}
 	_ = b.WriteByte('}')
 }

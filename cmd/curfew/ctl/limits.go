@@ -162,10 +162,7 @@ func setUserLimits(ctx context.Context, c *call) error {
 	if err := c.needUser(ctx, user); err != nil {
 		return err
 	}
-	if err := c.userLimits(user).set(ctx, values); err != nil {
-		return err
-	}
-	return c.done()
+	return c.doneUnless(c.userLimits(user).set(ctx, values))
 }
 
 func clearUserLimits(ctx context.Context, c *call) error {

@@ -42,10 +42,7 @@ func setParameter(ctx context.Context, c *call) error {
 		return err
 	}
 	body := map[string]any{"vhost": c.vhost(), "component": component, "name": name, "value": value}
-	if err := c.api.put(ctx, c.path("parameters/{1}/{vhost}/{2}"), body); err != nil {
-		return c.missing(err, noVHost)
-	}
-	return c.done()
+	return c.doneUnless(c.missing(c.api.put(ctx, c.path("parameters/{1}/{vhost}/{2}"), body), noVHost))
 }
 
 func listParameters(ctx context.Context, c *call) error {

@@ -63,10 +63,7 @@ func (c *call) permission(ctx context.Context, err error) error {
 }
 
 func (c *call) setPermission(ctx context.Context, path string, body any) error {
-	if err := c.permission(ctx, c.api.put(ctx, c.path(path), body)); err != nil {
-		return err
-	}
-	return c.done()
+	return c.doneUnless(c.permission(ctx, c.api.put(ctx, c.path(path), body)))
 }
 
 // clearPermission removes permissions. It is no error if there are none.

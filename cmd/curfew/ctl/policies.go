@@ -72,10 +72,7 @@ func (k policyKind) set(ctx context.Context, c *call) error {
 		return err
 	}
 	body := map[string]any{"pattern": pattern, "definition": raw, "priority": number, "apply-to": applyTo}
-	if err := c.api.put(ctx, c.path(k.path+"/{vhost}/{1}"), body); err != nil {
-		return c.missing(err, noVHost)
-	}
-	return c.done()
+	return c.doneUnless(c.missing(c.api.put(ctx, c.path(k.path+"/{vhost}/{1}"), body), noVHost))
 }
 
 // parseJSON checks an operand that is JSON.

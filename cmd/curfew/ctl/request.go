@@ -85,8 +85,5 @@ var (
 
 // put sends body to path, and ends the command if that works.
 func (c *call) put(ctx context.Context, path string, body any) error {
-	if err := c.api.put(ctx, c.path(path), body); err != nil {
-		return err
-	}
-	return c.done()
+	return c.doneUnless(c.api.put(ctx, c.path(path), body))
 }

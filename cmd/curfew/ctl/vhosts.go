@@ -65,10 +65,7 @@ func addVHost(ctx context.Context, c *call) error {
 func setVHostTags(ctx context.Context, c *call) error {
 	name, tags := c.operands[0], c.operands[1:]
 	c.banner("Setting tags for virtual host \"%s\" to [%s] ...", name, strings.Join(tags, ", "))
-	if err := c.amendVHost(ctx, name, "tags", strings.Join(tags, ",")); err != nil {
-		return err
-	}
-	return c.done()
+	return c.doneUnless(c.amendVHost(ctx, name, "tags", strings.Join(tags, ",")))
 }
 
 // amendVHost changes one property of a virtual host. It repeats the others, because the API sets all of them at once.
@@ -89,18 +86,12 @@ func (c *call) amendVHost(ctx context.Context, name, property string, value any)
 
 func traceOn(ctx context.Context, c *call) error {
 	c.banner("Starting tracing for vhost \"%s\" ...", c.vhost())
-	if err := c.amendVHost(ctx, c.vhost(), "tracing", true); err != nil {
-		return err
-	}
-	return c.result("Trace enabled for vhost %s", c.vhost())
+	return c.resultUnless(c.amendVHost(ctx, c.vhost(), "tracing", true), "Trace enabled for vhost %s", c.vhost())
 }
 
 func traceOff(ctx context.Context, c *call) error {
 	c.banner("Stopping tracing for vhost \"%s\" ...", c.vhost())
-	if err := c.amendVHost(ctx, c.vhost(), "tracing", false); err != nil {
-		return err
-	}
-	return c.result("Trace disabled for vhost %s", c.vhost())
+	return c.resultUnless(c.amendVHost(ctx, c.vhost(), "tracing", false), "Trace disabled for vhost %s", c.vhost())
 }
 
 // defined reports whether the API knows a value.
