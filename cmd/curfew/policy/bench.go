@@ -51,15 +51,15 @@ func (p *Program) bench(module []byte, o wasm.Options, d time.Duration) (err err
 	return errors.Join(w.Flush(), l.failed())
 }
 
-// measurement is what came of one size of batch.
+// measurement is the result for one size of batch.
 type measurement struct {
 	perMessage float64 // nanoseconds
-	best       float64 // of all rounds, for where something else has the processor now and then
+	best       float64 // of all rounds: other programs slow some of them down
 	fuel       uint64  // per message
 	longest    time.Duration
 }
 
-// measure asks about n messages at once for as long as d.
+// measure asks about n messages at once, again and again for d.
 func (l *lab) measure(n int, d time.Duration) measurement {
 	hs := l.attach(newQueue())
 	ms, vs := plainMessages(hook.WhyEnqueue, n)

@@ -24,7 +24,7 @@ func buildCommand() command {
 	}
 }
 
-// building is a call of a compiler.
+// building is one call of a compiler.
 type building struct {
 	ctx     context.Context
 	program *Program
@@ -56,7 +56,7 @@ func runBuild(ctx context.Context, p *Program, f *flags) error {
 	return p.made(named)
 }
 
-// made checks a module that was built.
+// made checks the module that was built.
 func (p *Program) made(file string) error {
 	module, err := readFile(file, maxModule)
 	if err != nil {
@@ -70,8 +70,7 @@ func (p *Program) made(file string) error {
 	return nil
 }
 
-// recognize finds out what language a project is in, and which file is its
-// source.
+// recognize returns the language of a project and its source file.
 func recognize(dir, wanted string) (*language, string, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, "", err
@@ -114,8 +113,7 @@ func (l *language) source(dir string) (string, error) {
 	return "", fmt.Errorf("%w in %s: %s looks for %s", errNoSource, dir, l.name, strings.Join(l.finds, ", "))
 }
 
-// find returns the first of some programs that is there. variable is that of the
-// environment that names another one.
+// find returns the first of the programs that exists, or the one that an environment variable names.
 func (b *building) find(variable, missing string, names ...string) (string, error) {
 	if name := b.program.variable(variable); name != "" {
 		program, err := exec.LookPath(name)
@@ -152,7 +150,7 @@ func (b *building) run(environ []string, program string, args ...string) error {
 	return nil
 }
 
-// numbered are a program's names in Debian, which has several versions of it.
+// numbered returns a program's names in Debian, which has several versions of it.
 func numbered(name string) []string {
 	names := []string{name}
 	for v := 25; v >= 14; v-- {
@@ -174,9 +172,8 @@ func (b *building) golang() error {
 		"build", "-trimpath", "-buildmode=c-shared", "-ldflags=-s -w", "-o", b.out, ".")
 }
 
-// c compiles and links in two steps: clang, when it links, has whatever wasm-opt
-// there is go over the module, which an old one may not understand, and looks for
-// the linker of its own version.
+// c compiles and links in two steps: when clang links, it runs any wasm-opt that it finds, which may be too old for the module,
+// and looks for the linker of its own version.
 func (b *building) c() error {
 	const missing = "apt install clang lld"
 	compiler, err := b.find("CC", missing, numbered("clang")...)
@@ -237,8 +234,8 @@ func (b *building) rust() error {
 
 const rustTarget = "wasm32-unknown-unknown"
 
-// rustc looks for a compiler that has Rust's library for WebAssembly: there may
-// be two, that of Debian and one of rustup. Only the latter brings a linker along.
+// rustc looks for a compiler that has Rust's library for WebAssembly. There may be two, Debian's and rustup's, of which only the
+// latter has a linker.
 func (b *building) rustc() (program string, ownLinker bool, err error) {
 	const missing = "apt install rustc libstd-rust-dev-wasm32 lld, or rustup target add " + rustTarget
 	if program, err = b.find("RUSTC", missing, "rustc"); err != nil {

@@ -37,7 +37,7 @@ func runCheck(p *Program, f *flags) error {
 	return p.tryOut(module, o)
 }
 
-// describe prints what a module says of itself.
+// describe prints a module's manifest.
 func describe(to io.Writer, m *wasm.Manifest) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "digest\tsha256:%s\n", m.Digest)
@@ -64,7 +64,7 @@ func joined[T any](list []T) string {
 	return strings.Join(all, ", ")
 }
 
-// tryOut loads a module and asks each of its hooks once or twice.
+// tryOut loads a module and measures what a call of each of its hooks costs.
 func (p *Program) tryOut(module []byte, o wasm.Options) (err error) {
 	l, err := newLab(module, o, p.Stderr)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *Program) tryOut(module []byte, o wasm.Options) (err error) {
 	return l.failed()
 }
 
-// cost says what it costs to ask a hook, alone and with company.
+// cost returns the fuel of a hook for one message and for many.
 func (l *lab) cost(name string) string {
 	q := newQueue()
 	q.settings["message-ttl"] = int64(60_000)
@@ -112,8 +112,7 @@ func (l *lab) cost(name string) string {
 	return fmt.Sprintf("%d for one message, %d for each of %d", one, all/many, many)
 }
 
-// fuelOf is what the policy uses in a function. The second of two rounds counts:
-// in the first, a guest may still be preparing itself.
+// fuelOf returns the fuel that the policy uses in the second of two rounds: in the first, a guest may still initialise itself.
 func (l *lab) fuelOf(round func()) uint64 {
 	round()
 	before := l.info().FuelUsed
@@ -123,7 +122,7 @@ func (l *lab) fuelOf(round func()) uint64 {
 
 func instantOf(t time.Time) hook.Instant { return hook.Instant(t.UnixNano()) }
 
-// plainMessages are messages about which there is nothing special.
+// plainMessages returns ordinary messages, with the verdicts to begin with.
 func plainMessages(why hook.Why, n int) ([]hook.Message, []hook.Verdict) {
 	now := instantOf(defaultStart)
 	ms, vs, carried := make([]hook.Message, n), make([]hook.Verdict, n), make(contents, n)

@@ -9,8 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// decision is something that came of a trace: what the policy said, or what
-// became of a message without its being asked.
+// decision is a line of the result: what the policy decided, or what became of a message without asking it.
 type decision struct {
 	at      int64  // milliseconds since the start
 	hook    string // "-": it was not asked
@@ -18,16 +17,15 @@ type decision struct {
 	verdict string
 }
 
-// noHook stands for nobody having been asked.
+// noHook is the hook of a decision that was not asked for.
 const noHook = abi.Hooks
 
-// String returns the decision as a line. Times are milliseconds since the start
-// of the trace.
+// String returns the decision as a line. Times are milliseconds since the start of the trace.
 func (d decision) String() string {
 	return fmt.Sprintf("%10d  %-11s  %-8s  %s", d.at, d.hook, d.id, d.verdict)
 }
 
-func (s *simulation) note(h abi.Hook, id, verdict string) {
+func (s *simulation) record(h abi.Hook, id, verdict string) {
 	name := "-"
 	if h != noHook {
 		name = h.String()
@@ -35,7 +33,7 @@ func (s *simulation) note(h abi.Hook, id, verdict string) {
 	s.decisions = append(s.decisions, decision{at: s.millis(s.now), hook: name, id: id, verdict: verdict})
 }
 
-// traced notes what the policy adds to a message's trace.
+// traced records what the policy adds to a message's trace.
 func (s *simulation) traced(m *hook.Message, key, value string) {
 	for i := range s.views {
 		if m == &s.views[i] {
@@ -75,7 +73,7 @@ func (s *simulation) words(v *hook.Verdict, m *stored) string {
 	return b.String()
 }
 
-// String sums up what became of a trace's messages.
+// String counts what became of the messages of a trace.
 func (o outcome) String() string {
 	var parts []string
 	for _, p := range []struct {

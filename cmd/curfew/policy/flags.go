@@ -15,7 +15,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// flags are a command's flags and operands, as they were given.
+// flags are a command's flags and operands.
 type flags struct {
 	*flag.FlagSet
 	command  *command
@@ -30,7 +30,7 @@ func newFlags(c *command) *flags {
 	return f
 }
 
-// parse reads a command line, in which flags may stand behind operands.
+// parse reads a command line. Flags may follow operands.
 func (f *flags) parse(args []string) error {
 	for {
 		rest, err := usage.Parse(f.FlagSet, args)
@@ -56,7 +56,7 @@ func (f *flags) checkOperands() error {
 	return nil
 }
 
-// operand returns an operand, or what stands for one that is not there.
+// operand returns operand i, or absent if there is none.
 func (f *flags) operand(i int, absent string) string {
 	if i < len(f.operands) {
 		return f.operands[i]
@@ -68,7 +68,7 @@ func (f *flags) text(name string) string { return f.Lookup(name).Value.String() 
 
 func (f *flags) yes(name string) bool { return f.text(name) == "true" }
 
-// given reports whether a flag was.
+// given reports whether a flag was given.
 func (f *flags) given(name string) (found bool) {
 	f.Visit(func(g *flag.Flag) { found = found || g.Name == name })
 	return found
@@ -80,7 +80,7 @@ func (f *flags) help(w io.Writer) {
 	usage.Page(w, f.Name()+" "+operands+": "+f.command.about, synopsis, f.FlagSet, 22, f.command.more)
 }
 
-// settings registers the flags that say how a module is loaded.
+// settings registers the flags that say how to load a module.
 func settings(f *flags) {
 	f.String("config", "", "the policy's `configuration`: a JSON object, or a file that holds one")
 	f.String("grants", "", "a `list` of what it may do, with commas: headers, body, route, metrics, trace")
@@ -105,9 +105,9 @@ func (f *flags) options() (o wasm.Options, err error) {
 	return o, nil
 }
 
-// subject reads the module that operand i names, and how it is to be loaded.
+// subject reads the module that operand i names, and the flags that say how to load it.
 func (f *flags) subject(i int) (module []byte, o wasm.Options, err error) {
-	if module, err = f.readModule(i); err != nil {
+	if module, err = readFile(f.operand(i, ""), maxModule); err != nil {
 		return nil, o, err
 	}
 	o, err = f.options()
@@ -126,7 +126,7 @@ func (f *flags) grants() (list []string, err error) {
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
-// readConfig reads a configuration that is either written out or in a file.
+// readConfig reads a configuration, which text is or which is in the file that text names.
 func readConfig(text string) (json.RawMessage, error) {
 	if text == "" {
 		return nil, nil
@@ -144,7 +144,7 @@ func readConfig(text string) (json.RawMessage, error) {
 	return b, nil
 }
 
-// readFile reads a file of at most so many bytes.
+// readFile reads a file of at most most bytes.
 func readFile(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -158,8 +158,5 @@ func readFile(name string, most int64) ([]byte, error) {
 	return b, err
 }
 
-// maxModule is the size of the largest module, in bytes.
+// maxModule bounds the size of a module, in bytes.
 const maxModule = abi.MaxModule
-
-// readModule reads the module that is the first operand.
-func (f *flags) readModule(i int) ([]byte, error) { return readFile(f.operand(i, ""), maxModule) }

@@ -13,14 +13,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// fuzzer draws messages, of which some are of a kind that nobody would publish.
+// fuzzer draws random messages, some of which no client would publish.
 type fuzzer struct {
 	*rand.Rand
 	now hook.Instant
 }
 
-// fuzz calls every hook of a module with random messages. The first call that
-// fails ends it.
+// fuzz calls every hook of a module with random messages, until a call fails.
 func (p *Program) fuzz(f *flags, module []byte, o wasm.Options) (err error) {
 	l, err := newLab(module, o, p.Stderr)
 	if err != nil {
@@ -40,10 +39,10 @@ func (p *Program) fuzz(f *flags, module []byte, o wasm.Options) (err error) {
 	return nil
 }
 
-// callback is how a host is asked about messages.
+// callback is a hook for messages.
 type callback = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 
-// barrage is how one hook is called.
+// barrage is one hook and how it is called.
 type barrage struct {
 	hook abi.Hook
 	why  hook.Why
@@ -61,7 +60,7 @@ func barrages() []barrage {
 	}
 }
 
-// callsPerQueue is how many random batches one random queue gets.
+// callsPerQueue is the number of random batches for each random queue.
 const callsPerQueue = 100
 
 func (z *fuzzer) barrage(l *lab, b barrage, messages int) error {
@@ -86,15 +85,14 @@ func (z *fuzzer) barrage(l *lab, b barrage, messages int) error {
 	return nil
 }
 
-// drawn is a message with what it carries.
+// drawn is a random message and its content.
 type drawn struct {
 	hook.Message
 
 	event event
 }
 
-// fire makes one call. If it fails, the message is looked for that it fails with
-// when asked about alone.
+// fire makes one call. If it fails, fire looks for a message with which it also fails alone.
 func (z *fuzzer) fire(l *lab, b barrage, ask callback, ms []drawn) error {
 	z.call(ask, ms)
 	err := l.failed()
@@ -135,7 +133,7 @@ func (d *drawn) describe() string {
 		b, d.Enqueued/1e6, d.Deadline/1e6, d.State, d.Deliveries)
 }
 
-// idleness asks so many times about a queue that nobody uses.
+// idleness asks so many times about an unused queue.
 func (z *fuzzer) idleness(l *lab, q *queue, hs *hook.Hooks, times int) error {
 	if hs.OnIdle == nil {
 		return nil
@@ -148,7 +146,7 @@ func (z *fuzzer) idleness(l *lab, q *queue, hs *hook.Hooks, times int) error {
 	return l.failed()
 }
 
-// queue draws a queue.
+// queue returns a random queue.
 func (z *fuzzer) queue() *queue {
 	q := newQueue()
 	q.settings = map[string]any{
@@ -163,7 +161,7 @@ func (z *fuzzer) queue() *queue {
 	return q
 }
 
-// messages draws messages for an occasion.
+// messages returns n random messages to ask about.
 func (z *fuzzer) messages(why hook.Why, n int) []drawn {
 	z.now = z.now.Add(time.Duration(z.Int64N(int64(1) << z.IntN(42))))
 	ms := make([]drawn, n)
@@ -223,7 +221,7 @@ func (z *fuzzer) header() any {
 	return z.number()
 }
 
-// number is of any size, and now and then one at the edge.
+// number returns a random number, sometimes an extreme one.
 func (z *fuzzer) number() int64 {
 	if z.IntN(8) == 0 {
 		return []int64{0, -1, 1, math.MaxInt64, math.MinInt64, math.MaxInt32}[z.IntN(6)]
@@ -231,7 +229,7 @@ func (z *fuzzer) number() int64 {
 	return z.Int64N(math.MaxInt64) >> z.IntN(63)
 }
 
-// words are names that policies look for, and some that nobody does.
+// words are names that policies look for, and some that none does.
 var words = []string{"", "eta", "expires", "ttl", "deadline", "retry", "x-delay", "2026-01-05T12:00:00Z", "0", "-1", "1767571200000", "ÄÖ", "😀", "\x00"}
 
 func (z *fuzzer) word() string {

@@ -12,18 +12,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// lab is the broker's host of policies without a broker, with one module in it.
+// lab is the broker's host of policies with one module, without a broker.
 type lab struct {
 	host   *wasm.Host
 	module []byte
-	traced func(m *hook.Message, key, value string) // told what the policy adds to traces; may be nil
+	traced func(m *hook.Message, key, value string) // called with what the policy adds to traces; may be nil
 }
 
 // underTest is the name of the policy in a lab.
 const underTest = "under-test"
 
-// newLab loads a module. Without a list of grants it has them all: what it may do
-// in a broker is for the operator to say.
+// newLab loads a module. Without a list of grants it has all: in a broker, the operator decides what it may do.
 func newLab(module []byte, o wasm.Options, log io.Writer) (*lab, error) {
 	p, _, err := wasm.Factory.New(func(any) error { return nil })
 	if err != nil {
@@ -53,7 +52,7 @@ func newLab(module []byte, o wasm.Options, log io.Writer) (*lab, error) {
 	return l, nil
 }
 
-// withoutName takes the name that nobody gave the policy off an error.
+// withoutName removes the policy's name, which the user did not choose, from an error.
 func withoutName(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner
@@ -63,13 +62,13 @@ func withoutName(err error) error {
 
 func (l *lab) close() error { return l.host.Close() }
 
-// info is what the host knows of the policy.
+// info returns what the host knows about the policy.
 func (l *lab) info() wasm.Info {
 	i, _ := l.host.Info(underTest)
 	return i
 }
 
-// failures is how often the policy failed, in whichever way.
+// failures returns how often the policy failed.
 func (l *lab) failures() (n uint64) {
 	for _, k := range l.info().Errors {
 		n += k
@@ -80,7 +79,7 @@ func (l *lab) failures() (n uint64) {
 // attach returns the hooks of a queue that has chosen the policy.
 func (l *lab) attach(q *queue) hook.Hooks { return l.host.Attach(q) }
 
-// failed is the error that the policy's failures amount to, nil if there is none.
+// failed returns the policy's failures as an error; nil if there are none.
 func (l *lab) failed() error {
 	i := l.info()
 	if l.failures() == 0 {
@@ -111,47 +110,27 @@ func newQueue() *queue {
 	return &queue{settings: map[string]any{}, vhost: "/", name: "q", kind: "classic"}
 }
 
-// VHost implements [hook.Queue].
-func (q *queue) VHost() string { return q.vhost }
+// The methods of [hook.Queue].
 
-// Name implements [hook.Queue].
-func (q *queue) Name() string { return q.name }
+func (q *queue) VHost() string                   { return q.vhost }
+func (q *queue) Name() string                    { return q.name }
+func (q *queue) Type() string                    { return q.kind }
+func (q *queue) Setting(name string) (any, bool) { v, ok := q.settings[name]; return v, ok }
+func (*queue) Strategy() string                  { return "wasm/" + underTest }
+func (q *queue) Ready() int                      { return q.ready }
+func (q *queue) ReadyBytes() int64               { return q.bytes }
+func (q *queue) Unacked() int                    { return q.unacked }
+func (q *queue) Consumers() int                  { return q.readers }
+func (q *queue) Credit() int                     { return 0 }
 
-// Type implements [hook.Queue].
-func (q *queue) Type() string { return q.kind }
-
-// Setting implements [hook.Queue].
-func (q *queue) Setting(name string) (any, bool) {
-	v, ok := q.settings[name]
-	return v, ok
-}
-
-// Strategy implements [hook.Queue].
-func (*queue) Strategy() string { return "wasm/" + underTest }
-
-// Ready implements [hook.Queue].
-func (q *queue) Ready() int { return q.ready }
-
-// ReadyBytes implements [hook.Queue].
-func (q *queue) ReadyBytes() int64 { return q.bytes }
-
-// Unacked implements [hook.Queue].
-func (q *queue) Unacked() int { return q.unacked }
-
-// Consumers implements [hook.Queue].
-func (q *queue) Consumers() int { return q.readers }
-
-// Credit implements [hook.Queue].
-func (q *queue) Credit() int { return 0 }
-
-// plain logs what the policy says, without the time, which would be another one
-// at each run.
+// plain is a [slog.Handler] that logs what the policy says without the time, which would differ at each run. The host's loggers
+// have neither attributes nor groups.
 type plain struct{ w io.Writer }
 
-// Enabled implements [slog.Handler].
 func (plain) Enabled(context.Context, slog.Level) bool { return true }
+func (p plain) WithAttrs([]slog.Attr) slog.Handler     { return p }
+func (p plain) WithGroup(string) slog.Handler          { return p }
 
-// Handle implements [slog.Handler].
 func (p plain) Handle(_ context.Context, r slog.Record) error {
 	line := fmt.Sprintf("%s %s", r.Level, r.Message)
 	r.Attrs(func(a slog.Attr) bool {
@@ -163,9 +142,3 @@ func (p plain) Handle(_ context.Context, r slog.Record) error {
 	_, err := fmt.Fprintln(p.w, line)
 	return err
 }
-
-// WithAttrs implements [slog.Handler]; the host's loggers have none.
-func (p plain) WithAttrs([]slog.Attr) slog.Handler { return p }
-
-// WithGroup implements [slog.Handler]; the host's loggers have none.
-func (p plain) WithGroup(string) slog.Handler { return p }

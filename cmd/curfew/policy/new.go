@@ -19,16 +19,16 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// language is one that projects can be made for.
+// language is one that projects can be made in.
 type language struct {
 	name  string
-	build string            // the command that makes NAME.wasm, as a README shows it
-	tools string            // what it takes, as a README says it
+	build string            // the command that makes NAME.wasm, for the README
+	tools string            // what the command needs, for the README
 	first string            // a command to run in the folder before the first build, if there is one
-	fuel  string            // what the broker is to be told about fuel, if anything
-	files map[string]string // what a project has: templates by their places in it
+	fuel  string            // the flag for fuel that the broker needs, if any
+	files map[string]string // templates of a project's files by their paths in it
 	sdk   map[string]string // folders and files of the SDK, likewise
-	finds []string          // patterns of which one is a file of the project and the source that is built
+	finds []string          // patterns for the file that is built, of which a project has one
 	make  func(b *building) error
 }
 
@@ -139,7 +139,7 @@ func runNew(p *Program, f *flags) error {
 	return nil
 }
 
-// nextSteps says how to go on with a project.
+// nextSteps prints how to continue with a project.
 func (p *Program) nextSteps(l *language, dir, name string) {
 	steps := []string{
 		"cd " + dir,
@@ -153,7 +153,7 @@ func (p *Program) nextSteps(l *language, dir, name string) {
 	fmt.Fprintf(p.Stdout, "%s is made. What comes next:\n\n  %s\n\nREADME.md there says the rest.\n", dir, strings.Join(steps, "\n  "))
 }
 
-// project writes the files of a project into a folder, which is made, or is empty.
+// project writes the files of a project into a new or empty folder.
 func (l *language) project(dir, name string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (l *language) project(dir, name string) error {
 	return errors.Join(errs...)
 }
 
-// copyTree copies a folder, or a file, of the SDKs.
+// copyTree copies a folder or a file of the SDKs.
 func copyTree(to, from string) error {
 	return fs.WalkDir(sdk.Sources, from, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -1,9 +1,8 @@
-// Package policy is "curfew policy": what the author of an expiry policy in
-// WebAssembly needs, from an empty folder to a queue that uses it.
+// Package policy is "curfew policy": what the author of an expiry policy in WebAssembly needs, from an empty folder to a queue
+// that uses it.
 //
-// A command is an entry of a table. Those that try a module run it in the
-// broker's own host of policies, with a clock that only the trace moves, so that
-// the same module and the same trace give the same lines on any machine.
+// A command is an entry of a table. Commands that try a module run it in the broker's own host of policies, with a clock that only
+// the trace moves, so that the same module and trace give the same lines on any machine.
 package policy
 
 import (
@@ -15,13 +14,14 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
-// Program is the tool as it was called.
+// Program is one run of the tool.
 type Program struct {
 	Environ        []string
 	Stdout, Stderr io.Writer
@@ -29,21 +29,20 @@ type Program struct {
 	transport http.RoundTripper // nil = the network
 }
 
-// Exit statuses: a call that makes no sense is not a policy that is wrong.
+// Exit statuses. A wrong call has another one than a wrong policy.
 const (
 	exitFailure = 1
 	exitUsage   = 2
 )
 
-// command is one of the tool's.
+// command is one of the tool's commands.
 type command struct {
 	name     string
 	operands []string // by the names that help has
 	about    string   // one line
 	more     string   // below the flags
 	flags    func(f *flags)
-	// One of the two. What is interrupted ends at once if it is offline; the
-	// other may have something to put in order.
+	// One of the two is set. An interrupt ends an offline command at once; the other may have to clean up.
 	offline func(p *Program, f *flags) error
 	run     func(ctx context.Context, p *Program, f *flags) error
 }
@@ -55,8 +54,8 @@ func commands() []command {
 	}
 }
 
-// Run executes a command line, without the words "curfew policy", and returns
-// the exit status: 0, 1 for what failed, 2 for a call that makes no sense.
+// Run executes a command line, without the words "curfew policy", and returns the exit status: 0, 1 for a failure, 2 for a wrong
+// call.
 func (p *Program) Run(args []string) int {
 	ctx := context.Background()
 	if len(args) > 0 {
@@ -98,7 +97,7 @@ func (p *Program) run(ctx context.Context, args []string) int {
 	return p.report(f, err)
 }
 
-// report says what went wrong and returns the exit status.
+// report prints an error and returns the exit status.
 func (p *Program) report(f *flags, err error) int {
 	if err == nil {
 		return 0
@@ -111,7 +110,7 @@ func (p *Program) report(f *flags, err error) int {
 	return exitFailure
 }
 
-// misuse is a command line that makes no sense.
+// misuse is an error in the command line.
 type misuse struct{ problem string }
 
 func (m *misuse) Error() string { return m.problem }
@@ -119,10 +118,9 @@ func (m *misuse) Error() string { return m.problem }
 func misused(format string, args ...any) error { return &misuse{fmt.Sprintf(format, args...)} }
 
 func find(name string) (command, bool) {
-	for _, c := range commands() {
-		if c.name == name {
-			return c, true
-		}
+	all := commands()
+	if i := slices.IndexFunc(all, func(c command) bool { return c.name == name }); i >= 0 {
+		return all[i], true
 	}
 	return command{}, false
 }

@@ -73,13 +73,13 @@ func runRecord(ctx context.Context, p *Program, f *flags) (err error) {
 	return err
 }
 
-// record copies until the context ends, and returns how many messages it saw.
+// record copies messages until ctx ends, and returns how many.
 func (t *tap) record(ctx context.Context, ticks *time.Ticker) (n int, err error) {
 	defer ticks.Stop()
-	// what is begun is ended, and taken down, when the context has ended
+	// calls finish, and the queues are removed, after ctx has ended
 	calls := context.WithoutCancel(ctx)
 	defer func() { err = errors.Join(err, t.remove(calls), t.out.Flush()) }()
-	if err := t.place(calls); err != nil {
+	if err := t.declareAll(calls); err != nil {
 		return 0, err
 	}
 	began := time.Now()
@@ -100,8 +100,8 @@ func (t *tap) record(ctx context.Context, ticks *time.Ticker) (n int, err error)
 	return n, nil
 }
 
-// tap is a pair of queues that get a copy of what another queue gets. The second
-// has those whose time was up before they were fetched.
+// tap is a pair of queues that get a copy of what another queue gets. The second gets the messages that expired before they were
+// fetched.
 type tap struct {
 	api          *ctl.Remote
 	timeout      time.Duration
@@ -121,7 +121,7 @@ func (t *tap) call(ctx context.Context, method string, body, into any, path ...s
 	return t.api.Call(ctx, method, ctl.Path(path...), body, into)
 }
 
-// binding is what the API says of one.
+// binding is a binding in the API.
 type binding struct {
 	Source     string         `json:"source"`
 	RoutingKey string         `json:"routing_key"`
@@ -129,13 +129,13 @@ type binding struct {
 }
 
 const (
-	tapExpires = 60_000   // milliseconds after which a broker forgets a tap that nobody drains any more
+	tapExpires = 60_000   // milliseconds after which a broker deletes a tap that is not drained any more
 	tapLength  = 100_000  // messages
 	tapBytes   = 64 << 20 // of their bodies
 )
 
-// place declares the tap's queues and binds the first like the queue.
-func (t *tap) place(ctx context.Context) error {
+// declareAll declares the tap's queues and binds the first like the queue.
+func (t *tap) declareAll(ctx context.Context) error {
 	var bound []binding
 	if err := t.call(ctx, http.MethodGet, nil, &bound, "queues", t.vhost, t.queue, "bindings"); err != nil {
 		return fmt.Errorf("queue %q: %w", t.queue, err)
@@ -171,7 +171,7 @@ func (t *tap) declare(ctx context.Context, name string, arguments map[string]any
 	return nil
 }
 
-// remove deletes what was declared.
+// remove deletes the tap's queues.
 func (t *tap) remove(ctx context.Context) error {
 	if t.name == "" {
 		return nil
@@ -187,7 +187,7 @@ func (t *tap) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// writeSetup writes the first line.
+// writeSetup writes the first line of the trace.
 func (t *tap) writeSetup(ctx context.Context, now time.Time) error {
 	var q struct {
 		Type      string         `json:"type"`
@@ -204,8 +204,7 @@ func (t *tap) writeSetup(ctx context.Context, now time.Time) error {
 	return t.write(&s)
 }
 
-// merged are a queue's settings: those of its policy, and those of its arguments,
-// of which the lower number counts.
+// merged returns a queue's settings from its policy and its arguments. Of two numbers the lower one counts.
 func merged(arguments, policy map[string]any) map[string]any {
 	all := map[string]any{}
 	maps.Copy(all, policy)
@@ -228,7 +227,7 @@ func (t *tap) write(line any) error {
 	return e.Encode(line)
 }
 
-// fetched is a message as the API shows it.
+// fetched is a message in the API.
 type fetched struct {
 	Exchange   string `json:"exchange"`
 	RoutingKey string `json:"routing_key"`
@@ -245,8 +244,7 @@ type fetched struct {
 	} `json:"properties"`
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. Properties that are empty may be
-// written as a list.
+// UnmarshalJSON implements [json.Unmarshaler]. Empty properties may be a list.
 func (m *fetched) UnmarshalJSON(b []byte) error {
 	type plain fetched
 	var raw struct {
@@ -264,7 +262,7 @@ func (m *fetched) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(raw.Properties, &m.Properties)
 }
 
-// drain writes what has arrived by now, milliseconds after the start.
+// drain writes the messages that have arrived. now is in milliseconds after the start.
 func (t *tap) drain(ctx context.Context, now int64) (n int, err error) {
 	for _, name := range []string{t.tooLate(), t.name} {
 		body := map[string]any{"count": 10_000, "ackmode": "ack_requeue_false", "encoding": "base64", "truncate": 0}
@@ -282,7 +280,7 @@ func (t *tap) drain(ctx context.Context, now int64) (n int, err error) {
 	return n, t.out.Flush()
 }
 
-// event is a message as a line of the trace.
+// event returns the line of the trace for a message.
 func (t *tap) event(m *fetched, now int64) *event {
 	t.number++
 	p := &m.Properties
@@ -314,7 +312,7 @@ func (t *tap) event(m *fetched, now int64) *event {
 	return e
 }
 
-// death is an entry of the header x-death, the latest first.
+// death is an entry of the header x-death, which has the latest first.
 type death struct {
 	Queue      string   `json:"queue"`
 	Count      int      `json:"count"`
@@ -326,7 +324,7 @@ type death struct {
 func deathsIn(headers map[string]any) (list []death) {
 	b, err := json.Marshal(headers["x-death"])
 	if err != nil || json.Unmarshal(b, &list) != nil {
-		return nil // somebody else's header of that name
+		return nil // another program's header of that name
 	}
 	return list
 }

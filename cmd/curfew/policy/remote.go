@@ -16,8 +16,7 @@ import (
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
-// remote registers the flags that say where the management API is: those of
-// "curfew ctl".
+// remote registers the flags for the management API, which are those of "curfew ctl".
 func remote(f *flags) {
 	f.String("url", "", "the management API's `URL` (default http://localhost:15672)")
 	f.String("host", "", "its `host`, instead of a whole URL")
@@ -30,11 +29,10 @@ func remote(f *flags) {
 	f.Var(f.Lookup("username").Value, "u", "")
 }
 
-// environmentHelp is what commands that call the API say below their flags.
+// environmentHelp is the text below the flags of commands that call the API.
 const environmentHelp = "Without these flags CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD are asked, as by \"curfew ctl\".\n"
 
-// connect finds the API that the flags of remote name. The context lasts as long
-// as --timeout says.
+// connect finds the API that the flags of remote name. The context lasts as long as --timeout says.
 func (p *Program) connect(ctx context.Context, f *flags) (context.Context, func(), *ctl.Remote, error) {
 	timeout := value[time.Duration](f, "timeout")
 	if timeout <= 0 {
@@ -81,7 +79,7 @@ func loadCommand() command {
 	}
 }
 
-// upload is a policy as the API takes it.
+// upload is a policy as the API expects it.
 type upload struct {
 	Module    []byte          `json:"module"` // in base64
 	Digest    string          `json:"digest"`
@@ -102,7 +100,7 @@ func runLoad(ctx context.Context, p *Program, f *flags) error {
 		return misused("--recompute has no effect with --shadow, which applies nothing")
 	}
 	if _, err := wasm.Inspect(module); err != nil {
-		return err // which takes no broker to find out
+		return err // found without a broker
 	}
 	digest := sha256.Sum256(module)
 	u := upload{
@@ -204,7 +202,7 @@ func runList(ctx context.Context, p *Program, f *flags) error {
 	return nil
 }
 
-// below indents what an error says beyond its first line, as a module's panic with its stack does: the next policy's begins at the margin.
+// below indents all lines of an error but the first, such as the stack of a module's panic, so that the next policy stands out.
 func below(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
 }
@@ -234,7 +232,7 @@ func origin(i *wasm.Info) string {
 	return string(i.Origin)
 }
 
-// state says whether a policy does its work.
+// state returns the state of a policy, for people.
 func state(i *wasm.Info) string {
 	switch {
 	case !i.Loaded:

@@ -9,13 +9,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// place is where a message is.
-type place uint8
+// place is the state of a message.
+type messageState uint8
 
 const (
-	ready place = iota
-	handedOut
-	gone
+	ready messageState = iota
+	unacked
+	removed
 )
 
 // stored is a message that entered the queue.
@@ -24,13 +24,12 @@ type stored struct {
 
 	id      string
 	event   *event
-	place   place
+	where   messageState
 	askHead bool
-	lined   bool // it has an item in the line, which may be of no interest any more
+	inLine  bool // the line has an item for it, which may be stale
 }
 
-// simulation is a queue without a broker. Its clock stands still between the
-// events of a trace and the deadlines of messages.
+// simulation is a queue without a broker. Its clock advances from one event of the trace, or deadline of a message, to the next.
 type simulation struct {
 	lab     *lab
 	queue   *queue
@@ -39,32 +38,30 @@ type simulation struct {
 	start   hook.Instant
 	now     hook.Instant
 
-	messages  []*stored // by the number that they have in the heaps
+	messages  []*stored // by their number in the heaps
 	byID      map[string]uint64
 	deadlines deadline.Heap
-	line      deadline.Heap // who is next: the At of its items is lower for a higher priority
+	line      deadline.Heap // the order of delivery: At is lower for a higher priority
 	decisions []decision
-	most      int       // decisions that are not too many
-	asked     []*stored // about whom the call under way is
+	most      int       // decisions, at most
+	asked     []*stored // the messages of the current call
 	carried   contents
 	views     []hook.Message
 	outcome   outcome
 }
 
-// outcome is how many messages came to which end.
+// outcome counts what became of messages.
 type outcome struct {
 	published, refused, delivered, acked, expired, dropped, routed int
 }
 
-// What a policy may be asked ends a simulation of one that prolongs and prolongs:
-// so many times, and so many more for each event.
+// A policy that prolongs deadlines for ever is asked so many times, and so many more for each event. Then the simulation ends.
 const (
 	patience         = 100_000
 	patiencePerEvent = 100
 )
 
-// simulate plays a trace, and the time after its last event until that much has
-// passed or nothing waits for a deadline any more.
+// simulate plays a trace, and then lets the time after pass, or less if no message has a deadline any more.
 func simulate(l *lab, t *trace, after time.Duration) (*simulation, error) {
 	q := newQueue()
 	q.settings = t.queue.Settings
@@ -88,7 +85,7 @@ func simulate(l *lab, t *trace, after time.Duration) (*simulation, error) {
 	return s, s.advance(s.now.Add(after))
 }
 
-// play does what happens next, and returns how many events that was.
+// play plays the next event, or several at once, and returns how many.
 func (s *simulation) play(events []event) (int, error) {
 	e := &events[0]
 	if err := s.advance(s.start.AddMillis(e.At)); err != nil {
@@ -113,7 +110,7 @@ func (s *simulation) play(events []event) (int, error) {
 	return n, nil
 }
 
-// advance moves the clock. Deadlines on the way are reached one by one.
+// advance moves the clock, and handles the deadlines on the way one by one.
 func (s *simulation) advance(to hook.Instant) error {
 	for s.deadlines.Len() > 0 && hook.Instant(s.deadlines.Top().At) <= to {
 		s.now = max(s.now, hook.Instant(s.deadlines.Top().At))
@@ -128,13 +125,13 @@ func (s *simulation) advance(to hook.Instant) error {
 	return nil
 }
 
-// due takes the messages from the heap whose deadline is reached.
+// due removes the messages that are due from the heap.
 func (s *simulation) due() []*stored {
 	var all []*stored
 	for s.deadlines.Len() > 0 && hook.Instant(s.deadlines.Top().At) <= s.now {
 		it := s.deadlines.Pop()
 		m := s.messages[it.Slot]
-		if m.place != ready || m.Deadline != hook.Instant(it.At) {
+		if m.where != ready || m.Deadline != hook.Instant(it.At) {
 			continue
 		}
 		if n := len(all); n == 0 || all[n-1] != m {
@@ -144,10 +141,10 @@ func (s *simulation) due() []*stored {
 	return all
 }
 
-// batch is how many messages at most the policy is told of at once.
+// batch bounds the messages in one call of the policy.
 const batch = 256
 
-// publish has all messages enter that arrive at the same time.
+// publish enqueues all messages that are published at the same time.
 func (s *simulation) publish(events []event) (int, error) {
 	var ms []*stored
 	n := 0
@@ -162,19 +159,19 @@ func (s *simulation) publish(events []event) (int, error) {
 	for i, m := range ms {
 		s.outcome.published++
 		if vs[i].Action == hook.Refuse {
-			m.place = gone
+			m.where = removed
 			s.outcome.refused++
 			continue
 		}
-		s.keep(m, &vs[i])
+		s.update(m, &vs[i])
 		if vs[i].Action == hook.Keep {
 			m.askHead = vs[i].AskHead
-			s.stand(m)
+			s.enqueue(m)
 			s.queue.bytes += int64(m.Size)
 			s.queue.ready++
 			continue
 		}
-		s.leave(m, &vs[i])
+		s.remove(m, &vs[i])
 	}
 	return n, nil
 }
@@ -194,7 +191,7 @@ func (s *simulation) arrive(e *event) (*stored, error) {
 	return m, nil
 }
 
-// ask has the policy answer, and writes down what it says.
+// ask calls the policy and records its decisions.
 func (s *simulation) ask(h abi.Hook, why hook.Why, ms []*stored, vs []hook.Verdict, ask callback) []hook.Verdict {
 	if ask == nil {
 		return vs
@@ -213,30 +210,29 @@ func (s *simulation) ask(h abi.Hook, why hook.Why, ms []*stored, vs []hook.Verdi
 		because = " (the policy failed)"
 	}
 	for i, m := range ms {
-		s.note(h, m.id, s.words(&vs[i], m)+because)
+		s.record(h, m.id, s.words(&vs[i], m)+because)
 	}
 	return vs
 }
 
-// settle asks about messages that are there and does what is said of them.
+// settle asks about queued messages and applies the verdicts.
 func (s *simulation) settle(h abi.Hook, why hook.Why, ms []*stored) {
 	for len(ms) > 0 {
 		part := ms[:min(len(ms), batch)]
 		ms = ms[len(part):]
 		vs := s.ask(h, why, part, inForce(part), s.hooks.OnHead)
 		for i, m := range part {
-			s.keep(m, &vs[i])
+			s.update(m, &vs[i])
 			if vs[i].Action != hook.Keep {
 				s.queue.ready--
 				s.queue.bytes -= int64(m.Size)
-				s.leave(m, &vs[i])
+				s.remove(m, &vs[i])
 			}
 		}
 	}
 }
 
-// inForce are the verdicts that a question about messages that are there begins
-// with.
+// inForce returns the verdicts that a call about queued messages begins with.
 func inForce(ms []*stored) []hook.Verdict {
 	vs := make([]hook.Verdict, len(ms))
 	for i, m := range ms {
@@ -245,18 +241,18 @@ func inForce(ms []*stored) []hook.Verdict {
 	return vs
 }
 
-// keep notes what a verdict says about a message's future.
-func (s *simulation) keep(m *stored, v *hook.Verdict) {
+// update stores a verdict's deadline and state.
+func (s *simulation) update(m *stored, v *hook.Verdict) {
 	m.Deadline, m.State = v.Deadline, v.State
 	if v.Action == hook.Keep && m.Deadline != 0 {
 		s.deadlines.Push(deadline.Item{At: int64(m.Deadline), Slot: s.byID[m.id]})
 	}
 }
 
-// stand puts a message in line, where it was if it was there before.
-func (s *simulation) stand(m *stored) {
-	m.place = ready
-	if m.lined {
+// enqueue makes a message ready, in its old position if it had one.
+func (s *simulation) enqueue(m *stored) {
+	m.where = ready
+	if m.inLine {
 		return
 	}
 	at := int64(0)
@@ -264,11 +260,11 @@ func (s *simulation) stand(m *stored) {
 		at = -int64(m.Priority)
 	}
 	s.line.Push(deadline.Item{At: at, Slot: s.byID[m.id]})
-	m.lined = true
+	m.inLine = true
 }
 
-func (s *simulation) leave(m *stored, v *hook.Verdict) {
-	m.place = gone
+func (s *simulation) remove(m *stored, v *hook.Verdict) {
+	m.where = removed
 	switch {
 	case v.Action == hook.Route:
 		s.outcome.routed++
@@ -279,15 +275,15 @@ func (s *simulation) leave(m *stored, v *hook.Verdict) {
 	}
 }
 
-// next is the message at the head, nil if there is none.
+// next returns the message at the head; nil if there is none.
 func (s *simulation) next() *stored {
 	for s.line.Len() > 0 {
 		m := s.messages[s.line.Top().Slot]
-		if m.place == ready {
+		if m.where == ready {
 			return m
 		}
 		s.line.Pop()
-		m.lined = false
+		m.inLine = false
 	}
 	return nil
 }
@@ -302,18 +298,18 @@ func (s *simulation) deliver(e *event) error {
 	}
 	for m != nil && m.askHead {
 		s.settle(abi.OnHead, hook.WhyHead, []*stored{m})
-		if m.place == ready {
-			break // it is not asked about twice
+		if m.where == ready {
+			break // it is asked about once
 		}
 		if m = nil; e.ID == "" {
 			m = s.next()
 		}
 	}
 	if m == nil {
-		return nil // there is nothing left to hand out
+		return nil // no message is ready
 	}
-	s.note(noHook, m.id, "delivered")
-	m.place = handedOut
+	s.record(noHook, m.id, "delivered")
+	m.where = unacked
 	s.outcome.delivered++
 	s.queue.ready--
 	s.queue.bytes -= int64(m.Size)
@@ -321,18 +317,17 @@ func (s *simulation) deliver(e *event) error {
 	return nil
 }
 
-// find looks a message up that is to be in a place. It is nil, without an error,
-// if it is gone: that was the policy's doing.
-func (s *simulation) find(id string, where place) (*stored, error) {
+// find returns a message that has to be in a state. It returns nil without an error if the policy removed the message.
+func (s *simulation) find(id string, where messageState) (*stored, error) {
 	slot, ok := s.byID[id]
 	if !ok {
 		return nil, fmt.Errorf("there was no message %q", id)
 	}
 	m := s.messages[slot]
 	switch {
-	case m.place == where:
+	case m.where == where:
 		return m, nil
-	case m.place == gone:
+	case m.where == removed:
 		return nil, nil
 	case where == ready:
 		return nil, fmt.Errorf("the message %q is handed out already", id)
@@ -341,32 +336,32 @@ func (s *simulation) find(id string, where place) (*stored, error) {
 }
 
 func (s *simulation) ack(e *event) error {
-	m, err := s.find(e.ID, handedOut)
+	m, err := s.find(e.ID, unacked)
 	if m == nil {
 		return err
 	}
-	s.note(noHook, m.id, "acknowledged")
-	m.place = gone
+	s.record(noHook, m.id, "acknowledged")
+	m.where = removed
 	s.outcome.acked++
 	s.queue.unacked--
 	return nil
 }
 
 func (s *simulation) requeue(e *event) error {
-	m, err := s.find(e.ID, handedOut)
+	m, err := s.find(e.ID, unacked)
 	if m == nil {
 		return err
 	}
-	s.note(noHook, m.id, "came back")
+	s.record(noHook, m.id, "came back")
 	m.Redelivered = true
 	m.Deliveries++
 	s.queue.unacked--
 	s.queue.ready++
 	s.queue.bytes += int64(m.Size)
-	s.stand(m)
+	s.enqueue(m)
 	vs := s.ask(abi.OnRequeue, hook.WhyRequeue, []*stored{m}, inForce([]*stored{m}), s.hooks.OnRequeue)
-	s.keep(m, &vs[0])
-	return s.advance(s.now) // its time may have been up long ago
+	s.update(m, &vs[0])
+	return s.advance(s.now) // it may be due already
 }
 
 func (s *simulation) idle(e *event) {
@@ -379,10 +374,10 @@ func (s *simulation) idle(e *event) {
 	s.queue.readers = 0
 	switch {
 	case v.Action == hook.Drop:
-		s.note(abi.OnIdle, "-", "delete the queue")
+		s.record(abi.OnIdle, "-", "delete the queue")
 	case v.Deadline != 0:
-		s.note(abi.OnIdle, "-", fmt.Sprintf("ask again at %d", s.millis(v.Deadline)))
+		s.record(abi.OnIdle, "-", fmt.Sprintf("ask again at %d", s.millis(v.Deadline)))
 	default:
-		s.note(abi.OnIdle, "-", "the queue stays")
+		s.record(abi.OnIdle, "-", "the queue stays")
 	}
 }

@@ -55,7 +55,7 @@ func runTest(p *Program, f *flags) error {
 	return p.playTrace(f, t, module, o)
 }
 
-// checkTest refuses what makes no sense together.
+// checkTest refuses flags that contradict each other.
 func (f *flags) checkTest() error {
 	switch n := value[int](f, "messages"); {
 	case f.text("trace") == "" && !f.yes("fuzz"):
@@ -70,7 +70,7 @@ func (f *flags) checkTest() error {
 	return nil
 }
 
-// value is what a flag that is not a string was given.
+// value returns the value of a flag that is not a string.
 func value[T any](f *flags, name string) T {
 	g, ok := f.Lookup(name).Value.(flag.Getter)
 	if !ok {
@@ -98,8 +98,7 @@ func (p *Program) playTrace(f *flags, t *trace, module []byte, o wasm.Options) e
 	return nil
 }
 
-// trial plays a trace to a module. A policy that fails on the way has its
-// decisions printed, which end with an error.
+// trial plays a trace to a module. If the policy fails, it prints the decisions so far.
 func (p *Program) trial(f *flags, t *trace, module []byte, o wasm.Options) (s *simulation, i wasm.Info, err error) {
 	l, err := newLab(module, o, p.Stderr)
 	if err != nil {
@@ -117,7 +116,7 @@ func (p *Program) trial(f *flags, t *trace, module []byte, o wasm.Options) (s *s
 	return s, l.info(), nil
 }
 
-// text is all decisions, line by line.
+// text returns all decisions, a line each.
 func (s *simulation) text() string {
 	var b strings.Builder
 	for _, d := range s.decisions {
@@ -126,7 +125,7 @@ func (s *simulation) text() string {
 	return b.String()
 }
 
-// judge prints the decisions, or compares them with those that are expected.
+// judge prints the decisions, or compares them with the expected ones.
 func (p *Program) judge(f *flags, s *simulation) error {
 	golden := f.text("expect")
 	switch {
@@ -146,7 +145,7 @@ func (p *Program) judge(f *flags, s *simulation) error {
 	return nil
 }
 
-// decisionsIn are the lines of a file that count.
+// decisionsIn returns the lines of a text without comments and empty lines.
 func decisionsIn(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -157,12 +156,11 @@ func decisionsIn(text string) []string {
 	return lines
 }
 
-// shown is how many differences are printed.
+// shown bounds the differences that are printed.
 const shown = 20
 
-// showDifference prints lines that are only on one side, and returns how many
-// there are. Lines are the same wherever they stand: two decisions at the same
-// time and about the same message do not come in another order.
+// showDifference prints the lines that are only on one side, and returns how many there are. Their order does not matter: two
+// decisions at the same time and about the same message are always in the same order.
 func (p *Program) showDifference(want, got []string) int {
 	missing, extra := without(want, got), without(got, want)
 	n := 0
@@ -182,7 +180,7 @@ func (p *Program) showDifference(want, got []string) int {
 	return n
 }
 
-// without are the lines of a that b does not have, or has fewer times.
+// without returns the lines of a that b does not have, or has fewer times.
 func without(a, b []string) []string {
 	left := make(map[string]int, len(b))
 	for _, line := range b {
@@ -197,8 +195,7 @@ func without(a, b []string) []string {
 	return only
 }
 
-// compare plays the trace to another module and prints about which messages the
-// two say something else.
+// compare plays the trace to another module and prints where the two differ.
 func (p *Program) compare(f *flags, t *trace, s *simulation, file string, o wasm.Options) error {
 	module, err := readFile(file, maxModule)
 	if err != nil {
@@ -215,8 +212,7 @@ func (p *Program) compare(f *flags, t *trace, s *simulation, file string, o wasm
 	return nil
 }
 
-// sumUp prints what is worth knowing besides the decisions, in lines that
-// --expect passes over.
+// sumUp prints counts besides the decisions, in lines that --expect ignores.
 func (p *Program) sumUp(s *simulation, i *wasm.Info) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n", s.outcome)
@@ -224,5 +220,5 @@ func (p *Program) sumUp(s *simulation, i *wasm.Info) {
 	for _, name := range slices.Sorted(maps.Keys(i.Counters)) {
 		fmt.Fprintf(&b, "# counter %s: %d\n", name, i.Counters[name])
 	}
-	_, _ = b.WriteTo(p.Stdout) // whoever reads it has the decisions
+	_, _ = b.WriteTo(p.Stdout) // the decisions were printed
 }

@@ -14,26 +14,26 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What a line of a trace says that happened.
+// The events of a trace.
 const (
 	eventQueue   = "queue"   // the first line, and only that: what the queue is like
 	eventPublish = "publish" // a message enters
-	eventDeliver = "deliver" // the message at the head, or the one named, is handed out
-	eventAck     = "ack"     // a message that was handed out is done with
-	eventRequeue = "requeue" // it comes back instead
+	eventDeliver = "deliver" // the message at the head, or the one named, is delivered
+	eventAck     = "ack"     // a delivered message is acknowledged
+	eventRequeue = "requeue" // a delivered message is requeued
 	eventIdle    = "idle"    // the broker asks whether the queue may stay
 )
 
-// trace is what happened to a queue, in the order in which it did.
+// trace is what happened to a queue, in order.
 type trace struct {
 	queue  setup
 	events []event
 }
 
-// setup is a trace's first line. A trace may do without one.
+// setup is a trace's first line, which is optional.
 type setup struct {
 	Event    string         `json:"event"`
-	Start    time.Time      `json:"start,omitzero"` // what the times of the other lines count from
+	Start    time.Time      `json:"start,omitzero"` // origin of the times of the other lines
 	VHost    string         `json:"vhost,omitempty"`
 	Name     string         `json:"name,omitempty"`
 	Type     string         `json:"type,omitempty"`
@@ -72,7 +72,7 @@ const (
 	maxAt     = 100 * 365 * 24 * 60 * 60 * 1000 // a century
 )
 
-// defaultStart is when traces begin that do not say it: a Monday.
+// defaultStart is the start of traces that do not name one: a Monday.
 var defaultStart = time.Date(2026, time.January, 5, 0, 0, 0, 0, time.UTC)
 
 func readTrace(name string) (*trace, error) {
@@ -134,7 +134,7 @@ func (t *trace) add(line []byte) error {
 	return fmt.Errorf("there is no event %q; there are queue, publish, deliver, ack, requeue and idle", kind.Event)
 }
 
-// decode reads an object that has no other members than those of into.
+// decode decodes an object. Members that into does not have are an error.
 func decode(line []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -194,7 +194,7 @@ func (t *trace) addEvent(line []byte) error {
 	return nil
 }
 
-// plainValue is a value of JSON as the broker would have it.
+// plainValue returns a JSON value in the type that the broker uses.
 func plainValue(v any) any {
 	n, ok := v.(json.Number)
 	if !ok {
@@ -210,7 +210,7 @@ func plainValue(v any) any {
 	return f
 }
 
-// message is what a policy sees of a published message before it has entered.
+// message returns the message that a policy sees when it is published.
 func (e *event) message() hook.Message {
 	m := hook.Message{Size: e.Size, Priority: e.Priority, Persistent: e.Persistent}
 	if e.Expiration != nil {
@@ -219,12 +219,13 @@ func (e *event) message() hook.Message {
 	return m
 }
 
-// contents are what messages carry: a [hook.Source] made of their events.
+// contents is a [hook.Source] made of events.
 type contents []*event
 
 var _ hook.Source = contents(nil)
 
-// Part implements [hook.Source].
+// The methods of [hook.Source].
+
 func (c contents) Part(i int, p hook.Part) []byte {
 	e := c[i]
 	switch p {
@@ -257,22 +258,18 @@ func present(s string) []byte {
 	return []byte(s)
 }
 
-// Header implements [hook.Source].
 func (c contents) Header(i int, name string) (any, bool) {
 	v, ok := c[i].Headers[name]
 	return v, ok
 }
 
-// HeaderInt implements [hook.Source].
 func (c contents) HeaderInt(i int, name string) (int64, bool) {
 	return hook.HeaderInt(c[i].Headers[name])
 }
 
-// HeaderText implements [hook.Source].
 func (c contents) HeaderText(i int, name string) ([]byte, bool) {
 	s, ok := c[i].Headers[name].(string)
 	return []byte(s), ok
 }
 
-// Deaths implements [hook.Source].
 func (c contents) Deaths(i int) int { return c[i].Deaths }
