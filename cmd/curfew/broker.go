@@ -22,7 +22,7 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// node is the AMQP server and what it keeps on disk.
+// node is the AMQP server and its data directory.
 type node struct {
 	*wire.Server
 	store *store.Store
@@ -33,45 +33,44 @@ type node struct {
 
 var _ broker = (*node)(nil)
 
-// newBroker opens the data directory of a configuration, which may take a while, and makes the AMQP server of it. It does not
-// listen yet.
+// newBroker opens the data directory, which may take a while, and creates the AMQP server. It does not listen yet.
 func newBroker(ctx context.Context, s setup) (broker, error) {
 	rules := policies.NewRules(s.chain.Strategies)
 	dir, err := vfs.Make(s.Data.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("data.dir %s: %w", s.Data.Dir, err)
 	}
-	host, err := openPolicies(s) //nolint:contextcheck // guests run to their end, which their fuel sees to
+	host, err := openPolicies(s) //nolint:contextcheck // fuel bounds how long guests run
 	if err != nil {
 		return nil, err
 	}
-	kept, err := openStore(ctx, s, dir, rules, &host.store)
+	st, err := openStore(ctx, s, dir, rules, &host.store)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("data.dir %s: %w", s.Data.Dir, err), host.close()) //nolint:contextcheck // see above
 	}
-	host.store.Store(kept)
+	host.store.Store(st)
 	s.chain.OnStrategyChange(func(strategy string, recompute bool) {
-		for _, v := range kept.VHosts() {
+		for _, v := range st.VHosts() {
 			v.StrategyChanged(strategy, recompute)
 		}
 	})
-	server, err := wire.New(wireOptions(s, kept))
+	server, err := wire.New(wireOptions(s, st))
 	if err != nil {
-		return nil, errors.Join(err, kept.Close(ctx), host.close()) //nolint:contextcheck // see above
+		return nil, errors.Join(err, st.Close(ctx), host.close()) //nolint:contextcheck // see above
 	}
-	return &node{server, kept, host, rules, s.clock}, nil
+	return &node{server, st, host, rules, s.clock}, nil
 }
 
-// openStore opens the data directory. kept is going to be what it returns.
-func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules, kept *atomic.Pointer[store.Store]) (*store.Store, error) {
+// openStore opens the data directory. The caller stores what it returns in opened.
+func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules, opened *atomic.Pointer[store.Store]) (*store.Store, error) {
 	if s.bodies > 0 {
 		room, err := store.HasSpace(dir)
 		if err != nil {
 			return nil, err
 		}
 		spare := func() bool {
-			k := kept.Load()
-			return (k == nil || k.Full() == nil) && room()
+			st := opened.Load()
+			return (st == nil || st.Full() == nil) && room()
 		}
 		failed := func(err error) {
 			s.log.Error("a queue is stopped until the broker is started again, when what is not persistent of it is lost", "error", err)
@@ -94,7 +93,7 @@ func (n *node) DiskLimit() int64 { return n.store.DiskLimit() }
 // SetDiskLimit implements [limited].
 func (n *node) SetDiskLimit(bytes int64) { n.store.SetDiskLimit(bytes) }
 
-// Alarms names what keeps the broker from taking messages.
+// Alarms names the alarms that block publishers.
 func (n *node) Alarms() []string { return append(n.Server.Alarms(), n.store.Alarms()...) }
 
 // Management implements [broker].
@@ -103,10 +102,9 @@ func (n *node) Management() mgmt.Options {
 }
 
 const (
-	// flushTime is how long the data directory gets to be closed after the connections, even if those took all their time.
+	// flushTime bounds closing the data directory, which comes after the connections even if those took all their time.
 	flushTime = 5 * time.Second
-	// unwindTime is how long connections that were cut off may still do what they are at, before it is taken that they wait
-	// for a disk that is full.
+	// unwindTime is how long connections that were cut off may take to end. After it they are assumed to wait for a full disk.
 	unwindTime = time.Second
 )
 
@@ -121,18 +119,18 @@ func (n *node) Shutdown(ctx context.Context) error {
 	}
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 	defer cancel()
-	err := n.store.Close(flush)                      // whoever waits for it is told that it failed
+	err := n.store.Close(flush)                      // connections that wait for it get an error
 	return errors.Join(<-ended, err, n.wasm.close()) //nolint:contextcheck // nothing in it waits
 }
 
-// after returns what is closed some time after ctx is done.
+// after returns a channel that is closed d after ctx ends.
 func after(ctx context.Context, d time.Duration) <-chan struct{} {
 	c := make(chan struct{})
 	context.AfterFunc(ctx, func() { time.AfterFunc(d, func() { close(c) }) })
 	return c
 }
 
-func wireOptions(s setup, kept *store.Store) wire.Options {
+func wireOptions(s setup, st *store.Store) wire.Options {
 	c := s.Config
 	return wire.Options{
 		AMQP: c.Listen.AMQP, AMQPS: c.Listen.AMQPS,
@@ -142,8 +140,8 @@ func wireOptions(s setup, kept *store.Store) wire.Options {
 		},
 		Session: session.Options{
 			Product: c.Compat.Product, Version: c.Compat.Version, ClusterName: clusterName(), Node: clusterName(),
-			Users:  kept.Users(),
-			VHosts: kept.VHost,
+			Users:  st.Users(),
+			VHosts: st.VHost,
 
 			ChannelMax: uint16(c.Limits.Channels), FrameMax: int(c.Limits.FrameMax), MessageMax: int(c.Limits.MessageSize),
 			Heartbeat: uint16(c.Limits.Heartbeat / time.Second), Connections: c.Limits.Connections,
@@ -155,7 +153,7 @@ func wireOptions(s setup, kept *store.Store) wire.Options {
 		HandshakeTimeout: c.Limits.HandshakeTimeout,
 		Handshakes:       c.Limits.Handshakes,
 		MemoryLimit:      int64(min(s.watermark, 1<<62)),
-		DiskFull:         kept.Full,
+		DiskFull:         st.Full,
 	}
 }
 
@@ -180,7 +178,7 @@ func tlsVersion(s string) uint16 {
 	return tls.VersionTLS12
 }
 
-// clusterName is how the broker calls itself where there are several: as RabbitMQ does, after its machine.
+// clusterName returns the name of the broker and its cluster: as RabbitMQ has it, after the machine.
 func clusterName() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -23,8 +23,7 @@ between the levels and _ for a dash: limits.frame-max is
 CURFEW_LIMITS__FRAME_MAX. CURFEW_CONFIG names the file when --config does not.
 `
 
-// configFlags adds the flags that make up a configuration to f and returns how
-// to read them once they are parsed.
+// configFlags adds the flags for a configuration to f, and returns a function that reads them after they were parsed.
 func configFlags(f *flags) func() (file string, set []config.Flag) {
 	file := f.String("config", "", "read the configuration from the YAML file `FILE`")
 	for _, s := range settingFlags {
@@ -43,15 +42,14 @@ func configFlags(f *flags) func() (file string, set []config.Flag) {
 	}
 }
 
-// configuration is a checked configuration and the chain its plugins make.
+// configuration is a checked configuration and the chain of its plugins.
 type configuration struct {
 	*config.Config
 	chain *chain.Chain
-	file  string // that it was read from, if any
+	file  string // it was read from, if any
 }
 
-// load makes the configuration of file, the environment and set. onPanic is
-// the chain's.
+// load reads the configuration from file, the environment and set.
 func (a *app) load(file string, set []config.Flag, o chain.Options) (configuration, error) {
 	if file == "" {
 		file = a.variable(config.FileVariable)
@@ -86,7 +84,7 @@ func (a *app) variable(name string) string {
 	return ""
 }
 
-// refuseConfig reports every problem of a configuration on its own line.
+// refuseConfig reports every problem of a configuration on a line of its own.
 func (a *app) refuseConfig(command string, err error) int {
 	lines := strings.Split(err.Error(), "\n")
 	count := "an error"

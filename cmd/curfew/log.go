@@ -4,10 +4,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+
+	"golang.org/x/term"
 )
 
-// newLogger writes to w as format says: text, json, or auto, which is text on a
-// terminal and JSON for machines.
+// newLogger returns a logger to w. format is text, json or auto, which is text on a terminal and JSON otherwise.
 func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level, ReplaceAttr: withUnit}
 	if format == "text" || format == "auto" && isTerminal(w) {
@@ -26,9 +27,5 @@ func withUnit(_ []string, a slog.Attr) slog.Attr {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(int(f.Fd()))
 }

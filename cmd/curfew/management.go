@@ -16,11 +16,10 @@ import (
 	"github.com/curfewmq/curfew/core/wire"
 )
 
-// management is the management API, and metrics for whoever comes, and what they listen on. Nothing of it is there while it is
-// off.
+// management is the management API, the metrics that need no login, and their listeners. It is empty while these are off.
 type management struct {
 	api          handlerSwitch
-	unguarded    handlerSwitch // on the listener for metrics: what needs no login there
+	unguarded    handlerSwitch // on the listener for metrics, which needs no login
 	servers      []*http.Server
 	listeners    []managementListener
 	certificates *wire.Certificates // nil without TLS
@@ -34,7 +33,7 @@ type managementListener struct {
 	protocol string // as RabbitMQ calls it
 }
 
-// metricsProtocol is what RabbitMQ calls metrics on a listener of their own.
+// metricsProtocol is RabbitMQ's name for a listener for metrics.
 const metricsProtocol = "http/prometheus"
 
 // listenManagement opens the listeners of the management API, all or none.
@@ -82,40 +81,40 @@ func (m *management) closeListeners() {
 	}
 }
 
-// handlerSwitch is what a server's requests go through to whoever is behind it by now. Any goroutine may use it.
-type handlerSwitch struct{ behind atomic.Pointer[http.Handler] }
+// handlerSwitch passes requests to a handler that can be replaced. Any goroutine may use it.
+type handlerSwitch struct{ current atomic.Pointer[http.Handler] }
 
-func (d *handlerSwitch) lead(to http.Handler) { d.behind.Store(&to) }
+func (s *handlerSwitch) set(to http.Handler) { s.current.Store(&to) }
 
-func (d *handlerSwitch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	(*d.behind.Load()).ServeHTTP(w, r)
+func (s *handlerSwitch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*s.current.Load()).ServeHTTP(w, r)
 }
 
-// serve begins to answer, so far that the broker is being started.
+// serve begins to answer requests: the broker is starting.
 func (m *management) serve(log *slog.Logger) {
-	m.api.lead(mgmt.Starting())
-	m.unguarded.lead(mgmt.Starting())
+	m.api.set(mgmt.Starting())
+	m.unguarded.set(mgmt.Starting())
 	for _, l := range m.listeners {
-		behind := &m.api
+		handler := &m.api
 		if l.protocol == metricsProtocol {
-			behind = &m.unguarded
+			handler = &m.unguarded
 		}
-		s := mgmt.Server(behind, log, m.connections)
+		s := mgmt.Server(handler, log, m.connections)
 		m.servers = append(m.servers, s)
 		go func() { m.ended <- s.Serve(l) }()
 	}
 }
 
-// open has the API answer.
+// open lets the API answer requests.
 func (m *management) open(a *mgmt.API) {
 	for _, s := range m.servers {
 		s.RegisterOnShutdown(a.EndStreams)
 	}
-	m.api.lead(a)
-	m.unguarded.lead(a.Unguarded())
+	m.api.set(a)
+	m.unguarded.set(a.Unguarded())
 }
 
-// describe tells what the API listens on.
+// describe returns what the API listens on.
 func (m *management) describe() []mgmt.Listener {
 	all := make([]mgmt.Listener, len(m.listeners))
 	for i, l := range m.listeners {
@@ -127,7 +126,7 @@ func (m *management) describe() []mgmt.Listener {
 	return all
 }
 
-// reloadTLS reads the certificate anew.
+// reloadTLS reads the certificate again.
 func (m *management) reloadTLS() error {
 	if m.certificates == nil {
 		return nil
@@ -135,11 +134,10 @@ func (m *management) reloadTLS() error {
 	return m.certificates.Reload()
 }
 
-// lastAnswers is how long requests get to be answered when everything else has ended: one that never comes to its end, or whose
-// answer nobody reads, is not worth more.
+// lastAnswers bounds answering the last requests, after everything else has ended. Some never end, and some clients do not read.
 const lastAnswers = 2 * time.Second
 
-// shutdown waits a little for requests to be answered, no longer than ctx lasts, and ends.
+// shutdown waits a little for requests to be answered, at most until ctx ends, and closes everything.
 func (m *management) shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastAnswers)
 	defer cancel()
@@ -152,7 +150,7 @@ func (m *management) shutdown(ctx context.Context) {
 	}
 }
 
-// manage makes the API of a broker that runs.
+// manage returns the API of the running broker.
 func (s *service) manage(ctx context.Context) (*mgmt.API, error) {
 	o := s.broker.Management()
 	c := s.running.Config
@@ -173,7 +171,7 @@ func (s *service) manage(ctx context.Context) (*mgmt.API, error) {
 	return a, nil
 }
 
-// listeners tells what the broker listens on.
+// listeners returns what the broker listens on.
 func (s *service) listeners() []mgmt.Listener {
 	var all []mgmt.Listener
 	protocols := s.amqpProtocols()
@@ -187,7 +185,7 @@ func (s *service) listeners() []mgmt.Listener {
 	return append(all, s.management.describe()...)
 }
 
-// amqpProtocols are RabbitMQ's names for what the broker listens for, in the order of its addresses.
+// amqpProtocols returns RabbitMQ's names for the protocols of the broker's addresses, in their order.
 func (s *service) amqpProtocols() []string {
 	var names []string
 	if s.running.Listen.AMQP != "" {
@@ -199,7 +197,7 @@ func (s *service) amqpProtocols() []string {
 	return names
 }
 
-// certificateExpires is when the certificate of the AMQP listener does.
+// certificateExpires returns when the certificate of the AMQP listener expires.
 func (s *service) certificateExpires() time.Time {
 	if b, ok := s.broker.(interface{ CertificateExpires() time.Time }); ok {
 		return b.CertificateExpires()
@@ -215,7 +213,7 @@ type limited interface {
 	SetDiskLimit(bytes int64)
 }
 
-// absolute is the path for somebody who works in another directory.
+// absolute returns the path for users in another directory.
 func absolute(path string) string {
 	if full, err := filepath.Abs(path); err == nil {
 		return full

@@ -39,7 +39,7 @@ func TestRequestsDoNotHoldUpTheEnd(t *testing.T) {
 			l.conn <- theirs
 			m := &management{ended: make(chan error, 1), listeners: []managementListener{{Listener: l, protocol: "http"}}}
 			m.serve(slog.New(slog.DiscardHandler))
-			m.api.lead(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+			m.api.set(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 			fmt.Fprint(ours, request)
 			synctest.Wait()
 			began := time.Now()

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// machineMemory returns the bytes of memory this process may use: what the
-// machine has, or less where a control group or its parent says so. root is the
-// file system from "/" on. It returns 0 where none of this can be read.
+// machineMemory returns the bytes of memory that this process may use: the machine's, or less if its control group or one above has
+// a limit. root is the file system from "/" on. 0 = unknown.
 func machineMemory(root fs.FS) uint64 {
 	total := uint64(math.MaxUint64)
 	if b, err := fs.ReadFile(root, "proc/meminfo"); err == nil {
@@ -46,8 +45,8 @@ func memTotal(meminfo []byte) uint64 {
 	return math.MaxUint64
 }
 
-// limitFiles lists where a memory limit of this process may stand, its control
-// group's (version 2, then 1) and those of the groups around it.
+// limitFiles returns the files that may limit this process's memory: those of its control group, of version 2 and 1, and of the
+// groups above.
 func limitFiles(root fs.FS) []string {
 	const v2, v1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
 	names := []string{v2 + "/memory.max", v1 + "/memory.limit_in_bytes"}

@@ -9,8 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt"
 )
 
-// measure gathers metrics of the broker and returns what answers requests for them. cluster is what the broker is called
-// together with others.
+// measure collects metrics of the broker and returns the handler of requests for them. cluster returns the cluster's name.
 func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() string) (http.Handler, error) {
 	c := metrics.New(metrics.Options{
 		Version: o.Version, Speaks: mgmt.RabbitMQ, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
@@ -30,7 +29,7 @@ func (s *service) measureMachine() metrics.Machine {
 	return metrics.Machine{Memory: m.Memory, MemoryLimit: m.MemoryLimit, DiskFree: m.DiskFree, DiskLimit: m.DiskLimit, Files: m.Files, FilesLimit: m.FilesLimit}
 }
 
-// policies describes the policies in WebAssembly; nil where there can be none.
+// policies returns a function that describes the policies in WebAssembly; nil where there can be none.
 func (s *service) policies() func() []metrics.Policy {
 	b, ok := s.broker.(interface{ Policies() []metrics.Policy })
 	if !ok {

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// panicPause is how long a plugin's panics go unlogged after one was logged: a
-// broken plugin panics with every batch.
+// panicPause is the time between two logged panics of a plugin: a broken one panics with every batch.
 const panicPause = 10 * time.Second
 
 // panicLog logs the panics of plugins that the chain contained.
@@ -35,8 +34,7 @@ func (p *panicLog) report(plugin, point string, v any, stack []byte) {
 		"plugin", plugin, "point", point, "panic", v, "unlogged_before", unlogged, "stack", string(stack))
 }
 
-// due reports whether a panic now is to be logged, and how many before it were
-// not.
+// due reports whether a panic is to be logged now, and how many before it were not.
 func (p *panicLog) due(at panicSpot, now time.Time) (unlogged int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// plugins are the plugins this binary is built with. A plugin from outside the
-// tree is one more import and one more line; plugins.chain then names it.
+// plugins returns the plugins of this binary. A plugin from outside the tree is one more import and one more line here, and a name
+// in plugins.chain.
 func plugins() []hook.Factory {
 	return []hook.Factory{
 		ttl.Factory,

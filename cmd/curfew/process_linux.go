@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt"
 )
 
-// describeProcess returns what the system says of this process, and of the disk that dir is on.
+// describeProcess describes this process, and the disk that dir is on.
 func describeProcess(dir string) mgmt.Machine {
 	m := mgmt.Machine{Memory: residentMemory(), Processors: runtime.NumCPU()}
 	var disk syscall.Statfs_t
@@ -46,27 +46,26 @@ func residentMemory() uint64 {
 	return pages * uint64(os.Getpagesize())
 }
 
-// releaseProgram has the system take those parts of the program out of this process's memory that nobody uses after the start,
-// such as tables of libraries: it maps what is needed again, from its cache, page by page. That is two thirds of what an idle
-// broker would otherwise hold.
+// releaseProgram lets the system unmap the pages of the program's file, most of which are not used after the start, such as tables
+// of libraries. Pages in use are mapped again from the system's cache. This saves two thirds of an idle broker's memory.
 func releaseProgram() {
 	maps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		return
 	}
 	for from, to := range programMappings(string(maps)) {
-		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_DONTNEED) // advice: nothing to do when refused
+		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_DONTNEED) // only advice: a refusal does no harm
 	}
 }
 
-// programMappings returns the first and the last address of what is mapped from the program's file and was never written, as
-// /proc/self/smaps has it: the program comes first there. That nobody may write to it is not enough: a program that can be
-// loaded anywhere had its addresses written into it first, and so has one that a debugger stops. That is not in the file.
+// programMappings returns the bounds of the mappings of the program's file, which is first in /proc/self/smaps, that were never
+// written. Read-only mappings may have been: the loader writes addresses into a relocatable program, and a debugger breakpoints.
+// The file does not have these.
 func programMappings(smaps string) iter.Seq2[uintptr, uintptr] {
 	return func(yield func(from, to uintptr) bool) {
 		program := ""
 		var from, to uintptr
-		found := false // from and to are of the program, as far as was read
+		found := false // from and to are a mapping of the program
 		for line := range strings.Lines(smaps) {
 			f := strings.Fields(line) // "from-to r-xp offset device inode path", then "Anonymous: 0 kB" and others like that
 			if len(f) < 3 {

@@ -19,22 +19,18 @@ import (
 type broker interface {
 	// Start listens on listen.amqp and listen.amqps, and serves.
 	Start(ctx context.Context) error
-	// Addresses returns what it listens on: AMQP first, then AMQP over TLS, as
-	// far as they are on.
+	// Addresses returns what it listens on: AMQP, then AMQP over TLS, without those that are off.
 	Addresses() []net.Addr
-	// Management returns what the management API tells of and changes, as far as
-	// the broker knows: its alarms at least.
+	// Management returns the broker's part of the management API's options: its alarms at least.
 	Management() mgmt.Options
-	// ReloadTLS reads the certificate files again. On an error the old ones
-	// stay in use.
+	// ReloadTLS reads the certificate files again. On an error the old certificates stay in use.
 	ReloadTLS() error
-	// Shutdown stops accepting, closes every connection with 320
-	// CONNECTION_FORCED and returns when all are gone and everything is
-	// flushed. When ctx is over it cuts off those left and returns an error.
+	// Shutdown stops accepting, closes every connection with 320 CONNECTION_FORCED, and returns when all are closed and everything is
+	// flushed. When ctx ends, it cuts off the remaining connections and returns an error.
 	Shutdown(ctx context.Context) error
 }
 
-// setup is what a broker is made of.
+// setup is what a broker is created from.
 type setup struct {
 	configuration
 	watermark uint64 // bytes of memory above which publishers are blocked; 0 = never
@@ -64,10 +60,10 @@ func (a *app) serve(args []string) int {
 	log := newLogger(a.stderr, c.Log.Format, level)
 	panics.log = log
 
-	// From here on a signal ends the broker properly, however early it comes.
+	// From here on a signal ends the broker in order, however early it comes.
 	signal.Notify(a.signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(a.signals)
-	// Who reads the log, or the spans on the terminal, may go away. That is no reason to end.
+	// The process that reads the log or the spans may end. The broker goes on.
 	signal.Ignore(syscall.SIGPIPE)
 
 	s := &service{running: c, load: load, level: level, log: log, stdout: a.stdout}

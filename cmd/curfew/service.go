@@ -21,14 +21,13 @@ import (
 // drainTime is how long connections get to close; orchestrators kill after 30 s.
 const drainTime = 20 * time.Second
 
-// service is a running broker and its management API. It belongs to the
-// goroutine that calls run.
+// service is a running broker and its management API. It belongs to the goroutine that calls run.
 type service struct {
 	running configuration
 	load    func() (configuration, error)
 	level   *slog.LevelVar
 	log     *slog.Logger
-	stdout  io.Writer // for spans and metrics that somebody wants to see there
+	stdout  io.Writer // for the exporters called stdout
 
 	clock      clock.Clock
 	telemetry  *telemetry.Telemetry // nil until start has begun
@@ -36,13 +35,13 @@ type service struct {
 	management *management
 	total      uint64        // bytes of memory that the machine has; 0 = unknown
 	limit      uint64        // bytes of memory above which publishers wait when the broker starts; 0 = none
-	followed   config.Limits // as they were configured last
+	followed   config.Limits // of the configuration that was read last
 	draining   atomic.Bool
-	again      bool // the configuration is to be read again once the broker runs
+	again      bool // reload the configuration once the broker runs
 }
 
-// startUnless is start, which may take long if there is much to recover. A signal that arrives meanwhile and wants the broker
-// to end breaks it off, if it is not too late, and is returned.
+// startUnless calls start, which may take long if there is much to recover. A signal that ends the broker interrupts it, if it is
+// not too late, and is returned.
 func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.Context, setup) (broker, error)) (end os.Signal, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -54,7 +53,7 @@ func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.C
 			return end, err
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
-				s.again = true // the configuration may have been read already, or what it says told
+				s.again = true // the configuration may have been read already
 				continue
 			}
 			end = sig
@@ -63,8 +62,8 @@ func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.C
 	}
 }
 
-// start opens every listener, or none. The error joins what is wrong with each. The management API comes first: as long as
-// there is no broker, it says so.
+// start opens every listener, or none. The error joins those of all listeners. The management API comes first: until there is a
+// broker, it answers that the broker is starting.
 func (s *service) start(ctx context.Context, newBroker func(context.Context, setup) (broker, error)) error {
 	var err error
 	s.clock = clock.New()
@@ -74,8 +73,8 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 	if err != nil {
 		return err
 	}
-	var unheard error // what there is about the listeners of the API
-	if s.management, unheard = listenManagement(s.running); unheard == nil {
+	var listenErr error // of the API's listeners
+	if s.management, listenErr = listenManagement(s.running); listenErr == nil {
 		s.management.serve(s.log)
 		s.logManagement()
 	}
@@ -88,7 +87,7 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 	if err == nil {
 		err = s.broker.Start(ctx)
 	}
-	if err := errors.Join(err, unheard); err != nil {
+	if err := errors.Join(err, listenErr); err != nil {
 		return errors.Join(hinted(err), s.undo(ctx))
 	}
 	api, err := s.manage(ctx)
@@ -102,7 +101,7 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 	return nil
 }
 
-// undo closes what start opened before something went wrong.
+// undo closes what start opened before an error.
 func (s *service) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
@@ -116,7 +115,7 @@ func (s *service) undo(ctx context.Context) error {
 	return err
 }
 
-// hinted adds what usually helps.
+// hinted adds what usually helps to an error.
 func hinted(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return errors.Join(err, errors.New("another broker may run already: stop it, or choose other addresses with --amqp and --management"))
@@ -143,7 +142,7 @@ func (s *service) logManagement() {
 	}
 }
 
-// watermark returns limits.memory-watermark in bytes on a machine with total bytes of memory; 0 = it does not tell.
+// watermark returns limits.memory-watermark in bytes on a machine with total bytes of memory, 0 if that is unknown.
 func (s *service) watermark(total uint64) uint64 {
 	w := s.running.Limits.MemoryWatermark
 	if total == 0 && w.Bytes == 0 {
@@ -160,8 +159,7 @@ func (s *service) alarms() []string {
 	return alarms
 }
 
-// run serves until a signal ends it or the API fails, and returns the exit
-// status.
+// run serves until a signal ends it or the API fails, and returns the exit status.
 func (s *service) run(signals <-chan os.Signal) int {
 	if s.again {
 		s.reload()
@@ -188,9 +186,8 @@ func (s *service) stop(sig os.Signal, signals <-chan os.Signal) int {
 	return s.drain(signals, exitOK)
 }
 
-// drain ends the broker, then the management API, so that /health answers for
-// as long as there are connections. A second signal cuts it short. code is the
-// exit status if all goes well.
+// drain ends the broker and then the management API, so that /health answers as long as there are connections. A second signal
+// cuts it short. code is the exit status if all goes well.
 func (s *service) drain(signals <-chan os.Signal, code int) int {
 	s.draining.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
@@ -220,10 +217,10 @@ func (s *service) shutdown(ctx context.Context) error {
 	return err
 }
 
-// telemetryTime is how long spans and metrics get to be sent when everything else has ended.
+// telemetryTime bounds sending the last spans and metrics, after everything else has ended.
 const telemetryTime = 2 * time.Second
 
-// closeTelemetry sends what there is to be sent yet.
+// closeTelemetry sends the last spans and metrics.
 func (s *service) closeTelemetry() {
 	if s.telemetry == nil {
 		return
@@ -235,7 +232,7 @@ func (s *service) closeTelemetry() {
 	}
 }
 
-// reloadTLS reads the certificates anew. All listeners have the same files: what is wrong with these is said once.
+// reloadTLS reads the certificates again. All listeners have the same files, whose errors are reported once.
 func (s *service) reloadTLS() error {
 	amqp, api := s.broker.ReloadTLS(), s.management.reloadTLS()
 	if amqp != nil && api != nil && amqp.Error() == api.Error() {
@@ -244,8 +241,7 @@ func (s *service) reloadTLS() error {
 	return errors.Join(amqp, api)
 }
 
-// reload reads the configuration again and takes over what a running broker
-// can change.
+// reload reads the configuration again and applies what a running broker can change.
 func (s *service) reload() {
 	next, err := s.load()
 	if err != nil {
@@ -267,8 +263,8 @@ func (s *service) reload() {
 	s.log.Info("configuration reloaded", "log_level", next.Log.Level.String())
 }
 
-// followLimits puts limits for memory and disk in force that the configuration has changed since it was read last. What was set
-// while the broker ran stays if it has not.
+// followLimits applies the limits for memory and disk that have changed in the configuration since it was read last. The others
+// keep the value that they were given while the broker ran.
 func (s *service) followLimits(next configuration) {
 	was, is := s.followed, next.Limits
 	s.followed = is

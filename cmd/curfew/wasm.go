@@ -18,17 +18,17 @@ import (
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
-// policyHost is the host of WebAssembly policies, and what it does beside queues' turns. Without the plugin in the chain there
-// is no host.
+// policyHost is the host of WebAssembly policies, and its work outside queues' turns. The host is nil if the plugin is not in the
+// chain.
 type policyHost struct {
 	*wasm.Host
-	strategies func() []string             // all there are at the moment
+	strategies func() []string             // all current ones
 	store      atomic.Pointer[store.Store] // nil: it is not open yet
 	work       sync.WaitGroup
 }
 
-// openPolicies loads the policies of the configuration and those that were loaded before. It comes before the data directory is
-// opened, so that queues find the strategies they chose.
+// openPolicies loads the policies of the configuration and those that were loaded at runtime. It comes before the data directory
+// is opened, so that queues find the strategies they chose.
 func openPolicies(s setup) (*policyHost, error) {
 	p := &policyHost{strategies: s.chain.Strategies}
 	for _, plugin := range s.Plugins {
@@ -50,13 +50,13 @@ func openPolicies(s setup) (*policyHost, error) {
 	})
 }
 
-// changes are what can happen to a policy, as events have it.
+// changes are the events for changes of a policy.
 var changes = map[wasm.Change]telemetry.Kind{
 	wasm.PolicyLoaded: telemetry.ModuleLoaded, wasm.PolicyReloaded: telemetry.ModuleReloaded, wasm.PolicyRolledBack: telemetry.ModuleRolledBack,
 	wasm.PolicyUnloaded: telemetry.ModuleUnloaded, wasm.BreakerOpened: telemetry.BreakerOpened, wasm.BreakerClosed: telemetry.BreakerClosed,
 }
 
-// noticeTo makes events of what happens to policies.
+// noticeTo returns a function that records changes of policies as events.
 func noticeTo(r *telemetry.Recorder) func(wasm.Notice) {
 	return func(n wasm.Notice) {
 		r.Notice(telemetry.Notice{
@@ -65,14 +65,14 @@ func noticeTo(r *telemetry.Recorder) func(wasm.Notice) {
 	}
 }
 
-// queues counts the queues whose strategy is the one of that name.
+// queues counts the queues that chose a strategy.
 func (p *policyHost) queues(strategy string) int {
-	kept := p.store.Load()
-	if kept == nil {
+	st := p.store.Load()
+	if st == nil {
 		return 0
 	}
 	n := 0
-	for _, v := range kept.VHosts() {
+	for _, v := range st.VHosts() {
 		for _, q := range v.Queues() {
 			if q.Config().Strategy == strategy {
 				n++
@@ -94,7 +94,7 @@ func (p *policyHost) close() error {
 	return nil
 }
 
-// modules is what the management API does with policies; nil without a host.
+// modules returns the management API's access to policies; nil without a host.
 func (p *policyHost) modules() mgmt.Modules {
 	if p == nil || p.Host == nil {
 		return nil
@@ -102,7 +102,7 @@ func (p *policyHost) modules() mgmt.Modules {
 	return moduleAdmin{p.Host, p.strategies}
 }
 
-// moduleAdmin is a host as the management API wants it.
+// moduleAdmin adapts a host to the management API.
 type moduleAdmin struct {
 	*wasm.Host
 	strategies func() []string
@@ -116,7 +116,7 @@ func (a moduleAdmin) List() []json.RawMessage {
 	for _, i := range a.Host.List() {
 		b, err := json.Marshal(i)
 		if err != nil {
-			panic(fmt.Errorf("what is known of a policy: %w", err)) // all of it is plain, or was checked
+			panic(fmt.Errorf("what is known of a policy: %w", err)) // its fields are plain, or were checked
 		}
 		all = append(all, b)
 	}
@@ -156,7 +156,7 @@ func (a moduleAdmin) Unload(name string, force bool) error {
 	return moduleError(a.Host.Unload(name, force))
 }
 
-// moduleError says who is to blame for an error.
+// moduleError classifies an error for the management API.
 func moduleError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, wasm.ErrNotStored):

@@ -17,55 +17,55 @@ import (
 	core "github.com/curfewmq/curfew/core/telemetry"
 )
 
-// sink is where spans go. It is open for as long as it takes to close it.
+// sink is where spans go.
 type sink interface {
 	core.Sink
-	// start begins. flush has spans made of what the core has only noted so far; a sink that never calls it has none noted.
-	// dropped returns how many spans there was no room for; nil = nobody counts.
+	// start starts the sink. flush makes the core convert the spans that it has buffered; a sink that never calls it has none buffered.
+	// dropped returns how many spans the core dropped; nil = they are not counted.
 	start(flush func(), dropped func() uint64)
-	// close passes on what was taken, as long as ctx lasts. Nothing is taken any more.
+	// close exports what was taken, at most until ctx ends. The sink takes nothing any more.
 	close(ctx context.Context) error
-	// exported returns how many spans arrived where they were to go, and how many did not. Any goroutine may call it.
+	// exported returns how many spans were exported, and how many were lost. Any goroutine may call it.
 	exported() (arrived, lost uint64)
 }
 
-// batches is a sink that sends spans to a collector, many at a time. While too many wait to be sent it takes none.
+// batches is a sink that sends spans to a collector, many at a time. It takes none while too many wait.
 type batches struct {
 	client otlptrace.Client
 	log    *slog.Logger
 	limits batchLimits
-	of, by []byte // what stands before the spans of a batch, encoded
-	room   int    // for that, bytes
+	of, by []byte // resource and scope, which precede the spans of a batch, encoded
+	head   int    // bytes that these take
 
 	mu     sync.Mutex // guards what follows
 	filled []batch    // in their order; the last one is being filled
 	count  int        // of spans in them
 	size   int        // of these, bytes
-	spare  [][]byte   // memory of batches that were sent
-	last   bool       // the end is near
+	spare  [][]byte   // memory of sent batches, to be reused
+	last   bool       // close was called
 	closed bool       // no more are taken
 
-	wake  chan struct{}   // a batch is full, or could be, or the end is near
+	wake  chan struct{}   // a batch is full, or could be, or close was called
 	ended chan struct{}   // closed when the goroutine has ended
-	ctx   context.Context //nolint:containedctx // of the goroutine, from when it is made to when it is started
+	ctx   context.Context //nolint:containedctx // the goroutine's, until it is started
 	stop  context.CancelFunc
 
-	dropped  func() uint64 // spans for which there was no room
+	dropped  func() uint64 // spans that the core dropped
 	dropping drops         // of them; belongs to the goroutine
 
-	flush       func() // has spans made of what is noted; called by the goroutine
-	failing     bool   // the last batch was not taken, or not all of it; belongs to the goroutine
+	flush       func() // converts the core's buffered spans; called by the goroutine
+	failing     bool   // the last batch was lost, or a part of it; belongs to the goroutine
 	taken, lost atomic.Uint64
 }
 
-// batch is what is sent at a time.
+// batch is the spans of one request.
 type batch struct {
-	spans []byte // encoded, behind room for what stands before them
+	spans []byte // encoded, behind free space for resource and scope
 	count int
 	full  bool
 }
 
-// add adds a span, and reports whether that made the batch full.
+// add adds a span, and reports whether the batch is full.
 func (b *batch) add(s *core.Span, most int) bool {
 	b.spans = appendSpan(b.spans, s)
 	b.count++
@@ -73,10 +73,10 @@ func (b *batch) add(s *core.Span, most int) bool {
 	return b.full
 }
 
-// maxBatch is how many bytes make a batch full: collectors take up to 4 MiB at a time unless they are told otherwise.
+// maxBatch is the size in bytes of a full batch. Collectors take up to 4 MiB at a time by default.
 const maxBatch = 1 << 20
 
-// batchLimits are what variables say about batches.
+// batchLimits are the limits of batches.
 type batchLimits struct {
 	spans   int           // in a batch
 	waiting int           // spans that may wait to be sent
@@ -89,7 +89,7 @@ func newBatches(ctx context.Context, c otlptrace.Client, l batchLimits, of, by [
 		return nil, err
 	}
 	b := &batches{
-		client: c, log: log, limits: l, of: of, by: by, room: len(of) + maxHead + len(by),
+		client: c, log: log, limits: l, of: of, by: by, head: len(of) + maxHead + len(by),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -127,23 +127,21 @@ func (b *batches) open() *batch {
 	return &b.filled[len(b.filled)-1]
 }
 
-// memory returns room for a batch. The caller holds mu.
+// memory returns memory for a batch. The caller holds mu.
 func (b *batches) memory() []byte {
 	n := len(b.spare)
 	if n == 0 {
-		return make([]byte, b.room, b.room+min(b.limits.spans*usual, maxBatch))
+		return make([]byte, b.head, b.head+min(b.limits.spans*usual, maxBatch))
 	}
 	m := b.spare[n-1]
 	b.spare = b.spare[:n-1]
-	return m[:b.room]
+	return m[:b.head]
 }
 
-// usual is about what a span takes, in bytes, large what those that wait may take on average, which policies can add much to, and
-// maxSpare how many batches' memory is kept for the next ones.
 const (
-	usual    = 512
-	large    = 4 << 10
-	maxSpare = 2
+	usual    = 512     // bytes of an average span
+	large    = 4 << 10 // bytes that waiting spans may have on average: policies can add much to them
+	maxSpare = 2       // sent batches whose memory is retained
 )
 
 func (b *batches) kick() {
@@ -153,7 +151,7 @@ func (b *batches) kick() {
 	}
 }
 
-// run sends batches until the end, and then what is left.
+// run sends batches until close, and then the remaining ones.
 func (b *batches) run(ctx context.Context) {
 	defer close(b.ended)
 	late := time.NewTicker(b.limits.delay)
@@ -178,21 +176,21 @@ func (b *batches) run(ctx context.Context) {
 	}
 }
 
-// isLast reports whether what is there now is the last to be sent.
+// isLast reports whether close was called.
 func (b *batches) isLast() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last
 }
 
-// end has no more spans taken.
+// end makes Take refuse spans.
 func (b *batches) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 }
 
-// ready returns how many batches there are to be sent: those that are full, or all.
+// ready returns how many batches are to be sent: the full ones, or all.
 func (b *batches) ready(all bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,14 +201,14 @@ func (b *batches) ready(all bool) int {
 	return n
 }
 
-// next takes the batch that waits longest.
+// next removes the oldest batch.
 func (b *batches) next() batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	next := b.filled[0]
 	b.filled = slices.Delete(b.filled, 0, 1)
 	b.count -= next.count
-	b.size -= len(next.spans) - b.room
+	b.size -= len(next.spans) - b.head
 	return next
 }
 
@@ -218,7 +216,7 @@ func (b *batches) send(ctx context.Context, sent batch) {
 	ctx, cancel := context.WithTimeout(ctx, b.limits.timeout)
 	defer cancel()
 	var r tracepb.ResourceSpans
-	// Fields that protobuf does not know are sent as they are; it is not told that it knows these.
+	// Protobuf sends unknown fields as they are, so that the encoded spans pass as such.
 	r.ProtoReflect().SetUnknown(request(sent.spans, b.of, b.by))
 	err := b.client.UploadTraces(ctx, []*tracepb.ResourceSpans{&r})
 	lost := lostOf(sent.count, err)
@@ -232,47 +230,47 @@ func (b *batches) send(ctx context.Context, sent batch) {
 	}
 }
 
-// drops is what is known of spans that were dropped because too many waited.
+// drops tracks what was logged about spans that the core dropped because too many waited.
 type drops struct {
-	seen, said uint64 // how many those were when it was looked last, and when something was said of them
-	lasts      bool   // it was said that it began
+	seen, said uint64 // the count at the last look, and when the last message was logged
+	lasts      bool   // the beginning was logged, the end was not
 	when       time.Time
 }
 
-// sayAgain is how often at most it is said that spans are dropped.
+// sayAgain is the least time between two warnings that spans are dropped.
 const sayAgain = 10 * time.Second
 
-// watch says when spans begin to be dropped, and, once there is room for more, how many those were.
+// watch logs when spans begin to be dropped, and, when few wait again, how many were.
 func (b *batches) watch(last bool) {
 	if b.dropped == nil {
 		return
 	}
 	d, n, now := &b.dropping, b.dropped(), time.Now()
-	fresh := n > d.seen
+	more := n > d.seen
 	d.seen = n
 	switch {
-	case fresh && !d.lasts && (d.when.IsZero() || now.Sub(d.when) >= sayAgain):
+	case more && !d.lasts && (d.when.IsZero() || now.Sub(d.when) >= sayAgain):
 		d.lasts, d.when = true, now
 		b.log.Warn("spans are dropped: too many wait for the collector (telemetry.traces.buffer)", "dropped", n-d.said)
-	case d.lasts && (last || !fresh && b.roomy()):
+	case d.lasts && (last || !more && b.fewWait()):
 		d.lasts = false
 		b.log.Info("spans are not dropped any more", "dropped", n-d.said)
 		d.said = n
 	}
 }
 
-// roomy reports whether few spans wait.
-func (b *batches) roomy() bool {
+// fewWait reports whether half of the queue is free.
+func (b *batches) fewWait() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.count <= b.limits.waiting/2
 }
 
-// partly is how OpenTelemetry's clients say that a collector has taken a batch but for some spans, or none if it only had something
-// to say. Their error has a type that only they can name.
+// partly matches the error of OpenTelemetry's clients for a collector that rejected some spans of a batch, or none if it only sent a
+// warning. The error's type is not exported.
 var partly = regexp.MustCompile(`(?s)^OTLP partial success: .*\((\d+) spans rejected\)`)
 
-// lostOf returns how many of the spans of a batch were lost when sending it ended like this.
+// lostOf returns how many of count spans were lost when they were sent with result err.
 func lostOf(count int, err error) int {
 	if err == nil {
 		return 0
@@ -288,7 +286,7 @@ func lostOf(count int, err error) int {
 	return min(n, count)
 }
 
-// report says when a collector begins not to take all spans, and when it does again.
+// report logs when a collector begins to refuse spans, and when it takes all again.
 func (b *batches) report(lost int, err error) {
 	switch {
 	case lost > 0 && !b.failing:

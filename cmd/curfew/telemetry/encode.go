@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Spans are written as OTLP has them (opentelemetry/proto/trace/v1/trace.proto) without the structs that protobuf would make
-// of them in between, which take longer than all the rest.
+// Spans are encoded as OTLP (opentelemetry/proto/trace/v1/trace.proto) without protobuf's structs in between, which would take
+// longer than everything else.
 
 // The fields of the messages.
 const (
@@ -61,8 +61,8 @@ const (
 	doubleOfValue = 4
 )
 
-// The flags of spans and links say, besides the context's own, whether the context that a span is a child of, or a link goes to,
-// is of another process.
+// The flags of spans and links tell, besides those of the context, whether the parent's or the link's context comes from another
+// process.
 const (
 	flagsTell   = 0x100
 	flagsRemote = 0x200
@@ -104,7 +104,7 @@ func appendName(b []byte, name string, kind trace.SpanKind) []byte {
 	return appendNumber(b, kindOfSpan, uint64(kind)) // which the API numbers as OTLP does
 }
 
-// appendContext appends what Span and Link begin with.
+// appendContext appends the common first fields of Span and Link.
 func appendContext(b []byte, s *core.Span, id *trace.SpanID) []byte {
 	b = appendField(b, traceOfSpan, s.Trace[:])
 	b = appendField(b, idOfSpan, id[:])
@@ -145,8 +145,8 @@ func appendFailure(b []byte, failure string) []byte {
 	return end(b, mark)
 }
 
-// appendAttributes appends attributes as fields with a number below 16. They are most of a span, so that their sizes are worked
-// out beforehand: the core has values of these types.
+// appendAttributes appends attributes as fields with a number below 16. They are most of a span, so their sizes are computed
+// beforehand. The core uses only these types.
 func appendAttributes(b []byte, field protowire.Number, as []attribute.KeyValue) []byte {
 	for i := range as {
 		key, v := string(as[i].Key), as[i].Value
@@ -168,7 +168,7 @@ func appendAttributes(b []byte, field protowire.Number, as []attribute.KeyValue)
 	return b
 }
 
-// appendKey appends an attribute but for the content of its value, which has so many bytes.
+// appendKey appends an attribute up to the content of its value, which has value bytes.
 func appendKey(b []byte, field protowire.Number, key string, value int) []byte {
 	b = append(b, byte(field)<<3|byte(protowire.BytesType))
 	b = appendSize(b, sizeOfText(len(key))+sizeOfText(value))
@@ -177,10 +177,10 @@ func appendKey(b []byte, field protowire.Number, key string, value int) []byte {
 	return appendSize(append(b, valueOfAttribute<<3|byte(protowire.BytesType)), value)
 }
 
-// sizeOfText is how many bytes a field of so many bytes takes.
+// sizeOfText returns the encoded size of a field with n bytes.
 func sizeOfText(n int) int { return 1 + protowire.SizeVarint(uint64(n)) + n }
 
-// appendSize appends how long something is: nearly always that is one byte.
+// appendSize appends a length, which nearly always takes one byte.
 func appendSize(b []byte, n int) []byte {
 	if n < 0x80 {
 		return append(b, byte(n))
@@ -188,13 +188,13 @@ func appendSize(b []byte, n int) []byte {
 	return binary.AppendUvarint(b, uint64(n))
 }
 
-// begin begins a field that is a message, of which mark is where its content begins. end ends it.
+// begin starts a field that is a message. Its content starts at mark. end completes it.
 func begin(b []byte, field protowire.Number) (with []byte, mark int) {
 	b = append(protowire.AppendTag(b, field, protowire.BytesType), 0)
 	return b, len(b)
 }
 
-// end fits in how long the content is that begins at mark: there is one byte for it, which is enough for most.
+// end inserts the length of the content that starts at mark. begin left one byte for it, which is enough for most.
 func end(b []byte, mark int) []byte {
 	size := uint64(len(b) - mark)
 	more := protowire.SizeVarint(size) - 1
@@ -223,7 +223,7 @@ func appendTime(b []byte, field protowire.Number, t hook.Instant) []byte {
 	return appendFixed(b, field, uint64(t))
 }
 
-// envelope returns what stands around spans in a request: all of ResourceSpans, and the beginning of ScopeSpans.
+// envelope returns what precedes spans in a request: the resource of ResourceSpans, and the scope of ScopeSpans.
 func envelope(r []attribute.KeyValue, version string) (of, by []byte) {
 	b, mark := begin(nil, resourceOfResourceSpans)
 	of = end(appendAttributes(b, attributesOfResource, r), mark)
@@ -232,10 +232,10 @@ func envelope(r []attribute.KeyValue, version string) (of, by []byte) {
 	return of, end(appendField(b, versionOfScope, version), mark)
 }
 
-// maxHead is how many bytes the head of ScopeSpans takes at most.
+// maxHead bounds the bytes of ScopeSpans' tag and length.
 const maxHead = 1 + 5
 
-// request returns the content of a ResourceSpans with encoded spans, which have room for the rest before them.
+// request returns the content of a ResourceSpans. spans have free space for the rest before them.
 func request(spans, of, by []byte) []byte {
 	body := len(spans) - len(of) - maxHead
 	head := protowire.AppendVarint(append(make([]byte, 0, maxHead), scopeOfResourceSpans<<3|byte(protowire.BytesType)), uint64(body))

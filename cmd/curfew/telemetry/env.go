@@ -13,8 +13,8 @@ import (
 	core "github.com/curfewmq/curfew/core/telemetry"
 )
 
-// The variables that say what the configuration leaves open, and those that the exporters read by themselves and that are
-// looked at beforehand, because they would take what is wrong for what is not there.
+// The variables for what the configuration leaves open, and those that the exporters read by themselves. The latter are checked
+// beforehand, because exporters ignore wrong values.
 const (
 	envDisabled       = "OTEL_SDK_DISABLED"
 	envServiceName    = "OTEL_SERVICE_NAME"
@@ -24,7 +24,7 @@ const (
 	envMetricTimeout  = "OTEL_METRIC_EXPORT_TIMEOUT"
 	envAttributes     = "OTEL_RESOURCE_ATTRIBUTES"
 
-	// These have a form for traces and one for metrics, which say more: see signal.
+	// These also have a form for traces and one for metrics: see signal.
 	envEndpoint    = "ENDPOINT"
 	envProtocol    = "PROTOCOL"
 	envInsecure    = "INSECURE"
@@ -36,9 +36,9 @@ const (
 	envClientKey   = "CLIENT_KEY"
 )
 
-// settings are what the configuration and the environment say together.
+// settings are the result of the configuration and the environment.
 type settings struct {
-	service  string // "" = what OTEL_RESOURCE_ATTRIBUTES says, or curfew
+	service  string // "" = as in OTEL_RESOURCE_ATTRIBUTES, or curfew
 	traces   export
 	metrics  export
 	sampling core.Sampling
@@ -50,11 +50,11 @@ type settings struct {
 type export struct {
 	to       config.Exporter // not auto
 	protocol config.OTLPProtocol
-	endpoint string // of the collector, as config.OTLP has it; "" = as variables have it
-	insecure bool   // without TLS, where the endpoint does not say
+	endpoint string // of the collector, as in config.OTLP; "" = left to the variables
+	insecure bool   // without TLS, if the endpoint is no URL
 }
 
-// settle makes settings of the configuration and the environment.
+// settle returns the settings for the configuration and the environment.
 func settle(c *config.Telemetry) (settings, error) {
 	s := settings{service: c.ServiceName}
 	disabled, err := truth(envDisabled)
@@ -81,12 +81,12 @@ func settle(c *config.Telemetry) (settings, error) {
 	return s, once(wrong[:]...)
 }
 
-// badVariable says what is wrong with a variable.
+// badVariable returns an error about a variable.
 func badVariable(name, problem, accepted string) error {
 	return fmt.Errorf("%s: %q %s; accepted: %s", name, os.Getenv(name), problem, accepted)
 }
 
-// truth reads a variable that is true or false; one that is not there is false.
+// truth reads a variable that is true or false; an absent one is false.
 func truth(name string) (bool, error) {
 	switch strings.ToLower(os.Getenv(name)) {
 	case "", "false":
@@ -97,7 +97,7 @@ func truth(name string) (bool, error) {
 	return false, badVariable(name, "is not a truth value", "true or false")
 }
 
-// number reads a variable that is a whole number, at least least; 0 if it is not there.
+// number reads a variable that is a whole number, at least least; an absent one is 0.
 func number(name string, least int64) (int64, error) {
 	v := os.Getenv(name)
 	if v == "" {
@@ -110,7 +110,7 @@ func number(name string, least int64) (int64, error) {
 	return n, nil
 }
 
-// interval is how often metrics are sent.
+// interval returns the time between two exports of metrics.
 func interval(given config.Optional[time.Duration]) (time.Duration, error) {
 	if given.Given {
 		return given.Value, nil
@@ -122,7 +122,7 @@ func interval(given config.Optional[time.Duration]) (time.Duration, error) {
 	return time.Duration(min(ms, int64(time.Hour/time.Millisecond))) * time.Millisecond, nil
 }
 
-// sampling is which messages are traced.
+// sampling says which messages are traced.
 func sampling(given config.Optional[float64]) (core.Sampling, error) {
 	if given.Given {
 		return core.Sampling{Ratio: given.Value}, nil
@@ -152,7 +152,7 @@ func samplerRatio() (float64, error) {
 	return ratio, nil
 }
 
-// limits are those of batches of spans, of which so many may wait unless a variable says otherwise.
+// limits returns the limits of batches of spans. waiting spans may wait, unless a variable says otherwise.
 func limits(waiting int) (batchLimits, error) {
 	var errs []error
 	read := func(name string, most, standard int64) int64 {
@@ -166,15 +166,14 @@ func limits(waiting int) (batchLimits, error) {
 		waiting: int(read("MAX_QUEUE_SIZE", 1<<20, int64(waiting))),
 		spans:   int(read("MAX_EXPORT_BATCH_SIZE", 1<<20, 2048)),
 	}
-	l.spans = min(l.spans, (l.waiting+3)/4) // others need room while a batch is made
+	l.spans = min(l.spans, (l.waiting+3)/4) // others need space while a batch is filled
 	return l, errors.Join(errs...)
 }
 
 // signal is TRACES or METRICS, as variables call them.
 type signal string
 
-// variable returns the name of the variable that says something about the export of the signal, the special one if it is
-// there.
+// variable returns the name of a variable for the export of the signal: the signal's own, if that is set.
 func (s signal) variable(what string) string {
 	if special := "OTEL_EXPORTER_OTLP_" + string(s) + "_" + what; os.Getenv(special) != "" {
 		return special
@@ -182,7 +181,7 @@ func (s signal) variable(what string) string {
 	return "OTEL_EXPORTER_OTLP_" + what
 }
 
-// export is where the signal goes.
+// export says where the signal goes.
 func (s signal) export(c *config.Telemetry, to config.Exporter, disabled bool) (export, error) {
 	e := export{to: to, endpoint: c.OTLP.Endpoint, insecure: c.OTLP.Insecure, protocol: c.OTLP.Protocol}
 	var err error
@@ -201,8 +200,8 @@ func (s signal) export(c *config.Telemetry, to config.Exporter, disabled bool) (
 	return e, errors.Join(err, s.check(e.endpoint == ""))
 }
 
-// exporter is what the environment says where the signal goes. Whoever names a collector, in the configuration or in a
-// variable, wants it to be sent there.
+// exporter returns the environment's exporter for the signal. A collector that is named, in the configuration or in a variable, gets
+// the signal.
 func (s signal) exporter(endpoint string) (config.Exporter, error) {
 	name := "OTEL_" + string(s) + "_EXPORTER"
 	switch v := os.Getenv(name); {

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// check checks what the exporters read by themselves.
+// check checks the variables that the exporters read by themselves.
 func (s signal) check(endpointToo bool) error {
 	var errs []error
 	if endpointToo {
@@ -29,7 +29,7 @@ func (s signal) check(endpointToo bool) error {
 	return errors.Join(errs...)
 }
 
-// once joins errors, and those that say the same once: several signals look at the same variables.
+// once joins errors without duplicates: both signals check the same variables.
 func once(errs ...error) error {
 	var all []error
 	said := map[string]bool{}
@@ -60,13 +60,13 @@ func checkURL(name string) error {
 	return nil
 }
 
-// isPort reports whether a URL may have this port; without one, it has that of its scheme.
+// isPort reports whether a URL may have this port, or none.
 func isPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return s == "" || err == nil && n > 0
 }
 
-// checkTimeout refuses what would overflow where it is multiplied.
+// checkTimeout refuses a value that would overflow when it is multiplied.
 func checkTimeout(name string) error {
 	const most = int64(24 * time.Hour / time.Millisecond)
 	n, err := number(name, 1)
@@ -76,7 +76,7 @@ func checkTimeout(name string) error {
 	return err
 }
 
-// checkHeaders does not repeat what it finds: it is secret.
+// checkHeaders does not repeat the value, which is secret.
 func checkHeaders(name string) error {
 	v := os.Getenv(name)
 	if v == "" {
@@ -100,10 +100,10 @@ func isToken(s string) bool {
 	})
 }
 
-// unsendable reports whether a character cannot be in a header: gRPC sends ASCII that can be seen, and blanks.
+// unsendable reports whether a character cannot be in a header: gRPC sends printable ASCII and blanks.
 func unsendable(r rune) bool { return r < ' ' || r > '~' }
 
-// checkAuthorities checks a file with the certificates of who vouches for collectors.
+// checkAuthorities checks a file with certificates of authorities.
 func checkAuthorities(name string) error {
 	v := os.Getenv(name)
 	if v == "" {
@@ -119,7 +119,7 @@ func checkAuthorities(name string) error {
 	return nil
 }
 
-// checkPair checks the broker's own certificate and its key: there are both, or neither.
+// checkPair checks the broker's own certificate and its key: both are set, or neither.
 func checkPair(cert, key string) error {
 	c, k := os.Getenv(cert), os.Getenv(key)
 	switch {
@@ -136,7 +136,7 @@ func checkPair(cert, key string) error {
 	return nil
 }
 
-// checkResource checks what is sent along with everything, and would keep all of it from being understood.
+// checkResource checks the resource, which is part of every export: an error in it would make all of them invalid.
 func checkResource(service string) error {
 	var errs []error
 	if !utf8.ValidString(service) {

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel"
 )
 
-// handleErrors has the SDK tell of its troubles in the broker's log.
+// handleErrors sends the SDK's errors to the broker's log.
 func handleErrors(log *slog.Logger) {
 	quiet := &rateLimitedHandler{Handler: log.Handler(), limit: new(limit)}
 	sparing := slog.New(quiet)
@@ -18,16 +18,16 @@ func handleErrors(log *slog.Logger) {
 	otel.SetLogger(logr.FromSlogHandler(quiet))
 }
 
-// rateLimitedHandler is a handler that lets a message through from time to time.
+// rateLimitedHandler is a [slog.Handler] that drops most messages.
 type rateLimitedHandler struct {
 	slog.Handler
 	limit *limit
 }
 
-// pause is the time between two messages of the SDK.
+// pause is the least time between two messages.
 const pause = 10 * time.Second
 
-// limit says when the next message may be logged. mu guards it.
+// limit is when the next message may be logged. mu guards it.
 type limit struct {
 	mu   sync.Mutex
 	next time.Time
@@ -43,7 +43,7 @@ func (l *limit) allow(now time.Time) bool {
 	return true
 }
 
-// Enabled implements [slog.Handler]. The SDK's idea of what is worth knowing is not an operator's.
+// Enabled implements [slog.Handler]. The SDK logs more than an operator wants to see.
 func (s *rateLimitedHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && s.Handler.Enabled(ctx, level)
 }

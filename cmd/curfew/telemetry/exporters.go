@@ -16,24 +16,31 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 )
 
-// newClient makes what speaks to a collector that takes spans. It does not connect yet.
+// newClient returns a client for spans. It does not connect yet.
 func newClient(e export) otlptrace.Client {
 	c := collectorOf("TRACES", e)
 	if e.protocol == config.ProtocolHTTP {
-		return otlptracehttp.NewClient(c.http()...)
+		return otlptracehttp.NewClient(options(c, []otlptracehttp.Option{otlptracehttp.WithRetry(otlptracehttp.RetryConfig(patience))},
+			otlptracehttp.WithEndpoint, func() otlptracehttp.Option { return otlptracehttp.WithURLPath(c.below("v1/traces")) },
+			otlptracehttp.WithInsecure)...)
 	}
-	return otlptracegrpc.NewClient(c.grpc()...)
+	always := []otlptracegrpc.Option{
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(patience)), otlptracegrpc.WithDialOption(grpc.WithConnectParams(reconnecting)),
+	}
+	return otlptracegrpc.NewClient(options(c, always, otlptracegrpc.WithEndpoint, nil, otlptracegrpc.WithInsecure)...)
 }
 
-// collector is what exporters are told of one. The zero value lets variables speak.
+// collector is the address of a collector. The zero value leaves it to the environment's variables.
 type collector struct {
-	host     string // host:port; "" = what variables say
+	host     string // host:port; "" = left to the variables
 	path     string // before /v1/traces
 	insecure bool
 }
 
-// collectorOf returns the collector for a signal: the configuration's, that of variables, or the one on this machine, which
-// OpenTelemetry has without TLS.
+func (c collector) below(name string) string { return path.Join("/", c.path, name) }
+
+// collectorOf returns the collector for a signal: the configuration's, the variables', or the one on this machine, which
+// OpenTelemetry calls without TLS.
 func collectorOf(s signal, e export) collector {
 	switch {
 	case e.endpoint != "":
@@ -46,7 +53,7 @@ func collectorOf(s signal, e export) collector {
 	return collector{host: "localhost:4317", insecure: true}
 }
 
-// parseCollector takes host:port or a URL apart, which were checked.
+// parseCollector parses host:port or a URL, which was checked.
 func parseCollector(endpoint string, insecure bool) collector {
 	if !strings.Contains(endpoint, "://") {
 		return collector{host: endpoint, insecure: insecure}
@@ -58,8 +65,8 @@ func parseCollector(endpoint string, insecure bool) collector {
 	return collector{host: u.Host, path: u.Path, insecure: u.Scheme == "http"}
 }
 
-// patience is how a collector is tried again that does not answer, or asks to wait: within two seconds, so that spans flow again
-// soon after it does. The clients' own is half a minute, and as long as two of gRPC's.
+// patience configures retries for a collector that does not answer, or asks to wait: within two seconds, so that spans flow again
+// soon after it does. The clients' own interval is half a minute, and gRPC's two minutes.
 var patience = struct {
 	Enabled                                      bool
 	InitialInterval, MaxInterval, MaxElapsedTime time.Duration
@@ -70,28 +77,17 @@ var reconnecting = grpc.ConnectParams{
 	MinConnectTimeout: 5 * time.Second,
 }
 
-func (c collector) grpc() []otlptracegrpc.Option {
-	os := []otlptracegrpc.Option{
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(patience)), otlptracegrpc.WithDialOption(grpc.WithConnectParams(reconnecting)),
-	}
+// options returns the options of an exporter for c, which may be of four packages: always, and those for what c says.
+func options[O any](c collector, always []O, host func(string) O, path func() O, insecure func() O) []O {
 	if c.host == "" {
-		return os
+		return always
 	}
-	os = append(os, otlptracegrpc.WithEndpoint(c.host))
+	os := append(always, host(c.host))
+	if path != nil {
+		os = append(os, path())
+	}
 	if c.insecure {
-		os = append(os, otlptracegrpc.WithInsecure())
-	}
-	return os
-}
-
-func (c collector) http() []otlptracehttp.Option {
-	os := []otlptracehttp.Option{otlptracehttp.WithRetry(otlptracehttp.RetryConfig(patience))}
-	if c.host == "" {
-		return os
-	}
-	os = append(os, otlptracehttp.WithEndpoint(c.host), otlptracehttp.WithURLPath(path.Join("/", c.path, "v1/traces")))
-	if c.insecure {
-		os = append(os, otlptracehttp.WithInsecure())
+		os = append(os, insecure())
 	}
 	return os
 }

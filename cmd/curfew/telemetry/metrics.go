@@ -18,14 +18,14 @@ import (
 	core "github.com/curfewmq/curfew/core/metrics"
 )
 
-// metrics are the ways of metrics out of the process. nil is none.
+// metrics are the exporters of metrics; nil = none.
 type metrics struct {
 	collector *core.Collector
 	provider  *sdkmetric.MeterProvider
 }
 
-// Serve gathers metrics of a broker that runs, sends them where they are to go, and returns the handler for whoever comes for
-// them, at paths that begin with /metrics. It is called once. From then on the collector is Telemetry's to close.
+// Serve starts to export c's metrics, and returns the handler for paths that begin with /metrics. It is called once. Telemetry then
+// owns the collector and closes it.
 func (t *Telemetry) Serve(ctx context.Context, c *core.Collector) (http.Handler, error) {
 	p := &producer{collector: c}
 	registry := prometheus.NewRegistry()
@@ -63,12 +63,12 @@ func (m *metrics) close(ctx context.Context) error {
 	return err
 }
 
-// newExposition answers requests for metrics: of the busiest queues at /metrics, of all below.
+// newExposition returns the handler for metrics: those of the busiest queues at /metrics, those of all below it.
 func newExposition(registry *prometheus.Registry, objects http.Handler, log *slog.Logger) http.Handler {
-	const atOnce = 8 // requests that may be answered at the same time
+	const atOnce = 8 // requests at a time
 	busiest := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog:          slog.NewLogLogger(&rateLimitedHandler{Handler: log.Handler(), limit: new(limit)}, slog.LevelWarn),
-		ErrorHandling:     promhttp.ContinueOnError, // what is wrong with one series must not hide the others
+		ErrorHandling:     promhttp.ContinueOnError, // an error in one series must not hide the others
 		EnableOpenMetrics: true, MaxRequestsInFlight: atOnce,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

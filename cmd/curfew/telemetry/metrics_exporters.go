@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"log/slog"
-	"path"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
@@ -14,11 +13,11 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 )
 
-// metricExporter says when a collector begins to take nothing, and when it does again. One goroutine at a time exports.
+// metricExporter logs when a collector begins to refuse metrics, and when it accepts them again. One goroutine at a time exports.
 type metricExporter struct {
 	sdkmetric.Exporter
 	log     *slog.Logger
-	failing bool // belongs to who exports
+	failing bool // belongs to the goroutine that exports
 }
 
 // Export implements [sdkmetric.Exporter]. Its errors are logged, not returned.
@@ -34,36 +33,15 @@ func (e *metricExporter) Export(ctx context.Context, m *metricdata.ResourceMetri
 	return nil
 }
 
-// newMetricExporter makes the exporter of metrics. It does not connect yet.
+// newMetricExporter returns the exporter of metrics. It does not connect yet.
 func newMetricExporter(ctx context.Context, e export, o Options) (sdkmetric.Exporter, error) {
 	c := collectorOf("METRICS", e)
 	switch {
 	case e.to == config.ExportStdout:
 		return stdoutmetric.New(stdoutmetric.WithWriter(o.Stdout))
 	case e.protocol == config.ProtocolHTTP:
-		return otlpmetrichttp.New(ctx, c.metricHTTP()...)
+		return otlpmetrichttp.New(ctx, options(c, nil, otlpmetrichttp.WithEndpoint,
+			func() otlpmetrichttp.Option { return otlpmetrichttp.WithURLPath(c.below("v1/metrics")) }, otlpmetrichttp.WithInsecure)...)
 	}
-	return otlpmetricgrpc.New(ctx, c.metricGRPC()...)
-}
-
-func (c collector) metricGRPC() []otlpmetricgrpc.Option {
-	if c.host == "" {
-		return nil
-	}
-	os := []otlpmetricgrpc.Option{otlpmetricgrpc.WithEndpoint(c.host)}
-	if c.insecure {
-		os = append(os, otlpmetricgrpc.WithInsecure())
-	}
-	return os
-}
-
-func (c collector) metricHTTP() []otlpmetrichttp.Option {
-	if c.host == "" {
-		return nil
-	}
-	os := []otlpmetrichttp.Option{otlpmetrichttp.WithEndpoint(c.host), otlpmetrichttp.WithURLPath(path.Join("/", c.path, "v1/metrics"))}
-	if c.insecure {
-		os = append(os, otlpmetrichttp.WithInsecure())
-	}
-	return os
+	return otlpmetricgrpc.New(ctx, options(c, nil, otlpmetricgrpc.WithEndpoint, nil, otlpmetricgrpc.WithInsecure)...)
 }

@@ -13,8 +13,7 @@ import (
 	core "github.com/curfewmq/curfew/core/metrics"
 )
 
-// producer makes what a collector gathers into what OpenTelemetry's exporters take. Whoever asks while the collection is the
-// same gets the same. Any goroutine may use it.
+// producer converts what a collector collects for OpenTelemetry's exporters, each collection once. Any goroutine may use it.
 type producer struct {
 	collector *core.Collector
 
@@ -46,9 +45,9 @@ func (p *producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	return p.made, nil
 }
 
-// converter makes one collection into OpenTelemetry's types.
+// converter converts one collection to OpenTelemetry's types.
 type converter struct {
-	known, used map[*core.Labels]attribute.Set // labels are shared by points, and kept from one collection to the next
+	known, used map[*core.Labels]attribute.Set // points share labels, and collections the sets made of them
 	began, at   time.Time
 }
 

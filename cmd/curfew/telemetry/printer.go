@@ -17,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// printer is a sink that writes spans for somebody who looks at them, as fast as that goes.
+// printer is a sink that writes spans as text for people.
 type printer struct {
 	to            io.Writer
 	printed, lost atomic.Uint64
@@ -25,11 +25,11 @@ type printer struct {
 	mu      sync.Mutex // guards what follows
 	pages   []string   // to be written
 	closing bool
-	wake    chan struct{} // there are pages, or there will be no more
+	wake    chan struct{} // there are pages, or the printer is closing
 	ended   chan struct{} // closed when the goroutine has ended
 }
 
-// maxPages is how many pages may wait to be written.
+// maxPages bounds the pages that wait to be written.
 const maxPages = 4096
 
 func newPrinter(to io.Writer) *printer {
@@ -59,14 +59,14 @@ func (p *printer) kick() {
 	}
 }
 
-// run writes pages until the end.
+// run writes pages until the printer is closed.
 func (p *printer) run() {
 	defer close(p.ended)
 	for last := false; !last; {
 		<-p.wake
 		var pages []string
 		pages, last = p.swap()
-		if _, err := io.WriteString(p.to, strings.Join(pages, "")); err != nil { // nobody looks any more
+		if _, err := io.WriteString(p.to, strings.Join(pages, "")); err != nil { // the reader has ended
 			p.lost.Add(uint64(len(pages)))
 			continue
 		}
@@ -74,7 +74,7 @@ func (p *printer) run() {
 	}
 }
 
-// swap takes the pages that wait, and reports whether there will be no more.
+// swap returns the pages that wait, and reports whether they are the last.
 func (p *printer) swap() (pages []string, last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *printer) close(ctx context.Context) error {
 // exported implements [sink].
 func (p *printer) exported() (arrived, lost uint64) { return p.printed.Load(), p.lost.Load() }
 
-// page is what there is to see of a span:
+// page formats a span:
 //
 //	expire orders (5.001s)
 //	  trace   0af7651916cd43dd8448eb211c80319c
@@ -140,7 +140,7 @@ func list(w io.Writer, as []attribute.KeyValue) {
 	}
 }
 
-// took is the time from the beginning of a span.
+// took returns the time from the beginning of a span.
 func took(s *core.Span, to hook.Instant) time.Duration {
 	return to.Sub(s.Began).Round(time.Microsecond)
 }
@@ -155,7 +155,7 @@ func line(h *core.SpanEvent) string {
 
 func value(a attribute.KeyValue) string { return printable(a.Value.String()) }
 
-// printable keeps what a client chose from moving a terminal's cursor, or turning the direction of its text.
+// printable replaces characters with which a client could move the terminal's cursor or turn the direction of text.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

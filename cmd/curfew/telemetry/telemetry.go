@@ -1,6 +1,5 @@
-// Package telemetry takes what the core tells of itself out of the process: spans, which it encodes itself, through the clients
-// of OpenTelemetry's exporters, and metrics through its SDK. It is set up by the configuration and by the OTEL_ variables of the
-// environment.
+// Package telemetry exports the core's spans and metrics. It encodes spans itself and sends them through the clients of
+// OpenTelemetry's exporters; metrics go through its SDK. The configuration and the environment's OTEL_ variables set it up.
 package telemetry
 
 import (
@@ -18,19 +17,19 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Options are what telemetry is set up with.
+// Options configure telemetry.
 type Options struct {
 	Config  config.Telemetry
 	Clock   func() hook.Instant
 	Stdout  io.Writer // where the exporters called stdout write
 	Log     *slog.Logger
 	Version string // of the broker
-	Node    string // the broker's name, which tells it from others of the same service
+	Node    string // the broker's name, unique within the service
 }
 
-// Telemetry is what was set up.
+// Telemetry is the export of spans and metrics.
 type Telemetry struct {
-	// Recorder is what the broker tells things to.
+	// Recorder records the broker's activity.
 	Recorder *core.Recorder
 
 	options  Options
@@ -40,7 +39,7 @@ type Telemetry struct {
 	metrics  *metrics // nil: nothing is gathered
 }
 
-// Open sets telemetry up. It does not wait for a collector. The error names the variables that are wrong.
+// Open sets telemetry up. It does not wait for a collector. The error names wrong variables.
 func Open(ctx context.Context, o Options) (*Telemetry, error) {
 	handleErrors(o.Log)
 	s, err := settle(&o.Config)
@@ -61,19 +60,19 @@ func Open(ctx context.Context, o Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// Close sends what was recorded, as long as ctx lasts.
+// Close sends what was recorded, at most until ctx ends.
 func (t *Telemetry) Close(ctx context.Context) error {
 	ended := make(chan error, 1)
-	go func() { ended <- t.metrics.close(ctx) }() // neither waits for the other's collector
+	go func() { ended <- t.metrics.close(ctx) }() // one must not wait for the other's collector
 	err := t.traces.close(ctx)
 	return once(err, <-ended)
 }
 
-// Exported returns how many spans a collector has taken, and how many it has not.
+// Exported returns how many spans were exported, and how many were lost.
 func (t *Telemetry) Exported() (taken, lost uint64) { return t.traces.exported() }
 
-// describe makes the description of the broker that spans and metrics carry. What the environment says of it wins over what
-// the broker says itself, and the configuration over both.
+// describe returns the resource of spans and metrics. The environment overrides the broker's own attributes, and the configuration
+// both.
 func describe(ctx context.Context, service string, o Options) (*resource.Resource, error) {
 	var named []attribute.KeyValue
 	if service != "" {

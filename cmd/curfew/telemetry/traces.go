@@ -9,10 +9,10 @@ import (
 	core "github.com/curfewmq/curfew/core/telemetry"
 )
 
-// scope is what spans and metrics say they were recorded by.
+// scope is the instrumentation scope of spans and metrics.
 const scope = "github.com/curfewmq/curfew"
 
-// traces are the way of spans out of the process. nil is none.
+// traces are the core's spans and their sink; nil = none.
 type traces struct {
 	spans *core.Spans
 	sink  sink
@@ -42,7 +42,7 @@ func newSink(ctx context.Context, s settings, r *resource.Resource, o Options) (
 	return newBatches(ctx, newClient(s.traces), s.batches, of, by, o.Log)
 }
 
-// recorder is where the core's spans go.
+// recorder returns the core's spans; nil = none.
 func (t *traces) recorder() *core.Spans {
 	if t == nil {
 		return nil
