@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// RoutingInfo is where a message was published: one value serves every message a
+// RoutingInfo is where a message was published. One value serves all messages that a
 // channel publishes to the same exchange and key. It never changes.
 type RoutingInfo struct {
 	Exchange string
@@ -16,20 +16,20 @@ type RoutingInfo struct {
 	CC, BCC  []string // further routing keys; BCC was cut from the headers
 }
 
-// Message is one routed message on its way into queues. Props (flags and
-// values as they were on the wire) and Body alias blocks of its batch.
+// Message is a routed message before it is in a queue. Props, which are the flags and
+// values from the wire, and Body alias blocks of its batch.
 type Message struct {
 	Routing    *RoutingInfo
 	Props      []byte
 	Body       []byte
-	Block      *block.Block // of the batch, that Body lies in; nil = nobody says
-	Seq        uint64       // the publisher's confirm sequence number; 0 = none
+	Block      *block.Block // of the batch, that Body lies in; nil means unknown
+	Seq        uint64       // the publisher's confirm sequence number; 0 means none
 	Expiration hook.Limit
 	Priority   uint8
 	Flags      Flags
 }
 
-// Flags are what the broker remembers of a message besides its bytes.
+// Flags are a message's flags.
 type Flags uint8
 
 // The flags of a message. Those that a queue stores have the bits that a slot has for them.
@@ -47,13 +47,13 @@ const (
 	HasHeaders  Flags = 1 << 6 // a headers table is present
 )
 
-// Publisher is told what became of the messages of a batch.
+// Publisher awaits the confirms of its batches.
 type Publisher interface {
 	// Confirmed is called once for a batch, when every message in it is in the
-	// queue or has left it; those with the Refused flag did not get in. It may
-	// be called from any goroutine and must not keep b.
+	// queue or has left it; those with the flag Refused were kept out. It may be
+	// called from any goroutine and must not keep b.
 	Confirmed(b *Batch)
-	// Failed is called instead when nobody knows whether the messages will be
+	// Failed is called instead when it is unknown whether the messages will be
 	// there after a restart: they must not be confirmed.
 	Failed(b *Batch, err error)
 }
@@ -64,13 +64,13 @@ type Tracking struct {
 	Removal   *DeferredRemoval // of dead letters from their old queue; nil means none
 }
 
-// Batch is a run of messages from one publisher to one queue. Whoever holds it
-// owns it; Publish hands it to the queue, which gives it back to the pool.
+// Batch is messages from one publisher to one queue. It has one owner: Publish passes it
+// to the queue, which returns it to the pool.
 type Batch struct {
 	Messages []Message
 	Tracking
 	blocks   []*block.Block
-	underway int64 // bytes that are counted as under way: see traffic
+	underway int64 // bytes that traffic counts
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
@@ -78,8 +78,8 @@ var batches = sync.Pool{New: func() any { return new(Batch) }}
 // NewBatch returns an empty batch.
 func NewBatch() *Batch { return batches.Get().(*Batch) }
 
-// Hold makes the batch keep a block until it is released. Holding the block it
-// held last is free.
+// Hold retains a block until the batch is released. Holding the same block again costs
+// nothing.
 func (b *Batch) Hold(k *block.Block) {
 	if n := len(b.blocks); n > 0 && b.blocks[n-1] == k {
 		return
@@ -88,14 +88,14 @@ func (b *Batch) Hold(k *block.Block) {
 	b.blocks = append(b.blocks, k)
 }
 
-// Release gives the batch and its hold on blocks back.
+// Release returns the batch to the pool and releases its blocks.
 func (b *Batch) Release() {
 	for i, k := range b.blocks {
 		k.Release()
 		b.blocks[i] = nil
 	}
 	clear(b.Messages)
-	const large = 4096 // a batch that grew this big is not worth keeping
+	const large = 4096 // messages: a batch that grew larger is not kept
 	if cap(b.Messages) > large {
 		b.Messages = nil
 	}

@@ -4,13 +4,13 @@ import "github.com/curfewmq/curfew/core/block"
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// Delivery is a message on its way to a consumer. The slices are valid until
-// the call that carries them returns.
+// Delivery is one hand-over of a message to a consumer. The slices are valid until the
+// call that passes them returns.
 type Delivery struct {
 	Ref           Ref
 	Exchange, Key []byte
 	Props, Body   []byte
-	Block         *block.Block // Body lies in it, and stays there for who retains it; nil = Body is gone when the call returns
+	Block         *block.Block // Body lies in it, and stays valid while the block is retained; nil means that there is none
 	Enqueued      hook.Instant
 	Redelivered   bool
 	Traced        bool
@@ -18,32 +18,30 @@ type Delivery struct {
 	requeued bool // its list's head had passed it when it was assigned
 }
 
-// WorthHolding is the size of a body from which on it is dearer to copy it than to
-// have a block to hold.
+// WorthHolding is the size from which on copying a body costs more than retaining a
+// block.
 const WorthHolding = 16 << 10
 
-// Sink is the far end of a consumer: its channel. The queue calls it from its
-// turn; an implementation takes its connection's lock and never calls the queue
-// back from inside.
+// Sink takes a consumer's deliveries: it is its channel. The queue calls it on its turn.
+// An implementation locks its connection and must not call the queue.
 type Sink interface {
-	// Deliver takes deliveries in order, as many as there is room for, and
-	// returns how many. When it takes fewer than all, it calls c.Wake once
-	// when there is room again.
+	// Deliver takes deliveries in order, as many as there is capacity for, and
+	// returns how many. If it takes fewer than all, it calls c.Wake once
+	// there is capacity again.
 	Deliver(c *Consumer, ds []Delivery) int
 	// Capacity returns how much Deliver would take now: so many messages or, if they
-	// are large, as many as it takes for their bytes. With none it is as if
+	// are large, as many as fit so many bytes. With none, c.Wake is called as if
 	// Deliver had taken none.
 	Capacity(c *Consumer) (messages, bytes int)
-	// Cancelled tells the channel that the queue is gone and with it the
-	// consumer; messages it holds unacknowledged are gone too.
+	// Cancelled reports that the queue is deleted, with the consumer and its
+	// unacknowledged messages.
 	Cancelled(c *Consumer)
-	// Stopped tells the channel that the queue is stopped and hands out nothing
-	// any more.
+	// Stopped reports that the queue is stopped and delivers nothing any more.
 	Stopped(c *Consumer, why *StoppedError)
 }
 
-// Consumer is one basic.consume. The exported fields are set before it is
-// added to a queue and never change; the rest belongs to the queue's turn.
+// Consumer is one basic.consume. The exported fields are set before it is added to a
+// queue and never change; the others belong to the queue's turn.
 type Consumer struct {
 	Tag       string
 	Queue     *Mailbox
@@ -52,16 +50,16 @@ type Consumer struct {
 	Exclusive bool
 	Type      Type   // of the queue
 	Priority  int64  // higher is served first
-	Prefetch  uint32 // unacknowledged messages it may hold; 0 = any number
+	Prefetch  uint32 // most messages in flight; 0 means any number
 
-	inflight uint32 // handed out and not settled
-	stalled  bool   // its sink had no room and will call Wake
-	active   bool   // it is among those that are served
+	inflight uint32 // delivered and not settled
+	stalled  bool   // its sink had no capacity and will call Wake
+	active   bool   // it is in its group
 	removed  bool
 }
 
-// Wake tells the queue that the consumer's sink has room again. It may be
-// called from any goroutine that does not hold a connection's lock.
+// Wake reports that the consumer's sink has capacity again. It may be called from any
+// goroutine that does not hold a connection's lock.
 func (c *Consumer) Wake() {
 	c.Queue.post(task{kind: taskWake, consumer: c})
 }

@@ -98,35 +98,3 @@ func (q *Queue) departSome(now hook.Instant) (bytes int) {
 	q.applyNow(now, ms, hook.WhyLeaving)
 	return bytes
 }
-
-// ending is the progress of a queue whose lease ran out, and which dead-letters what it
-// holds before it is deleted. If it is used meanwhile, it stays.
-type ending struct {
-	lease   hook.Instant
-	before  uint64 // messages dead-lettered for this reason before
-	dropped uint64 // likewise, messages dropped
-}
-
-// advanceEnding dead-letters some of what a queue holds that is ending, and deletes the
-// queue once all has left. It may be called at any time.
-func (q *Queue) advanceEnding(now hook.Instant) {
-	e := q.ending
-	if e == nil {
-		return
-	}
-	if q.consumers.count() > 0 {
-		q.ending = nil
-		return
-	}
-	if q.departing.count() == 0 && q.ready > 0 {
-		before := q.ready
-		q.dropFromHead(now, hook.ReasonQueueExpired, func() bool { return before-q.ready < maxBatch })
-	}
-	if q.ready+q.waiting() > 0 {
-		return
-	}
-	q.end(now, Deletion{
-		Reason: DeletedExpired, Lease: e.lease, DeadLettered: int(q.count.DeadLettered[hook.ReasonQueueExpired] - e.before),
-		Messages: int(q.count.Dropped[hook.ReasonQueueExpired] - e.dropped),
-	})
-}

@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Dump writes operations from a journal in words, a line for each, as far as
-// they make sense.
+// Dump writes the operations of a journal entry as text, a line for each, up to the first
+// malformed one.
 func Dump(w io.Writer, ops []byte) error {
 	in := reader{b: ops}
 	for len(in.b) > 0 && !in.bad {
@@ -30,7 +30,7 @@ func Dump(w io.Writer, ops []byte) error {
 	return nil
 }
 
-// describe takes an operation and words it; "" for a kind there is not.
+// describe reads an operation and returns its text, "" for an unknown kind.
 func (r *reader) describe(kind byte) string {
 	switch kind {
 	case opEnqueued:
@@ -105,7 +105,7 @@ func (r *reader) describeRuns(n uint32) string {
 	return strings.Join(words, ", ")
 }
 
-// String is the level, unless it is the lowest, and the number in it.
+// String returns the level, unless it is 0, and the sequence number in it.
 func (r Ref) String() string {
 	if r.level() == 0 {
 		return strconv.FormatUint(r.seq(), 10)

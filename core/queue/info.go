@@ -5,34 +5,34 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Look runs fn with the queue at rest or, if it is not, on its turn. fn must only look, and not for long: nobody else comes
-// to the queue meanwhile. It returns ErrGone, without having run fn, when the queue was deleted. Unlike Do it costs next to
-// nothing: a hundred thousand queues can be looked at one after another.
-func (s *Mailbox) Look(fn func(q *Queue)) error {
-	if s.lookAtRest(fn) {
+// Look runs fn while the queue is idle or, if it is not, on its turn. fn must only read, and quickly, because the queue is
+// locked meanwhile. It returns ErrGone, without having run fn, when the queue was deleted. Unlike Do it costs next to nothing:
+// a hundred thousand queues can be looked at one after another.
+func (m *Mailbox) Look(fn func(q *Queue)) error {
+	if m.lookIdle(fn) {
 		return nil
 	}
-	return s.Do(func(q *Queue, _ hook.Instant) { fn(q) })
+	return m.Do(func(q *Queue, _ hook.Instant) { fn(q) })
 }
 
-// lookAtRest reports whether the queue was at rest, and there.
-func (s *Mailbox) lookAtRest(fn func(q *Queue)) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.running || s.queue.closed {
+// lookIdle reports whether the queue was idle and is not deleted.
+func (m *Mailbox) lookIdle(fn func(q *Queue)) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.running || m.queue.closed {
 		return false
 	}
-	fn(&s.queue)
+	fn(&m.queue)
 	return true
 }
 
-// ConsumerStatus is a consumer of a queue.
+// ConsumerStatus is a consumer and whether it is active.
 type ConsumerStatus struct {
 	*Consumer
-	Active bool // its turn can come: it is not one that waits behind a single active consumer
+	Active bool // false for one that waits behind a single active consumer
 }
 
-// Consumers lists the consumers in the order they came.
+// Consumers lists the consumers in the order in which they were added.
 func (q *Queue) Consumers() []ConsumerStatus {
 	if q.consumers == nil {
 		return nil
@@ -44,15 +44,15 @@ func (q *Queue) Consumers() []ConsumerStatus {
 	return all
 }
 
-// Head is what is known of the message that would be handed out next.
+// Head describes the next message.
 type Head struct {
-	Timestamp uint64 // the publisher's, seconds; 0 = none, or its bytes are not in memory
-	// Oldest is when the oldest of the messages that are next in their priority entered the queue. Where bytes are not in
-	// memory it may be a little early.
+	Timestamp uint64 // the publisher's, in seconds; 0 means none, or that its bytes are not in memory
+	// Oldest is when the oldest of the messages that are next in their level entered the queue. It may be a little early
+	// for one whose bytes are not in memory.
 	Oldest hook.Instant
 }
 
-// Head returns what is known of the next message; ok is false if there is none.
+// Head describes the next message; ok is false if there is none.
 func (q *Queue) Head() (h Head, ok bool) {
 	if q.ready == 0 {
 		return Head{}, false
@@ -74,7 +74,7 @@ func (q *Queue) Head() (h Head, ok bool) {
 	return h, true
 }
 
-// stamps returns when a message entered the queue, and its publisher's timestamp. It brings nothing back to memory.
+// stamps returns when a message entered the queue, and its publisher's timestamp. It loads no spilled segment.
 func (s *store) stamps(at slot) (entered hook.Instant, timestamp uint64) {
 	g := s.at(at.segment)
 	if g.buf == nil {

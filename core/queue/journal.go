@@ -58,13 +58,11 @@ func (n *opBuffer) account(extent uint32, bytes int64) {
 // isJournalled reports whether a message is in the journal.
 func (q *Queue) isJournalled(s *slot) bool { return q.cfg.Storage != nil && s.flags&persistent != 0 }
 
-// weight is what a message's operation takes in the journal, if it has all of the
-// record.
+// weight is the size of a message's operation in the journal, with the whole record.
 func weight(s *slot) int64 { return enqueueHeader + int64(s.length) }
 
-// enqueue appends the operation for a stored message. Where its properties are those
-// of the one before, they are left out. It returns by how many bytes that is less than
-// the message weighs.
+// enqueue appends the operation of a stored message, without its properties if they are
+// those of the enqueue before. It returns how many bytes that saves.
 func (n *opBuffer) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *slot) (saved int) {
 	head, props, body := q.store.parts(*s)
 	id := q.cfg.Storage.ID
@@ -155,8 +153,8 @@ func (q *Queue) setStrategyData(h handle, data strategyData) (changed bool) {
 	return changed
 }
 
-// commit hands the journal what the turn noted so far. c, if not nil, is told when
-// that is durable, and what was committed before.
+// commit commits the operations of the turn so far. c, unless it is nil, is called when
+// they are durable, and those committed before.
 func (q *Queue) commit(c journal.Completer) {
 	n := &q.buf.ops
 	if q.cfg.Storage == nil || c == nil && len(n.buf)+len(n.settled)+len(n.deltas) == 0 {
@@ -171,10 +169,10 @@ func (q *Queue) commit(c journal.Completer) {
 	n.reset()
 }
 
-// commitReturned is commit of a turn in which messages came back, and nothing else
-// was to be noted. On a full disk those who requeue for ever would fill the memory
-// with it. What is not taken makes a delivery count too low after a restart, unless
-// the message comes back once more; that it was handed out is noted with the next
+// commitReturned is commit of a turn that requeued messages and did nothing else. On a
+// full disk, consumers that requeue forever would fill the memory with such operations,
+// so the journal may refuse them. Then a delivery count may be too low after a restart,
+// unless the message comes back once more; deliveries are journalled with the next
 // commit.
 func (q *Queue) commitReturned() {
 	n := &q.buf.ops
@@ -187,7 +185,7 @@ func (q *Queue) commitReturned() {
 	n.reset()
 }
 
-// compose completes the operations of what was noted so far.
+// compose completes the operations of the turn so far.
 func (q *Queue) compose() {
 	n := &q.buf.ops
 	if len(n.settled) > 0 {
@@ -199,8 +197,8 @@ func (q *Queue) compose() {
 	}
 }
 
-// journalDelivered notes how far the messages were handed out, so that those who get
-// them again after a restart are told. It is not worth a commit of its own.
+// journalDelivered journals how far messages were delivered, so that they are redelivered
+// as such after a restart. It is not worth a commit of its own.
 func (q *Queue) journalDelivered() {
 	if q.contents == nil || q.cfg.Storage == nil {
 		return
@@ -215,7 +213,7 @@ func (q *Queue) journalDelivered() {
 }
 
 func (n *opBuffer) reset() {
-	const large = 4 << 20 // not worth keeping
+	const large = 4 << 20 // not kept for reuse
 	if cap(n.buf) > large {
 		n.buf = nil
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What happens to the persistent messages of a durable queue is written to a
-// journal as operations, one after another:
+// What happens to the persistent messages of a durable queue is journalled as
+// operations, one after another:
 //
 //	 0      1         9
 //	+------+---------+----------------------------------------------------+
@@ -19,20 +19,20 @@ import (
 //	 settle    count u32 | ref u64 ...
 //	 return    ref u64 | returns u16
 //	 renew     ref u64 | deadline i64 | state i64
-//	 handed    level u8 | seq u64          every message of the level below seq was handed out
-//	 purge     runs u32 | ref u64 | count u32 ...   settle, for messages in a row
-//	 discard   ref u64 | reason u8         it is on its way elsewhere, out of reach of consumers
+//	 handed    level u8 | seq u64          every message of the level below seq was delivered
+//	 purge     runs u32 | ref u64 | count u32 ...   settle, for runs of messages
+//	 discard   ref u64 | reason u8         it is being dead-lettered, out of reach of consumers
 //	 renew by  ref u64 | deadline i64 | state i64 | digest u64
-//	 ask       ref u64                     hooks want to be asked when it is next; of an enqueue the flags say so
+//	 ask       ref u64                     hooks want to be asked when it is next; an enqueue has a flag for that
 //	 enqueue alike   as enqueue; the record is without its properties and their length, which are those of the enqueue before it
 //
 // Numbers are little-endian; instants are nanoseconds since the Unix epoch. A
-// record is laid out as in a segment, its age being void. queue is the number
-// the queue was given when it was declared: it never comes again.
+// record is laid out as in a memory segment, except that its age is void. queue is the
+// number that the queue got when it was declared; it is never reused.
 //
-// A message is there when it was enqueued and not settled since. An enqueue of a
-// message that is there moves it: only its place in the journal is new. What an
-// enqueue is alike is in the same commit, which lies in the journal as a whole.
+// A message is in the queue if it was enqueued and not settled since. An enqueue of a
+// message that is there relocates it: only its extent changes. The enqueue that an
+// "enqueue alike" refers to is in the same commit, which is one entry of the journal.
 const (
 	opEnqueued byte = iota + 1
 	opSettled
@@ -52,14 +52,14 @@ const (
 	runSize       = 8 + 4
 )
 
-// journalled is the flags that a message keeps across a restart.
+// journalled are the flags that a message keeps across a restart.
 const journalled = redelivered | persistent | hasDeathHistory | hasState | hasBCC | traced | askHead | hasDigest // 8 bits
 
 func appendOp(b []byte, kind byte, queue uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, kind), queue)
 }
 
-// appendEnqueued appends all of an enqueue of either kind but the record, which will have size bytes.
+// appendEnqueued appends an enqueue of either kind without its record, which has size bytes.
 func appendEnqueued(b []byte, kind byte, queue uint64, r Ref, deadline, entered hook.Instant, s *slot, size int) []byte {
 	b = appendOp(b, kind, queue)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r))
@@ -105,17 +105,17 @@ func appendDelivered(b []byte, queue uint64, level int, seq uint64) []byte {
 	return binary.LittleEndian.AppendUint64(b, seq)
 }
 
-// errOps is returned for operations that no queue has written. They passed the
-// journal's checksum, so this is not damage but a fault, or another version.
+// errOps is returned for operations that no queue wrote. They passed the journal's
+// checksum, so they are not damaged: it is a bug, or another version's data.
 var errOps = errors.New("malformed queue operations")
 
-// reader takes numbers off the front of operations; bad is set, and everything
-// zero, once there are too few bytes.
+// reader reads the fields of operations. If there are too few bytes it sets bad and
+// returns zeros.
 type reader struct {
 	b     []byte
 	bad   bool
 	props []byte // of the last enqueue, their length included
-	room  []byte // for records that are put together
+	room  []byte // for records that are composed
 }
 
 func (r *reader) take(n int) []byte {
@@ -135,7 +135,7 @@ func (r *reader) u32() uint32      { return binary.LittleEndian.Uint32(r.take(4)
 func (r *reader) u64() uint64      { return binary.LittleEndian.Uint64(r.take(8)) }
 func (r *reader) at() hook.Instant { return hook.Instant(r.u64()) }
 
-// uvarint takes a number no larger than a message may be.
+// uvarint reads a number no larger than the size of a message.
 func (r *reader) uvarint() int {
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 || v > 1<<31 {
@@ -146,7 +146,7 @@ func (r *reader) uvarint() int {
 	return int(v)
 }
 
-// reasonOf is the reason with a number, none for one that there is not.
+// reasonOf returns the reason with a number, none if there is none.
 func reasonOf(n byte) hook.Reason {
 	if n >= byte(hook.Reasons) {
 		return hook.ReasonNone
@@ -156,7 +156,7 @@ func reasonOf(n byte) hook.Reason {
 
 func (r *reader) refs(n uint32) []byte { return r.take(int(n) * 8) }
 
-// strategyData takes what an operation that renews says of a message's mark.
+// strategyData reads the strategy data of an operation that sets a deadline.
 func (r *reader) strategyData(kind byte) strategyData {
 	m := strategyData{state: int64(r.u64())}
 	if kind == opDeadlineSetBy {
@@ -165,8 +165,9 @@ func (r *reader) strategyData(kind byte) strategyData {
 	return m
 }
 
-// record takes a record of size bytes from an enqueue. It returns the whole of it,
-// which is good until the next one, and what the operation has less than that.
+// record reads the record of an enqueue, which has size bytes there. It returns the whole
+// record, valid until the next call, how many bytes the operation saves, and the size of
+// the body.
 func (r *reader) record(kind byte, size int, flags slotFlags) (whole []byte, saved, body int) {
 	whole = r.take(size)
 	in := reader{b: whole}
@@ -186,7 +187,7 @@ func (r *reader) record(kind byte, size int, flags slotFlags) (whole []byte, sav
 	return r.room, len(r.props), len(in.b)
 }
 
-// head takes what is before the properties of a record.
+// head reads what comes before the properties of a record.
 func (r *reader) head(flags slotFlags) {
 	r.take(flags.strategyDataSize())
 	r.u32()

@@ -6,10 +6,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A queue that is purged or deleted, or has to stop, parts with all it holds at
-// once, however much that is. The memory is given back bit by bit.
+// A queue that is purged, deleted or stopped drops all that it holds at once, however
+// much that is. The memory is freed in later turns.
 
-// garbage is what a queue held and has not given back yet.
+// garbage is memory of dropped messages that is to be freed.
 type garbage struct {
 	levels []fifo
 	store  store
@@ -32,8 +32,8 @@ func (q *Queue) Purge(now hook.Instant) int {
 	return n
 }
 
-// detachContents makes waste of all that the queue holds but for some messages that are
-// handed out, or discards: kept of them, which is all or none.
+// detachContents makes garbage of all that the queue holds except its unacknowledged
+// messages and discards, of which there are kept; 0 keeps none of them.
 func (q *Queue) detachContents(kept int) {
 	old := q.contents
 	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, restamping: old.restamping}
@@ -53,10 +53,10 @@ func (q *Queue) detachContents(kept int) {
 	q.ready, q.readyBytes = 0, 0
 }
 
-// dropContents makes waste of all that the queue holds. That it is gone for good is
-// noted, in one piece, before the journal may forget any of it: until the queue's
-// definition is gone, too, a restart finds all of it or nothing. Of a queue that is
-// stopped it finds everything.
+// dropContents makes garbage of all that the queue holds. The removal is journalled in
+// one operation, before the journal may forget any message: until the queue's definition
+// is deleted, too, a restart finds all of them or none. Of a stopped queue it finds
+// all.
 func (q *Queue) dropContents() {
 	if q.contents == nil {
 		return
@@ -83,13 +83,13 @@ func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
 	s.become(stateFree)
 }
 
-// What a turn gives back at most.
+// What a turn frees at most.
 const (
 	cleanedChunks   = 16
 	cleanedSegments = 64
 )
 
-// freeGarbage gives back some of the waste.
+// freeGarbage frees some of the garbage.
 func (q *Queue) freeGarbage() {
 	chunks, segments := cleanedChunks, cleanedSegments
 	for w := q.garbage; w != nil; w = q.garbage {
@@ -112,8 +112,8 @@ func (q *Queue) freeGarbage() {
 	}
 }
 
-// accountRemoved takes messages out of the account. Those of a queue that is stopped are
-// only forgotten: a restart finds them in the journal, which has to keep them.
+// accountRemoved makes messages count as not live. Those of a stopped queue stay live in
+// the journal: a restart finds them there.
 func (q *Queue) accountRemoved(c *chunk) {
 	if c.extents == nil || q.stopped != nil {
 		return
@@ -125,16 +125,16 @@ func (q *Queue) accountRemoved(c *chunk) {
 	}
 }
 
-// refRuns are messages in a row: as many of them as there are, in a few bytes.
+// refRuns encodes messages as runs of consecutive references.
 type refRuns struct {
-	all   bool   // those that are handed out are meant, too
-	b     []byte // those that have ended
+	all   bool   // include unacknowledged messages
+	b     []byte // the runs before the last one
 	n     uint32
 	first Ref
-	count uint32 // of the last one
+	count uint32 // of the last run
 }
 
-// add adds count messages from first on, which are behind those there are.
+// add adds count messages from first on, which come after those there are.
 func (r *refRuns) add(first Ref, count uint32) {
 	if r.count > 0 && r.first+Ref(r.count) == first {
 		r.count += count
@@ -155,7 +155,7 @@ func (r *refRuns) end() {
 	r.count = 0
 }
 
-// journalPurged notes that the ready messages leave, or all.
+// journalPurged journals that the ready messages leave, or all.
 func (q *Queue) journalPurged(all bool) {
 	if q.cfg.Storage == nil {
 		return
@@ -174,9 +174,8 @@ func (q *Queue) journalPurged(all bool) {
 	n.buf = append(n.buf, r.b...)
 }
 
-// addChunk adds the messages of a chunk, which begins at first, and returns how
-// many are left out. There are none if alone is set: then a full chunk need not be
-// looked at.
+// addChunk adds the messages of a chunk, which begins at first, and returns how many are
+// left out. With alone there are none, so that a full chunk is added without a look.
 func (r *refRuns) addChunk(c *chunk, first Ref, alone bool) (others int) {
 	if alone && c.positions == nil && c.live == chunkSlots {
 		r.add(first, chunkSlots)

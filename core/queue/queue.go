@@ -1,26 +1,23 @@
-// Package queue is one queue of the broker: its messages, consumers, deadlines
-// and hooks.
+// Package queue is one queue of the broker: its messages, consumers, deadlines and
+// hooks.
 //
-// [Queue] is passive: methods that take the time and return values, called by
-// one goroutine at a time. [Mailbox] is the mailbox around it: whoever brings work
-// to an idle queue runs it, so that a queue with nothing to do has no goroutine
-// and at most one timer.
+// [Queue] is passive: its methods take the time and return values, and one goroutine at
+// a time calls them. [Mailbox] is its concurrency-safe front. A caller that posts to an
+// idle queue runs its turn. Idle queues therefore need no goroutine, and at most one
+// timer.
 package queue
 
 import (
 	"cmp"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/deadline"
-	"github.com/curfewmq/curfew/core/telemetry"
-	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Errors of queue operations that a client asked for.
+// Errors of operations that a client asked for.
 var (
 	ErrGone         = errors.New("queue is gone")
 	ErrInUse        = errors.New("queue has consumers")
@@ -28,93 +25,7 @@ var (
 	ErrExclusiveUse = errors.New("queue is in exclusive use")
 )
 
-// Config describes a queue. It never changes: a queue whose policies change gets
-// another one, see [Queue.Reconfigure].
-type Config struct {
-	*Profile
-	Name       string
-	Durable    bool
-	Exclusive  bool
-	AutoDelete bool
-	// Storage is where a durable queue keeps its persistent messages; nil = in
-	// memory alone.
-	Storage *Storage
-}
-
-// Profile is what follows from a queue's arguments. Queues that are alike share
-// one, which never changes.
-type Profile struct {
-	VHost         string
-	Kind          string // [Classic] or [Quorum]
-	SingleActive  bool
-	Levels        int   // highest priority, 1 to 255; 0 = not a priority queue
-	DeliveryLimit int64 // returns a message survives; negative = any number
-	Args          hook.Args
-	Policies      policies.Applied // to the queue
-	// Settings returns an effective setting, named as policies name it: the
-	// arguments merged with the policies. It may be called from any goroutine.
-	Settings func(name string) (any, bool)
-	Strategy string // name of the expiry strategy in force
-	// Hooks remembers what the plugins do for queues with these settings, which
-	// they all have from one chain.
-	Hooks chain.Memo
-}
-
-// Host is what a queue asks of the vhost it lives in. It is called from the
-// queue's turn.
-type Host interface {
-	// DeadLetter publishes messages that left from elsewhere. The slices in ds
-	// are valid during the call. Every batch made of them gets t, and
-	// t.Removal, if there is one, is told their number before the first is published.
-	DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t Tracking)
-	// Removed tells of messages that have left for a reason, each once and for good.
-	// The slices in ls are valid during the call.
-	Removed(from *Config, now hook.Instant, ls []telemetry.Removal)
-	// Refused tells how many messages did not get in: their publishers get a nack.
-	Refused(from *Config, messages int)
-	// Decided tells what a policy decided about a message that is traced.
-	Decided(from *Config, now hook.Instant, m *telemetry.Message, d *hook.Decision)
-	// Deleted says that the queue deleted itself. Its shell refuses work already.
-	Deleted(s *Mailbox, why Deletion)
-}
-
-// Deletion is why and how a queue deleted itself.
-type Deletion struct {
-	Reason       DeletionReason
-	At           hook.Instant
-	LastUse      hook.Instant
-	Lease        hook.Instant // when it ran out; 0 = that was not the reason
-	Messages     int          // dropped with it, or while it ended
-	DeadLettered int          // before that
-}
-
-// Idle is for how long nobody had used the queue.
-func (d *Deletion) Idle() time.Duration { return d.At.Sub(d.LastUse) }
-
-// DeletionReason says what ended a queue.
-type DeletionReason uint8
-
-// The reasons for which a queue deletes itself.
-const (
-	DeletedExpired    DeletionReason = iota // its lease ran out
-	DeletedAutoDelete                       // its last consumer left
-)
-
-// DeadLetter is a message that leaves through a Route verdict.
-type DeadLetter struct {
-	Exchange, Key []byte
-	BCC           []string
-	Props, Body   []byte
-	Flags         Flags
-	Reason        hook.Reason
-	Target        *hook.Target
-	Seq           uint64 // for the receipt's source: the number the publishes are to carry
-	// Set by the host: how many queues the message went to, and what that means.
-	Sent    int
-	Outcome telemetry.Outcome
-}
-
-// Queue is one queue. It belongs to whoever runs its shell's turn.
+// Queue is one queue. It belongs to the goroutine that runs its mailbox's turn.
 type Queue struct {
 	cfg     *Config
 	hooks   *chain.Hooks
@@ -126,53 +37,53 @@ type Queue struct {
 
 	ready, unacked int
 	readyBytes     int64
-	departing      *departing // nil unless messages wait to leave
+	departing      *departing // nil unless dead letters wait for capacity
 	ending         *ending    // nil unless its lease ran out
-	discards       *discards  // nil until at-least-once dead-lettering is at work
+	discards       *discards  // nil until the first at-least-once dead letter
 	garbage        *garbage
-	stopped        *StoppedError // nil: it is at work
+	stopped        *StoppedError // nil while it works
 
-	buf     *turnBuffers // room to work in, during a turn
+	buf     *turnBuffers // during a turn
 	lastUse hook.Instant
-	lease   hook.Instant // when OnIdle wants to be asked again
-	trim    hook.Instant // when an empty queue gives its memory back
-	zeroTTL bool         // this turn took in messages that may only leave in it
+	lease   hook.Instant // when the idle hooks are asked again
+	trim    hook.Instant // when an empty queue releases its memory
+	zeroTTL bool         // messages entered in this turn that may be delivered in this turn only
 	closed  bool
 }
 
-// contents is what a queue needs once it has had a message: a queue that waits
-// for its first one, as reply queues do by the thousand, should weigh little.
+// contents is what a queue needs once it has had a message. A queue that waits for its
+// first one should weigh little: there are reply queues by the thousand.
 type contents struct {
-	levels     []fifo // one, or Levels+1
+	levels     []fifo // Levels+1
 	store      store
-	heap       deadline.Heap // ScanAnywhere: deadlines outside the sorted runs
+	heap       deadline.Heap // see indexDeadline
 	stale      int           // items of heap whose message is not ready
 	count      Counters
 	relocating relocationCursor
 	compacting compaction
 
-	restamping  *restampCursor // nil when no change of the settings is under way
-	overflowing bool           // there is more to drop than one turn may
+	restamping  *restampCursor // nil unless the settings have changed
+	overflowing bool           // more exceeds the limits than one turn may drop
 	askBackoff  askBackoff
 	census      *census // nil if the queue is small, or nobody wants to know: see DueSampler
 }
 
-// Counters count what happened to a queue's messages. Published is the sum of
-// those that are there (ready and unacknowledged) and those that left, each for
-// one reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged, Deleted or Lost.
+// Counters count what happened to a queue's messages. Published is the sum of the
+// messages that are there, ready or unacknowledged, and of those that left, each for one
+// reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged, Deleted or Lost.
 type Counters struct {
-	Published      uint64 // entered, or tried to and were refused or dropped at once
-	DeadLetters    uint64 // of them, those that another queue had given up
-	Restored       uint64 // of them, those that were there when the broker was started
-	Refused        uint64 // did not get in: basic.nack
-	Delivered      uint64 // handed out with an acknowledgement due
+	Published      uint64 // entered, or were refused or dropped at once
+	DeadLetters    uint64 // of them, dead letters of other queues
+	Restored       uint64 // of them, those that a replay brought back
+	Refused        uint64 // kept out: basic.nack
+	Delivered      uint64 // to be acknowledged
 	DeliveredNoAck uint64
-	Redelivered    uint64 // of both, those that had been handed out before
+	Redelivered    uint64 // of both, those that were delivered before
 	Requeued       uint64
 	Acked          uint64
 	Purged         uint64
 	Deleted        uint64 // went with the queue
-	Lost           uint64 // in memory alone when the queue stopped
+	Lost           uint64 // in memory only when the queue stopped
 	Dropped        [hook.Reasons]uint64
 	DeadLettered   [hook.Reasons]uint64
 }
@@ -183,14 +94,14 @@ func (c *Counters) FromClients() uint64 { return c.Published - c.DeadLetters - c
 // Stats is a queue's state at one moment.
 type Stats struct {
 	Ready, Unacked, Consumers int
-	Discarded                 int // on their way to a dead-letter queue, until they have arrived
+	Discarded                 int // dead letters that wait to leave, or for confirms
 	ReadyBytes                int64
-	NextDeadline              hook.Instant // 0 = none
-	LeaseExpires              hook.Instant // 0 = none
+	NextDeadline              hook.Instant // 0 means none
+	LeaseExpires              hook.Instant // 0 means none
 	Counters
 }
 
-// attach puts the hooks of a chain in force and starts the queue's lease anew.
+// attach gets the queue's hooks from a chain and begins its lease anew.
 func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 	q.hooks = c.Attach((*pluginView)(q), &q.cfg.Hooks)
 	if q.contents != nil {
@@ -217,21 +128,8 @@ func (q *Queue) Stats() Stats {
 	return s
 }
 
-// Touch renews the queue's lease: it was used.
-func (q *Queue) Touch(now hook.Instant) {
-	q.lastUse = now
-	q.lease, q.ending = 0, nil
-	if q.stopped != nil || !q.hooks.WantsIdle || q.consumers.count() > 0 {
-		return
-	}
-	v := hook.Verdict{}
-	q.hooks.Idle(now, 0, &v)
-	q.lease = v.Deadline
-}
-
-// tick does what time has brought: expiry of messages, of the queue, return of
-// memory. It handles a bounded number of messages; Next says whether more are
-// due.
+// tick does what is due: it expires messages and the queue, and releases memory. It
+// handles a bounded number of messages; next says whether more are due.
 func (q *Queue) tick(now hook.Instant) {
 	if q.lease != 0 && now >= q.lease {
 		q.idle(now)
@@ -255,7 +153,7 @@ func (q *Queue) tick(now hook.Instant) {
 // atOnce is an instant that has passed.
 const atOnce hook.Instant = 1
 
-// next returns when Tick wants to be called, 0 for never.
+// next returns when tick is to be called, 0 for never.
 func (q *Queue) next() hook.Instant {
 	if q.garbage != nil {
 		return atOnce
@@ -278,10 +176,10 @@ func (q *Queue) next() hook.Instant {
 	return next
 }
 
-// nextDeparture returns when messages are due to leave, 0 for never. While there is no
-// room for dead letters it is not a matter of time.
+// nextDeparture returns when messages are due to leave, 0 for never. While the queue
+// waits for capacity for dead letters, that does not depend on time.
 func (q *Queue) nextDeparture() hook.Instant {
-	if q.mailbox != nil && q.mailbox.inLine {
+	if q.mailbox.inLine {
 		return 0
 	}
 	next, again := q.nextDeadline(), q.retryAt()
@@ -291,32 +189,7 @@ func (q *Queue) nextDeparture() hook.Instant {
 	return next
 }
 
-// idle asks whether an unused queue may live on.
-func (q *Queue) idle(now hook.Instant) {
-	due := q.lease
-	q.lease = 0
-	if q.consumers.count() > 0 {
-		return
-	}
-	v := hook.Verdict{}
-	q.hooks.Idle(now, now.Sub(q.lastUse), &v)
-	if v.Action != hook.Drop {
-		q.lease = v.Deadline
-		if q.lease != 0 && q.lease <= now { // a hook that asks for the past must not spin
-			q.lease = now.AddMillis(askAgainMillis)
-		}
-		return
-	}
-	if v.DeadLetter && q.contents != nil {
-		q.ending = &ending{
-			lease: due, before: q.count.DeadLettered[hook.ReasonQueueExpired], dropped: q.count.Dropped[hook.ReasonQueueExpired],
-		}
-		return
-	}
-	q.end(now, Deletion{Reason: DeletedExpired, Lease: due})
-}
-
-// end deletes the queue from within. What is left in it goes with it.
+// end deletes the queue from within, with the messages that remain.
 func (q *Queue) end(now hook.Instant, d Deletion) {
 	q.departNow(now)
 	d.At, d.LastUse = now, q.lastUse
@@ -325,7 +198,7 @@ func (q *Queue) end(now hook.Instant, d Deletion) {
 	q.host.Deleted(q.mailbox, d)
 }
 
-// close drops everything the queue holds; the shell refuses work from now on.
+// close drops everything the queue holds. The mailbox rejects tasks from now on.
 func (q *Queue) close() {
 	q.closed = true
 	if q.contents != nil {
@@ -344,8 +217,8 @@ func (q *Queue) close() {
 	q.lease, q.trim = 0, 0
 }
 
-// Delete deletes the queue with its messages, which it counts, and cancels its
-// consumers.
+// Delete deletes the queue and its messages, returns how many were ready, and cancels
+// its consumers.
 func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 	if ifUnused && q.consumers.count() > 0 {
 		return 0, ErrInUse
@@ -361,18 +234,17 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 	return messages, nil
 }
 
-// level returns the list a message of that priority belongs to.
+// level returns the level of messages of a priority.
 func (q *Queue) level(priority uint8) int { return min(int(priority), q.cfg.Levels) }
 
-// open makes room for messages when the first one comes.
+// open creates the contents when the first message enters.
 func (q *Queue) open() {
 	if q.contents == nil {
 		q.contents = &contents{levels: make([]fifo, q.cfg.Levels+1)}
 	}
 }
 
-// topLevel returns the highest level that holds ready messages, of which there must
-// be some.
+// topLevel returns the highest level with ready messages, of which there must be some.
 func (q *Queue) topLevel() int {
 	l := len(q.levels) - 1
 	for q.levels[l].ready == 0 {

@@ -1,23 +1,23 @@
 package queue
 
-// refIndex says where in a list messages are. Their numbers come in long runs, so
-// it is much smaller and faster than a map of each.
+// refIndex maps messages to their indexes in a list. References come in long runs, so it
+// is much smaller and faster than a map.
 type refIndex struct {
 	pages map[Ref]*refPage
-	last  *refPage // the one used last, with the number lastN
+	last  *refPage // the page used last, with the number lastN
 	lastN Ref
 	size  int
 }
 
-// refPage is for the messages whose numbers differ in the last bits only.
+// refPage holds the messages whose references differ in the last bits only.
 type refPage struct {
-	at [1 << pageBits]int32 // place + 1; 0 = there is no such message
+	at [1 << pageBits]int32 // index + 1; 0 means that there is no such message
 	n  int
 }
 
 const pageBits = 8
 
-// find returns the page that a message is on, nil if there is none.
+// find returns the page of a message, nil if there is none.
 func (p *refIndex) find(r Ref) *refPage {
 	n := r >> pageBits
 	if p.last == nil || p.lastN != n {
@@ -26,7 +26,7 @@ func (p *refIndex) find(r Ref) *refPage {
 	return p.last
 }
 
-func (p *refIndex) get(r Ref) (place int32, ok bool) {
+func (p *refIndex) get(r Ref) (index int32, ok bool) {
 	g := p.find(r)
 	if g == nil {
 		return 0, false
@@ -36,7 +36,7 @@ func (p *refIndex) get(r Ref) (place int32, ok bool) {
 }
 
 // add adds a message that is not there.
-func (p *refIndex) add(r Ref, place int32) {
+func (p *refIndex) add(r Ref, index int32) {
 	g := p.find(r)
 	if g == nil {
 		g = new(refPage)
@@ -45,14 +45,14 @@ func (p *refIndex) add(r Ref, place int32) {
 		}
 		p.pages[r>>pageBits], p.last = g, g
 	}
-	g.at[r%(1<<pageBits)] = place + 1
+	g.at[r%(1<<pageBits)] = index + 1
 	g.n++
 	p.size++
 }
 
-// remove takes out a message and returns its place, if it is there.
-func (p *refIndex) remove(r Ref) (place int32, ok bool) {
-	if place, ok = p.get(r); !ok {
+// remove removes a message and returns its index, if it is there.
+func (p *refIndex) remove(r Ref) (index int32, ok bool) {
+	if index, ok = p.get(r); !ok {
 		return 0, false
 	}
 	g := p.last
@@ -63,16 +63,16 @@ func (p *refIndex) remove(r Ref) (place int32, ok bool) {
 		delete(p.pages, p.lastN)
 		p.last = nil
 	}
-	return place, true
+	return index, true
 }
 
-// removeRun takes out the messages in a row that are there, and hands their places
-// to fn.
-func (p *refIndex) removeRun(first, count Ref, fn func(place int32)) {
+// removeRun removes those of count consecutive messages that are there, and calls fn
+// with their indexes.
+func (p *refIndex) removeRun(first, count Ref, fn func(index int32)) {
 	if count <= Ref(p.size) {
 		for r := range count {
-			if place, ok := p.remove(first + r); ok {
-				fn(place)
+			if index, ok := p.remove(first + r); ok {
+				fn(index)
 			}
 		}
 		return
@@ -83,8 +83,8 @@ func (p *refIndex) removeRun(first, count Ref, fn func(place int32)) {
 			if r-first >= count {
 				continue
 			}
-			if place, ok := p.remove(r); ok {
-				fn(place)
+			if index, ok := p.remove(r); ok {
+				fn(index)
 			}
 		}
 	}

@@ -5,26 +5,25 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Replayer makes queues what they were from the operations in a journal. Make
-// it from the queues that exist, apply every operation in order, fill the queues,
-// then start them; nobody else may use the queues meanwhile. It belongs to one goroutine.
+// Replayer restores queues from the operations in a journal: apply every operation in
+// order, fill the queues, then start them. Nothing else may use the queues meanwhile. It
+// belongs to one goroutine.
 type Replayer struct {
 	queues map[uint64]*replayedQueue
 	last   *replayedQueue // the queue of the last operation
 	lastID uint64
 }
 
-// replayedQueue is a queue in the making.
+// replayedQueue is a queue that is being restored.
 type replayedQueue struct {
 	mailbox       *Mailbox
 	list          []replayedMessage
-	index         refIndex // in list, of the messages that are there
+	index         refIndex // in list, of the messages that are in the queue
 	deliveredUpTo []uint64 // by level
-	next          []uint64 // by level: no message has been given this number or a higher one
+	next          []uint64 // by level: no message had this sequence number or a higher one
 }
 
 // replayedMessage is a message that was enqueued, and may have been settled since.
@@ -34,24 +33,24 @@ type replayedMessage struct {
 	slot          slot
 	extent        uint32
 	body          uint32      // bytes
-	saved         int         // bytes that its operation has less than it weighs
-	deadLettering hook.Reason // not none: it is a discard
+	saved         int         // bytes that its operation is shorter than its weight
+	deadLettering hook.Reason // unless none, it is a discard
 }
 
-// NewReplayer returns a restorer of held queues, each with its number in the
-// journal.
-func NewReplayer(shells []*Mailbox) *Replayer {
-	r := &Replayer{queues: make(map[uint64]*replayedQueue, len(shells))}
-	for _, s := range shells {
-		if rec := s.Config().Storage; rec != nil {
-			r.queues[rec.ID] = &replayedQueue{mailbox: s, deliveredUpTo: make([]uint64, s.Config().Levels+1), next: make([]uint64, s.Config().Levels+1)}
+// NewReplayer returns a replayer of paused queues.
+func NewReplayer(mailboxes []*Mailbox) *Replayer {
+	r := &Replayer{queues: make(map[uint64]*replayedQueue, len(mailboxes))}
+	for _, m := range mailboxes {
+		if storage := m.Config().Storage; storage != nil {
+			levels := m.Config().Levels + 1
+			r.queues[storage.ID] = &replayedQueue{mailbox: m, deliveredUpTo: make([]uint64, levels), next: make([]uint64, levels)}
 		}
 	}
 	return r
 }
 
-// Apply carries out the operations of one commit or several, which lie in an
-// extent. Those of queues that are not there any more are passed over.
+// Apply applies the operations of whole commits, which lie in an extent. Operations of
+// queues that do not exist any more are skipped.
 func (r *Replayer) Apply(extent uint32, ops []byte) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -78,7 +77,7 @@ func (r *Replayer) find(id uint64) *replayedQueue {
 	return r.last
 }
 
-// apply carries out one operation; q is nil for a queue that is gone.
+// apply applies one operation; q is nil for a queue that does not exist any more.
 func (r *Replayer) apply(kind byte, q *replayedQueue, extent uint32, in *reader) error {
 	switch kind {
 	case opEnqueued, opEnqueuedAlike:
@@ -124,7 +123,7 @@ func (q *replayedQueue) enqueued(kind byte, extent uint32, in *reader) {
 		return
 	}
 	if i, ok := q.index.get(it.ref); ok {
-		q.list[i].extent, q.list[i].saved = extent, saved // it was moved
+		q.list[i].extent, q.list[i].saved = extent, saved // it was relocated
 		return
 	}
 	q.mailbox.queue.open()
@@ -152,7 +151,7 @@ func (q *replayedQueue) settle(ref Ref) {
 	}
 }
 
-// free forgets the item at a place.
+// free frees the message at an index.
 func (q *replayedQueue) free(i int32) {
 	q.mailbox.queue.store.free(q.list[i].slot)
 	q.list[i].extent = 0
@@ -177,8 +176,8 @@ func (q *replayedQueue) change(ref Ref, fn func(*replayedMessage)) {
 	}
 }
 
-// Fill puts the messages that are there in their queues, in order, and returns
-// how many there are.
+// Fill puts the remaining messages in their queues, in order, and returns how many there
+// are.
 func (r *Replayer) Fill() (messages int) {
 	for _, q := range r.queues {
 		messages += q.index.size
@@ -187,9 +186,9 @@ func (r *Replayer) Fill() (messages int) {
 	return messages
 }
 
-// Start has the queues hand out and expire what they hold. What dies goes to
-// other queues, so all of the broker's, of whichever restorer, must have been
-// filled: a message that comes earlier would take the number of an older one.
+// Start lets the queues deliver and expire messages. Dead letters go to other queues, so
+// all queues of the broker must have been filled before, by whichever Replayer: a message
+// that enters earlier would take the sequence number of an older one.
 func (r *Replayer) Start() {
 	for _, q := range r.queues {
 		q.mailbox.start()
@@ -197,7 +196,6 @@ func (r *Replayer) Start() {
 	r.queues, r.last = nil, nil
 }
 
-// fill puts the messages in the queue.
 func (q *replayedQueue) fill() {
 	q.list = slices.DeleteFunc(q.list, func(it replayedMessage) bool { return it.extent == 0 })
 	slices.SortFunc(q.list, func(a, b replayedMessage) int { return cmp.Compare(a.ref, b.ref) })
@@ -216,19 +214,19 @@ func (q *replayedQueue) fill() {
 	q.mailbox.Config().Storage.Journal.Commit(nil, n.deltas, nil)
 }
 
-// put takes a message in at the place it had.
-func (q *Queue) put(it *replayedMessage, handed []uint64) {
+// put restores a message in its old position.
+func (q *Queue) put(it *replayedMessage, deliveredUpTo []uint64) {
 	l, seq := it.ref.level(), it.ref.seq()
 	f := &q.levels[l]
 	f.skipTo(seq)
-	if seq < handed[l] {
+	if seq < deliveredUpTo[l] {
 		it.slot.flags |= redelivered
 	}
 	body := int(it.body)
 	f.push(it.slot, it.deadline)
 	h := q.at(it.ref)
 	h.chunk.setExtent(h.index, it.extent, it.saved)
-	f.deliveredUpTo, f.journalledUpTo = handed[l], handed[l]
+	f.deliveredUpTo, f.journalledUpTo = deliveredUpTo[l], deliveredUpTo[l]
 	q.ready++
 	q.readyBytes += int64(body)
 	q.count.Published++
@@ -239,83 +237,4 @@ func (q *Queue) put(it *replayedMessage, handed []uint64) {
 		return
 	}
 	q.indexDeadline(h, it.deadline, false)
-}
-
-// Relocate writes what the queue has in extents up to the given one to the journal
-// again, so that they can be dropped. It does a bounded part of it and reports
-// whether there is more.
-func (q *Queue) Relocate(upTo uint32) (more bool) {
-	if q.cfg.Storage == nil || q.contents == nil {
-		return false
-	}
-	moved := &relocation{journal: q.cfg.Storage.Journal}
-	defer func() {
-		q.commit(nil) // what was noted before comes before
-		moved.commit()
-	}()
-	if q.relocating.upTo != upTo {
-		q.relocating = relocationCursor{upTo: upTo}
-	}
-	for at := &q.relocating; at.level < len(q.levels); at.level, at.chunk = at.level+1, 0 {
-		f := &q.levels[at.level]
-		for c := f.index(at.chunk); c < len(f.chunks); c++ {
-			at.chunk = f.chunks[c].number
-			if q.relocateChunk(moved, at.level, f, c, upTo) {
-				return true
-			}
-		}
-	}
-	q.relocating = relocationCursor{}
-	return false
-}
-
-// relocationCursor is how far Move has come: what lies before it is not in extents up
-// to upTo any more, and what comes to be is in later ones.
-type relocationCursor struct {
-	upTo  uint32
-	level int
-	chunk uint64 // its number
-}
-
-// relocation is messages on their way to another place in the journal. They are of
-// use where they were until the copies are durable.
-type relocation struct {
-	journal Journal
-	notes   opBuffer
-	old     []journal.Delta
-}
-
-const maxMoved = 64 << 10 // bytes moved in one go: more may not fit when the disk is nearly full
-
-func (q *Queue) relocateChunk(m *relocation, l int, f *fifo, c int, upTo uint32) (enough bool) {
-	k := &f.chunks[c]
-	for i := range k.slots {
-		s := &k.slots[i]
-		if s.is(stateFree) || k.extents == nil || k.extents[i] == 0 || k.extents[i] > upTo {
-			continue
-		}
-		if len(m.notes.buf) > maxMoved {
-			return true
-		}
-		seq := k.number<<chunkBits + k.position(i)
-		m.old = append(m.old, journal.Delta{Extent: k.extents[i], Bytes: k.savedBy(i) - weight(s)})
-		moved := *s
-		if seq < f.deliveredUpTo {
-			moved.flags |= redelivered // what says so else may be dropped with the old place
-		}
-		saved := m.notes.enqueue(q, ref(l, seq), k.deadline(i), q.store.read(moved).enqueued, &moved)
-		k.setExtent(i, m.journal.Extent(), saved)
-		m.notes.account(k.extents[i], weight(s)-int64(saved))
-		if why := q.discards.reason(ref(l, seq)); why != hook.ReasonNone {
-			m.notes.buf = appendDeadLettering(m.notes.buf, q.cfg.Storage.ID, ref(l, seq), why)
-		}
-	}
-	return false
-}
-
-func (m *relocation) commit() {
-	if len(m.notes.buf) == 0 {
-		return
-	}
-	m.journal.Relocate(m.notes.buf, append(m.notes.deltas, m.old...))
 }

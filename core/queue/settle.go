@@ -106,30 +106,6 @@ func (q *Queue) requeue(now hook.Instant, h handle) {
 	q.setDeadline(h, at)
 }
 
-// Queue types.
-const (
-	Classic = "classic"
-	Quorum  = "quorum"
-)
-
-// Type is a queue type as a number, to count by.
-type Type uint8
-
-// The types.
-const (
-	ClassicType Type = iota
-	QuorumType
-	Types
-)
-
-// TypeOf returns the number of a type that [Config] has.
-func TypeOf(kind string) Type {
-	if kind == Quorum {
-		return QuorumType
-	}
-	return ClassicType
-}
-
 // withDeliveryCount returns the properties with x-delivery-count set, as a
 // quorum queue's redeliveries carry it.
 func withDeliveryCount(props []byte, n int64) []byte {

@@ -8,13 +8,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// StoppedError is why a queue serves nobody any more: its journal has failed, its
-// bodies cannot be read, or the broker ends. Nobody knows what of the last operations is there after a
-// restart, so nothing may be built on them: nothing is handed out, taken in or
-// expired until then.
+// StoppedError is why a queue is stopped: its journal has failed, bodies cannot be read,
+// or the broker ends. It is unknown which of the last operations a restart finds, so
+// until then nothing is delivered, enqueued or expired.
 type StoppedError struct {
 	VHost, Queue string
-	Shard        uint32 // 0 = the queue has none
+	Shard        uint32 // 0 means none
 	Err          error  // of the journal
 
 	ready, unacked, discarded int // messages that a restart may find
@@ -34,8 +33,8 @@ func (e *StoppedError) Error() string {
 
 func (e *StoppedError) Unwrap() error { return e.Err }
 
-// Stopped returns why the queue is stopped, nil while it is not. A queue that is
-// stopped can be looked at and deleted; everything else is done in vain.
+// Stopped returns why the queue is stopped, nil if it is not. A stopped queue can be
+// inspected and deleted; other calls have no effect.
 func (q *Queue) Stopped() *StoppedError { return q.stopped }
 
 // checkJournal stops the queue when its journal has failed.
@@ -90,8 +89,8 @@ func (q *Queue) countJournalled() (ready, unacked, discarded int) {
 	return ready, unacked, discarded
 }
 
-// End stops the queue for good, because the broker ends, after it has written
-// what it did not write yet. It returns how many messages a restart does not find.
+// End stops the queue because the broker ends, and commits its last operations before.
+// It returns how many messages a restart does not find.
 func (q *Queue) End() (lost int) {
 	if q.stopped == nil {
 		q.journalDelivered()
@@ -101,7 +100,7 @@ func (q *Queue) End() (lost int) {
 	return int(q.Stats().Lost)
 }
 
-// declineStopped answers work for a queue that is stopped.
+// declineStopped answers a task for a stopped queue.
 func (q *Queue) declineStopped(now hook.Instant, o *task) {
 	switch o.kind {
 	case taskPublish:

@@ -13,39 +13,38 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A transaction has a turn in all of its queues at the same time. The queues take
-// their parts in and leave it to the transaction to commit what they noted, that
-// of one journal in one piece; then they go on as after any other work: hand out,
-// drop what is too much or late, send on what was rejected. That may lead to
-// commits of their own, which must come later.
+// A transaction has a turn in all of its queues at the same time. The queues carry out
+// their parts and leave the commit to the transaction, one for each journal. Then they
+// go on as after any other task: they deliver, enforce limits, expire, and dead-letter
+// what was rejected. That may lead to commits of their own, which must come later.
 //
-// Turns are waited for in the order the queues were made, so that transactions
-// never wait for one another in a circle; nothing else waits for a queue while it
-// has another's turn.
+// A transaction takes turns in the order in which the queues were created, so that
+// transactions never wait for one another in a circle. Nothing else waits for a queue
+// while it has another's turn.
 
 // Part is what a transaction brings to one queue.
 type Part struct {
 	Mailbox     *Mailbox
-	Batch       *Batch // messages for it, nil for none. Its Source is not told
+	Batch       *Batch // nil means no messages. Its Publisher is not called
 	Settlements []Settlement
 }
 
-// Settlement is what a transaction says about messages that a queue handed out.
+// Settlement settles deliveries of a queue.
 type Settlement struct {
 	Kind  SettleKind
 	Items []PendingAck
 }
 
-// ErrTooLarge is why a transaction fails that does not fit an entry of a journal.
+// ErrTooLarge is returned for a transaction that does not fit an entry of a journal.
 var ErrTooLarge = errors.New("transaction too large")
 
-// Transact carries out the parts of a transaction, which are for different queues,
-// as if at once, and returns when they are durable. The batches are the queues'
-// from then on. What a part brings to a queue that is gone counts as done; refused
-// says that a queue did not take a message, which does not undo anything else.
+// Transact carries out the parts of a transaction, which are for different queues, as
+// one step, and returns when they are durable. The batches belong to the queues from
+// then on. What a part brings to a deleted queue counts as done. refused reports that a
+// queue refused a message, which does not undo anything else.
 //
 // After ErrTooLarge, and after a StoppedError of a journal, nothing was done. After any
-// other error nobody knows what of it is durable: in each journal all or nothing.
+// other error it is unknown what is durable: in each journal all or nothing.
 func Transact(parts []Part) (refused bool, err error) {
 	t := &transaction{parts: slices.Clone(parts)}
 	slices.SortFunc(t.parts, func(a, b Part) int { return cmp.Compare(a.Mailbox.order, b.Mailbox.order) })
@@ -58,8 +57,8 @@ func Transact(parts []Part) (refused bool, err error) {
 	return t.refused, t.err
 }
 
-// transaction is one that is being carried out. It belongs to whoever carries it
-// out: each of its turns waits for the next.
+// transaction is one in progress. It belongs to the goroutine of its innermost turn:
+// each turn waits for the next.
 type transaction struct {
 	parts   []Part
 	members []*participant
@@ -73,28 +72,28 @@ type transaction struct {
 
 var _ journal.Completer = (*transaction)(nil)
 
-// participant is a queue that takes part.
+// participant is a queue in a transaction.
 type participant struct {
 	*Queue
 	part    *Part
 	leaving []leavingGroup
 }
 
-// leavingGroup is messages that leave, or are about to be asked about.
+// leavingGroup is settled messages whose hooks are to be asked.
 type leavingGroup struct {
 	refs   []Ref
 	why    hook.Why
 	reason hook.Reason
 }
 
-// sharedCommit is a commit of several queues.
+// sharedCommit is a commit of several queues to one journal.
 type sharedCommit struct {
 	journal Journal
 	ops     []byte
 	live    []journal.Delta
 }
 
-// check refuses what would not fit an entry of most bytes.
+// check refuses a transaction that would not fit an entry of most bytes.
 func (t *transaction) check(most int) error {
 	sizes := map[Journal]int{}
 	for i := range t.parts {
@@ -110,9 +109,9 @@ func (t *transaction) check(most int) error {
 	return nil
 }
 
-// size is what a part takes in a journal at most.
+// size is what a part takes in a journal, at most.
 func (p *Part) size() (n int) {
-	const most = 64 // bytes for what else is said of a message
+	const most = 64 // bytes of a message's other operations
 	if p.Batch != nil {
 		for i := range p.Batch.Messages {
 			m := &p.Batch.Messages[i]
@@ -125,7 +124,7 @@ func (p *Part) size() (n int) {
 	return n
 }
 
-// enter gets a turn in the queues of parts, and then carries the transaction out.
+// enter takes a turn in the queues of parts, then carries the transaction out.
 func (t *transaction) enter(parts []Part) {
 	if len(parts) == 0 {
 		t.carryOut()
@@ -134,11 +133,11 @@ func (t *transaction) enter(parts []Part) {
 	gone := parts[0].Mailbox.Do(func(q *Queue, now hook.Instant) {
 		m := &participant{Queue: q, part: &parts[0]}
 		t.members = append(t.members, m)
-		turnBufferPool.Put(q.buf) // others need it: there may be many queues
+		turnBufferPool.Put(q.buf) // for other queues: there may be many in a transaction
 		q.buf = nil
 		t.enter(parts[1:])
 		q.buf = turnBufferPool.Get().(*turnBuffers)
-		if err := readable(func() { m.goOn(now) }); err != nil { // it must not be begun again
+		if err := readable(func() { m.goOn(now) }); err != nil { // not returned: the task must not run again
 			q.stop(err)
 		}
 	})
@@ -155,9 +154,9 @@ func (t *transaction) carryOut() {
 			return
 		}
 	}
-	work := turnBufferPool.Get().(*turnBuffers)
+	buf := turnBufferPool.Get().(*turnBuffers)
 	for _, m := range t.members {
-		m.buf = work
+		m.buf = buf
 		if err := readable(func() { m.take(m.mailbox.clock(), t) }); err != nil {
 			m.stop(err)
 			t.err = m.stopped
@@ -165,14 +164,14 @@ func (t *transaction) carryOut() {
 		t.gather(m.Queue)
 		m.buf = nil
 	}
-	turnBufferPool.Put(work)
+	turnBufferPool.Put(buf)
 	t.durable.Add(len(t.commits))
 	for _, c := range t.commits {
 		c.journal.Commit(c.ops, c.live, t)
 	}
 }
 
-// release gives the batches back.
+// release releases the batches.
 func (t *transaction) release() {
 	for i := range t.parts {
 		if b := t.parts[i].Batch; b != nil {
@@ -181,7 +180,7 @@ func (t *transaction) release() {
 	}
 }
 
-// take does all of a queue's part that is noted.
+// take carries out what a queue's part commits.
 func (m *participant) take(now hook.Instant, t *transaction) {
 	if b := m.part.Batch; b != nil {
 		m.takeIn(now, b.Messages)
@@ -198,7 +197,7 @@ func (m *participant) take(now hook.Instant, t *transaction) {
 	}
 }
 
-// goOn does what follows from a queue's part.
+// goOn does what follows from a queue's part, after the commit.
 func (m *participant) goOn(now hook.Instant) {
 	if m.stopped != nil {
 		return
@@ -209,7 +208,7 @@ func (m *participant) goOn(now hook.Instant) {
 	m.afterChange(now)
 }
 
-// gather adds what a queue noted to the commit of its journal.
+// gather adds a queue's operations to the commit of its journal.
 func (t *transaction) gather(q *Queue) {
 	n := &q.buf.ops
 	n.enqueued = 0
@@ -235,10 +234,10 @@ func (t *transaction) commit(j Journal) *sharedCommit {
 	return c
 }
 
-// Durable is part of [journal.Completer].
+// Durable implements [journal.Completer].
 func (t *transaction) Durable() { t.durable.Done() }
 
-// Failed is part of [journal.Completer].
+// Failed implements [journal.Completer].
 func (t *transaction) Failed(err error) {
 	t.failing.Lock()
 	t.err = err
@@ -246,5 +245,5 @@ func (t *transaction) Failed(err error) {
 	t.durable.Done()
 }
 
-// mailboxSeq counts queues as they are made.
+// mailboxSeq counts the mailboxes that were created.
 var mailboxSeq atomic.Uint64

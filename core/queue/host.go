@@ -1,0 +1,60 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Host is what a queue needs from its vhost. It is called on the queue's turn. Slices
+// are valid during the call.
+type Host interface {
+	// DeadLetter publishes dead letters. Every batch made of them gets t, and t.Removal
+	// is told their number before the first is published.
+	DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t Tracking)
+	// Removed reports messages that have left for a reason, each once and for good.
+	Removed(from *Config, now hook.Instant, ls []telemetry.Removal)
+	// Refused reports how many messages were refused: their publishers get basic.nack.
+	Refused(from *Config, messages int)
+	// Decided reports what a policy decided about a traced message.
+	Decided(from *Config, now hook.Instant, m *telemetry.Message, d *hook.Decision)
+	// Deleted reports that the queue deleted itself. Its mailbox rejects tasks already.
+	Deleted(m *Mailbox, why Deletion)
+}
+
+// Deletion is why and how a queue deleted itself.
+type Deletion struct {
+	Reason       DeletionReason
+	At           hook.Instant
+	LastUse      hook.Instant
+	Lease        hook.Instant // when it ran out; 0 means that it did not
+	Messages     int          // dropped with the queue, or while it ended
+	DeadLettered int          // before that
+}
+
+// Idle returns for how long the queue had not been used.
+func (d *Deletion) Idle() time.Duration { return d.At.Sub(d.LastUse) }
+
+// DeletionReason says why a queue deleted itself.
+type DeletionReason uint8
+
+// The reasons for which a queue deletes itself.
+const (
+	DeletedExpired    DeletionReason = iota // its lease ran out
+	DeletedAutoDelete                       // its last consumer left
+)
+
+// DeadLetter is a message that leaves with a Route verdict.
+type DeadLetter struct {
+	Exchange, Key []byte
+	BCC           []string
+	Props, Body   []byte
+	Flags         Flags
+	Reason        hook.Reason
+	Target        *hook.Target
+	Seq           uint64 // Message.Seq for the tracking Publisher
+	// The host sets how many queues the message went to, and its outcome.
+	Sent    int
+	Outcome telemetry.Outcome
+}

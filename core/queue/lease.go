@@ -1,0 +1,73 @@
+package queue
+
+import "github.com/curfewmq/curfew/sdk/hook"
+
+// Touch renews the queue's lease, because the queue was used.
+func (q *Queue) Touch(now hook.Instant) {
+	q.lastUse = now
+	q.lease, q.ending = 0, nil
+	if q.stopped != nil || !q.hooks.WantsIdle || q.consumers.count() > 0 {
+		return
+	}
+	v := hook.Verdict{}
+	q.hooks.Idle(now, 0, &v)
+	q.lease = v.Deadline
+}
+
+// idle asks the hooks about a queue whose lease ran out: they renew it, have the queue
+// deleted, or have what it holds dead-lettered before.
+func (q *Queue) idle(now hook.Instant) {
+	due := q.lease
+	q.lease = 0
+	if q.consumers.count() > 0 {
+		return
+	}
+	v := hook.Verdict{}
+	q.hooks.Idle(now, now.Sub(q.lastUse), &v)
+	if v.Action != hook.Drop {
+		q.lease = v.Deadline
+		if q.lease != 0 && q.lease <= now { // a hook that asks for the past must not spin
+			q.lease = now.AddMillis(askAgainMillis)
+		}
+		return
+	}
+	if v.DeadLetter && q.contents != nil {
+		q.ending = &ending{
+			lease: due, before: q.count.DeadLettered[hook.ReasonQueueExpired], dropped: q.count.Dropped[hook.ReasonQueueExpired],
+		}
+		return
+	}
+	q.end(now, Deletion{Reason: DeletedExpired, Lease: due})
+}
+
+// ending is the progress of a queue whose lease ran out, and which dead-letters what it
+// holds before it is deleted. If it is used meanwhile, it stays.
+type ending struct {
+	lease   hook.Instant
+	before  uint64 // messages dead-lettered for this reason before
+	dropped uint64 // likewise, messages dropped
+}
+
+// advanceEnding dead-letters some of what a queue holds that is ending, and deletes the
+// queue once all has left. It may be called at any time.
+func (q *Queue) advanceEnding(now hook.Instant) {
+	e := q.ending
+	if e == nil {
+		return
+	}
+	if q.consumers.count() > 0 {
+		q.ending = nil
+		return
+	}
+	if q.departing.count() == 0 && q.ready > 0 {
+		before := q.ready
+		q.dropFromHead(now, hook.ReasonQueueExpired, func() bool { return before-q.ready < maxBatch })
+	}
+	if q.ready+q.waiting() > 0 {
+		return
+	}
+	q.end(now, Deletion{
+		Reason: DeletedExpired, Lease: e.lease, DeadLettered: int(q.count.DeadLettered[hook.ReasonQueueExpired] - e.before),
+		Messages: int(q.count.Dropped[hook.ReasonQueueExpired] - e.dropped),
+	})
+}

@@ -1,0 +1,86 @@
+package queue
+
+import (
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Relocate commits what the queue has in extents up to the given one again, so that they
+// can be trimmed. It relocates a bounded part and reports whether there is more.
+func (q *Queue) Relocate(upTo uint32) (more bool) {
+	if q.cfg.Storage == nil || q.contents == nil {
+		return false
+	}
+	r := &relocation{journal: q.cfg.Storage.Journal}
+	defer func() {
+		q.commit(nil) // the turn's operations come before
+		r.commit()
+	}()
+	if q.relocating.upTo != upTo {
+		q.relocating = relocationCursor{upTo: upTo}
+	}
+	for at := &q.relocating; at.level < len(q.levels); at.level, at.chunk = at.level+1, 0 {
+		f := &q.levels[at.level]
+		for c := f.index(at.chunk); c < len(f.chunks); c++ {
+			at.chunk = f.chunks[c].number
+			if q.relocateChunk(r, at.level, f, c, upTo) {
+				return true
+			}
+		}
+	}
+	q.relocating = relocationCursor{}
+	return false
+}
+
+// relocationCursor is how far Relocate has come: messages before it are in extents behind
+// upTo, and so are those that entered since.
+type relocationCursor struct {
+	upTo  uint32
+	level int
+	chunk uint64 // number of the next one
+}
+
+// relocation is the copies of messages' operations. The originals stay live until the
+// copies are durable.
+type relocation struct {
+	journal Journal
+	ops     opBuffer
+	old     []journal.Delta
+}
+
+// maxRelocated is about how many bytes are relocated in one commit: more may not fit when
+// the disk is nearly full.
+const maxRelocated = 64 << 10
+
+func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32) (enough bool) {
+	k := &f.chunks[c]
+	for i := range k.slots {
+		s := &k.slots[i]
+		if s.is(stateFree) || k.extents == nil || k.extents[i] == 0 || k.extents[i] > upTo {
+			continue
+		}
+		if len(r.ops.buf) > maxRelocated {
+			return true
+		}
+		seq := k.number<<chunkBits + k.position(i)
+		r.old = append(r.old, journal.Delta{Extent: k.extents[i], Bytes: k.savedBy(i) - weight(s)})
+		moved := *s
+		if seq < f.deliveredUpTo {
+			moved.flags |= redelivered // the operation that says so may be trimmed with the old extent
+		}
+		saved := r.ops.enqueue(q, ref(l, seq), k.deadline(i), q.store.read(moved).enqueued, &moved)
+		k.setExtent(i, r.journal.Extent(), saved)
+		r.ops.account(k.extents[i], weight(s)-int64(saved))
+		if why := q.discards.reason(ref(l, seq)); why != hook.ReasonNone {
+			r.ops.buf = appendDeadLettering(r.ops.buf, q.cfg.Storage.ID, ref(l, seq), why)
+		}
+	}
+	return false
+}
+
+func (r *relocation) commit() {
+	if len(r.ops.buf) == 0 {
+		return
+	}
+	r.journal.Relocate(r.ops.buf, append(r.ops.deltas, r.old...))
+}
