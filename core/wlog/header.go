@@ -19,40 +19,36 @@ import (
 //	+-------------------+-------------------+---------+---------------+
 //	 24                  32                  40        44              48
 //
-// size counts the body. epoch counts the shard's owners. time is the log's time
-// in nanoseconds since the Unix epoch and never goes back. The previous index is
-// that of the entry before, whoever's body it was; an owner leaves out those that
-// are void to it.
+// size is that of the body. epoch counts the shard's owners. time is the log's time in nanoseconds since the Unix epoch, and never
+// goes back. The previous index is that of the last entry that is not void to the writer.
 //
-// The checksums are CRC-32C. The header's also covers the place where the entry
-// lies: its index, and a salt that the engine draws at random for each file. An
-// entry is therefore valid nowhere but where it was written, neither as what is
-// left in a file that is used again nor as the body of a message that somebody
-// made to look like an entry.
+// The checksums are CRC-32C. The header's also covers the entry's position: its index, and a salt that the engine chooses at random
+// for each file. So an entry is valid only where it was written: neither as a remnant in a file that is reused, nor as the body of
+// a message that was made to look like an entry.
 
 // HeaderSize is the length of an entry's header in bytes.
 const HeaderSize = 48
 
-// Align is what entries begin at a multiple of, in bytes.
+// Align is the alignment of entries in bytes.
 const Align = 8
 
-// EntrySize is what an entry with so many bytes of the caller's takes in the log.
+// EntrySize returns how many bytes an entry with a body of that size takes in the log.
 func EntrySize(body int) int64 { return (HeaderSize + int64(body) + Align - 1) / Align * Align }
 
-// Version is the format version this program writes, and the latest it reads.
+// Version is the format version that this program writes, and the latest that it reads.
 const Version = 1
 
-// Magic is what an entry begins with.
+// Magic is the first bytes of an entry.
 const Magic = "wlog"
 
-// Kind says what an entry is for.
+// Kind is the kind of an entry.
 type Kind uint8
 
-// The kinds. Only data is the caller's.
+// The kinds of entries.
 const (
-	Data     Kind = iota
-	Takeover      // an owner begins; the epoch is new
-	Filler        // nothing: fills a file to its end
+	Data     Kind = iota // appended by the engine's caller
+	Takeover             // a new owner's first, with a new epoch
+	Filler               // fills a file to its end
 	kinds
 )
 
@@ -71,7 +67,7 @@ func (k Kind) String() string {
 // flagSynced is the only flag so far.
 const flagSynced = 1
 
-// Header is what an engine keeps with each entry.
+// Header is the header of an entry.
 type Header struct {
 	Kind  Kind
 	Shard uint32
@@ -79,9 +75,8 @@ type Header struct {
 	Epoch uint64
 	Time  hook.Instant
 	Prev  Index // 0 = the shard's first entry
-	// Synced: everything before this entry was durable when it was written. A
-	// later entry that says so proves that a broken one before it is damage, and
-	// not merely unfinished.
+	// Synced: everything before this entry was durable when it was written. So a broken entry before it is damaged, and not
+	// merely unfinished.
 	Synced bool
 
 	sum uint32 // of the body
@@ -89,8 +84,7 @@ type Header struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Append appends the header of an entry with that body, to be stored at that
-// index under the engine's salt. It sets Size.
+// Append appends the header of an entry with that body, for that index and salt. It sets Size.
 func (h *Header) Append(dst []byte, at Index, salt uint64, body []byte) []byte {
 	h.Size = len(body)
 	h.sum = crc32.Checksum(body, castagnoli)
@@ -113,15 +107,13 @@ func (h *Header) flags() byte {
 	return 0
 }
 
-// headerSum is the checksum of a header's first 44 bytes and of its place, which
-// comes before them: salt, then index.
+// headerSum returns the checksum of salt, index, and a header's first 44 bytes.
 func headerSum(b []byte, at Index, salt uint64) uint32 {
 	sum := sumWord(sumWord(^uint32(0), salt), uint64(at))
 	return crc32.Update(^sum, castagnoli, b[:HeaderSize-4])
 }
 
-// sumWord is a step of CRC-32C over eight bytes. What crc32 is given escapes to
-// the heap, and this is done for every entry.
+// sumWord adds eight bytes to a CRC-32C. Package crc32 would move them to the heap, for every entry.
 func sumWord(sum uint32, word uint64) uint32 {
 	for range 8 {
 		sum = castagnoli[byte(sum)^byte(word)] ^ sum>>8
@@ -130,17 +122,14 @@ func sumWord(sum uint32, word uint64) uint32 {
 	return sum
 }
 
-// Why bytes are not the header of an entry.
 var (
 	errShort    = fmt.Errorf("%w: too few bytes", ErrNoEntry)
 	errChecksum = fmt.Errorf("%w: the checksum of its header does not match", ErrNoEntry)
 )
 
-// ParseHeader reads the header of an entry that lies at that index under that
-// salt. Everything in it is as it was written if the error is nil; whether the
-// body is there, and is the right one, is yet to be checked. With ErrNoEntry
-// there is no header, or not all of one; any other error is about one that was
-// written on purpose but cannot be: ErrNewer or ErrDamaged.
+// ParseHeader reads the header of an entry with that index and salt. Without an error the header is as it was written; the caller
+// still checks the body with Holds. With ErrNoEntry there is no header, or only part of one. ErrNewer and ErrDamaged are about a
+// header with a valid checksum.
 func ParseHeader(b []byte, at Index, salt uint64) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, errShort
@@ -154,7 +143,7 @@ func ParseHeader(b []byte, at Index, salt uint64) (Header, error) {
 	return parseFields(b)
 }
 
-// parseFields reads a header whose checksum is right.
+// parseFields reads a header with a valid checksum.
 func parseFields(b []byte) (Header, error) {
 	if b[4] > Version {
 		return Header{}, fmt.Errorf("entry of format version %d: %w, this one reads up to version %d", b[4], ErrNewer, Version)

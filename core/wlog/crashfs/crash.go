@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// loss is what becomes of a run of changes that were not synced when the power
-// went: which of them count.
+// loss selects which of a file's unsynced changes survive a loss of power.
 type loss func(s *FS, changes []write) []write
 
-// losses are the ways in which a disk loses what it was not told to keep.
+// losses are the ways in which a disk loses unsynced changes.
 var losses = []loss{
 	func(*FS, []write) []write { return nil },
 	func(_ *FS, all []write) []write { return all },
@@ -50,9 +49,8 @@ func (s *FS) tornTail(all []write) []write {
 	return append(all[:len(all)-1:len(all)-1], last[:s.rng.IntN(len(last)+1)]...)
 }
 
-// LosePower returns the file system that a machine finds after the power went:
-// what was synced, and of the rest whatever chance left. The old one belongs to
-// processes that are gone: nothing works on it any more.
+// LosePower returns the file system that a machine finds after a loss of power: everything that was synced, and a random part of
+// the rest. Nothing works on the old one any more.
 func (s *FS) LosePower() *FS {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +65,7 @@ func (s *FS) LosePower() *FS {
 	}
 	found := s.successor()
 	files := map[*file]*file{}
-	for _, name := range slices.Sorted(maps.Keys(names)) { // else chance would not follow from the seed
+	for _, name := range slices.Sorted(maps.Keys(names)) { // in order, so that runs repeat exactly
 		f := names[name]
 		if files[f] == nil {
 			data := bytes.Clone(f.disk)
@@ -81,9 +79,8 @@ func (s *FS) LosePower() *FS {
 	return found
 }
 
-// Kill returns the file system that the next process finds after this one was
-// killed: all is as it was seen, no more durable than before, and no file is
-// locked. Nothing works on the old one any more.
+// Kill returns the file system that the next process finds after this one was killed: everything that was written, no more durable
+// than before, and without locks. Nothing works on the old one any more.
 func (s *FS) Kill() *FS {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,10 +1,8 @@
-// Package crashfs is a [vfs.FS] in memory for tests, which loses power, fills up
-// and fails when told.
+// Package crashfs is a [vfs.FS] in memory for tests. It loses power, fills up and fails on command.
 //
-// What was written is seen at once by whoever reads, as from an operating
-// system's cache; on the simulated disk it is only after a Sync. [FS.LosePower]
-// returns what a machine finds there afterwards: of all that was not synced any
-// subset, in pieces of a sector. A sector is written whole or not at all.
+// Reads see writes at once, as from an operating system's cache. On the simulated disk writes are only after a Sync.
+// [FS.LosePower] returns what a machine finds there afterwards: any subset of the unsynced writes, in pieces of a sector. A sector
+// is written whole or not at all.
 package crashfs
 
 import (
@@ -22,7 +20,7 @@ import (
 // Sector is how many bytes the disk writes at a time.
 const Sector = 512
 
-// FS is the file system. The zero value is not usable; see [New].
+// FS is the file system. Make one with [New].
 type FS struct {
 	mu     sync.Mutex // guards all of it, files included
 	rng    *rand.Rand
@@ -33,7 +31,7 @@ type FS struct {
 	space  int64 // bytes left for Allocate
 	fault  func(Op) error
 	count  [opKinds]int
-	dark   bool // without power: nothing works any more
+	dark   bool // it has lost power: nothing works any more
 }
 
 var (
@@ -41,8 +39,7 @@ var (
 	_ vfs.Spacious = (*FS)(nil)
 )
 
-// New returns an empty file system. Everything that is left to chance follows
-// from the seed.
+// New returns an empty file system. Everything random follows from the seed.
 func New(seed uint64) *FS {
 	return &FS{
 		rng:    rand.New(rand.NewPCG(seed, 0)),
@@ -53,8 +50,7 @@ func New(seed uint64) *FS {
 	}
 }
 
-// move is a change to names: to now names f, and old nothing. Either may be
-// empty.
+// move is a change of names: the name to is now that of f, and the name old is free. Either may be empty.
 type move struct {
 	old, to string
 	f       *file
@@ -148,7 +144,7 @@ func (s *FS) Remove(name string) error {
 	return nil
 }
 
-// drop gives back the space of a file that lost its name.
+// drop frees the space of a file that lost its name.
 func (s *FS) drop(f *file) {
 	if f != nil {
 		s.space += f.allocated
@@ -156,14 +152,13 @@ func (s *FS) drop(f *file) {
 	}
 }
 
-// Sync implements [vfs.FS]. After one that fails some of the changes are on the
-// disk; unlike data, the rest is not forgotten, and the next one brings it there.
+// Sync implements [vfs.FS]. If it fails, some of the changes are on the disk. Unlike data, the others are written by the next Sync.
 func (s *FS) Sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.op(OpSyncDir, "")
 	if s.dark {
-		return err // what was not synced stays in doubt
+		return err // LosePower decides about the unsynced changes
 	}
 	for _, m := range s.moves {
 		if err == nil || s.rng.IntN(2) == 0 {
@@ -176,7 +171,7 @@ func (s *FS) Sync() error {
 	return err
 }
 
-// SetSpace sets how many bytes Allocate can still hand out.
+// SetSpace sets how many bytes Allocate can still allocate.
 func (s *FS) SetSpace(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +192,7 @@ func (s *FS) Space() (vfs.Space, error) {
 	return vfs.Space{Path: "crashfs", Free: s.space, Total: total}, nil
 }
 
-// take takes space for a file.
+// take allocates space to a file.
 func (s *FS) take(f *file, size int64) error {
 	if size > s.space {
 		return fmt.Errorf("%d bytes of which %d are left: %w", size, s.space, syscall.ENOSPC)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// OpKind is what is done to a file system.
+// OpKind is the kind of an operation on the file system.
 type OpKind uint8
 
 // The kinds. All but OpRead change something.
@@ -25,29 +25,27 @@ var opNames = [...]string{"create", "write", "allocate", "sync", "sync directory
 
 func (k OpKind) String() string { return opNames[k] }
 
-// Op is something about to be done.
+// Op is an operation that is about to be done.
 type Op struct {
 	Kind OpKind
 	Name string // of the file, as it was opened; empty for the directory
-	N    int    // how many of its kind came before
+	N    int    // number of earlier operations of the kind
 }
 
-// ErrPower is the error of everything that is done without power.
+// ErrPower is the error of operations without power.
 var ErrPower = errors.New("no power")
 
 // ErrInjected is the error of [FS.FailNth].
 var ErrInjected = errors.New("injected fault")
 
-// Inject makes fault decide which operations fail. It must not use the file
-// system. nil: none fails.
+// Inject makes fault decide which operations fail; nil = none. fault must not use the file system.
 func (s *FS) Inject(fault func(Op) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
 }
 
-// FailNth makes the n-th operation of a kind from now on fail, counted from 0,
-// and no other.
+// FailNth makes only the n-th operation of a kind from now on fail, counted from 0.
 func (s *FS) FailNth(kind OpKind, n int) {
 	first := s.Count(kind)
 	s.Inject(func(op Op) error {
@@ -58,8 +56,7 @@ func (s *FS) FailNth(kind OpKind, n int) {
 	})
 }
 
-// CutPower lets n more changes happen; the one after them is cut short, and all
-// that follows fails with [ErrPower].
+// CutPower lets n more changes succeed. The next one is cut short, and everything after it fails with [ErrPower].
 func (s *FS) CutPower(n int) {
 	s.Inject(func(op Op) error {
 		if op.Kind == OpRead {
@@ -72,7 +69,7 @@ func (s *FS) CutPower(n int) {
 	})
 }
 
-// Count returns how many operations of a kind there were.
+// Count returns the number of operations of a kind so far.
 func (s *FS) Count(kind OpKind) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

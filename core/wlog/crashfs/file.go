@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
@@ -12,7 +13,7 @@ import (
 type file struct {
 	data      []byte  // as processes see them
 	disk      []byte  // as they would be found after losing power
-	pending   []write // what was not synced, in order
+	pending   []write // not synced, in order
 	allocated int64   // bytes
 }
 
@@ -70,14 +71,19 @@ func (h *handle) usable(op string) error {
 	return nil
 }
 
+// begin counts an operation, and returns why it fails.
+func (h *handle) begin(name string, kind OpKind) error {
+	if err := h.usable(name); err != nil {
+		return err
+	}
+	return h.fs.op(kind, h.name)
+}
+
 // ReadAt implements [io.ReaderAt].
 func (h *handle) ReadAt(p []byte, off int64) (int, error) {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
-	if err := h.usable("read"); err != nil {
-		return 0, err
-	}
-	if err := h.fs.op(OpRead, h.name); err != nil {
+	if err := h.begin("read", OpRead); err != nil {
 		return 0, err
 	}
 	n := copy(p, h.f.data[min(off, int64(len(h.f.data))):])
@@ -87,18 +93,14 @@ func (h *handle) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Writev implements [vfs.File]. One that fails has written any sectors of it.
+// Writev implements [vfs.File]. If it fails, any of its sectors may be written.
 func (h *handle) Writev(off int64, parts [][]byte) error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
 	if err := h.usable("write"); err != nil {
 		return err
 	}
-	var all []byte
-	for _, p := range parts {
-		all = append(all, p...)
-	}
-	w := write{off: off, data: all}
+	w := write{off: off, data: slices.Concat(parts...)}
 	if err := h.fs.op(OpWrite, h.name); err != nil {
 		if !errors.Is(err, errDark) {
 			for _, piece := range h.fs.some(w.sectors()) {
@@ -115,10 +117,7 @@ func (h *handle) Writev(off int64, parts [][]byte) error {
 func (h *handle) Allocate(size int64) error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
-	if err := h.usable("allocate"); err != nil {
-		return err
-	}
-	if err := h.fs.op(OpAllocate, h.name); err != nil {
+	if err := h.begin("allocate", OpAllocate); err != nil {
 		return err
 	}
 	had := int64(len(h.f.data))
@@ -132,8 +131,7 @@ func (h *handle) Allocate(size int64) error {
 	return nil
 }
 
-// Sync implements [vfs.File]. After one that fails some of what was written is
-// on the disk, and a second one does not bring the rest there.
+// Sync implements [vfs.File]. If it fails, some of the writes are on the disk, and a second Sync does not write the others.
 func (h *handle) Sync() error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
@@ -142,7 +140,7 @@ func (h *handle) Sync() error {
 	}
 	err := h.fs.op(OpSync, h.name)
 	if h.fs.dark {
-		return err // what was not synced stays in doubt
+		return err // LosePower decides about the unsynced writes
 	}
 	for _, w := range h.f.pending {
 		pieces := []write{w}

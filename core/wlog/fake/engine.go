@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Engine is one of a storage's engines.
+// Engine is an engine on a [Storage].
 type Engine struct {
 	storage *Storage
 	// What follows is guarded by the storage's mutex.
@@ -47,8 +47,7 @@ func (l *log) orNil(err error) wlog.Log {
 	return l
 }
 
-// next returns the entry at an index, nil if it is void or was trimmed. At the
-// end of the stream it makes l its owner.
+// next returns the entry at an index, nil if it is void or was trimmed. At the end of the stream it makes l the owner.
 func (e *Engine) next(l *log, at wlog.Index) (h *wlog.Header, body []byte, end bool, err error) {
 	s := e.storage
 	s.mu.Lock()

@@ -1,7 +1,5 @@
-// Package fake is a log engine in memory, for tests of what is built on wlog. It
-// behaves as a distributed engine may: any number of engines share a storage,
-// indices count from one, and what a former owner sends too late is in the log,
-// but void.
+// Package fake is a log engine in memory, for tests. It behaves as a distributed engine may: any number of engines share a
+// storage, indices count from one, and entries that a former owner sends too late are in the log, but void.
 package fake
 
 import (
@@ -13,8 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Storage is what engines have in common, as the servers of a cluster would be.
-// Make one with [New].
+// Storage is shared by engines, like the servers of a cluster. Make one with [New].
 type Storage struct {
 	mu     sync.Mutex // guards all of it, logs included
 	shards map[uint32]*stream
@@ -28,22 +25,21 @@ func New() *Storage { return &Storage{shards: map[uint32]*stream{}} }
 // Engine returns an engine on the storage.
 func (s *Storage) Engine() *Engine { return &Engine{storage: s} }
 
-// SetFull makes appends fail with ErrFull, but those that settle, or stops that.
+// SetFull sets whether appends fail with ErrFull, except those that settle.
 func (s *Storage) SetFull(full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.full = full
 }
 
-// Break makes the next append of any shard fail with that error, after the entry
-// was stored.
+// Break makes the next append of any shard fail with that error, after the entry was stored.
 func (s *Storage) Break(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = err
 }
 
-// ErrOverruled is why a Log is lost whose shard another owner took over.
+// ErrOverruled is why a Log is lost when another owner takes over its shard.
 var ErrOverruled = errors.New("another owner took over")
 
 // stream is the log of a shard.
@@ -53,7 +49,7 @@ type stream struct {
 	owner   *log       // nil: nobody
 }
 
-// stored is an entry. Its header and body are encoded as they would be sent.
+// stored is an entry, encoded.
 type stored struct{ header, body []byte }
 
 func (s *Storage) stream(shard uint32) *stream {
@@ -65,7 +61,7 @@ func (s *Storage) stream(shard uint32) *stream {
 	return st
 }
 
-// next is the index the next entry gets.
+// next returns the index of the next entry.
 func (st *stream) next() wlog.Index { return st.first + wlog.Index(len(st.entries)) }
 
 func (st *stream) add(h *wlog.Header, body []byte) wlog.Index {
@@ -75,10 +71,10 @@ func (st *stream) add(h *wlog.Header, body []byte) wlog.Index {
 	return at
 }
 
-// noSalt: streams are never used for anything else, so entries need none.
+// noSalt: entries need no salt, because streams are not reused.
 const noSalt = 0
 
-// at returns the entry at an index that the stream still has.
+// at returns the entry at an index, if it was not trimmed.
 func (st *stream) at(at wlog.Index) (wlog.Header, []byte, error) {
 	if at < st.first || at >= st.next() {
 		return wlog.Header{}, nil, wlog.ErrNoEntry
@@ -94,8 +90,7 @@ func (st *stream) at(at wlog.Index) (wlog.Header, []byte, error) {
 	return h, e.body, nil
 }
 
-// Late stores an entry that a former owner of the shard sent before it knew that
-// it was one. Readers pass over it.
+// Late stores an entry that a former owner of the shard sent before it knew of the takeover. It is void.
 func (s *Storage) Late(shard uint32, epoch uint64, entry []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,14 +16,14 @@ type log struct {
 	lost    chan struct{}
 	// What follows is guarded by the storage's mutex.
 	chain wlog.Chain
-	cause error // nil while it goes on
+	cause error // nil = it is open
 }
 
 var _ wlog.Log = (*log)(nil)
 
 func now() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
 
-// lose ends the log, unless it has come to its end. It returns the reason.
+// lose ends the log, unless it has ended, and returns the reason.
 func (l *log) lose(reason error) error {
 	if l.cause == nil {
 		l.cause = fmt.Errorf("%w: %w", wlog.ErrLost, reason)

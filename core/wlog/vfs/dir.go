@@ -12,8 +12,7 @@ type Dir string
 
 var _ FS = Dir("")
 
-// Make creates the directory, durably, if there is none, and returns it. Only
-// its owner can look into it.
+// Make returns a directory, which it creates, durably, if there is none. Only its owner may read it.
 func Make(path string) (Dir, error) {
 	if isDir(path) {
 		return Dir(path), nil
@@ -73,7 +72,7 @@ func (d Dir) List() ([]Stat, error) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed meanwhile
+			continue // it was removed meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -102,16 +101,14 @@ func (d Dir) Sync() error {
 
 func (d Dir) path(name string) string { return filepath.Join(string(d), name) }
 
-// osFile is a file of the operating system; Writev, Sync and reserve are its
-// own on each.
+// osFile is a file of the operating system. Each system has its own Writev, Sync and reserve.
 type osFile struct{ *os.File }
 
 // Allocate implements [File].
 func (f osFile) Allocate(size int64) error { return f.allocate(size, f.File) }
 
-// allocate has the zeros written to the same file by way of to. They are written
-// and not only promised: the first write to a block that was never written makes
-// the file system change its records of it, which costs several times the write.
+// allocate writes the zeros to the same file by way of to. It is not enough to reserve blocks: the first write to a block makes
+// the file system change its metadata, which costs several times the write.
 func (f osFile) allocate(size int64, to *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -125,6 +122,17 @@ func (f osFile) allocate(size int64, to *os.File) error {
 		if _, err := to.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// writeEach is Writev with a system call for each part.
+func (f osFile) writeEach(off int64, parts [][]byte) error {
+	for _, p := range parts {
+		if _, err := f.WriteAt(p, off); err != nil {
+			return err
+		}
+		off += int64(len(p))
 	}
 	return nil
 }

@@ -8,36 +8,26 @@ import (
 	"unsafe"
 )
 
-// maxParts is how many parts one call writes. Nobody has more so far.
+// maxParts is how many parts one system call writes; the log has three.
 const maxParts = 8
 
-// Writev implements [File] with one system call, unless the system writes less
-// than it was given.
+// Writev implements [File] with one system call, unless there are many parts or the system writes only some of the bytes.
 func (f osFile) Writev(off int64, parts [][]byte) error {
-	for len(parts) > maxParts {
-		if err := f.Writev(off, parts[:maxParts]); err != nil {
-			return err
-		}
-		for _, p := range parts[:maxParts] {
-			off += int64(len(p))
-		}
-		parts = parts[maxParts:]
+	if len(parts) > maxParts {
+		return f.writeEach(off, parts)
 	}
 	n, err := f.pwritev(off, parts)
 	if err != nil {
 		return &fs.PathError{Op: "write", Path: f.Name(), Err: err}
 	}
-	for _, p := range parts {
-		done := min(n, len(p))
-		n -= done
-		off += int64(done)
-		if done == len(p) {
-			continue
+	for i, p := range parts {
+		off += int64(len(p))
+		if n -= len(p); n < 0 {
+			if _, err := f.WriteAt(p[len(p)+n:], off+int64(n)); err != nil {
+				return err
+			}
+			return f.writeEach(off, parts[i+1:])
 		}
-		if _, err := f.WriteAt(p[done:], off); err != nil {
-			return err
-		}
-		off += int64(len(p) - done)
 	}
 	return nil
 }
@@ -56,8 +46,7 @@ func (f osFile) pwritev(off int64, parts [][]byte) (int, error) {
 		return 0, nil
 	}
 	for {
-		// The system call takes the offset in two halves, of which 64-bit systems
-		// use the first for all of it.
+		// The system call takes the offset in two halves; 64-bit systems use only the first.
 		n, _, errno := syscall.Syscall6(syscall.SYS_PWRITEV, f.Fd(), uintptr(unsafe.Pointer(&vector)),
 			uintptr(count), uintptr(off), uintptr(off>>halfBits), 0)
 		if errno == 0 {
@@ -69,12 +58,10 @@ func (f osFile) pwritev(off int64, parts [][]byte) (int, error) {
 	}
 }
 
-// halfBits is 32 where a uintptr has 32 bits. Where it has 64 the upper half is
-// shifted out by the kernel.
+// halfBits is right where a uintptr has 32 bits. Where it has 64, the kernel shifts out the upper half.
 const halfBits = 32
 
-// reserve finds blocks for the file up to size, or says at once that there are
-// not enough. Not every file system can.
+// reserve reserves blocks for the file up to size, or fails at once if there are not enough. Not every file system can.
 func (f osFile) reserve(size int64) error {
 	err := ignoringInterrupts(func() error { return syscall.Fallocate(int(f.Fd()), 0, 0, size) })
 	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) {
@@ -83,7 +70,7 @@ func (f osFile) reserve(size int64) error {
 	return err
 }
 
-// Sync implements [File]: data, and what of the rest is needed to find it.
+// Sync implements [File]. It syncs data and the metadata needed to find it.
 func (f osFile) Sync() error {
 	err := ignoringInterrupts(func() error { return syscall.Fdatasync(int(f.Fd())) })
 	if err != nil {
@@ -100,8 +87,7 @@ func ignoringInterrupts(call func() error) error {
 	}
 }
 
-// openDirect opens f a second time, for direct transfers. File systems that know
-// of none refuse; f does then.
+// openDirect opens f a second time, for direct transfers. On file systems without them it returns f alone.
 func openDirect(f *os.File, flag int) File {
 	raw, err := os.OpenFile(f.Name(), flag&^(os.O_CREATE|os.O_EXCL)|syscall.O_DIRECT, 0)
 	if err != nil {

@@ -8,23 +8,21 @@ import (
 	"unsafe"
 )
 
-// directFile is a file that passes the system's cache by where it can: a log is
-// written once and read at most once, and memory for pages of it is the dearest
-// part of writing them. It has the file open twice. What does not begin and end
-// with a page goes the usual way; the system keeps the two consistent.
+// directFile is a file that bypasses the system's cache where it can: a log is written once and read at most once, and memory for
+// its pages would be the most expensive part of writing them. It has the file open twice. Transfers that are not whole pages use
+// the cache; the system keeps the two consistent.
 type directFile struct {
-	osFile          // for the usual way
-	raw    *os.File // nil once the file system has refused
+	osFile          // uses the cache
+	raw    *os.File // bypasses it; nil once the file system has refused
 
-	tail   [page]byte // what stands at tailAt: the page that was written last
-	tailAt int64      // 0 = none is known: no page that matters is the first
+	tail   [page]byte // the page that was written last
+	tailAt int64      // its offset; 0 = unknown, as the first page is only written once
 }
 
-// page is what is transferred directly: a multiple of it, from and to places in
-// file and memory that are multiples of it.
+// page is the unit of direct transfers: their sizes, and their offsets in file and memory, are multiples of it.
 const page = 4096
 
-// stages are where pieces of what is written are put together.
+// stages are buffers in which the parts of a write are joined.
 var stages = sync.Pool{New: func() any {
 	b := Aligned(stageSize)
 	return &b
@@ -32,8 +30,7 @@ var stages = sync.Pool{New: func() any {
 
 const stageSize = 1 << 20
 
-// Aligned returns n bytes of memory that begin with a page, as direct transfers
-// want them.
+// Aligned returns n bytes of memory at a page boundary, as direct transfers need them.
 func Aligned(n int) []byte {
 	b := make([]byte, n+page-1)
 	off := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (page - 1)
@@ -55,8 +52,7 @@ func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.osFile.ReadAt(p, off)
 }
 
-// Writev implements [File]. The first page that it touches is written whole, as
-// the system would do: what stands there before off does not change.
+// Writev implements [File]. It writes its first page whole, with the bytes that are there before off.
 func (f *directFile) Writev(off int64, parts [][]byte) error {
 	end := off
 	for _, p := range parts {
@@ -104,7 +100,7 @@ func (f *directFile) transfer(off int64, parts [][]byte) error {
 	return nil
 }
 
-// begin fills p with what stands at the beginning of a page.
+// begin fills p with the beginning of a page.
 func (f *directFile) begin(p []byte, at int64) error {
 	if len(p) == 0 {
 		return nil
@@ -117,7 +113,7 @@ func (f *directFile) begin(p []byte, at int64) error {
 	return err
 }
 
-// refused goes on without direct transfers.
+// refused ends direct transfers.
 func (f *directFile) refused() error {
 	raw := f.raw
 	f.raw = nil

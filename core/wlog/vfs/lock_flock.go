@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// lock takes the lock that the system drops when the process ends, however that
-// comes about.
+// lock takes a lock that the system releases when the process ends, in whatever way.
 func lock(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -1,18 +1,18 @@
 package vfs
 
-// Space is what room a file system has.
+// Space is the space of a file system.
 type Space struct {
 	Path  string // of the directory
-	Free  int64  // bytes that files may still take
-	Total int64  // bytes of all files together, if there were no others
+	Free  int64  // bytes that files may still use
+	Total int64  // bytes, used and free
 }
 
-// Spacious is a file system that knows what room it has.
+// Spacious is a file system that reports its space.
 type Spacious interface {
 	Space() (Space, error)
 }
 
-// SpaceOf says what room a file system has; ok is false if it does not know.
+// SpaceOf returns the space of a file system; ok is false if it does not report it.
 func SpaceOf(fsys FS) (s Space, ok bool) {
 	knows, ok := fsys.(Spacious)
 	if !ok {

@@ -18,7 +18,7 @@ func (d Dir) Space() (Space, error) {
 	return Space{Path: string(d), Free: blocks(st.Bavail, block), Total: blocks(st.Blocks, block)}, nil
 }
 
-// blocks returns how many bytes so many blocks have, or as many as there can be.
+// blocks returns the bytes of n blocks, limited to what fits.
 func blocks(n, size uint64) int64 {
 	if n > math.MaxInt64/size {
 		return math.MaxInt64

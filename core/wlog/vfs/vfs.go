@@ -1,6 +1,5 @@
-// Package vfs is the seam between the embedded log engine and the file system:
-// one directory of flat files. [Dir] is the real one; crashfs is one in memory
-// that can lose power.
+// Package vfs is the file system interface of the embedded log engine: one flat directory of files. [Dir] is the real one; crashfs
+// is one in memory that can lose power.
 package vfs
 
 import (
@@ -15,11 +14,11 @@ type FS interface {
 	Open(name string, mode Mode) (File, error)
 	// List returns the directory's files, sorted by name.
 	List() ([]Stat, error)
-	// Rename gives a file another name, in place of whatever had that.
+	// Rename renames a file, and replaces one that has the new name.
 	Rename(old, name string) error
-	// Remove takes a name away; what has the file open keeps it.
+	// Remove removes a name; the file stays usable while it is open.
 	Remove(name string) error
-	// Sync makes names durable: what Open created, and all of Rename and Remove.
+	// Sync makes the effects of Open, Rename and Remove on names durable.
 	Sync() error
 }
 
@@ -31,7 +30,7 @@ const (
 	Read   Mode = iota // to read; it exists
 	Write              // to read and write; it exists
 	Create             // to read and write; it does not exist yet
-	Lock               // as Write, made if missing, and by nobody else at the same time: ErrLocked
+	Lock               // as Write; creates the file if it is missing, and fails with ErrLocked if it is locked
 )
 
 // Stat describes a file.
@@ -40,35 +39,29 @@ type Stat struct {
 	Size int64
 }
 
-// Direct added to a mode says that the file is written from front to back and
-// read hardly ever, so that memory is better not spent on a copy of it. It is a
-// hint: whatever else holds of a file does so without regard to it.
+// Direct, added to a mode, is a hint that the file is written from front to back and hardly ever read, so that it is better not
+// cached. It does not change what the methods of a file do.
 const Direct Mode = 1 << 7
 
-// File is an open file. ReadAt may be called from many goroutines, the others
-// from one at a time.
+// File is an open file. ReadAt may be called from many goroutines, the other methods from one at a time.
 type File interface {
 	io.ReaderAt
-	// Writev writes parts one after another, beginning at off. After an error
-	// any part of them may be in the file, now or after a crash.
+	// Writev writes parts one after another, beginning at off. After an error any of them may be in the file, in whole or part,
+	// now or after a crash.
 	Writev(off int64, parts [][]byte) error
-	// Allocate makes the file size bytes long. What it adds is zeros with a place
-	// of their own on the disk, so that writing there needs no space any more and
-	// changes nothing but data.
+	// Allocate makes the file size bytes long. It adds zeros that have their space on the disk, so that writing there needs no
+	// more and changes no metadata.
 	Allocate(size int64) error
-	// Sync makes what was written and allocated durable. After an error nobody
-	// knows what is: the file must not be relied on again.
+	// Sync makes what was written and allocated durable. After an error it is unknown what is: do not rely on the file again.
 	Sync() error
-	// Close gives the file up, and its lock.
+	// Close closes the file and releases its lock.
 	Close() error
 }
 
-// ErrLocked is returned for a file that another process, or another handle of
-// this one, holds locked.
+// ErrLocked is the error for a file that another process, or another handle of this one, has locked.
 var ErrLocked = errors.New("locked")
 
-// NoSpace reports whether an error says that the disk is full, or the user's
-// share of it.
+// NoSpace reports whether an error says that the disk is full, or the user's quota used up.
 func NoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
