@@ -200,8 +200,7 @@ func (s *suite) takeover() {
 	s.open(0, &m)
 }
 
-// takeovers checks that a shard that is only opened, and hardly written to, goes
-// on for ever.
+// takeovers checks that a shard can be opened again and again, with hardly an entry.
 func (s *suite) takeovers() {
 	var m Model
 	for i := range 150 {
@@ -321,7 +320,7 @@ func (s *suite) untilFull(l wlog.Log, m *Model) {
 	s.Fatal("a full storage took 1000 large entries")
 }
 
-// untilFree appends a large entry as soon as it is taken.
+// untilFree appends a large entry as soon as the storage takes it.
 func (s *suite) untilFree(l wlog.Log, m *Model) {
 	s.Helper()
 	poll := time.NewTicker(10 * time.Millisecond)
@@ -372,13 +371,13 @@ func (s *suite) crash() {
 			s.append(l, &m, s.size())
 		}
 		s.Crash(s.T)
-		_ = s.engine.Close() // of what is gone: it may say anything
+		_ = s.engine.Close() // any error will do after a crash
 		s.start()
 	}
 	s.open(0, &m)
 }
 
-// random does anything in any order.
+// random calls methods in random order.
 func (s *suite) random() {
 	var m Model
 	l := s.open(0, &m)

@@ -10,26 +10,24 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Model knows what a shard was told, and checks what it says when it is opened
-// again. It belongs to one goroutine.
+// Model records what was appended to a shard, and checks its replay. It belongs to one goroutine.
 type Model struct {
-	acked   []entry // every entry that Append returned an index for
-	doubt   *entry  // the one whose Append failed last
+	acked   []entry // those for which Append returned an index
+	doubt   *entry  // the last whose Append failed
 	trimmed wlog.Index
-	safe    int // so many of acked are durable whatever happens
+	safe    int // so many of acked are certainly durable
 	count   uint64
 	loses   bool
 }
 
-// entry is an entry; its contents follow from its number and size.
+// entry is an entry, whose contents follow from its number and size.
 type entry struct {
 	at     wlog.Index
 	number uint64
 	size   int
 }
 
-// Body returns what the n-th entry with that size says: always the same, and
-// different for each n unless it is shorter than that takes.
+// Body returns the contents of the n-th entry with that size. They are different for each n unless the size is small.
 func Body(n uint64, size int) []byte {
 	b := make([]byte, size)
 	rng := rand.New(rand.NewPCG(n, uint64(size)))
@@ -47,7 +45,7 @@ func (m *Model) Next(size int) []byte {
 	return Body(m.count, size)
 }
 
-// Appended tells the model what came of appending what Next returned last.
+// Appended records the result of appending what Next returned last.
 func (m *Model) Appended(at wlog.Index, size int, err error) error {
 	e := entry{at: at, number: m.count, size: size}
 	if err != nil {
@@ -61,20 +59,19 @@ func (m *Model) Appended(at wlog.Index, size int, err error) error {
 	return nil
 }
 
-// Refused tells it that the entry was refused with ErrFull.
+// Refused records that the entry was refused with ErrFull.
 func (m *Model) Refused() { m.count-- }
 
-// Trimmed tells it of a Trim.
+// Trimmed records a Trim.
 func (m *Model) Trimmed(before wlog.Index) { m.trimmed = max(m.trimmed, before) }
 
-// MayLose tells it that the last entries may be lost from now on, because they
-// were not synced when the power went.
+// MayLose allows that the last entries are lost, because they were not synced before a loss of power.
 func (m *Model) MayLose() { m.loses = true }
 
-// Len returns how many entries there should be at least.
+// Len returns how many entries the shard should have at least.
 func (m *Model) Len() int { return len(m.kept()) }
 
-// At returns the index of the i-th of them.
+// At returns the index of the i-th of these entries.
 func (m *Model) At(i int) wlog.Index { return m.kept()[i].at }
 
 func (m *Model) kept() []entry {
@@ -89,11 +86,10 @@ func (m *Model) kept() []entry {
 type Replay struct {
 	m    *Model
 	next int  // of acked; -1 before the first entry
-	new  bool // the entry in doubt came
+	new  bool // the entry in doubt was replayed
 }
 
-// Replay returns a replay; its Entry is for Open, its Done for when that has
-// returned without an error.
+// Replay returns a replay. Pass its Entry to Open, and call its Done when Open has returned without an error.
 func (m *Model) Replay() *Replay { return &Replay{m: m, next: -1} }
 
 // Entry checks an entry.
@@ -111,8 +107,7 @@ func (r *Replay) Entry(at wlog.Index, body []byte) error {
 	return e.check(at, body)
 }
 
-// begin finds the first entry: what was trimmed may be there, but nothing may be
-// missing after it.
+// begin finds the first entry. Trimmed ones may be there, but none may be missing after it.
 func (r *Replay) begin(at wlog.Index) error {
 	kept := r.m.kept()
 	r.next = len(r.m.acked) - len(kept)
@@ -125,8 +120,7 @@ func (r *Replay) begin(at wlog.Index) error {
 	return nil
 }
 
-// last checks what comes after everything that was acknowledged: the entry that
-// was in doubt, or nothing.
+// last checks the entry after those that were acknowledged, which only the one in doubt may be.
 func (r *Replay) last(at wlog.Index, body []byte) error {
 	d := r.m.doubt
 	if d == nil || r.new {
@@ -150,8 +144,7 @@ func (e entry) check(at wlog.Index, body []byte) error {
 	return nil
 }
 
-// Done checks that all entries came, and takes for granted what was found: the
-// shard has an owner again, who made it durable.
+// Done checks that all entries were replayed. From then on these are durable, because the new owner made them so.
 func (r *Replay) Done() error {
 	m := r.m
 	none := r.next < 0
@@ -172,7 +165,7 @@ func (r *Replay) Done() error {
 	return nil
 }
 
-// ReadBack checks that a part of every entry, chosen by rng, can be read.
+// ReadBack checks that a random part of every entry can be read.
 func (m *Model) ReadBack(t *testing.T, l wlog.Log, rng *rand.Rand) {
 	t.Helper()
 	for _, e := range m.kept() {

@@ -1,5 +1,4 @@
-// Package wlogtest is the conformance suite of log engines, and a model of a
-// shard that crash tests check engines against.
+// Package wlogtest is the conformance suite for log engines, and a model of a shard for crash tests.
 package wlogtest
 
 import (
@@ -12,28 +11,22 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Backend is some storage, empty at first, that engines are made on. Functions
-// that are nil are what cannot be done with it; the tests that need them are
-// left out.
+// Backend is an empty storage for engines. A nil function means that the storage cannot do it; tests that need it are skipped.
 type Backend struct {
-	// Engine returns an engine on the storage, as in a process that just started.
-	// No other engine of this Backend is open.
+	// Engine returns an engine on the storage, like a new process. No other engine of this Backend is open.
 	Engine func(t *testing.T) wlog.Engine
-	// Crash ends the process that has the engine open; whatever was not durable is
-	// lost. The engine is closed afterwards.
+	// Crash ends the process that has the engine open, and loses what is not durable. The engine is closed afterwards.
 	Crash func(t *testing.T)
-	// SetFull makes the storage full, or not. When full it takes entries that settle
-	// at least for a while, and soon none of LargeEntry bytes that bring more. An
-	// engine may notice only a moment later that it is not full any more.
+	// SetFull sets whether the storage is full. A full one takes entries that settle at least for a while, and soon refuses
+	// those of LargeEntry bytes that bring more. An engine may notice only later that the storage is not full any more.
 	SetFull func(t *testing.T, full bool)
 	// Break makes the next append fail.
 	Break func(t *testing.T)
-	// LargeEntry is a size of entry that is large for the storage; 0 = 1 MiB.
+	// LargeEntry is the size of an entry that is large for the storage; 0 = 1 MiB.
 	LargeEntry int
 }
 
-// Run runs the suite; backend is called for each test. Tests run in a synctest
-// bubble.
+// Run runs the suite, each test in a synctest bubble and with a new backend.
 func Run(t *testing.T, backend func(t *testing.T) Backend) {
 	t.Helper()
 	for _, tc := range []struct {
@@ -91,7 +84,7 @@ type suite struct {
 
 func (s *suite) start() { s.engine = s.Engine(s.T) }
 
-// restart closes the engine and makes another.
+// restart closes the engine and makes a new one.
 func (s *suite) restart() {
 	s.Helper()
 	s.noError(s.engine.Close(), "Engine.Close")
@@ -128,7 +121,7 @@ func (s *suite) append(l wlog.Log, m *Model, size int) wlog.Index {
 	return s.appendFor(l, m, size, wlog.Bringing)
 }
 
-// appendFor is append of an entry with a purpose.
+// appendFor is append with a purpose.
 func (s *suite) appendFor(l wlog.Log, m *Model, size int, purpose wlog.Purpose) wlog.Index {
 	s.Helper()
 	at, err := l.Append(s.Context(), m.Next(size), purpose)
@@ -137,7 +130,7 @@ func (s *suite) appendFor(l wlog.Log, m *Model, size int, purpose wlog.Purpose) 
 	return at
 }
 
-// size is some size of entry: mostly small, now and then several segments'.
+// size returns a random size for an entry: mostly small, sometimes of several segments.
 func (s *suite) size() int {
 	switch n := s.rng.IntN(100); {
 	case n < 80:
@@ -158,7 +151,7 @@ func (s *suite) isLost(l wlog.Log) bool {
 	}
 }
 
-// isOver checks that a Log has come to its end.
+// isOver checks that a Log has ended.
 func (s *suite) isOver(l wlog.Log, want error) {
 	s.Helper()
 	if !s.isLost(l) {
