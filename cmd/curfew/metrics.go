@@ -12,7 +12,7 @@ import (
 // measure collects metrics of the broker and returns the handler of requests for them. cluster returns the cluster's name.
 func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() string) (http.Handler, error) {
 	c := metrics.New(metrics.Options{
-		Version: o.Version, Speaks: mgmt.RabbitMQ, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
+		Version: o.Version, RabbitMQ: mgmt.RabbitMQ, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
 		Recorder: s.telemetry.Recorder, Exported: s.telemetry.Exported, Alarms: o.Alarms, Machine: s.measureMachine,
 		Policies: s.policies(), Faults: s.running.chain.Faults, Queues: s.running.Telemetry.Metrics.Queues,
 	})

@@ -1,9 +1,9 @@
-// Package metrics gathers what the broker counts into families as Prometheus and OpenTelemetry have them. Where a thing is the
-// same as in RabbitMQ it has RabbitMQ's name, type and labels, so that dashboards and alerts made for it work; what RabbitMQ
-// does not have begins with "curfew_".
+// Package metrics gathers what the broker counts into families as Prometheus and OpenTelemetry have them. A family that RabbitMQ
+// has, too, has RabbitMQ's name, type and labels, so that dashboards and alerts made for RabbitMQ work. The names of all others
+// begin with "curfew_".
 //
-// Counters never go down while the broker runs: what is counted in a vhost, or on a connection, stays counted when that is gone.
-// Those with the label queue are the exception that labels are: they end with their queue.
+// Counters never go down while the broker runs: what was counted in a vhost or on a connection stays counted when that is deleted
+// or closed. Counters with the label queue are the exception: they end with their queue.
 package metrics
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Kind is how the values of a family behave.
+// Kind is the type of a family.
 type Kind uint8
 
 // The kinds.
 const (
 	Gauge     Kind = iota
-	Counter        // only goes up
+	Counter        // never goes down
 	Histogram      // points have a distribution and no value
 )
 
-// String returns the kind as Prometheus calls it.
+// String returns Prometheus' name of the kind.
 func (k Kind) String() string { return [...]string{"gauge", "counter", "histogram"}[k] }
 
-// Family is everything of one name.
+// Family is all series of one name.
 type Family struct {
 	Name, Help string
 	Kind       Kind
@@ -41,12 +41,12 @@ type Family struct {
 
 // Point is one series of a family at one moment.
 type Point struct {
-	Labels       *Labels // nil: none
+	Labels       *Labels // nil = none
 	Value        float64
 	Distribution telemetry.Distribution
 }
 
-// Labels are the labels of a series. They never change, and series that have the same ones share them.
+// Labels are the labels of a series. They never change: series with the same labels share them.
 type Labels struct{ Names, Values []string }
 
 // label returns labels, given as name and value by turns.
@@ -59,72 +59,72 @@ func label(pairs ...string) *Labels {
 	return l
 }
 
-// Collection is everything at one moment. It never changes.
+// Collection is all families at one moment. It never changes.
 type Collection struct {
 	Started, At hook.Instant
 	Families    []*Family
 }
 
-// Options are what is gathered from.
+// Options are what a [Collector] gathers from.
 type Options struct {
 	Version  string // of the broker
-	Speaks   string // version of RabbitMQ that it is like
+	RabbitMQ string // version of RabbitMQ that the broker is like
 	Node     string // the broker's name
 	Cluster  func() string
 	Store    *store.Store
 	AMQP     *wire.Server
-	Recorder *telemetry.Recorder // nil: nothing is told of what only it knows
+	Recorder *telemetry.Recorder
 	Clock    clock.Clock
-	// Alarms names what keeps the broker from taking messages.
+	// Alarms returns the alarms that are raised.
 	Alarms func() []string
-	// Machine describes the machine and the process; nil = nobody knows.
+	// Machine describes the machine and the process; nil = unknown.
 	Machine func() Machine
 	// Policies describes the policies in WebAssembly; nil = there are none.
 	Policies func() []Policy
-	// Faults counts what plugins did wrong; nil = nobody knows.
+	// Faults counts what plugins did wrong; nil = unknown.
 	Faults func() []chain.Fault
-	// Exported returns how many spans a collector of spans has taken, and how many it has not; nil = nobody knows.
+	// Exported returns how many spans a collector of spans has accepted, and how many it has not; nil = unknown.
 	Exported func() (taken, lost uint64)
-	// Queues is how many queues have series of their own: the busiest.
+	// Queues is how many queues have series of their own. The busiest ones get them.
 	Queues int
 }
 
 // Machine is what the operating system says.
 type Machine struct {
 	Memory, MemoryLimit uint64 // bytes that the process has, and above which publishers wait
-	DiskFree, DiskLimit uint64 // bytes, and below which publishers wait
-	Files, FilesLimit   int    // descriptors that are open, and may be
+	DiskFree, DiskLimit uint64 // bytes that are free, and below which publishers wait
+	Files, FilesLimit   int    // open descriptors, and how many there may be
 }
 
-// Collector gathers. Any goroutine may use it; one gathers at a time.
+// Collector gathers metrics. Any goroutine may use it; one gathers at a time.
 type Collector struct {
 	Options
 	started hook.Instant
-	survey  *queue.DueSampler
+	due     *queue.DueSampler
 
-	mu       sync.Mutex // guards what follows; held while somebody gathers
+	mu       sync.Mutex // guards what follows; held while a goroutine gathers
 	last     *Collection
-	counted  monotonicTotals
-	left     exits
-	policies map[policyKey]policyCounts
-	queues   seriesSelector
+	totals   monotonicTotals
+	removals removalTotals
+	policies map[policyKey]*policyCounts
+	selector seriesSelector
 }
 
-// New returns a Collector, which is to be closed. Its counters begin now.
+// New returns a Collector. The caller must close it.
 func New(o Options) *Collector {
 	return &Collector{
-		Options: o, started: o.Clock(), survey: queue.NewDueSampler(o.Clock), left: newExits(),
-		policies: map[policyKey]policyCounts{}, queues: seriesSelector{limit: o.Queues},
+		Options: o, started: o.Clock(), due: queue.NewDueSampler(o.Clock), removals: newRemovalTotals(),
+		policies: map[policyKey]*policyCounts{}, selector: seriesSelector{limit: o.Queues},
 	}
 }
 
-// Close ends what goes on between collections.
-func (c *Collector) Close() { c.survey.Close() }
+// Close stops the sampling of deadlines, which goes on between collections.
+func (c *Collector) Close() { c.due.Close() }
 
-// freshness is for how long a collection is good: so that several who look at the same time cost one.
+// freshness is how long a collection is returned again, so that several scrapers at the same time cost one collection.
 const freshness = time.Second
 
-// Collect returns everything as it is now, or was a moment ago.
+// Collect returns all metrics as they are now, or were a moment ago.
 func (c *Collector) Collect() *Collection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *Collector) Collect() *Collection {
 	return c.last
 }
 
-// gather looks at everything. The caller holds mu.
+// gather gathers all families. The caller holds mu.
 func (c *Collector) gather(now hook.Instant) []*Family {
 	var b builder
 	b.identity(&c.Options, aggregated)
@@ -143,7 +143,7 @@ func (c *Collector) gather(now hook.Instant) []*Family {
 	b.machine(&c.Options, now.Sub(c.started))
 	c.gatherTraffic(&b)
 	c.gatherQueues(&b, now)
-	c.gatherExpiry(&b)
+	c.gatherRemovals(&b)
 	c.gatherLogs(&b)
 	c.gatherPolicies(&b)
 	c.gatherPlugins(&b)
@@ -151,7 +151,7 @@ func (c *Collector) gather(now hook.Instant) []*Family {
 	return b.families
 }
 
-// builder puts families together.
+// builder collects families.
 type builder struct{ families []*Family }
 
 func (b *builder) family(k Kind, name, help string) *Family {
@@ -160,12 +160,12 @@ func (b *builder) family(k Kind, name, help string) *Family {
 	return f
 }
 
-// gauge adds a family of one value.
+// gauge adds a gauge without labels.
 func (b *builder) gauge(name, help string, value float64) {
 	b.family(Gauge, name, help).add(nil, value)
 }
 
-// counter adds a family of one count.
+// counter adds a counter without labels.
 func (b *builder) counter(name, help string, value uint64) {
 	b.family(Counter, name, help).add(nil, float64(value))
 }
@@ -186,5 +186,5 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// seconds is an instant as Prometheus has it.
+// seconds returns an instant in Prometheus' unit.
 func seconds(t hook.Instant) float64 { return float64(t) / float64(time.Second) }

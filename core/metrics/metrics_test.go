@@ -92,7 +92,7 @@ func TestTraffic(t *testing.T) {
 	want(t, c, fromQuorum("acknowledged"), 1)
 }
 
-// fromClassic and fromQuorum are series of what was handed out of queues of a type.
+// fromClassic and fromQuorum are series of deliveries from queues of a type.
 func fromClassic(what string) string {
 	return "rabbitmq_global_messages_" + what + `_total{protocol="amqp091",queue_type="rabbit_classic_queue"}`
 }
@@ -232,7 +232,7 @@ func TestExpiry(t *testing.T) {
 
 func TestVHostsBeyondTheLimitAreCountedTogether(t *testing.T) {
 	r := newRig(t, 1)
-	e, a := newExits(), r.vhost("a")
+	e, a := newRemovalTotals(), r.vhost("a")
 	for range maxVHosts {
 		e.named[new(vhost.VHost)] = struct{}{}
 	}
@@ -245,7 +245,7 @@ func TestVHostsBeyondTheLimitAreCountedTogether(t *testing.T) {
 	a.QueueHost().Removed(cfg, 1, left)
 	e.read(a)
 	clear(e.named)
-	e.keep(nil)
+	e.forgetOthers(nil)
 	if n := e.rest.Removals[cfg.Strategy][hook.ReasonExpired][telemetry.Dropped]; n != 2 || len(e.last) > 0 {
 		t.Errorf("%d messages, want 2; %d vhosts are remembered", n, len(e.last))
 	}

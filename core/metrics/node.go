@@ -6,30 +6,29 @@ import (
 	"time"
 )
 
-// The values that the label rabbitmq_endpoint of rabbitmq_identity_info has: who scrapes several paths of a broker tells by it what
-// is the same thing twice.
+// The values of the label rabbitmq_endpoint of rabbitmq_identity_info. A scraper of several paths of a broker tells by them what it
+// gets twice.
 const (
 	aggregated = "aggregated"
 	byObject   = "per-object"
 	inDetail   = "detailed"
 )
 
-// identity says who this is, and where this is said.
+// identity adds which broker this is, and on which path.
 func (b *builder) identity(o *Options, endpoint string) {
 	b.family(Gauge, "rabbitmq_build_info", "Version of the broker, and of the RabbitMQ that it is like").add(label(
-		"rabbitmq_version", o.Speaks, "prometheus_plugin_version", o.Speaks, "product_name", "Curfew", "product_version", o.Version,
+		"rabbitmq_version", o.RabbitMQ, "prometheus_plugin_version", o.RabbitMQ, "product_name", "Curfew", "product_version", o.Version,
 	), 1)
 	b.family(Gauge, "rabbitmq_identity_info", "Name of the broker, and of the cluster that it would be in").add(label(
 		"rabbitmq_node", o.Node, "rabbitmq_cluster", o.Cluster(), "rabbitmq_endpoint", endpoint,
 	), 1)
 }
 
-// version says what this is made of.
 func (b *builder) version(o *Options) {
 	b.family(Gauge, "curfew_build_info", "Version of the broker and of Go").add(label("version", o.Version, "goversion", runtime.Version()), 1)
 }
 
-// machine tells of the process, of what it has and may have, and of what keeps it from taking messages.
+// machine adds what the process has and may have, and its alarms.
 func (b *builder) machine(o *Options, up time.Duration) {
 	alarms := o.Alarms()
 	b.gauge("rabbitmq_alarms_memory_used_watermark", "is 1 if VM memory watermark alarm is in effect", truth(slices.Contains(alarms, "memory")))

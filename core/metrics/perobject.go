@@ -10,13 +10,13 @@ import (
 	"sync"
 )
 
-// Paths that tell of all queues, below the one that tells of the busiest. Both are RabbitMQ's.
+// Paths for all queues, below the one for the busiest. Both are RabbitMQ's.
 const (
 	perObject = "/per-object" // everything
 	detailed  = "/detailed"   // what the parameters family and vhost ask for, under names of their own
 )
 
-// detailedGroups are what can be asked for in detail, and the families of queues that are in it.
+// detailedGroups are the values of the parameter family, and the families of queues that they ask for.
 var detailedGroups = map[string][]string{
 	"queue_coarse_metrics": {"rabbitmq_queue_messages_ready", "rabbitmq_queue_messages_unacked", "rabbitmq_queue_messages"},
 	"queue_consumer_count": {"rabbitmq_queue_consumers"},
@@ -32,8 +32,8 @@ var detailedGroups = map[string][]string{
 	},
 }
 
-// Objects answers requests for what is known of all queues. With a hundred thousand of them that is a hundred megabytes, so that
-// one request is answered at a time.
+// Objects answers requests for the metrics of all queues, one at a time: with a hundred thousand queues an answer has a hundred
+// megabytes.
 type Objects struct {
 	collector *Collector
 	busy      sync.Mutex
@@ -72,10 +72,10 @@ func (o *Objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer end()
 	t := &text{Writer: bufio.NewWriterSize(out, 64<<10)}
 	o.collector.write(t, &s)
-	_ = t.Flush() // the client may be gone; the server notices
+	_ = t.Flush() // if the client is gone, the server notices
 }
 
-// compressed returns what to write the answer to, in the encoding that the client wants.
+// compressed returns a writer for the answer, in the encoding that the client accepts.
 func compressed(w http.ResponseWriter, r *http.Request) (out io.Writer, end func()) {
 	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		return w, func() {}
@@ -86,11 +86,11 @@ func compressed(w http.ResponseWriter, r *http.Request) (out io.Writer, end func
 	return z, func() { _ = z.Close() }             // the client may be gone
 }
 
-// selection is what is wanted of all that there is.
+// selection is which families and vhosts a request asks for.
 type selection struct {
 	everything bool
 	families   []string
-	vhosts     []string // nil: all
+	vhosts     []string // nil = all
 }
 
 func selectionOf(r *http.Request) (s selection) {
@@ -110,7 +110,7 @@ func (s *selection) wantsVHost(name string) bool {
 	return s.vhosts == nil || slices.Contains(s.vhosts, name)
 }
 
-// name is what a family is called in the answer.
+// name returns the name of a family in the answer.
 func (s *selection) name(family string) string {
 	if s.everything {
 		return family
@@ -121,7 +121,7 @@ func (s *selection) name(family string) string {
 	return family
 }
 
-// endpoint is what the answer is called in the broker's identity.
+// endpoint returns what the broker's identity calls the answer.
 func (s *selection) endpoint() string {
 	if s.everything {
 		return byObject
@@ -129,17 +129,17 @@ func (s *selection) endpoint() string {
 	return inDetail
 }
 
-// write writes what was selected, and whose it is.
+// write writes what was selected, after the broker's identity.
 func (c *Collector) write(t *text, s *selection) {
-	var who builder
-	who.identity(&c.Options, s.endpoint())
-	for _, f := range who.families {
+	var identity builder
+	identity.identity(&c.Options, s.endpoint())
+	for _, f := range identity.families {
 		t.family(f)
 	}
 	if s.everything {
 		for _, f := range c.Collect().Families {
-			told := slices.ContainsFunc(who.families, func(w *Family) bool { return w.Name == f.Name })
-			if !told && !ofQueue(f.Name) {
+			written := slices.ContainsFunc(identity.families, func(w *Family) bool { return w.Name == f.Name })
+			if !written && !ofQueue(f.Name) {
 				t.family(f)
 			}
 		}
@@ -147,22 +147,15 @@ func (c *Collector) write(t *text, s *selection) {
 	if !s.everything && len(s.families) == 0 {
 		return
 	}
-	rows := c.rows(s)
-	for i := range queueGauges {
-		g := &queueGauges[i]
-		t.column(s, g.name, g.help, Gauge, rows, func(q *queueSample) (float64, bool) { return g.value(q), true })
-	}
-	for i := range queueCounters {
-		n := &queueCounters[i]
-		t.column(s, n.name, n.help, Counter, rows, func(q *queueSample) (float64, bool) { return float64(n.value(q)), true })
-	}
-	for i := range queueExtras {
-		e := &queueExtras[i]
-		t.column(s, e.name, e.help, e.kind, rows, e.value)
+	samples := c.samples(s)
+	for i := range queueFamilies {
+		if s.wants(queueFamilies[i].name) {
+			t.queueFamily(i, s.name(queueFamilies[i].name), samples)
+		}
 	}
 	reasons := newReasonFamilies()
-	for i := range rows {
-		reasons.show(&rows[i])
+	for i := range samples {
+		reasons.add(&samples[i])
 	}
 	for _, f := range reasons.all() {
 		if s.wants(f.Name) {
@@ -171,34 +164,31 @@ func (c *Collector) write(t *text, s *selection) {
 	}
 }
 
-// column writes one family of all queues that have a value.
-func (t *text) column(s *selection, name, help string, k Kind, rows []queueSample, value func(*queueSample) (float64, bool)) {
-	if !s.wants(name) {
-		return
-	}
-	name = s.name(name)
-	t.begin(name, help, k)
+// queueFamily writes the family with that index in queueFamilies, under a name.
+func (t *text) queueFamily(index int, name string, samples []queueSample) {
+	f := &queueFamilies[index]
+	t.begin(name, f.help, f.kind)
 	names, values := []string{"vhost", "queue"}, make([]string, 2)
-	for i := range rows {
-		if v, ok := value(&rows[i]); ok {
-			values[0], values[1] = rows[i].config.VHost, rows[i].config.Name
+	for i := range samples {
+		if v := f.value(&samples[i]); v != 0 || f.presence != unlessZero {
+			values[0], values[1] = samples[i].config.VHost, samples[i].config.Name
 			t.series(name, names, values, v)
 		}
 	}
 }
 
-// rows looks at all queues of the vhosts that are wanted.
-func (c *Collector) rows(s *selection) []queueSample {
+// samples takes samples of all queues in the vhosts that are wanted.
+func (c *Collector) samples(s *selection) []queueSample {
 	var all []queueSample
-	w := newWatcher(nil)
-	w.closely = true
+	sampler := newSampler(nil)
+	sampler.withHead = true
 	for _, v := range c.Store.VHosts() {
 		if !s.wantsVHost(v.Name()) {
 			continue
 		}
-		for _, shell := range v.Mailboxes() {
-			if w.at(shell) {
-				all = append(all, w.queueSample)
+		for _, m := range v.Mailboxes() {
+			if sampler.sample(m) {
+				all = append(all, sampler.queueSample)
 			}
 		}
 	}

@@ -11,8 +11,8 @@ type Policy struct {
 	Loaded                bool
 	Calls, Messages, Fuel uint64
 	Failures              map[string]uint64 // by kind
-	Open                  bool              // its breaker: it is not asked
-	Instances, Slots      int               // that there are, and may be
+	Open                  bool              // its breaker is open: it is not asked
+	Instances, Slots      int               // instances that there are, and that there may be
 	Memory                int64             // bytes
 	Shadow                bool
 	Compared, Differing   uint64 // of a shadow: verdicts
@@ -22,101 +22,115 @@ type Policy struct {
 // policyKey is a module of a policy.
 type policyKey struct{ name, digest string }
 
-// policyCounts are counts of a module, which begin anew each time that it is loaded.
+// policyCounts are the counts of a module. Each count begins anew when the module is loaded again.
 type policyCounts struct {
-	last, past [policySums]uint64
-	failures   map[string]sum
+	counts   [len(policyCounters)]resettable
+	failures map[string]resettable
 }
 
-type sum struct{ last, past uint64 }
+// resettable is a count that begins anew now and then, and its sum before it last did.
+type resettable struct{ last, before uint64 }
 
-// policySums is how many counts there are besides failures: calls, messages, fuel, compared, differing.
-const policySums = 5
-
-// take takes the present counts in.
-func (n *policyCounts) take(p *Policy) {
-	now := [policySums]uint64{p.Calls, p.Messages, p.Fuel, p.Compared, p.Differing}
-	for i := range now {
-		if now[i] < n.last[i] {
-			n.past[i] += n.last[i]
-		}
+// update takes the present count in and returns the sum.
+func (r *resettable) update(now uint64) float64 {
+	if now < r.last {
+		r.before += r.last
 	}
-	n.last = now
-	if n.failures == nil {
-		n.failures = map[string]sum{}
-	}
-	for kind, is := range p.Failures {
-		s := n.failures[kind]
-		if is < s.last {
-			s.past += s.last
-		}
-		s.last = is
-		n.failures[kind] = s
-	}
+	r.last = now
+	return r.total()
 }
 
-func (n *policyCounts) sum(i int) float64 { return float64(n.last[i] + n.past[i]) }
+func (r *resettable) total() float64 { return float64(r.before + r.last) }
 
-// gatherPolicies tells of the policies in WebAssembly.
+// policyCounters are the counters of policies.
+var policyCounters = [...]struct {
+	name, help string
+	shadow     bool // only of policies that are shadows
+	value      func(*Policy) uint64
+}{
+	{"curfew_wasm_calls_total", "Calls of the policy that went well", false, func(p *Policy) uint64 { return p.Calls }},
+	{"curfew_wasm_messages_total", "Messages that the policy was asked about", false, func(p *Policy) uint64 { return p.Messages }},
+	{"curfew_wasm_fuel_total", "Fuel that calls of the policy used", false, func(p *Policy) uint64 { return p.Fuel }},
+	{
+		"curfew_wasm_shadow_verdicts_total", "Verdicts of the policy that were compared with those in force", true,
+		func(p *Policy) uint64 { return p.Compared },
+	},
+	{
+		"curfew_wasm_shadow_differing_verdicts_total", "Verdicts of the policy that were others than those in force", true,
+		func(p *Policy) uint64 { return p.Differing },
+	},
+}
+
+// policyGauges are the gauges of policies.
+var policyGauges = [...]struct {
+	name, help string
+	value      func(*Policy) float64
+}{
+	{"curfew_wasm_breaker_open", "Whether the policy is not asked because it failed too often", func(p *Policy) float64 { return truth(p.Open) }},
+	{"curfew_wasm_loaded", "Whether the policy could be loaded", func(p *Policy) float64 { return truth(p.Loaded) }},
+	{"curfew_wasm_instances", "Instances of the policy", func(p *Policy) float64 { return float64(p.Instances) }},
+	{"curfew_wasm_instances_limit", "Instances of the policy that there may be", func(p *Policy) float64 { return float64(p.Slots) }},
+	{"curfew_wasm_memory_bytes", "Memory of all instances of the policy", func(p *Policy) float64 { return float64(p.Memory) }},
+	{"curfew_wasm_fuel_limit", "Fuel that one call of the policy may use", func(p *Policy) float64 { return float64(p.FuelLimit) }},
+}
+
+// policyRow is a policy with the counts of its module and its labels.
+type policyRow struct {
+	Policy
+	*policyCounts
+	labels *Labels
+}
+
+// policyRows returns all policies. It forgets the counts of modules that are no longer there.
+func (c *Collector) policyRows() []policyRow {
+	var rows []policyRow
+	counts := map[policyKey]*policyCounts{}
+	for _, p := range c.Policies() {
+		key := policyKey{p.Name, p.Digest}
+		if counts[key] = c.policies[key]; counts[key] == nil {
+			counts[key] = &policyCounts{failures: map[string]resettable{}}
+		}
+		rows = append(rows, policyRow{p, counts[key], label("policy", p.Name, "digest", p.Digest)})
+	}
+	c.policies = counts
+	return rows
+}
+
+// gatherPolicies adds the policies in WebAssembly.
 func (c *Collector) gatherPolicies(b *builder) {
 	if c.Policies == nil {
 		return
 	}
-	f := newPolicyFamilies(b)
-	now := map[policyKey]policyCounts{}
-	for _, p := range c.Policies() {
-		key := policyKey{p.Name, p.Digest}
-		n := c.policies[key]
-		n.take(&p)
-		now[key] = n
-		f.add(&p, &n)
+	rows := c.policyRows()
+	for i, f := range policyCounters {
+		family := b.family(Counter, f.name, f.help)
+		for _, r := range rows {
+			if sum := r.counts[i].update(f.value(&r.Policy)); r.Shadow || !f.shadow {
+				family.add(r.labels, sum)
+			}
+		}
 	}
-	c.policies = now
-}
-
-// policyFamilies are the families of policies while they are filled.
-type policyFamilies struct {
-	sums                            [policySums]*Family
-	failures, open, loaded          *Family
-	instances, slots, memory, limit *Family
-}
-
-func newPolicyFamilies(b *builder) policyFamilies {
-	return policyFamilies{
-		sums: [policySums]*Family{
-			b.family(Counter, "curfew_wasm_calls_total", "Calls of the policy that went well"),
-			b.family(Counter, "curfew_wasm_messages_total", "Messages that the policy was asked about"),
-			b.family(Counter, "curfew_wasm_fuel_total", "Fuel that calls of the policy used"),
-			b.family(Counter, "curfew_wasm_shadow_verdicts_total", "Verdicts of the policy that were compared with those in force"),
-			b.family(Counter, "curfew_wasm_shadow_differing_verdicts_total", "Verdicts of the policy that were others than those in force"),
-		},
-		failures:  b.family(Counter, "curfew_wasm_failures_total", "Calls of the policy that failed"),
-		open:      b.family(Gauge, "curfew_wasm_breaker_open", "Whether the policy is not asked because it failed too often"),
-		loaded:    b.family(Gauge, "curfew_wasm_loaded", "Whether the policy could be loaded"),
-		instances: b.family(Gauge, "curfew_wasm_instances", "Instances of the policy"),
-		slots:     b.family(Gauge, "curfew_wasm_instances_limit", "Instances of the policy that there may be"),
-		memory:    b.family(Gauge, "curfew_wasm_memory_bytes", "Memory of all instances of the policy"),
-		limit:     b.family(Gauge, "curfew_wasm_fuel_limit", "Fuel that one call of the policy may use"),
+	failures := b.family(Counter, "curfew_wasm_failures_total", "Calls of the policy that failed")
+	for _, r := range rows {
+		r.addFailures(failures)
+	}
+	for _, f := range policyGauges {
+		family := b.family(Gauge, f.name, f.help)
+		for _, r := range rows {
+			family.add(r.labels, f.value(&r.Policy))
+		}
 	}
 }
 
-func (f *policyFamilies) add(p *Policy, n *policyCounts) {
-	l := label("policy", p.Name, "digest", p.Digest)
-	sums := len(f.sums)
-	if !p.Shadow {
-		sums -= 2
+// addFailures adds a series for each kind of failure that there ever was.
+func (r *policyRow) addFailures(f *Family) {
+	for kind, n := range r.Failures {
+		sum := r.failures[kind]
+		sum.update(n)
+		r.failures[kind] = sum
 	}
-	for i, family := range f.sums[:sums] {
-		family.add(l, n.sum(i))
+	for _, kind := range slices.Sorted(maps.Keys(r.failures)) {
+		sum := r.failures[kind]
+		f.add(label("policy", r.Name, "digest", r.Digest, "kind", kind), sum.total())
 	}
-	for _, kind := range slices.Sorted(maps.Keys(n.failures)) {
-		s := n.failures[kind]
-		f.failures.add(label("policy", p.Name, "digest", p.Digest, "kind", kind), float64(s.last+s.past))
-	}
-	f.open.add(l, truth(p.Open))
-	f.loaded.add(l, truth(p.Loaded))
-	f.instances.add(l, float64(p.Instances))
-	f.slots.add(l, float64(p.Slots))
-	f.memory.add(l, float64(p.Memory))
-	f.limit.add(l, float64(p.FuelLimit))
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// gatherTelemetry tells of what only the recorder knows, and of the recorder.
+// gatherTelemetry adds what only the recorder knows, and its own counters.
 func (c *Collector) gatherTelemetry(b *builder) {
 	late := c.Recorder.Lateness().Read()
 	f := b.family(Histogram, "curfew_expiry_lateness_seconds", "Time between the deadlines of messages and their expiry")

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// textType is the media type of what a text writer writes.
+// textType is the media type of the text format.
 const textType = "text/plain; version=0.0.4; charset=utf-8"
 
-// text writes families in Prometheus' text format 0.0.4, without holding more than a line of it.
+// text writes families in Prometheus' text format 0.0.4, a line at a time.
 type text struct {
 	*bufio.Writer
 	line []byte
@@ -87,7 +87,7 @@ func appendLabels(b []byte, names, values []string) []byte {
 	return append(b, '}')
 }
 
-// appendEscaped appends the value of a label, which is UTF-8 with three bytes escaped.
+// appendEscaped appends the value of a label.
 func appendEscaped(b []byte, s string) []byte {
 	if strings.IndexByte(s, '\\') < 0 && strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\n') < 0 {
 		return append(b, s...)
@@ -95,7 +95,7 @@ func appendEscaped(b []byte, s string) []byte {
 	return append(b, labelEscapes.Replace(s)...)
 }
 
-// Replacers hold no state.
+// Replacers have no state.
 var (
 	labelEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 	helpEscapes  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)

@@ -8,20 +8,19 @@ import (
 	"github.com/curfewmq/curfew/core/wire"
 )
 
-// clients is what is connected at one moment.
+// clients is what clients have open at one moment.
 type clients struct {
 	connections, channels             int
 	publishers, consumers             int
 	unacked, unconfirmed              int
 	consumerPrefetch, channelPrefetch uint64
-	open                              map[string]session.Counters // of the channels that are open, by vhost
+	open                              map[string]session.Counters // of open channels, by vhost
 }
 
-func (c *clients) add(l wire.OpenConn) {
-	s := l.Session()
+func (c *clients) add(conn wire.OpenConn) {
 	c.connections++
-	sum := c.open[l.VHost]
-	for _, ch := range s.Channels() {
+	sum := c.open[conn.VHost]
+	for _, ch := range conn.Session().Channels() {
 		c.channels++
 		c.consumers += ch.Consumers
 		c.unacked += ch.Unacked
@@ -33,44 +32,39 @@ func (c *clients) add(l wire.OpenConn) {
 		}
 		sum.Add(&ch.Counters)
 	}
-	c.open[l.VHost] = sum
+	c.open[conn.VHost] = sum
 }
 
-// gatherTraffic tells of clients and of what they did.
+// gatherTraffic adds clients and what they did.
 func (c *Collector) gatherTraffic(b *builder) {
-	closed := c.AMQP.Sessions().ClosedCounters() // before the open ones: what is in neither is seen later, what is in both would be too much
+	// Closed channels before open ones: one that closes in between is counted in the next collection. It must not count twice.
+	closed := c.AMQP.Sessions().ClosedCounters()
 	now := clients{open: map[string]session.Counters{}}
-	for _, l := range c.AMQP.OpenConns() {
-		now.add(l)
+	for _, conn := range c.AMQP.OpenConns() {
+		now.add(conn)
 	}
 	by := map[*vhost.VHost]vhostTotals{}
 	for _, v := range c.Store.VHosts() {
 		sum, open := closed[v.Name()], now.open[v.Name()]
 		sum.Add(&open)
-		by[v] = tally(v, &sum)
+		by[v] = totalsOf(v, &sum)
 	}
-	sum := c.counted.sum(by)
-	b.present(&now)
+	sum := c.totals.sum(by)
+	b.gauge("rabbitmq_connections", "Connections currently open", float64(now.connections))
+	b.gauge("rabbitmq_channels", "Channels currently open", float64(now.channels))
+	b.gauge("rabbitmq_consumers", "Consumers currently connected", float64(now.consumers))
 	b.logins(c.Store.Users().Attempts())
 	b.blocked(c.AMQP.Blocked())
 	b.churn(c.AMQP.Sessions().Churn(), &sum)
 	b.global(&now, &sum)
 	b.channels(&now, &sum)
 	if c.Queues == 0 {
-		b.counter(queueCounters[0].name, queueCounters[0].help, sum.n[routed])
+		b.counter(queuePublished, queuePublishedHelp, sum.n[routed])
 	}
 	b.deadLetters(&sum)
 	b.connections(&now, c.AMQP.Traffic())
 }
 
-// present tells of who is there.
-func (b *builder) present(c *clients) {
-	b.gauge("rabbitmq_connections", "Connections currently open", float64(c.connections))
-	b.gauge("rabbitmq_channels", "Channels currently open", float64(c.channels))
-	b.gauge("rabbitmq_consumers", "Consumers currently connected", float64(c.consumers))
-}
-
-// logins tells of who came in, and who did not.
 func (b *builder) logins(sasl, basic auth.Attempts) {
 	all := b.family(Counter, "rabbitmq_auth_attempts_total", "Total number of authentication attempts")
 	succeeded := b.family(Counter, "rabbitmq_auth_attempts_succeeded_total", "Total number of successful authentication attempts")
@@ -85,7 +79,6 @@ func (b *builder) logins(sasl, basic auth.Attempts) {
 	}
 }
 
-// blocked tells of who has to wait.
 func (b *builder) blocked(n wire.Blocked) {
 	f := b.family(Gauge, "curfew_publishers_blocked", "Connections that are not read from, by what they wait for")
 	f.add(label("reason", "alarm"), float64(n.Alarm))
@@ -105,7 +98,7 @@ func (b *builder) churn(n *session.Churn, t *vhostTotals) {
 	b.counter("rabbitmq_queues_deleted_total", "Total number of queues deleted", t.n[queuesDeleted])
 }
 
-// The labels of what clients do.
+// Labels of what clients do.
 var (
 	protocol = label("protocol", "amqp091")
 	overHTTP = label("protocol", "http")
@@ -115,7 +108,7 @@ var (
 	}
 )
 
-// global tells what clients did, those that are gone included.
+// global adds what clients did, on closed connections, too.
 func (b *builder) global(c *clients, t *vhostTotals) {
 	b.family(Gauge, "rabbitmq_global_publishers", "Current number of publishers").add(protocol, float64(c.publishers))
 	b.family(Gauge, "rabbitmq_global_consumers", "Current number of consumers").add(protocol, float64(c.consumers))
@@ -132,11 +125,11 @@ func (b *builder) global(c *clients, t *vhostTotals) {
 	} {
 		b.family(Counter, "rabbitmq_global_messages_"+f.name+"_total", "Total number of messages "+f.help).add(protocol, float64(f.value))
 	}
-	b.handed(t)
+	b.deliveries(t)
 }
 
-// handed tells what came from queues, by their type.
-func (b *builder) handed(t *vhostTotals) {
+// deliveries adds deliveries by the type of queue.
+func (b *builder) deliveries(t *vhostTotals) {
 	for _, f := range [...]struct {
 		name, help string
 		sum        []session.DeliveryKind
@@ -151,17 +144,17 @@ func (b *builder) handed(t *vhostTotals) {
 		{"get_empty", "times basic.get operations fetched no message", []session.DeliveryKind{session.GetEmpty}},
 	} {
 		family := b.family(Counter, "rabbitmq_global_messages_"+f.name+"_total", "Total number of "+f.help)
-		for kind := range t.handed {
+		for kind := range t.deliveries {
 			n := uint64(0)
-			for _, what := range f.sum {
-				n += t.handed[kind][what]
+			for _, d := range f.sum {
+				n += t.deliveries[kind][d]
 			}
 			family.add(typed[kind], float64(n))
 		}
 	}
 }
 
-// channels tells the same by the names that RabbitMQ has for the sums of what channels count.
+// channels adds the same by RabbitMQ's names for the sums of all channels.
 func (b *builder) channels(c *clients, t *vhostTotals) {
 	b.gauge("rabbitmq_channel_consumers", "Consumers on a channel", float64(c.consumers))
 	b.gauge("rabbitmq_channel_messages_unacked", "Delivered but not yet acknowledged messages", float64(c.unacked))
@@ -188,7 +181,7 @@ func (b *builder) channels(c *clients, t *vhostTotals) {
 	}
 }
 
-// connections tells what went over sockets.
+// connections adds what went over sockets.
 func (b *builder) connections(c *clients, t wire.Traffic) {
 	b.gauge("rabbitmq_connection_channels", "Channels on a connection", float64(c.channels))
 	b.counter("rabbitmq_connection_incoming_bytes_total", "Total number of bytes received on a connection", t.BytesIn)

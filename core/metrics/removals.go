@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// reasonFamilies are the families of what left a queue.
+// reasonFamilies are the families of what left queues, by queue.
 type reasonFamilies struct{ expired, deadLettered, dropped *Family }
 
 func newReasonFamilies() reasonFamilies {
@@ -22,8 +22,8 @@ func newReasonFamilies() reasonFamilies {
 
 func (f *reasonFamilies) all() []*Family { return []*Family{f.expired, f.deadLettered, f.dropped} }
 
-// show adds the series of a queue, as far as there is something to count.
-func (f *reasonFamilies) show(q *queueSample) {
+// add adds the series of a queue, where there is something to count.
+func (f *reasonFamilies) add(q *queueSample) {
 	with := func(more ...string) *Labels {
 		return label(append([]string{"vhost", q.config.VHost, "queue", q.config.Name, "strategy", q.config.Strategy}, more...)...)
 	}
@@ -40,61 +40,61 @@ func (f *reasonFamilies) show(q *queueSample) {
 	}
 }
 
-// maxVHosts is how many vhosts have series of their own. What happens in others is counted together, without the name.
+// maxVHosts is how many vhosts have series of their own. Others are counted together, without a name.
 const maxVHosts = 1000
 
-// exits counts what left queues: by vhost and, for vhosts that came when there were too many, for all together.
-type exits struct {
+// removalTotals adds up what left queues: by vhost, and together for vhosts that came when there were too many.
+type removalTotals struct {
 	named map[*vhost.VHost]struct{}
 	last  map[*vhost.VHost]vhost.Stats // of the others
-	rest  vhost.Stats                  // of the others, those that are gone included
+	rest  vhost.Stats                  // of the others, deleted ones included
 }
 
-func newExits() exits {
-	return exits{
+func newRemovalTotals() removalTotals {
+	return removalTotals{
 		named: map[*vhost.VHost]struct{}{}, last: map[*vhost.VHost]vhost.Stats{}, rest: vhost.Stats{Removals: map[string]vhost.RemovalCounts{}},
 	}
 }
 
-// read returns what was counted in a vhost that has series of its own.
-func (e *exits) read(v *vhost.VHost) (s vhost.Stats, named bool) {
+// read returns the counts of a vhost that has series of its own; named is false if it has none.
+func (t *removalTotals) read(v *vhost.VHost) (s vhost.Stats, named bool) {
 	s = v.Stats()
-	if _, named = e.named[v]; named || len(e.named) < maxVHosts {
-		e.named[v] = struct{}{}
+	if _, named = t.named[v]; named || len(t.named) < maxVHosts {
+		t.named[v] = struct{}{}
 		return s, true
 	}
-	last := e.last[v]
-	e.rest.Refused += s.Refused - last.Refused
-	e.rest.QueuesExpired += s.QueuesExpired - last.QueuesExpired
-	for strategy, is := range s.Removals {
-		was, sum := last.Removals[strategy], e.rest.Removals[strategy]
-		for r := range is {
-			for o := range is[r] {
-				sum[r][o] += is[r][o] - was[r][o]
+	last := t.last[v]
+	t.rest.Refused += s.Refused - last.Refused
+	t.rest.QueuesExpired += s.QueuesExpired - last.QueuesExpired
+	for strategy, now := range s.Removals {
+		before, sum := last.Removals[strategy], t.rest.Removals[strategy]
+		for r := range now {
+			for o := range now[r] {
+				sum[r][o] += now[r][o] - before[r][o]
 			}
 		}
-		e.rest.Removals[strategy] = sum
+		t.rest.Removals[strategy] = sum
 	}
-	e.last[v] = s
+	t.last[v] = s
 	return vhost.Stats{}, false
 }
 
-// keep forgets all vhosts but these.
-func (e *exits) keep(all []*vhost.VHost) {
-	gone := func(v *vhost.VHost) bool { return !slices.Contains(all, v) }
-	if len(e.named)+len(e.last) == len(all) {
+// forgetOthers forgets all vhosts but these.
+func (t *removalTotals) forgetOthers(all []*vhost.VHost) {
+	if len(t.named)+len(t.last) == len(all) {
 		return
 	}
-	maps.DeleteFunc(e.named, func(v *vhost.VHost, _ struct{}) bool { return gone(v) })
-	maps.DeleteFunc(e.last, func(v *vhost.VHost, _ vhost.Stats) bool { return gone(v) })
+	deleted := func(v *vhost.VHost) bool { return !slices.Contains(all, v) }
+	maps.DeleteFunc(t.named, func(v *vhost.VHost, _ struct{}) bool { return deleted(v) })
+	maps.DeleteFunc(t.last, func(v *vhost.VHost, _ vhost.Stats) bool { return deleted(v) })
 }
 
-// exitFamilies are the families of what left the queues of a vhost.
-type exitFamilies struct{ expired, deadLettered, dropped, refused, queues *Family }
+// removalFamilies are the families of what left queues, by vhost.
+type removalFamilies struct{ expired, deadLettered, dropped, refused, queues *Family }
 
-// gatherExpiry tells why messages and queues went.
-func (c *Collector) gatherExpiry(b *builder) {
-	f := exitFamilies{
+// gatherRemovals adds why messages and queues were removed.
+func (c *Collector) gatherRemovals(b *builder) {
+	f := removalFamilies{
 		expired:      b.family(Counter, "curfew_messages_expired_total", "Messages the time of which ran out"),
 		deadLettered: b.family(Counter, "curfew_messages_dead_lettered_total", "Messages that were dead-lettered and entered a queue"),
 		dropped:      b.family(Counter, "curfew_messages_dropped_total", "Messages that were dropped, dead letters that entered no queue among them"),
@@ -102,39 +102,39 @@ func (c *Collector) gatherExpiry(b *builder) {
 		queues:       b.family(Counter, "curfew_queues_expired_total", "Queues that expired because nobody used them"),
 	}
 	all := c.Store.VHosts()
-	c.left.keep(all)
-	others := false
+	c.removals.forgetOthers(all)
+	others := len(c.removals.rest.Removals) > 0
 	for _, v := range all {
-		s, named := c.left.read(v)
-		if named {
+		if s, named := c.removals.read(v); named {
 			f.add(v.Name(), &s)
+		} else {
+			others = true
 		}
-		others = others || !named
 	}
-	if others || len(c.left.rest.Removals) > 0 {
-		f.add("", &c.left.rest)
+	if others {
+		f.add("", &c.removals.rest)
 	}
 }
 
-func (f *exitFamilies) add(v string, s *vhost.Stats) {
-	f.refused.add(label("vhost", v), float64(s.Refused))
-	f.queues.add(label("vhost", v), float64(s.QueuesExpired))
+func (f *removalFamilies) add(vhost string, s *vhost.Stats) {
+	f.refused.add(label("vhost", vhost), float64(s.Refused))
+	f.queues.add(label("vhost", vhost), float64(s.QueuesExpired))
 	for _, strategy := range slices.Sorted(maps.Keys(s.Removals)) {
-		left := s.Removals[strategy]
-		f.addExits(&left, "vhost", v, "strategy", strategy)
+		counts := s.Removals[strategy]
+		f.addCounts(&counts, "vhost", vhost, "strategy", strategy)
 	}
 }
 
-func (f *exitFamilies) addExits(e *vhost.RemovalCounts, place ...string) {
+func (f *removalFamilies) addCounts(counts *vhost.RemovalCounts, labels ...string) {
 	var expired uint64
-	for _, n := range e[hook.ReasonExpired] {
+	for _, n := range counts[hook.ReasonExpired] {
 		expired += n
 	}
-	f.expired.add(label(place...), float64(expired))
+	f.expired.add(label(labels...), float64(expired))
 	for r := hook.ReasonNone + 1; r < hook.Reasons; r++ {
-		with := append(slices.Clip(place), "reason", r.String())
+		with := append(slices.Clip(labels), "reason", r.String())
 		for o := range telemetry.Outcomes {
-			switch n := float64(e[r][o]); {
+			switch n := float64(counts[r][o]); {
 			case n == 0:
 			case o == telemetry.DeadLettered:
 				f.deadLettered.add(label(with...), n)

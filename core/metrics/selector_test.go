@@ -11,8 +11,8 @@ import (
 
 // look has a population of queues looked at, each with so many messages and so many that went through so far, and returns the
 // names of those that are shown from then on.
-func (p *seriesSelector) pretend(shells []*queue.Mailbox, messages, passed []int) (shown []string) {
-	for i, s := range shells {
+func (p *seriesSelector) pretend(queues []*queue.Mailbox, messages, passed []int) (shown []string) {
+	for i, s := range queues {
 		p.see(s, &queue.Stats{Ready: messages[i], Counters: queue.Counters{Published: uint64(passed[i])}})
 	}
 	p.choose()
@@ -26,9 +26,9 @@ func (p *seriesSelector) pretend(shells []*queue.Mailbox, messages, passed []int
 func TestTheBusiestAreShownAndStay(t *testing.T) {
 	r := newRig(t, 2)
 	v := r.vhost("v")
-	var shells []*queue.Mailbox
+	var queues []*queue.Mailbox
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		shells = append(shells, r.declare(v, name))
+		queues = append(queues, r.declare(v, name))
 	}
 	p := seriesSelector{limit: 2}
 	for _, step := range []struct {
@@ -44,15 +44,15 @@ func TestTheBusiestAreShownAndStay(t *testing.T) {
 		{"while it does", []int{0, 0, 1000, 2000, 90}, []int{5000, 0, 0, 0, 0}, "[c d]"},
 		{"and those that are idle leave in the end", []int{0, 2, 0, 0, 0}, []int{5000, 0, 0, 0, 0}, "[b c]"},
 	} {
-		if got := fmt.Sprint(p.pretend(shells, step.messages, step.passed)); got != step.want {
+		if got := fmt.Sprint(p.pretend(queues, step.messages, step.passed)); got != step.want {
 			t.Errorf("%s: got %s, want %s", step.name, got, step.want)
 		}
 	}
 	fresh := seriesSelector{limit: 2}
-	if got := fmt.Sprint(fresh.pretend(shells, []int{1, 1, 1, 0, 0}, []int{1, 1, 1, 40, 40})); got != "[d e]" {
+	if got := fmt.Sprint(fresh.pretend(queues, []int{1, 1, 1, 0, 0}, []int{1, 1, 1, 40, 40})); got != "[d e]" {
 		t.Errorf("the first look shows %s, not the queues that most went through", got)
 	}
-	if p.pretend(shells[:1], []int{0}, []int{5000}); len(p.known) != 1 {
+	if p.pretend(queues[:1], []int{0}, []int{5000}); len(p.known) != 1 {
 		t.Errorf("%d queues are remembered, of which one is left", len(p.known))
 	}
 }
@@ -139,8 +139,9 @@ func TestTheFirstOfManyRanks(t *testing.T) {
 	var best ranks
 	for i := range 200 {
 		s := r.declare(v, fmt.Sprintf("%03d", i*37%200))
-		best.offer(rank{shell: s, config: s.Config(), busy: i * 37 % 200 / 20}, 30)
+		best.offer(rank{mailbox: s, config: s.Config(), busy: i * 37 % 200 / 20}, 30)
 	}
+	best.trim(30)
 	var names []string
 	for i := range best {
 		names = append(names, best[i].config.Name)

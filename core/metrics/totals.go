@@ -1,0 +1,103 @@
+package metrics
+
+import (
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/vhost"
+)
+
+// The counts of a vhost, as indexes.
+const (
+	published = iota
+	routed
+	returned
+	dropped
+	confirmable
+	confirmed
+	queuesDeclared
+	queuesCreated
+	queuesDeleted
+	counts
+)
+
+// vhostTotals is what was counted in vhosts.
+type vhostTotals struct {
+	n           [counts]uint64
+	deliveries  [queue.Types]session.DeliveryCounters
+	deadLetters vhost.DeadLetterCounts
+	arrived     uint64 // dead letters that were confirmed
+}
+
+// totalsOf returns what was counted in a vhost, with what was counted on its channels.
+func totalsOf(v *vhost.VHost, t *session.Counters) vhostTotals {
+	churn := v.Churn()
+	all := vhostTotals{deliveries: t.Deliveries, n: [counts]uint64{
+		published: t.Published, routed: t.Routed, returned: t.Returned, dropped: t.Dropped,
+		confirmable: t.Confirmable, confirmed: t.Confirmed,
+		queuesDeclared: churn.QueuesDeclared, queuesCreated: churn.QueuesCreated, queuesDeleted: churn.QueuesDeleted,
+	}}
+	all.deadLetters, all.arrived = v.DeadLetters()
+	return all
+}
+
+// of adds up one kind of deliveries from all types of queues.
+func (t *vhostTotals) of(kind session.DeliveryKind) (n uint64) {
+	for i := range t.deliveries {
+		n += t.deliveries[i][kind]
+	}
+	return n
+}
+
+// raise raises the counts of what clients did to at least those of another.
+func (t *vhostTotals) raise(to *vhostTotals) {
+	for i := range t.n {
+		t.n[i] = max(t.n[i], to.n[i])
+	}
+	for kind := range t.deliveries {
+		for i := range t.deliveries[kind] {
+			t.deliveries[kind][i] = max(t.deliveries[kind][i], to.deliveries[kind][i])
+		}
+	}
+}
+
+func (t *vhostTotals) add(o *vhostTotals) {
+	for i := range t.n {
+		t.n[i] += o.n[i]
+	}
+	for kind := range t.deliveries {
+		t.deliveries[kind].Add(&o.deliveries[kind])
+	}
+	for kind := range t.deadLetters {
+		for strategy := range t.deadLetters[kind] {
+			for reason, n := range o.deadLetters[kind][strategy] {
+				t.deadLetters[kind][strategy][reason] += n
+			}
+		}
+	}
+	t.arrived += o.arrived
+}
+
+// monotonicTotals adds up what vhosts count, so that no sum goes down: neither when a vhost is deleted, nor when a channel closes
+// and is for a moment in neither the open nor the closed ones.
+type monotonicTotals struct {
+	last    map[*vhost.VHost]vhostTotals
+	deleted vhostTotals // of vhosts that were deleted
+}
+
+// sum takes the present counts in and returns the sums. now belongs to it afterwards.
+func (s *monotonicTotals) sum(now map[*vhost.VHost]vhostTotals) vhostTotals {
+	for v, before := range s.last {
+		if t, exists := now[v]; exists {
+			t.raise(&before)
+			now[v] = t
+		} else {
+			s.deleted.add(&before)
+		}
+	}
+	s.last = now
+	all := s.deleted
+	for _, t := range now {
+		all.add(&t)
+	}
+	return all
+}
