@@ -41,15 +41,13 @@ func compile(args amqp.RawTable) *pattern {
 // listed under one of them, its anchor, and checked when that is met. A binding that requires any condition is listed under
 // each.
 type headersIndex[D comparable] struct {
-	names  map[string]*column[D]
+	names  map[string]column[D]
 	always set[D] // bindings that require all of no conditions
 }
 
-// column has the bindings with a condition on one header.
-type column[D comparable] struct {
-	present set[D]
-	values  map[scalar]set[D]
-}
+// column has the bindings with a condition on one header, by the value they require. The zero scalar has those that require only
+// the header.
+type column[D comparable] map[scalar]set[D]
 
 type set[D comparable] map[*binding[D]]struct{}
 
@@ -89,7 +87,7 @@ func (x *headersIndex[D]) remove(b *binding[D]) {
 func (x *headersIndex[D]) rarest(conditions []condition) int {
 	best, fewest := 0, -1
 	for i, c := range conditions {
-		listed := len(x.names[c.name].set(c.value))
+		listed := len(x.names[c.name][c.value])
 		if fewest < 0 || listed < fewest {
 			best, fewest = i, listed
 		}
@@ -99,46 +97,27 @@ func (x *headersIndex[D]) rarest(conditions []condition) int {
 
 func (x *headersIndex[D]) list(c condition, b *binding[D]) {
 	if x.names == nil {
-		x.names = map[string]*column[D]{}
+		x.names = map[string]column[D]{}
 	}
 	col := x.names[c.name]
 	if col == nil {
-		col = &column[D]{values: map[scalar]set[D]{}}
+		col = column[D]{}
 		x.names[c.name] = col
 	}
-	if c.value == (scalar{}) {
-		col.present.put(b)
-		return
-	}
-	s := col.values[c.value]
+	s := col[c.value]
 	s.put(b)
-	col.values[c.value] = s
+	col[c.value] = s
 }
 
 func (x *headersIndex[D]) unlist(c condition, b *binding[D]) {
-	col := x.names[c.name]
-	if col == nil { // a binding with the same condition twice
-		return
+	col := x.names[c.name] // nil, as is the set, for a binding with the same condition twice
+	delete(col[c.value], b)
+	if len(col[c.value]) == 0 {
+		delete(col, c.value)
 	}
-	s := col.set(c.value)
-	delete(s, b)
-	if len(s) == 0 {
-		delete(col.values, c.value)
-	}
-	if len(col.present) == 0 && len(col.values) == 0 {
+	if len(col) == 0 {
 		delete(x.names, c.name)
 	}
-}
-
-// set returns the bindings listed under a value; for the zero scalar, those that require only the header.
-func (c *column[D]) set(v scalar) set[D] {
-	if c == nil {
-		return nil
-	}
-	if v == (scalar{}) {
-		return c.present
-	}
-	return c.values[v]
 }
 
 func (s *set[D]) put(b *binding[D]) {
@@ -161,9 +140,9 @@ func (x *headersIndex[D]) match(out *collector[D], headers func() amqp.RawTable)
 		if col == nil || fs.repeated(i) {
 			continue
 		}
-		collect(out, fs, col.present)
+		collect(out, fs, col[scalar{}])
 		class, number, text := read(f)
-		collect(out, fs, col.values[scalar{class, number, string(text)}])
+		collect(out, fs, col[scalar{class, number, string(text)}])
 	}
 	fs.release()
 }
