@@ -113,10 +113,7 @@ func (v *VHost) checkEquivalentQueue(e queueEntry, d QueueDeclare, args hook.Arg
 		return v.locked(d.Name)
 	}
 	what, cfg := v.queueName(d.Name), e.mailbox.Config()
-	if err := equivalentField(what, "durable", cfg.Durable, d.Durable); err != nil {
-		return err
-	}
-	if err := equivalentField(what, "auto_delete", cfg.AutoDelete, d.AutoDelete); err != nil {
+	if err := checkEquivalent(what, property{"durable", cfg.Durable, d.Durable}, property{"auto_delete", cfg.AutoDelete, d.AutoDelete}); err != nil {
 		return err
 	}
 	for i := range v.arguments {
@@ -124,7 +121,7 @@ func (v *VHost) checkEquivalentQueue(e queueEntry, d QueueDeclare, args hook.Arg
 		if !supports(a, cfg.Kind) {
 			continue
 		}
-		if err := equivalentArgument(what, a.Name, queueArgument(cfg.Args, a.Name), queueArgument(args, a.Name)); err != nil {
+		if err := checkEquivalentArgument(what, a.Name, optional(cfg.Args.Lookup(a.Name)), optional(args.Lookup(a.Name))); err != nil {
 			return err
 		}
 	}
@@ -141,7 +138,7 @@ func (d *QueueDeclare) exclusiveOwner() Owner {
 // createQueue creates a queue that does not exist. It returns nil without an error if the caller must try again, because another
 // caller took the name or the policies changed.
 func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (*queue.Mailbox, error) {
-	p, err := v.profile(d, args)
+	p, err := v.profileFor(d.Name, d.Args, args, v.checkArguments)
 	if err != nil {
 		return nil, err
 	}

@@ -48,31 +48,19 @@ const (
 	fieldValue = "value"
 )
 
-// fieldRef is a field of a definition and a pointer to the variable that it is written from and read into.
+// fieldRef is a field of a definition with the variable that it is written from and read into.
 type fieldRef struct {
-	name  string
-	value any // *string, *bool, *int64, *[]byte, *amqp.Array or *amqp.Table
+	name string
+	load func() any
+	read func(*definition.Definition, *error)
 }
 
-// load returns the value to write.
-func (f fieldRef) load() any {
-	switch p := f.value.(type) {
-	case *string:
-		return *p
-	case *bool:
-		return *p
-	case *int64:
-		return *p
-	case *[]byte:
-		return *p
-	case *amqp.Array:
-		return *p
-	case *amqp.Table:
-		if *p != nil {
-			return *p
-		}
+func ref[T any](name string, value *T) fieldRef {
+	return fieldRef{
+		name: name,
+		load: func() any { return *value },
+		read: func(d *definition.Definition, err *error) { definition.Read(d, name, value, err) },
 	}
-	return amqp.Table{}
 }
 
 // define makes a definition of the vhost.
@@ -85,26 +73,13 @@ func (v *VHost) define(op string, fields ...fieldRef) amqp.Table {
 }
 
 func (v *VHost) defineName(op, name string) amqp.Table {
-	return v.define(op, fieldRef{fieldName, &name})
+	return v.define(op, ref(fieldName, &name))
 }
 
 // read reads fields, up to the first that is missing or has another type.
 func read(d *definition.Definition, fields ...fieldRef) (err error) {
 	for _, f := range fields {
-		switch p := f.value.(type) {
-		case *string:
-			definition.Read(d, f.name, p, &err)
-		case *bool:
-			definition.Read(d, f.name, p, &err)
-		case *int64:
-			definition.Read(d, f.name, p, &err)
-		case *[]byte:
-			definition.Read(d, f.name, p, &err)
-		case *amqp.Array:
-			definition.Read(d, f.name, p, &err)
-		case *amqp.Table:
-			definition.Read(d, f.name, p, &err)
-		}
+		f.read(d, &err)
 	}
 	return err
 }
@@ -121,19 +96,19 @@ func QueueID(d *definition.Definition) (id uint64, ok bool) {
 		return 0, false
 	}
 	var n int64
-	err := read(d, fieldRef{fieldID, &n})
+	err := read(d, ref(fieldID, &n))
 	return uint64(n), err == nil
 }
 
 func (x *Exchange) fields() []fieldRef {
 	return []fieldRef{
-		{fieldName, &x.Name}, {"type", &x.Type}, {"auto-delete", &x.AutoDelete}, {"internal", &x.Internal}, {"arguments", &x.Args},
+		ref(fieldName, &x.Name), ref("type", &x.Type), ref("auto-delete", &x.AutoDelete), ref("internal", &x.Internal), ref("arguments", &x.Args),
 	}
 }
 
 func (b *Binding) fields() []fieldRef {
 	return []fieldRef{
-		{"source", &b.Source}, {"destination", &b.Destination}, {"to-exchange", &b.ToExchange}, {"key", &b.Key}, {"arguments", &b.Args},
+		ref("source", &b.Source), ref("destination", &b.Destination), ref("to-exchange", &b.ToExchange), ref("key", &b.Key), ref("arguments", &b.Args),
 	}
 }
 
@@ -146,7 +121,7 @@ type definedQueue struct {
 }
 
 func (q *definedQueue) fields() []fieldRef {
-	return []fieldRef{{fieldName, &q.name}, {fieldID, &q.id}, {"auto-delete", &q.autoDelete}, {"arguments", &q.args}}
+	return []fieldRef{ref(fieldName, &q.name), ref(fieldID, &q.id), ref("auto-delete", &q.autoDelete), ref("arguments", &q.args)}
 }
 
 func (v *VHost) defineQueue(c *queue.Config) amqp.Table {

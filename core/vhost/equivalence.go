@@ -7,18 +7,25 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/rabbit"
-	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // A redeclaration must mean the same as the declaration. Arguments are compared by value within a class of types: 10 equals 10 of
 // any other integer type, and differs from 10.0 [RabbitMQ: queues.html#property-equivalence].
 
-// equivalentField compares a property. what names the object in the error text.
-func equivalentField[T comparable](what, name string, current, received T) error {
-	if current == received {
-		return nil
+// property is a property of an existing object and of its redeclaration.
+type property struct {
+	name              string
+	current, received any
+}
+
+// checkEquivalent compares properties. what names the object in the error text.
+func checkEquivalent(what string, ps ...property) error {
+	for _, p := range ps {
+		if p.current != p.received {
+			return inequivalent(what, p.name, fmt.Sprintf("'%v'", p.current), fmt.Sprintf("'%v'", p.received))
+		}
 	}
-	return inequivalent(what, name, fmt.Sprintf("'%v'", current), fmt.Sprintf("'%v'", received))
+	return nil
 }
 
 func inequivalent(what, name, current, received string) error {
@@ -31,17 +38,10 @@ type argument struct {
 	given bool
 }
 
-func queueArgument(args hook.Args, name string) argument {
-	v, ok := args.Lookup(name)
-	return argument{v, ok}
-}
+func optional(value any, given bool) argument { return argument{value, given} }
 
-func tableArgument(t amqp.Table, name string) argument {
-	v, ok := t.Lookup(name)
-	return argument{v, ok}
-}
-
-func equivalentArgument(what, name string, current, received argument) error {
+// checkEquivalentArgument compares an argument.
+func checkEquivalentArgument(what, name string, current, received argument) error {
 	if current.given == received.given && (!current.given || sameValue(current.value, received.value)) {
 		return nil
 	}

@@ -62,10 +62,15 @@ func (v *VHost) locked(queue string) *Error {
 		"the exclusive property value does not match that of the original declaration.", v.queueName(queue))
 }
 
-// stopped is the error for a queue whose log has failed. Such a queue is stopped until the broker is restarted.
-func stopped(e *queue.StoppedError) *Error {
-	return &Error{Kind: Stopped, Text: e.Error() + ", see the broker logfile", cause: e}
+// stoppedError is an error that the broker itself is to blame for.
+func stoppedError(cause error, layout string, args ...any) *Error {
+	e := refuse(Stopped, layout+", see the broker logfile", args...)
+	e.cause = cause
+	return e
 }
+
+// stopped is the error for a queue whose log has failed. Such a queue is stopped until the broker is restarted.
+func stopped(e *queue.StoppedError) *Error { return stoppedError(e, "%v", e) }
 
 // checkLog returns an error if the log of a queue has failed.
 func checkLog(cfg *queue.Config) error {
@@ -79,14 +84,12 @@ func checkLog(cfg *queue.Config) error {
 }
 
 // notDurable is the error for a change whose definitions could not be logged.
-func (v *VHost) notDurable(err error) *Error {
-	text := fmt.Sprintf("vhost '%s': definitions cannot be kept: shard 0 failed, see the broker logfile", v.name)
-	return &Error{Kind: Stopped, Text: text, cause: err}
+func (v *VHost) notDurable(cause error) *Error {
+	return stoppedError(cause, "vhost '%s': definitions cannot be kept: shard 0 failed", v.name)
 }
 
 // undelivered is the error for the name of a deleted queue whose last dead letters were not written: the next start of the
 // broker restores the queue with them.
-func (v *VHost) undelivered(name string, err error) *Error {
-	text := v.queueName(name) + ": messages that it dead-lettered could not be written, see the broker logfile"
-	return &Error{Kind: Stopped, Text: text, cause: err}
+func (v *VHost) undelivered(name string, cause error) *Error {
+	return stoppedError(cause, "%s: messages that it dead-lettered could not be written", v.queueName(name))
 }

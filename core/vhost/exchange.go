@@ -158,19 +158,15 @@ func (v *VHost) addExchange(d Exchange) (Exchange, error) {
 // checkEquivalentExchange compares a declaration with the existing exchange. Of the arguments, only the alternate counts.
 func (v *VHost) checkEquivalentExchange(current, received Exchange) error {
 	what := v.exchangeName(current.Name)
-	if err := equivalentField(what, "type", current.Type, received.Type); err != nil {
+	if err := checkEquivalent(what,
+		property{"type", current.Type, received.Type},
+		property{"durable", current.Durable, received.Durable},
+		property{"auto_delete", current.AutoDelete, received.AutoDelete},
+		property{"internal", current.Internal, received.Internal},
+	); err != nil {
 		return err
 	}
-	if err := equivalentField(what, "durable", current.Durable, received.Durable); err != nil {
-		return err
-	}
-	if err := equivalentField(what, "auto_delete", current.AutoDelete, received.AutoDelete); err != nil {
-		return err
-	}
-	if err := equivalentField(what, "internal", current.Internal, received.Internal); err != nil {
-		return err
-	}
-	return equivalentArgument(what, argAlternate, tableArgument(current.Args, argAlternate), tableArgument(received.Args, argAlternate))
+	return checkEquivalentArgument(what, argAlternate, optional(current.Args.Lookup(argAlternate)), optional(received.Args.Lookup(argAlternate)))
 }
 
 // DeleteExchange deletes an exchange and all bindings from and to it. It need not exist.

@@ -95,7 +95,7 @@ func (v *VHost) defineMetadata(op string, m *Metadata) amqp.Table {
 
 func (m *Metadata) fields(tags *amqp.Array) []fieldRef {
 	return []fieldRef{
-		{fieldDescription, &m.Description}, {"tags", tags}, {"default-queue-type", &m.DefaultQueueType}, {"tracing", &m.Tracing},
+		ref(fieldDescription, &m.Description), ref("tags", tags), ref("default-queue-type", &m.DefaultQueueType), ref("tracing", &m.Tracing),
 	}
 }
 

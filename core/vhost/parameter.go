@@ -166,12 +166,12 @@ func (v *VHost) applyLimits() {
 }
 
 func (k *parameterKey) fields() []fieldRef {
-	return []fieldRef{{"component", &k.component}, {fieldName, &k.name}}
+	return []fieldRef{ref("component", &k.component), ref(fieldName, &k.name)}
 }
 
 func (v *VHost) defineParameter(op string, k parameterKey, value []byte) amqp.Table {
 	text := string(value)
-	return v.define(op, append(k.fields(), fieldRef{fieldValue, &text})...)
+	return v.define(op, append(k.fields(), ref(fieldValue, &text))...)
 }
 
 // parameter applies a definition that sets or clears a parameter.
@@ -183,7 +183,7 @@ func (d *Definitions) parameter(def *definition.Definition) error {
 		return err
 	}
 	var value string
-	err = read(def, fieldRef{fieldValue, &value})
+	err = read(def, ref(fieldValue, &value))
 	d.parameters[k] = json.RawMessage(value)
 	return err
 }

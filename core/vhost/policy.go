@@ -82,19 +82,24 @@ func (v *VHost) StrategyChanged(name string, recompute bool) {
 	v.mu.Lock()
 	v.invalidateProfiles()
 	v.mu.Unlock()
-	for _, m := range v.Queues() {
-		cfg := m.Config()
-		if chosen, _ := cfg.Settings(settingStrategy); chosen != any(name) && cfg.Strategy != name {
-			continue
-		}
-		_ = m.Reconfigure(reconfigured(cfg, v.newProfile(cfg.Args, cfg.Policies)), v.chain, recompute) // an error means that the queue is deleted
-	}
+	v.reconfigure(recompute, func(cfg *queue.Config) (policies.Applied, bool) {
+		chosen, _ := cfg.Settings(settingStrategy)
+		return cfg.Policies, chosen == any(name) || cfg.Strategy == name
+	})
 }
 
 // applyPolicies reconfigures every queue to which other policies apply than before, and returns how many there are. The caller
 // holds applying.
 func (v *VHost) applyPolicies() (queues int) {
 	set := v.policies.Load()
+	return v.reconfigure(false, func(cfg *queue.Config) (policies.Applied, bool) {
+		applied := set.Match(subject(cfg))
+		return applied, applied != cfg.Policies
+	})
+}
+
+// reconfigure gives queues new profiles and returns how many. changed says which queues get one, and under which policies.
+func (v *VHost) reconfigure(recompute bool, changed func(*queue.Config) (policies.Applied, bool)) (queues int) {
 	type like struct {
 		*queue.Profile
 		policies.Applied
@@ -102,16 +107,15 @@ func (v *VHost) applyPolicies() (queues int) {
 	profiles := map[like]*profile{} // queues that shared a profile share the new one
 	for _, m := range v.Queues() {
 		cfg := m.Config()
-		applied := set.Match(subject(cfg))
-		if applied == cfg.Policies {
+		applied, ok := changed(cfg)
+		if !ok {
 			continue
 		}
-		p := profiles[like{cfg.Profile, applied}]
-		if p == nil {
-			p = v.newProfile(cfg.Args, applied)
-			profiles[like{cfg.Profile, applied}] = p
+		key := like{cfg.Profile, applied}
+		if profiles[key] == nil {
+			profiles[key] = v.newProfile(cfg.Args, applied)
 		}
-		if m.Reconfigure(reconfigured(cfg, p), v.chain, false) == nil { // else the queue is deleted
+		if m.Reconfigure(reconfigured(cfg, profiles[key]), v.chain, recompute) == nil { // else the queue is deleted
 			queues++
 		}
 	}
@@ -144,9 +148,11 @@ type definedPolicy struct {
 	value      []byte
 }
 
-func (p *definedPolicy) key() []fieldRef { return []fieldRef{{"kind", &p.kind}, {fieldName, &p.name}} }
+func (p *definedPolicy) key() []fieldRef {
+	return []fieldRef{ref("kind", &p.kind), ref(fieldName, &p.name)}
+}
 
-func (p *definedPolicy) fields() []fieldRef { return append(p.key(), fieldRef{fieldValue, &p.value}) }
+func (p *definedPolicy) fields() []fieldRef { return append(p.key(), ref(fieldValue, &p.value)) }
 
 func (v *VHost) definePolicy(kind policies.Kind, p *policies.Policy) amqp.Table {
 	value, err := p.MarshalJSON()

@@ -28,11 +28,6 @@ const (
 	maxProfileKey = 1 << 10 // bytes of encoded arguments
 )
 
-// profile returns the profile for a declaration, whose arguments it checks.
-func (v *VHost) profile(d QueueDeclare, args hook.Args) (*profile, error) {
-	return v.profileFor(d.Name, d.Args, args, v.checkArguments)
-}
-
 // profileFor returns the profile for a queue. check, if not nil, checks arguments that no other queue has had.
 func (v *VHost) profileFor(name string, table amqp.Table, args hook.Args, check func(name string, args hook.Args) error) (*profile, error) {
 	epoch := v.epoch.Load()

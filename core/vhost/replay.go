@@ -104,7 +104,7 @@ func (d *Definitions) declareExchange(def *definition.Definition) error {
 // delete deletes an exchange or a queue, with the bindings to it.
 func (d *Definitions) delete(def *definition.Definition) error {
 	to := definedDestination{isExchange: def.Op == opDeleteExchange}
-	if err := read(def, fieldRef{fieldName, &to.name}); err != nil {
+	if err := read(def, ref(fieldName, &to.name)); err != nil {
 		return err
 	}
 	if to.isExchange {
