@@ -8,16 +8,16 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// callReason is why a policy is asked about messages. It says which hook is called,
-// what the guest is told, and what may follow from its verdicts.
+// callReason is why a policy is asked about messages. It selects the hook, the
+// reason in the records, and the effect of the verdicts.
 type callReason uint8
 
 const (
-	atEnqueue callReason = iota // the messages are about to enter
-	atDue                       // their time is up
+	atEnqueue callReason = iota // the messages are about to be enqueued
+	atDue
 	atHead
 	atRequeue
-	atChange // they are there, and asked about anew
+	atChange // they are queued, and their deadlines are recomputed
 )
 
 var (
@@ -25,7 +25,7 @@ var (
 	whyOf   = [...]byte{atEnqueue: abi.WhyEnqueue, atDue: abi.WhyDeadline, atHead: abi.WhyHead, atRequeue: abi.WhyRequeue, atChange: abi.WhyEnqueue}
 )
 
-// call is a question to a policy: some messages of a queue, and their verdicts.
+// call asks a policy about some messages of a queue.
 type call struct {
 	*binding
 	at  callReason
@@ -33,19 +33,19 @@ type call struct {
 	ms  []hook.Message
 	vs  []hook.Verdict
 
-	shadowing  bool   // it is a shadow that is asked
-	rechecking bool   // the messages were decided about before, and are in doubt
-	digest     uint64 // of the module that is asked: see [hook.Verdict]
+	shadowing  bool   // the policy is a shadow
+	rechecking bool   // the messages' earlier verdicts are in doubt
+	digest     uint64 // of the module; see [hook.Verdict]
 }
 
-// slice is the question about some of the messages.
+// slice returns the call for some of the messages.
 func (c *call) slice(from, to int) call {
 	p := *c
 	p.ms, p.vs = c.ms[from:to], c.vs[from:to]
 	return p
 }
 
-// ask has a version answer, in as many calls of the guest as it takes.
+// ask asks a version, with as many calls of the guest as needed.
 func (v *version) ask(c *call) {
 	c.digest = v.digest
 	switch h := hooksOf[c.at]; {
@@ -72,15 +72,15 @@ func (v *version) askBatches(h abi.Hook, c *call) {
 	}
 }
 
-// fuelBudget is fuel for several calls that have few messages each: those of a module
-// that takes few at once may not use as much with every one of them as another
-// may with many.
+// fuelBudget is the fuel that several calls with few messages share. Without it a
+// module that takes few messages at once would get a full budget for each of
+// these calls.
 type fuelBudget struct {
 	fuel     int64
-	messages int // that it is still for
+	messages int // that it is left for
 }
 
-// minBudgeted is for how many messages one is.
+// minBudgeted is the least number of messages that a budget is for.
 const minBudgeted = 64
 
 // next returns the fuel for a call with n messages.
@@ -92,13 +92,13 @@ func (r *fuelBudget) next(v *version, n int) int64 {
 	return r.fuel
 }
 
-// spend notes what a call left.
+// spend sets the fuel that a call left.
 func (r *fuelBudget) spend(left int64, n int) {
 	r.fuel = left
 	r.messages -= n
 }
 
-// borrow returns an instance for a call, nil if the guest cannot be asked now.
+// borrow returns an instance for a call; nil if the guest cannot be asked now.
 func (v *version) borrow(now hook.Instant) *instance {
 	if v.since.Load() == 0 {
 		v.since.CompareAndSwap(0, int64(now))
@@ -109,11 +109,11 @@ func (v *version) borrow(now hook.Instant) *instance {
 	return v.pool.take(now)
 }
 
-// unanswered ends a question that no instance was there for: the version that is in
-// force by now is asked, if it is another.
+// unanswered handles a call without an instance: it asks the version that has
+// replaced v, if there is one.
 func (v *version) unanswered(h abi.Hook, c *call) {
 	if next := v.successor(); next != nil {
-		again := *c // or c, and the calls of everybody, would be on the heap
+		again := *c // so that c, and every caller's call, stays off the heap
 		next.ask(&again)
 		return
 	}
@@ -122,7 +122,7 @@ func (v *version) unanswered(h abi.Hook, c *call) {
 	c.watch(v, h).report(c, v, "it is not asked: it fails too often, or every instance is at work or broken")
 }
 
-// successor is the version that has taken v's place, nil if none has.
+// successor returns the version that has replaced v; nil if none has.
 func (v *version) successor() *version {
 	if next := v.policy.active.Load(); next != v {
 		return next
@@ -156,14 +156,14 @@ func (v *version) askBatch(h abi.Hook, c *call, r *fuelBudget) {
 	}
 }
 
-// requeue ends a call that went well.
+// giveBack ends a successful call.
 func (v *version) giveBack(in *instance) {
 	v.breaker.success(v)
 	v.pool.put(in)
 }
 
-// giveUp ends a call that failed. An instance that says so itself may be used
-// again; one that trapped must not.
+// giveUp ends a failed call. An instance that reported the failure itself may be
+// used again; one that trapped must not.
 func (v *version) giveUp(in *instance, c *call, f *failure) {
 	if f.kind == reportedFailure {
 		v.pool.restore(in)
@@ -176,7 +176,7 @@ func (v *version) giveUp(in *instance, c *call, f *failure) {
 	}
 }
 
-// begin lets host functions see what the call is about; end takes it away.
+// begin gives host functions access to the call's messages; end removes it.
 func (in *instance) begin(c *call, w *watch) {
 	in.batch, in.queue, in.watch, in.complaint = c.ms, c.queue, w, ""
 	in.pending.messages += uint64(len(c.ms))
@@ -184,8 +184,7 @@ func (in *instance) begin(c *call, w *watch) {
 
 func (in *instance) end() { in.batch, in.queue, in.watch = nil, nil, nil }
 
-// batchCall writes the records, has the guest run, and finds out whether it
-// answered.
+// batchCall writes the records and runs the guest's hook.
 func (in *instance) batchCall(h abi.Hook, c *call, r *fuelBudget) *failure {
 	n := len(c.ms)
 	b, ok := in.memory.Read(in.buffer, uint32(n*(abi.RecordSize+abi.VerdictSize)))
@@ -206,7 +205,7 @@ func (in *instance) batchCall(h abi.Hook, c *call, r *fuelBudget) *failure {
 	return nil
 }
 
-// millis is an instant as guests see it.
+// millis converts an instant for guests.
 func millis(t hook.Instant) int64 {
 	if t == 0 {
 		return -1
@@ -214,7 +213,7 @@ func millis(t hook.Instant) int64 {
 	return int64(t) / 1_000_000
 }
 
-// writeRecord tells the guest of a message.
+// writeRecord encodes a message for the guest.
 func (c *call) writeRecord(b []byte, m *hook.Message) {
 	_ = b[abi.RecordSize-1]
 	le := binary.LittleEndian
@@ -233,7 +232,7 @@ func (c *call) writeRecord(b []byte, m *hook.Message) {
 	le.PutUint64(b[abi.RecordQueue:], uint64(m.Priority)<<32|uint64(c.flags(m))<<40|uint64(whyOf[c.at])<<48)
 }
 
-// flags are a record's.
+// flags returns a record's flags.
 func (c *call) flags(m *hook.Message) byte {
 	flags := c.dlx
 	if m.Redelivered {
@@ -245,8 +244,8 @@ func (c *call) flags(m *hook.Message) byte {
 	return flags
 }
 
-// expiration is what the publisher said. The broker looks it up for messages that
-// enter or are asked about anew.
+// expiration returns the publisher's expiration. The broker fills it in for
+// messages that are enqueued or restamped; for others it is read from the message.
 func (c *call) expiration(m *hook.Message) hook.Limit {
 	if c.at == atEnqueue || c.at == atChange || m.Expiration.Set() {
 		return m.Expiration
@@ -257,9 +256,9 @@ func (c *call) expiration(m *hook.Message) hook.Limit {
 	return 0
 }
 
-// presetVerdicts makes all verdicts say nothing, so that a guest may pass over a
-// message. Where messages have a deadline already, one that says no more than keep
-// leaves it.
+// presetVerdicts sets all verdicts to no opinion, so that a guest may skip a
+// message. Where messages have a deadline already, until is that deadline, so that
+// a bare keep leaves it unchanged.
 func (c *call) presetVerdicts(records, verdicts []byte) {
 	le := binary.LittleEndian
 	clear(verdicts)
@@ -285,7 +284,7 @@ func (in *instance) failureText(r int32) string {
 	return "it returned " + decimal(r) + ": " + in.complaint
 }
 
-// applyVerdicts carries the verdicts over.
+// applyVerdicts applies the guest's verdicts.
 func (in *instance) applyVerdicts(c *call, w *watch) (bad mistakes) {
 	n := len(c.ms)
 	b, ok := in.memory.Read(in.buffer+uint32(n*abi.RecordSize), uint32(n*abi.VerdictSize))
@@ -307,16 +306,15 @@ func (in *instance) applyVerdicts(c *call, w *watch) (bad mistakes) {
 	return bad
 }
 
-// entered counts messages that it decided about as they came.
+// entered counts enqueued messages that the instance decided about.
 func (in *instance) entered(c *call, n int) {
 	if c.at == atEnqueue {
 		in.pending.entered += uint64(n)
 	}
 }
 
-// applyKeep carries over what nearly all verdicts are: keep until a time, for a message
-// that enters. It reports whether it was one of those, and is otherwise the same as
-// apply.
+// applyKeep is a fast path of apply for the most common verdict: keep an enqueued
+// message until a time. It reports whether it applied the verdict.
 func (c *call) applyKeep(i int, b []byte) bool {
 	le := binary.LittleEndian
 	until := int64(le.Uint64(b[abi.VerdictUntil:]))
@@ -327,7 +325,7 @@ func (c *call) applyKeep(i int, b []byte) bool {
 	return true
 }
 
-// askEach asks the hook that is called for each message by itself.
+// askEach calls the hook deadline for each message.
 func (v *version) askEach(c *call) {
 	in := v.borrow(c.now)
 	if in == nil {

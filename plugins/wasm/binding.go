@@ -7,15 +7,15 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// binding is a policy on a queue, or on all queues that are alike in what it needs
-// to know of them. It does not change.
+// binding ties a policy to a queue, or to all queues with equal settings if the
+// policy does not look at the queue itself. It does not change.
 type binding struct {
-	policy  *policy // whose strategy it is; nil: another plugin's
-	shadow  *policy // runs beside; nil: none
+	policy  *policy // nil: the strategy is another plugin's
+	shadow  *policy // nil: none
 	queue   hook.Queue
 	ttl     hook.Limit // milliseconds
 	dlx     byte       // [abi.FlagDLX] if the queue has a dead-letter exchange
-	recheck *recheck   // which messages that are there are asked about; nil: all
+	recheck *recheck   // which queued messages are asked about; nil: all
 }
 
 // bind makes the hooks of a queue. policy and shadow are not both nil.
@@ -46,8 +46,8 @@ func bind(q hook.Queue, p, shadow *policy) hook.Hooks {
 	return hs
 }
 
-// looksAtQueue reports whether a policy's module asks for more of a queue than
-// what queues that are alike have in common.
+// looksAtQueue reports whether a policy's module uses more of a queue than its
+// settings.
 func (p *policy) looksAtQueue() bool {
 	if p == nil {
 		return false
@@ -56,7 +56,7 @@ func (p *policy) looksAtQueue() bool {
 	return v != nil && (v.hooks.has(abi.OnIdle) || v.module.imports("queue_arg_i64", "queue_arg_str"))
 }
 
-// answer has the policy's version in force answer, and its shadow if there is one.
+// answer asks the policy's active version, and its shadow if there is one.
 func answer(c call) {
 	if v := c.policy.active.Load(); v != nil {
 		v.ask(&c)
@@ -81,17 +81,17 @@ func (b *binding) enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 	answer(c)
 }
 
-// head answers for messages that are due or asked to be asked about at the head.
-// Those that leave for another reason leave.
+// head asks about messages that are due, or flagged for a call at the head.
+// Messages being removed for another reason are not asked about.
 func (b *binding) head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	c := call{binding: b, now: now, ms: ms, vs: vs}
 	c.forEachRun(dueOrHead, answer)
 }
 
-// classifier says on which occasion a message is asked about, if it is.
+// classifier returns why a message is asked about; false if it is not.
 type classifier func(now hook.Instant, m *hook.Message, v *hook.Verdict) (callReason, bool)
 
-// entering passes over what a plugin before has decided about.
+// entering skips messages that a previous plugin has decided about.
 func entering(_ hook.Instant, _ *hook.Message, v *hook.Verdict) (callReason, bool) {
 	return atEnqueue, v.Action == hook.Keep
 }
@@ -103,7 +103,7 @@ func dueOrHead(now hook.Instant, m *hook.Message, v *hook.Verdict) (callReason, 
 	return whenThere(now, m, v)
 }
 
-// whenThere goes by the message alone.
+// whenThere classifies by the message alone.
 func whenThere(now hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, bool) {
 	switch {
 	case m.Why == hook.WhyLeaving:
@@ -182,8 +182,8 @@ func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
 	c.decideIdle(v, said, d)
 }
 
-// failedIdle leaves it to other plugins whether the queue may stay, unless the
-// policy's settings have everything stay. If it stays, the policy is asked again.
+// failedIdle leaves the decision to other plugins, unless on-error is keep. If the
+// queue stays, the policy is asked again.
 func (c *call) failedIdle(v *version, d *hook.Verdict) {
 	if v.options.OnError == Keep {
 		*d = hook.Verdict{}
@@ -193,7 +193,7 @@ func (c *call) failedIdle(v *version, d *hook.Verdict) {
 	}
 }
 
-// decideIdle carries over what a guest says of an idle queue.
+// decideIdle applies a guest's answer about an idle queue.
 func (c *call) decideIdle(v *version, said int64, d *hook.Verdict) {
 	switch {
 	case said == abi.IdleNoOpinion:

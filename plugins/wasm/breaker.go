@@ -8,15 +8,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// breaker stops asking a version that goes on failing: after five failures within
-// a minute, for a minute, and for longer each time that it fails again when it is
-// tried. Any goroutine may use it.
+// breaker stops calls of a failing version: for a minute after five failures within
+// a minute, and for longer after each failed trial. Any goroutine may use it.
 type breaker struct {
-	until atomic.Int64 // the instant from which on the version is tried again; 0: closed
+	until atomic.Int64 // the instant of the next trial; 0: closed
 
 	mu     sync.Mutex // guards what follows
 	recent [tolerated - 1]hook.Instant
-	next   int // of recent, the oldest
+	next   int // index of the oldest in recent
 	pause  time.Duration
 }
 
@@ -33,7 +32,7 @@ func (b *breaker) allows(now hook.Instant) bool {
 	return until == 0 || now >= hook.Instant(until)
 }
 
-// success notes that the version answered.
+// success closes the breaker after a successful trial.
 func (b *breaker) success(v *version) {
 	if b.until.Load() == 0 {
 		return
@@ -46,7 +45,8 @@ func (b *breaker) success(v *version) {
 	v.policy.host.recovered(v.policy)
 }
 
-// closes reports whether it did: another call may have been first.
+// closes closes the breaker and reports whether it was open: another call may have
+// been first.
 func (b *breaker) closes() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *breaker) closes() bool {
 	return was
 }
 
-// close forgets all failures. The caller holds mu.
+// close clears all failures. The caller holds mu.
 func (b *breaker) close() {
 	b.until.Store(0)
 	b.pause = 0
@@ -69,8 +69,7 @@ func (b *breaker) reset() {
 	b.close()
 }
 
-// failure notes that the version failed, and opens the breaker if that was once
-// too often.
+// failure counts a failure, and opens the breaker after too many.
 func (b *breaker) failure(now hook.Instant, v *version) {
 	if !b.opens(now) {
 		return

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// cacheDir is a folder with compiled code; "" is none. Whatever is wrong with it is
-// no reason not to compile.
+// cacheDir is a folder with compiled code; "" means none. Without it modules are
+// compiled again.
 type cacheDir string
 
-// maxCache is how much code there may be when a broker starts, in bytes. Nothing
-// tells which of it is still of use.
+// maxCache is the most code in the folder when a broker starts, in bytes. The
+// folder does not tell which of it is still used.
 const maxCache = 256 << 20
 
 // trim empties a cache that has grown too large.
@@ -29,7 +29,7 @@ func (d cacheDir) trim() {
 }
 
 func (d cacheDir) empty() {
-	d.each(func(path string) { _ = os.Remove(path) }) // one that stays is found to be damaged again
+	d.each(func(path string) { _ = os.Remove(path) }) // a file that stays is found damaged again
 }
 
 func (d cacheDir) each(file func(path string)) {
@@ -44,8 +44,8 @@ func (d cacheDir) each(file func(path string)) {
 	})
 }
 
-// damaged reports whether it was the cache that a module could not be compiled for:
-// a loss of power may leave files without their end.
+// damaged reports whether the cache caused a compiler error: a loss of power may
+// truncate its files.
 func (d cacheDir) damaged(err error) bool {
 	return d != "" && err != nil && strings.HasPrefix(err.Error(), "compilationcache: ")
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// Manifest is what a module says of itself, without any of it being executed.
+// Manifest describes a module, without executing any of it.
 type Manifest struct {
 	Digest string // SHA-256, in hexadecimal
 	Size   int    // bytes
-	// Hooks are those it exports.
+	// Hooks are the exported hooks.
 	Hooks []abi.Hook
-	// Imports are the broker's functions it uses, and Grants what it needs for
-	// these. One that dead-letters messages needs route besides, which does not
+	// Imports are the broker's functions that it uses, and Grants the grants that
+	// they need. Dead-lettering also needs the grant route, which imports do not
 	// show.
 	Imports []string
 	Grants  []abi.Grant
-	// WASI tells whether it imports the operating system, as Go programs do.
+	// WASI means that it imports functions of an operating system, as Go programs do.
 	WASI bool
 
-	exports map[string]bool // of those in [abi.Exports]
+	exports map[string]bool // only names in [abi.Exports]
 	memory  bool
 	pages   uint32 // of memory at the start
 }
@@ -39,18 +39,17 @@ func (m *Manifest) imports(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(m.Imports, n) })
 }
 
-// initFuel is what a new instance may use until it is ready.
+// initFuel is the fuel for preparing a new instance.
 const initFuel = 1_000_000_000
 
-// Inspect checks a module as far as that is possible without executing it, and
-// says what it would need.
+// Inspect checks a module without executing it, and describes what it needs.
 func Inspect(module []byte) (Manifest, error) {
 	_, m, err := inspect(module, defaultMemory, initFuel)
 	return m, err
 }
 
-// inspect also returns the module metered, for instances with so much memory and
-// fuel to begin with.
+// inspect also returns the metered module, for instances with this memory and
+// initial fuel.
 func inspect(module []byte, memory Size, fuel int64) ([]byte, Manifest, error) {
 	sum := sha256.Sum256(module)
 	m := Manifest{Digest: hex.EncodeToString(sum[:]), Size: len(module), exports: map[string]bool{}}
@@ -109,7 +108,7 @@ func hookNames() string {
 
 var versionName = regexp.MustCompile(`^` + abi.Prefix + `[0-9]+$`)
 
-// checkVersion looks for the export whose name is the version.
+// checkVersion requires the export that names the version.
 func checkVersion(exports []meter.Export) error {
 	var others []string
 	for _, e := range exports {
@@ -179,7 +178,8 @@ func isType(t meter.Type, want abi.Signature) bool {
 	return t.Kind == meter.Func && same(t.Params, want.Params) && same(t.Results, want.Results)
 }
 
-// checkMemory refuses a module that would have nowhere to read and write.
+// checkMemory refuses a module without the memory that its imports or exports
+// need.
 func (m *Manifest) checkMemory() error {
 	if !m.memory && (len(m.Imports) > 0 || m.WASI || m.exports[abi.ExportBuffer]) {
 		return errors.New("the module has no memory, which its imports or policy_buf need")
@@ -187,7 +187,7 @@ func (m *Manifest) checkMemory() error {
 	return nil
 }
 
-// checkGrants refuses a module that imports what it was not granted.
+// checkGrants refuses a module whose imports need missing grants.
 func (m *Manifest) checkGrants(granted []string) error {
 	var missing []string
 	for _, f := range abi.Imports() {
@@ -208,7 +208,7 @@ func list(items []string) string {
 	return strings.Join(items, ", ")
 }
 
-// checkDigest refuses a module that is not the one that was meant.
+// checkDigest refuses a module with another digest than want; "" accepts any.
 func (m *Manifest) checkDigest(want string) error {
 	want = strings.ToLower(strings.TrimPrefix(want, "sha256:"))
 	if raw, err := hex.DecodeString(want); want != "" && (err != nil || len(raw) != sha256.Size) {

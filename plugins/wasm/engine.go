@@ -11,26 +11,26 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// engine compiles modules and keeps what it compiled for as long as a policy has
-// it in use. The host's lock guards it.
+// engine compiles modules, and retains compiled modules while a policy uses them.
+// The host's lock guards it.
 type engine struct {
 	memory  Size
-	fuel    int64 // of an instance to begin with
+	fuel    int64 // of a new instance
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache // nil: none
 	dir     cacheDir                // of cache
 	modules map[string]*compiled    // by digest
 }
 
-// compiled is a module that was checked and compiled. It does not change but for
-// uses, which belongs to the engine.
+// compiled is a checked and compiled module. Only uses changes, which belongs to
+// the engine.
 type compiled struct {
 	Manifest
 	code wazero.CompiledModule
 	uses int
 }
 
-// short is the start of the digest as a number: see [hook.Verdict].
+// short returns the first 8 bytes of the digest; see [hook.Verdict].
 func (c *compiled) short() uint64 {
 	n, err := strconv.ParseUint(c.Digest[:16], 16, 64)
 	if err != nil {
@@ -53,8 +53,7 @@ func compiles() bool {
 	return false
 }
 
-// newEngine starts the runtime. dir, if there is one, keeps compiled code from one
-// start to the next.
+// newEngine starts the runtime. dir caches compiled code between starts.
 func newEngine(c *Config, dir cacheDir) (*engine, error) {
 	if !compiles() && !c.Interpreter {
 		return nil, errInterpreter
@@ -79,7 +78,7 @@ func newEngine(c *Config, dir cacheDir) (*engine, error) {
 	return e, nil
 }
 
-// provide makes functions that modules can import.
+// provide defines functions that modules can import.
 func (e *engine) provide(ctx context.Context, module string, functions []hostFunction) error {
 	b := e.runtime.NewHostModuleBuilder(module)
 	for _, f := range functions {
@@ -89,8 +88,8 @@ func (e *engine) provide(ctx context.Context, module string, functions []hostFun
 	return err
 }
 
-// compile checks a module and compiles it, unless it is there already. Its caller
-// releases it.
+// compile checks a module, and compiles it unless it is compiled already. The
+// caller releases it.
 func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 	metered, m, err := inspect(module, e.memory, e.fuel)
 	if err != nil {
@@ -116,17 +115,17 @@ func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 	return c, nil
 }
 
-// release gives up one use of a module. Instances of it must be closed.
+// release ends one use of a module. Its instances must be closed.
 func (e *engine) release(c *compiled) {
 	c.uses--
 	if c.uses > 0 {
 		return
 	}
 	delete(e.modules, c.Digest)
-	_ = c.code.Close(context.Background()) // takes it out of a table, nothing more
+	_ = c.code.Close(context.Background()) // only removes it from a table
 }
 
-// close ends the runtime, and with it what is left of instances.
+// close closes the runtime with all its instances.
 func (e *engine) close() error {
 	ctx := context.Background()
 	err := e.runtime.Close(ctx)

@@ -13,16 +13,15 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// hostFunction is a function that modules can import. Parameters are on the
-// stack, and the result takes their place. Of an i32 only the lower half counts:
-// there may be anything in the upper one.
+// hostFunction is a function that modules can import. Parameters are on the stack,
+// and the result replaces them. The upper half of an i32 is undefined.
 type hostFunction struct {
 	abi.Function
 	call func(in *instance, stack []uint64)
 }
 
-// function is f for wazero. An instance finds itself through the context: it is
-// called with one of its own.
+// function returns f for wazero. The context of each instance leads to the
+// instance.
 func (f hostFunction) function() api.GoModuleFunction {
 	return api.GoModuleFunc(func(ctx context.Context, _ api.Module, stack []uint64) {
 		in, _ := ctx.Value(instanceKey{}).(*instance)
@@ -62,16 +61,16 @@ func policyFunctions() []hostFunction {
 	return all
 }
 
-// misuse ends a guest that uses a host function wrongly: the instance traps.
+// misuse is the panic for a wrong use of a host function; the instance traps.
 type misuse string
 
 func (m misuse) Error() string { return string(m) }
 
-// bytes returns part of the guest's memory, valid until it runs on. Reading or
-// writing a part costs as much as if the guest did it.
+// bytes returns part of the guest's memory, valid until the guest continues. It
+// charges the fuel that the guest would need to access it.
 func (in *instance) bytes(what string, at, n uint64) []byte {
 	if uint32(n) == 0 {
-		return nil // wherever it points to
+		return nil // at any address
 	}
 	b, ok := in.memory.Read(uint32(at), uint32(n))
 	if !ok {
@@ -81,7 +80,7 @@ func (in *instance) bytes(what string, at, n uint64) []byte {
 	return b
 }
 
-// name returns a name that the guest gives. It is the guest's memory.
+// name returns a name from the guest, in the guest's memory.
 func (in *instance) name(what string, at, n uint64) string {
 	b := in.bytes(what, at, uint64(min(uint32(n), abi.MaxName+1)))
 	if len(b) > abi.MaxName {
@@ -90,13 +89,12 @@ func (in *instance) name(what string, at, n uint64) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// text returns a copy of a text that the guest gives, as much as is taken of it.
+// text returns a copy of a text from the guest, truncated to abi.MaxText.
 func (in *instance) text(what string, at, n uint64) string {
 	return printable(in.bytes(what, at, uint64(min(uint32(n), abi.MaxText))))
 }
 
-// charge takes fuel for work on so many bytes, and ends the guest if it has too
-// little.
+// charge takes fuel for processing some bytes. Without enough fuel the guest traps.
 func (in *instance) charge(bytes int) {
 	left := int64(in.fuel.Get()) - int64(bytes)/bytesPerFuel
 	in.fuel.Set(uint64(left))
@@ -105,11 +103,11 @@ func (in *instance) charge(bytes int) {
 	}
 }
 
-// bytesPerFuel is what a copy or a search gets done for a unit.
+// bytesPerFuel is how many bytes are copied or searched for a unit of fuel.
 const bytesPerFuel = 8
 
-// put writes a text where the guest wants it, all or, if there is too little room,
-// nothing, and returns its length; -1 if there is none.
+// put writes a text into the guest's buffer, or nothing if it exceeds limit. It
+// returns the text's length, or -1 if there is no text.
 func (in *instance) put(what string, b []byte, found bool, at, limit uint64) uint64 {
 	if !found {
 		return minusOne32
@@ -123,7 +121,7 @@ func (in *instance) put(what string, b []byte, found bool, at, limit uint64) uin
 // minusOne32 is -1 as an i32.
 const minusOne32 = 0xffff_ffff
 
-// message returns a message of the batch at hand.
+// message returns a message of the current call.
 func (in *instance) message(what string, index uint64) *hook.Message {
 	i := int(uint32(index))
 	if i >= len(in.batch) {
@@ -164,7 +162,7 @@ func (in *instance) hostConfigInt(stack []uint64) {
 	stack[0] = uint64(n)
 }
 
-// tooLarge is what is wrong with a whole number that is not taken for one.
+// tooLarge returns the rest of an error about an integer of more than 64 bits.
 func tooLarge(s string) string {
 	if strings.Trim(s, "-0123456789") == "" {
 		return " of 64 bits"
@@ -177,8 +175,8 @@ func (in *instance) hostConfigText(stack []uint64) {
 	stack[0] = in.put("config_str", unsafe.Slice(unsafe.StringData(v), len(v)), ok, stack[2], stack[3])
 }
 
-// queueSetting returns a setting of the queue at hand; a queue argument is one
-// with x- before it.
+// queueSetting returns a setting of the call's queue, by its name or as a queue
+// argument with x- before it.
 func (in *instance) queueSetting(what string, queue, at, n uint64) (any, bool) {
 	name := in.name(what, at, n)
 	if uint32(queue) != 0 || in.queue == nil {
@@ -211,8 +209,7 @@ func (in *instance) hostQueueText(stack []uint64) {
 	stack[0] = in.put("queue_arg_str", unsafe.Slice(unsafe.StringData(s), len(s)), ok, stack[3], stack[4])
 }
 
-// searchable returns a message whose headers are going to be searched, and takes
-// fuel for that.
+// searchable returns a message, and charges fuel for searching its headers.
 func (in *instance) searchable(what string, index uint64) *hook.Message {
 	m := in.message(what, index)
 	in.charge(bytesPerFuel * len(m.Part(hook.PartHeaders)))
@@ -234,7 +231,7 @@ func (in *instance) hostHeaderText(stack []uint64) {
 	stack[0] = in.put("header_str", b, ok, stack[3], stack[4])
 }
 
-// properties are what prop_str can be asked for, by number.
+// properties are the properties of prop_str, by number.
 var properties = [...]hook.Part{
 	abi.PropExchange: hook.PartExchange, abi.PropRoutingKey: hook.PartRoutingKey, abi.PropMessageID: hook.PartMessageID,
 	abi.PropType: hook.PartType, abi.PropAppID: hook.PartAppID, abi.PropUserID: hook.PartUserID,
@@ -254,7 +251,7 @@ func (in *instance) hostProperty(stack []uint64) {
 	stack[0] = in.put("prop_str", b, b != nil || p <= abi.PropRoutingKey, stack[2], stack[3])
 }
 
-// hostBody copies what there is of a body from an offset on, up to the limit.
+// hostBody copies a body from an offset on, up to the limit.
 func (in *instance) hostBody(stack []uint64) {
 	b := in.message("body", stack[0]).Part(hook.PartBody)
 	b = b[min(uint64(uint32(stack[1])), uint64(len(b))):]
@@ -293,8 +290,8 @@ func (in *instance) hostTrace(stack []uint64) {
 	p.report.trace(in.now, m, key, value)
 }
 
-// settingsOf flattens a configuration for config_i64 and config_str: texts as they
-// are, everything else as JSON has it, what lies deeper under names with dots.
+// settingsOf flattens a configuration for config_i64 and config_str: texts stay
+// texts, other values become JSON, and nested names get dots.
 func settingsOf(prefix string, m map[string]any, into map[string]string) {
 	for name, v := range m {
 		key := prefix + name

@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Host is the plugin: all policies of a broker. Its methods may be called from any
-// goroutine, but those that change something not from a queue's turn.
+// Host is the plugin: all policies of a broker. Any goroutine may call its methods,
+// but no queue's turn may call those that change something.
 type Host struct {
 	config   Config
 	env      Env // does not change after Open
@@ -28,36 +28,35 @@ type Host struct {
 
 var _ hook.Dynamic = (*Host)(nil)
 
-// Env is what a host needs of its broker. Any of it may be absent.
+// Env is what a host needs from its broker. Every field is optional.
 type Env struct {
-	// Log is told what policies say and do wrong.
+	// Log takes the policies' log lines and failures.
 	Log *slog.Logger
-	// Store keeps the modules that are loaded while the broker runs. Without one
-	// they are gone after a restart.
+	// Store saves modules that are loaded while the broker runs. Without it they do
+	// not survive a restart.
 	Store Store
-	// CacheDir is a folder for compiled code, which spares half a second of
-	// processor time at each start for a module the size of Go's. Nobody else may
-	// write to it: what lies there is executed.
+	// CacheDir is a folder for compiled code, which saves half a second of
+	// processor time per start for a Go module. Only the broker may have write
+	// access: the code is executed.
 	CacheDir string
-	// Go runs a function on another goroutine. Without it, what should not be done
-	// on a queue's turn is done there, and what must not be is left undone.
+	// Go runs a function on another goroutine. Without it, work that should not run
+	// in a queue's turn does, and work that must not is skipped.
 	Go func(func())
-	// Queues says how many queues have chosen a strategy.
+	// Queues returns the number of queues with a strategy.
 	Queues func(strategy string) int
-	// Clock says how long decisions take, for the traces of messages. It is not
-	// asked for messages that are not traced.
+	// Clock measures decisions about traced messages.
 	Clock func() hook.Instant
-	// Trace is told of attributes that a policy adds to the trace of a message that
-	// nobody traces. It is called on the queue's turn and must not keep the message.
-	// Without it they are logged, at level debug.
+	// Trace takes attributes that a policy adds to messages that are not traced. It
+	// is called in the queue's turn and must not retain the message. Without it they
+	// are logged at level debug.
 	Trace func(policy string, m *hook.Message, key, value string)
-	// Notice is told what happens to policies. It is called from any goroutine, on
-	// queues' turns and with the host's lock held, too: it must neither wait nor call
+	// Notice takes changes of policies. It is called from any goroutine, also in
+	// queues' turns and with the host's lock held: it must neither block nor call
 	// the host.
 	Notice func(Notice)
 }
 
-// table is which policies there are. It does not change; changes make another.
+// table holds the policies. It is immutable: a change makes another table.
 type table struct {
 	policies map[string]*policy // by name
 	shadows  map[string]*policy // by the strategy they run beside
@@ -70,7 +69,7 @@ func newHost(c Config) *Host {
 	return h
 }
 
-// prefix is what the names of strategies begin with.
+// prefix begins the names of our strategies.
 const prefix = "wasm/"
 
 // Arguments implements [hook.Plugin].
@@ -95,7 +94,7 @@ func (*Host) DefaultStrategy() string { return "" }
 // OnChange implements [hook.Dynamic].
 func (h *Host) OnChange(changed func(strategy string, recompute bool)) { h.onChange.Store(&changed) }
 
-// changed has the queues that chose a strategy attached anew.
+// changed attaches the queues of a strategy again.
 func (h *Host) changed(strategy string, recompute bool) {
 	if f := h.onChange.Load(); f != nil {
 		(*f)(strategy, recompute)
@@ -119,7 +118,7 @@ func (h *Host) Attach(q hook.Queue) hook.Hooks {
 	return bind(q, p, shadow)
 }
 
-// add makes a policy known, in place of the one of that name if there is one.
+// add adds a policy to the table, or replaces the one of that name.
 func (h *Host) add(p *policy) {
 	p.host = h
 	if p.report == nil {
@@ -133,7 +132,7 @@ func (h *Host) add(p *policy) {
 	h.table.Store(t)
 }
 
-// remove makes a policy unknown.
+// remove removes a policy from the table.
 func (h *Host) remove(p *policy) {
 	t := h.table.Load().clone()
 	delete(t.policies, p.name)

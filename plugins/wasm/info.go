@@ -9,11 +9,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Info describes a policy and what it did since its module was loaded. Fields are
-// zero where there is no module: the policy could not be loaded.
+// Info describes a policy, with counts since its module was loaded. Without a
+// module, because it could not be loaded, most fields are zero.
 type Info struct {
 	Name     string `json:"name"`
-	Strategy string `json:"strategy"` // as queues choose it; "" of a shadow
+	Strategy string `json:"strategy"` // "" for a shadow
 	Origin   Origin `json:"origin"`
 	Path     string `json:"path,omitempty"` // of a configured one
 	Loaded   bool   `json:"loaded"`
@@ -28,11 +28,11 @@ type Info struct {
 	OnError  OnError         `json:"on_error"`
 
 	Fuel       Fuel          `json:"fuel"`
-	InitFuel   int64         `json:"init_fuel"`   // that an instance took to get ready
+	InitFuel   int64         `json:"init_fuel"`   // for preparing an instance
 	MaxFuel    int64         `json:"max_fuel"`    // that one call may use
-	WorstPause time.Duration `json:"worst_pause"` // what that comes to at the most, nanoseconds in JSON
+	WorstPause time.Duration `json:"worst_pause"` // the longest time of such a call, nanoseconds in JSON
 
-	Calls       uint64            `json:"calls"` // that went well
+	Calls       uint64            `json:"calls"` // successful ones
 	Messages    uint64            `json:"messages"`
 	FuelUsed    uint64            `json:"fuel_used"`
 	FuelPerCall uint64            `json:"fuel_per_call"` // the most that a call used
@@ -42,13 +42,13 @@ type Info struct {
 
 	Breaker    string    `json:"breaker"` // closed or open
 	OpenUntil  time.Time `json:"open_until,omitzero"`
-	RolledBack string    `json:"rolled_back,omitempty"` // digest of the version that had to go
-	// RolledBackFor is the error that that version ended with.
+	RolledBack string    `json:"rolled_back,omitempty"` // digest of the version that was rolled back
+	// RolledBackFor is the last error of that version.
 	RolledBackFor string `json:"rolled_back_for,omitempty"`
 
-	Undecided  uint64 `json:"undecided"`   // messages that entered without the policy, as it failed, and may wait for ever
-	AskedAgain uint64 `json:"asked_again"` // messages that were undecided, or decided about by a version that had to go, and asked about again
-	Renewed    uint64 `json:"renewed"`     // of those, with another deadline since
+	Undecided  uint64 `json:"undecided"`   // messages enqueued while the policy failed
+	AskedAgain uint64 `json:"asked_again"` // undecided messages, and those of a rolled-back version, that were asked about again
+	Renewed    uint64 `json:"renewed"`     // of those, messages that got another deadline
 
 	Instances int   `json:"instances"`
 	Slots     int   `json:"slots"`  // instances that there may be
@@ -57,14 +57,14 @@ type Info struct {
 	Shadow *ShadowInfo `json:"shadow,omitempty"`
 }
 
-// ShadowInfo is what came of a shadow.
+// ShadowInfo has a shadow's counts.
 type ShadowInfo struct {
 	Strategy  string `json:"strategy"` // that it runs beside
 	Compared  uint64 `json:"compared"` // verdicts
 	Differing uint64 `json:"differing"`
 }
 
-// worstUnit is how long a unit of fuel takes at the most.
+// worstUnit is the longest time of a unit of fuel.
 const worstUnit = time.Nanosecond
 
 // List describes all policies by name.
@@ -77,7 +77,7 @@ func (h *Host) List() []Info {
 	return all
 }
 
-// Info describes a policy, and reports whether there is one of that name.
+// Info describes a policy; false if there is none of that name.
 func (h *Host) Info(name string) (Info, bool) {
 	p := h.table.Load().policies[name]
 	if p == nil {
@@ -86,7 +86,8 @@ func (h *Host) Info(name string) (Info, bool) {
 	return p.info(), true
 }
 
-// Alarms names the policies that do not do their work.
+// Alarms returns the strategies of policies that are not loaded or whose breaker
+// is open.
 func (h *Host) Alarms() []string {
 	var names []string
 	t := h.table.Load()

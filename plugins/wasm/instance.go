@@ -18,8 +18,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// instance is a running module. It belongs to whoever took it from its pool, one
-// call at a time. After a trap it must not be called again.
+// instance is an instantiated module. It belongs to the goroutine that took it from
+// its pool. After a trap it must not be called again.
 type instance struct {
 	version *version
 	slot    int // in the pool
@@ -30,21 +30,21 @@ type instance struct {
 	calls  [abi.Hooks]api.Function // those in use
 	buffer uint32                  // where records and verdicts go
 	space  *guestMemory
-	ctx    context.Context //nolint:containedctx // it carries the instance to host functions, and nothing else
+	ctx    context.Context //nolint:containedctx // it only carries the instance to host functions
 	stack  [8]uint64       // parameters and result
 
-	// Of the call at hand, for host functions.
+	// Of the current call, for host functions.
 	now       hook.Instant
 	slept     int64 // nanoseconds
 	batch     []hook.Message
 	queue     hook.Queue
-	watch     *watch // nil: nobody follows any of them
-	complaint string // what fail was told
+	watch     *watch // nil: no message is traced
+	complaint string // the text of the host function fail
 	printed   []byte
-	lost      int // bytes that were printed and not kept
+	lost      int // printed bytes that were dropped
 
 	configMistake string // of policy_configure
-	initialized   int64  // fuel it took to get ready
+	initialized   int64  // fuel used for preparing it
 
 	random   *rand.ChaCha8
 	counters map[string]*atomic.Int64
@@ -52,10 +52,10 @@ type instance struct {
 	pending  pendingStats
 }
 
-// epoch is what the clock of a guest says outside of calls.
+// epoch is the time of a guest's clock outside calls.
 const epoch = hook.Instant(946_684_800_000_000_000) // 2000-01-01
 
-// instanceKey is the key under which a context has the instance.
+// instanceKey is the context's key of the instance.
 type instanceKey struct{}
 
 // callContext is the context that an instance is called with.
@@ -64,8 +64,8 @@ type callContext struct {
 	in *instance
 }
 
-// Value implements [context.Context]. wazero asks for several things with each
-// call; there is nothing else.
+// Value implements [context.Context]. wazero looks up several keys with each call;
+// only this one exists.
 func (c *callContext) Value(key any) any {
 	if _, ok := key.(instanceKey); ok {
 		return c.in
@@ -73,7 +73,7 @@ func (c *callContext) Value(key any) any {
 	return nil
 }
 
-// start makes an instance and has it get ready.
+// start makes an instance and prepares it.
 func (v *version) start() (*instance, error) {
 	in := &instance{
 		version: v, now: epoch, counters: map[string]*atomic.Int64{}, targets: map[destination]*hook.Target{},
@@ -108,7 +108,7 @@ func (in *instance) instantiate() error {
 	return nil
 }
 
-// instantiate contains wazero's panics: it has one where there is no memory.
+// instantiate contains wazero's panics, one of which means that memory is short.
 func (e *engine) instantiate(ctx context.Context, code wazero.CompiledModule, config wazero.ModuleConfig) (m api.Module, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -118,7 +118,7 @@ func (e *engine) instantiate(ctx context.Context, code wazero.CompiledModule, co
 	return e.runtime.InstantiateModule(ctx, code, config)
 }
 
-// getReady goes through the handshake.
+// getReady runs the handshake.
 func (in *instance) getReady() error {
 	for _, step := range []func() error{in.initialize, in.greet, in.configure, in.chooseHooks} {
 		if err := step(); err != nil {
@@ -135,7 +135,7 @@ func (in *instance) getReady() error {
 	return nil
 }
 
-// call calls an export of the handshake, if it is there.
+// call calls an export of the handshake.
 func (in *instance) call(name string, params ...uint64) (result uint64, err error) {
 	copy(in.stack[:], params)
 	in.complaint = ""
@@ -154,7 +154,7 @@ func (in *instance) initialize() error {
 	return err
 }
 
-// greet asks for the capacity. All instances of a module must have the same.
+// greet asks for the capacity. It is the first instance's that counts.
 func (in *instance) greet() error {
 	v := in.version
 	r, err := in.call(abi.Name)
@@ -170,11 +170,13 @@ func (in *instance) greet() error {
 	case n == 0 && batches:
 		return fmt.Errorf("%s: the module exports hooks for batches and would take no message at once; accepted are 1 to %d", abi.Name, abi.MaxCapacity)
 	}
-	v.setCapacity(n)
+	if !v.settled {
+		v.capacity = n
+	}
 	return nil
 }
 
-// configure hands the configuration over.
+// configure passes the configuration.
 func (in *instance) configure() error {
 	v := in.version
 	size := 0
@@ -218,13 +220,13 @@ func (in *instance) findBuffer(size int) error {
 	return nil
 }
 
-// at returns the first bytes of the buffer, nil if they are not there.
+// at returns the beginning of the buffer; nil if it is outside the memory.
 func (in *instance) at(size int) []byte {
 	b, _ := in.memory.Read(in.buffer, uint32(size))
 	return b
 }
 
-// chooseHooks asks which hooks are wanted.
+// chooseHooks asks which of the exported hooks are in use.
 func (in *instance) chooseHooks() error {
 	v := in.version
 	hooks := hookSet(0)
@@ -241,11 +243,13 @@ func (in *instance) chooseHooks() error {
 			return fmt.Errorf("%s: the module wants none of the hooks that it exports", abi.ExportHooks)
 		}
 	}
-	v.setHooks(hooks)
+	if !v.settled {
+		v.hooks = hooks
+	}
 	return nil
 }
 
-// run calls a hook for n messages with the parameters that are on the stack.
+// run calls a hook for n messages; the parameters are on the stack.
 func (in *instance) run(h abi.Hook, now hook.Instant, r *fuelBudget, n int) *failure {
 	in.now, in.slept = now, 0
 	fuel := r.next(in.version, n)
@@ -266,11 +270,11 @@ func (in *instance) run(h abi.Hook, now hook.Instant, r *fuelBudget, n int) *fai
 	return nil
 }
 
-// failure says what a trap was about.
+// failure describes a trap.
 func (in *instance) failure(what string, err error) *failure {
 	f := &failure{kind: trapped, what: what, reason: reasonOf(err), output: in.output()}
 	switch {
-	case in.fuel == nil: // there is no instance yet, and so no telling
+	case in.fuel == nil: // there is no instance yet to tell it
 		f.reason += ", or it used up its fuel"
 	case int64(in.fuel.Get()) < 0:
 		f.kind, f.reason = outOfFuel, "it used up its fuel"
@@ -283,8 +287,7 @@ func (in *instance) failure(what string, err error) *failure {
 	return f
 }
 
-// reasonOf shortens wazero's error to its first line and the functions that the
-// trap was in.
+// reasonOf shortens wazero's error to its first line and the innermost functions.
 func reasonOf(err error) string {
 	text := strings.TrimPrefix(err.Error(), "wasm error: ")
 	text = strings.ReplaceAll(text, " (recovered by wazero)", "")
@@ -300,10 +303,10 @@ func reasonOf(err error) string {
 	return reason + " in " + strings.Join(frames, " < ")
 }
 
-// clock is the time as the guest sees it.
+// clock returns the guest's time.
 func (in *instance) clock() hook.Instant { return in.now + hook.Instant(in.slept) }
 
-// sleep moves the guest's clock.
+// sleep advances the guest's clock.
 func (in *instance) sleep(t int64, absolute bool) {
 	if absolute {
 		t -= int64(in.clock())
@@ -314,17 +317,17 @@ func (in *instance) sleep(t int64, absolute bool) {
 	}
 }
 
-// maxPrinted is how much is kept of what a guest prints.
+// maxPrinted is how many bytes of a guest's output are retained per call.
 const maxPrinted = 2048
 
-// print keeps what the guest prints until the call is over.
+// print buffers the guest's output until the end of the call.
 func (in *instance) print(b []byte) {
 	kept := min(len(b), maxPrinted-len(in.printed))
 	in.printed = append(in.printed, b[:kept]...)
 	in.lost += len(b) - kept
 }
 
-// output returns what was printed, and forgets it.
+// output returns the buffered output and clears it.
 func (in *instance) output() string {
 	s := strings.TrimSpace(printable(in.printed))
 	if in.lost > 0 {
@@ -334,14 +337,14 @@ func (in *instance) output() string {
 	return s
 }
 
-// flush logs what was printed.
+// flush logs the buffered output.
 func (in *instance) flush() {
 	if s := in.output(); s != "" {
 		in.version.policy.report.guest(in.now, slogLevel(abi.LogInfo), s)
 	}
 }
 
-// close gives back what the instance has.
+// close releases the instance's resources.
 func (in *instance) close() {
 	in.version.addStats(&in.pending)
 	_ = in.module.Close(context.Background()) // there are no files to be closed

@@ -13,9 +13,9 @@ import (
 
 // Open loads the modules of the configuration and those of the store. It is called
 // once, before there are queues. A module of the configuration that cannot be
-// loaded is an error. One of the store is not: its strategy is there, its messages
-// get what they would without a policy, and there is an alarm. One of which the
-// store has nothing but the name is an alarm, and no strategy.
+// loaded is an error. One of the store raises an alarm instead: its strategy exists,
+// and on-error decides about its messages. If the stored file is damaged, there is
+// an alarm but no strategy.
 func (h *Host) Open(env Env) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -25,7 +25,7 @@ func (h *Host) Open(env Env) error {
 	h.env = env
 	e, err := newEngine(&h.config, cacheDir(env.CacheDir))
 	if errors.Is(err, errInterpreter) && len(h.config.Modules) == 0 {
-		return nil // to be said when one is loaded
+		return nil // loading a module later reports it
 	}
 	if err != nil {
 		return err
@@ -52,11 +52,11 @@ func (h *Host) restore() {
 	if h.env.Store == nil {
 		return
 	}
-	kept, err := h.env.Store.LoadAll()
+	stored, err := h.env.Store.LoadAll()
 	if err != nil {
 		newReport(h.env.Log, "").lost(err)
 	}
-	for _, k := range kept {
+	for _, k := range stored {
 		if err := checkName(k.Name); err != nil {
 			newReport(h.env.Log, k.Name).lost(err)
 			continue
@@ -75,14 +75,14 @@ func (h *Host) restore() {
 	}
 }
 
-// Close gives everything back. There must be no queues any more.
+// Close releases all resources. All queues must be closed.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.closeLocked()
 }
 
-// closeLocked is Close for who holds mu.
+// closeLocked is Close for callers that hold mu.
 func (h *Host) closeLocked() error {
 	if h.engine == nil {
 		return nil
@@ -95,7 +95,7 @@ func (h *Host) closeLocked() error {
 	return err
 }
 
-// activate makes what a policy comes from its version in force. The caller holds mu.
+// activate makes a version from a source and puts it in force. The caller holds mu.
 func (h *Host) activate(p *policy, s source) error {
 	v, err := h.prepare(p, s)
 	if err != nil {
@@ -105,7 +105,7 @@ func (h *Host) activate(p *policy, s source) error {
 	return nil
 }
 
-// prepare makes a version that works, and changes nothing. The caller holds mu.
+// prepare makes a version without putting it in force. The caller holds mu.
 func (h *Host) prepare(p *policy, s source) (*version, error) {
 	if h.engine == nil {
 		return nil, h.notOpen()
@@ -148,7 +148,7 @@ func (h *Host) replaceVersion(p *policy, v *version) {
 	p.notify(n)
 }
 
-// release gives up a version that nobody will ask any more. The caller holds mu.
+// release frees a version that is no longer called; nil does nothing. The caller holds mu.
 func (h *Host) release(v *version) {
 	if v == nil {
 		return
@@ -157,14 +157,14 @@ func (h *Host) release(v *version) {
 	h.engine.release(v.module)
 }
 
-// releaseAll takes a policy's versions from it. The caller holds mu.
+// releaseAll frees all versions of a policy. The caller holds mu.
 func (h *Host) releaseAll(p *policy) {
 	for _, v := range p.take() {
 		h.release(v)
 	}
 }
 
-// readModule reads a file no further than a module may be.
+// readModule reads a file, up to the largest size of a module.
 func readModule(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -185,9 +185,9 @@ func checkSize(module []byte) error {
 	return nil
 }
 
-// Load makes a module a policy, or the next version of the one that has the name.
-// Messages that are there keep their deadlines unless o.Recompute is set. It returns
-// when the queues that chose the policy have it.
+// Load makes a module a policy, or the next version of the policy of that name.
+// Queued messages keep their deadlines unless o.Recompute is set. Load returns when
+// the queues of the policy use it.
 func (h *Host) Load(name string, module []byte, o Options) (Info, error) {
 	p, err := h.load(name, source{slices.Clone(module), o})
 	if err != nil {
@@ -204,8 +204,8 @@ func (h *Host) load(name string, s source) (*policy, error) {
 	if err := errors.Join(checkName(name), checkSize(s.module), s.options.check(), mayLoad(p)); err != nil {
 		return nil, err
 	}
-	fresh := p == nil
-	if fresh {
+	isNew := p == nil
+	if isNew {
 		p = &policy{host: h, name: name, origin: Loaded, report: newReport(h.env.Log, name)}
 	}
 	v, err := h.prepare(p, s)
@@ -217,7 +217,7 @@ func (h *Host) load(name string, s source) (*policy, error) {
 		return nil, err
 	}
 	h.replaceVersion(p, v)
-	if fresh {
+	if isNew {
 		h.add(p)
 	}
 	return p, nil
@@ -233,7 +233,7 @@ func mayLoad(p *policy) error {
 	return ErrConfigured
 }
 
-// persist stores what a policy comes from.
+// persist saves a policy in the store.
 func (h *Host) persist(p *policy, s source) error {
 	if h.env.Store == nil {
 		return nil
@@ -244,9 +244,8 @@ func (h *Host) persist(p *policy, s source) error {
 	return nil
 }
 
-// Reload loads a policy again from where it came from, its file if it is from the
-// configuration. What it counted begins anew. With recompute, messages that are
-// there get the deadlines it has for them now.
+// Reload loads a policy again from its source, the file for a configured one. Its
+// counts start at zero. With recompute, queued messages get new deadlines.
 func (h *Host) Reload(name string, recompute bool) (Info, error) {
 	p, err := h.reload(name)
 	if err != nil {
@@ -269,9 +268,8 @@ func (h *Host) reload(name string) (*policy, error) {
 	return p, h.activate(p, p.source)
 }
 
-// Unload takes a policy away. Unless force is set it must not be one that queues
-// have chosen; those have no strategy then, until they choose another or the policy
-// comes back.
+// Unload removes a policy. Unless force is set, no queue may have chosen it. With
+// force, its queues have the default strategy until the policy is loaded again.
 func (h *Host) Unload(name string, force bool) error {
 	p, err := h.unload(name, force)
 	if err != nil {
@@ -302,7 +300,8 @@ func (h *Host) unload(name string, force bool) (*policy, error) {
 	return p, nil
 }
 
-// forget takes a policy out of the store, unless queues have chosen it.
+// forget removes a policy from the store. Without force it refuses if queues have
+// chosen the policy.
 func (h *Host) forget(p *policy, force bool) error {
 	if !force && h.env.Queues != nil {
 		if n := h.env.Queues(prefix + p.name); n > 0 {
@@ -315,9 +314,9 @@ func (h *Host) forget(p *policy, force bool) error {
 	return h.env.Store.Delete(p.name)
 }
 
-// Shadow has a module answer beside a strategy, which may be any, and counts where
-// it would say something else. Nobody hears it. Loaded under the name of a shadow
-// of the same strategy, it takes its place. A shadow is gone after a restart.
+// Shadow runs a module beside any strategy, and counts where its verdicts differ.
+// The verdicts have no effect. A shadow of the same name and strategy is replaced. A
+// shadow does not survive a restart.
 func (h *Host) Shadow(name string, module []byte, o Options, strategy string) (Info, error) {
 	p, err := h.shadow(name, source{slices.Clone(module), o}, strategy)
 	if err != nil {
@@ -361,8 +360,7 @@ func (t *table) mayShadow(name, strategy string) error {
 	return nil
 }
 
-// finishRollBack does what is left to do after a version was taken out of force on a
-// queue's turn.
+// finishRollBack completes a rollback that began in a queue's turn.
 func (h *Host) finishRollBack(p *policy, v *version) {
 	h.mu.Lock()
 	if h.engine == nil { // closed, and v with it

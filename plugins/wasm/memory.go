@@ -6,12 +6,12 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// memoryBudget is memory that instances share. Any goroutine may use it.
+// memoryBudget is the memory left for all instances. Any goroutine may use it.
 type memoryBudget struct {
 	left atomic.Int64 // bytes
 }
 
-// take reports whether so much is left, and takes it if so.
+// take takes bytes from the budget, and reports false if there are not enough.
 func (a *memoryBudget) take(bytes int64) bool {
 	if a.left.Add(-bytes) >= 0 {
 		return true
@@ -20,14 +20,14 @@ func (a *memoryBudget) take(bytes int64) bool {
 	return false
 }
 
-// guestMemory is the memory of one instance: it makes wazero's memory and is it,
-// since an instance has no more than one. It belongs to the instance.
+// guestMemory is the memory of one instance, and belongs to it. It is both wazero's
+// allocator and the memory, because an instance has at most one memory.
 type guestMemory struct {
 	region
 	budget  *memoryBudget
 	total   *atomic.Int64 // bytes, of all instances of a version
 	size    int64         // bytes
-	refused bool          // growth was, for want of an allowance
+	refused bool          // growth was refused
 }
 
 var (
@@ -59,7 +59,7 @@ func (m *guestMemory) Reallocate(size uint64) []byte {
 	return b
 }
 
-// Free implements [experimental.LinearMemory]. It may be called again.
+// Free implements [experimental.LinearMemory]. Further calls do nothing.
 func (m *guestMemory) Free() {
 	m.region.release()
 	m.budget.take(-m.size)

@@ -4,8 +4,8 @@ package wasm
 
 import "syscall"
 
-// region is address space that is reserved as a whole and becomes memory where
-// it is touched: it never moves, and goes back to the system at once.
+// region is reserved address space, which becomes memory where it is touched. It
+// never moves, and is returned to the system at once.
 type region struct{ all []byte }
 
 func (r *region) reserve(most uint64) {
@@ -13,13 +13,12 @@ func (r *region) reserve(most uint64) {
 		return
 	}
 	all, err := syscall.Mmap(-1, 0, int(most), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
-	if err == nil { // resize tells otherwise
+	if err == nil { // otherwise resize fails
 		r.all = all
 	}
 }
 
-// resize returns the first size bytes, which begin as zeros; nil if there are
-// not so many.
+// resize returns the first size bytes, zero at first; nil if the region is smaller.
 func (r *region) resize(size uint64) []byte {
 	if size > uint64(len(r.all)) {
 		return nil
@@ -29,7 +28,7 @@ func (r *region) resize(size uint64) []byte {
 
 func (r *region) release() {
 	if r.all != nil {
-		_ = syscall.Munmap(r.all) // fails for what was never mapped only
+		_ = syscall.Munmap(r.all) // fails only for memory that was not mapped
 		r.all = nil
 	}
 }

@@ -15,22 +15,22 @@ import (
 // Options are a policy's settings. The zero value has no configuration, no grants
 // and the default fuel.
 type Options struct {
-	// Config is handed to the policy: a JSON object, or nothing.
+	// Config is the policy's configuration: a JSON object, or empty.
 	Config json.RawMessage `json:"config,omitempty"`
 	// Grants are what the policy may do beyond deciding.
 	Grants []string `json:"grants,omitempty"`
-	// Fuel is what a call may use.
+	// Fuel is the fuel of a call.
 	Fuel Fuel `json:"fuel,omitempty"`
-	// OnError is what messages get when the policy fails.
+	// OnError decides about messages when the policy fails.
 	OnError OnError `json:"on_error,omitempty"`
-	// Digest is what the module's SHA-256 must be, in hexadecimal, with "sha256:"
-	// before it or without; "" = it is not compared.
+	// Digest is the required SHA-256 of the module, in hexadecimal, with or without
+	// "sha256:" before it; "" = any.
 	Digest string `json:"-"`
-	// Recompute has a policy asked about messages that are there when it is loaded.
+	// Recompute means that a loaded policy is asked about queued messages.
 	Recompute bool `json:"-"`
 }
 
-// check refuses settings that make no sense. Its error begins with the key.
+// check refuses invalid settings. Its error begins with the key.
 func (o *Options) check() error {
 	for _, g := range o.Grants {
 		if !slices.Contains(abi.Grants(), abi.Grant(g)) {
@@ -63,10 +63,9 @@ func words[T ~string](list []T) string {
 	return strings.Join(all, ", ")
 }
 
-// Fuel is what one call of a module may use, in units of about an instruction: so
-// many, and [FuelPerMessage] for each message of the call. Zero is the default. A
-// call holds up the garbage collector, and with it the broker, for as long as it
-// runs; a unit takes a nanosecond at the most.
+// Fuel is the base fuel of a call, in units of about an instruction; each message
+// of the call adds [FuelPerMessage]. Zero is the default. A running call delays the
+// garbage collector, and with it the broker; a unit takes at most a nanosecond.
 type Fuel int64
 
 // Amounts of fuel.
@@ -78,7 +77,7 @@ const (
 	minFuel, maxFuel Fuel = 10_000, 1_000_000_000
 )
 
-// base returns the amount itself.
+// base returns the amount, with the default in place of zero.
 func (f Fuel) base() int64 {
 	if f == 0 {
 		return int64(DefaultFuel)
@@ -114,15 +113,15 @@ func (f *Fuel) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// OnError is what messages get when their policy fails or is not there: never an
-// expiry that nobody asked for.
+// OnError decides about messages whose policy fails or is not loaded. It never
+// expires a message early.
 type OnError uint8
 
 // The choices.
 const (
 	Builtin OnError = iota // the lower of the publisher's expiration and the queue's TTL
-	Keep                   // no deadline, until they are asked about again
-	Reject                 // those about to enter are refused: their publisher gets a nack
+	Keep                   // no deadline, until the policy is asked again
+	Reject                 // messages about to be enqueued are refused: their publisher gets a nack
 )
 
 var onErrors = [...]string{Builtin: "builtin", Keep: "keep", Reject: "reject"}

@@ -13,13 +13,13 @@ type Origin string
 
 // The origins.
 const (
-	Configured Origin = "configuration" // there from the start, from a file
-	Loaded     Origin = "loaded"        // while the broker runs
-	Shadow     Origin = "shadow"        // runs beside a strategy, and nobody hears it
+	Configured Origin = "configuration" // loaded from a file at the start
+	Loaded     Origin = "loaded"        // loaded while the broker runs
+	Shadow     Origin = "shadow"        // runs beside a strategy, without effect
 )
 
-// policy is a name that queues choose, and the module behind it at the moment. Any
-// goroutine may use it; name, origin and what follows from it do not change.
+// policy is a name that queues choose, with its present module. Any goroutine may
+// use it; the fields up to counters do not change.
 type policy struct {
 	host   *Host
 	name   string
@@ -31,40 +31,39 @@ type policy struct {
 	counters counters
 
 	active atomic.Pointer[version] // nil: it could not be loaded
-	source source                  // what it is loaded from again; the host's lock guards it
+	source source                  // for reloading; the host's lock guards it
 
 	compared, differing atomic.Uint64 // of a shadow, messages
 
-	recheck        atomic.Pointer[recheck] // which messages are asked about when those are that are there; nil: all
-	undecided      atomic.Uint64           // messages that entered without it, because it failed
-	asked, renewed atomic.Uint64           // messages that were asked about again, and those of them with another deadline since
+	recheck        atomic.Pointer[recheck] // which queued messages are asked about; nil: all
+	undecided      atomic.Uint64           // messages enqueued while it failed
+	asked, renewed atomic.Uint64           // messages asked about again, and those that got another deadline
 
 	mu             sync.Mutex // guards what follows
-	previous       *version   // what was in force before; nil: there was nothing, or it was given up
+	previous       *version   // the version in force before; nil: none, or released
 	rolledBack     string     // digest of the version that failed too often
-	fault          *failure   // of that
-	failedVersions []uint64   // digests of versions that failed, as messages have them
-	enteredFailed  uint64     // messages that entered with one of those
-	recheckDue     bool       // it failed since messages were asked about again
-	loadError      error      // why there is no version since the start
-	damaged        bool       // nothing is left of it but its name: then it is no strategy, either
+	fault          *failure   // its last failure
+	failedVersions []uint64   // digests of versions that failed
+	enteredFailed  uint64     // messages that one of them decided about
+	recheckDue     bool       // it has failed since the last recheck
+	loadError      error      // why it could not be loaded at the start
+	damaged        bool       // the stored file is damaged; then it is no strategy
 }
 
-// source is a module as it came, with its settings.
+// source is a module as it was loaded, with its settings.
 type source struct {
-	module  []byte // of a configured one, it is in a file
+	module  []byte // nil for a configured policy: it is in a file
 	options Options
 }
 
-// probation is how long a new version is watched: if it fails too often by then,
-// the one before takes its place again.
+// probation is how long a new version is watched: if it fails too often within that
+// time, the previous version is restored.
 const probation = 5 * time.Minute
 
-// absent is a version that stands for one that could not be loaded.
+// absent returns a version in place of one that could not be loaded.
 func (p *policy) absent() *version { return &version{policy: p} }
 
-// put makes a version the one in force, and returns the one that is needed no
-// more.
+// put puts a version in force, and returns the one that is no longer needed.
 func (p *policy) put(v *version) (old *version) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +80,7 @@ func (p *policy) put(v *version) (old *version) {
 	return old
 }
 
-// setLoadError notes why what the store has of the policy is of no use.
+// setLoadError sets and logs why the stored policy cannot be used.
 func (p *policy) setLoadError(err error, damaged bool) {
 	p.report.lost(err)
 	p.mu.Lock()
@@ -89,22 +88,22 @@ func (p *policy) setLoadError(err error, damaged bool) {
 	p.loadError, p.damaged = err, damaged
 }
 
-// loadState returns what was noted.
+// loadState returns why the policy could not be loaded; nil if it could.
 func (p *policy) loadState() (damaged bool, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.damaged, p.loadError
 }
 
-// isStrategy reports whether queues can choose the policy. Messages of one that is
-// damaged keep the deadlines they have, as if it had been unloaded.
+// isStrategy reports whether queues can choose the policy. Messages of a damaged
+// one keep their deadlines, as if it had been unloaded.
 func (p *policy) isStrategy() bool {
 	damaged, _ := p.loadState()
 	return p.origin != Shadow && !damaged
 }
 
-// rollBack puts the version before in force again if v is new and fails too often.
-// It is called on a queue's turn.
+// rollBack restores the previous version if v is new and fails too often. It runs
+// in a queue's turn.
 func (p *policy) rollBack(now hook.Instant, v *version) {
 	since := hook.Instant(v.since.Load())
 	if since == 0 || now.Sub(since) > probation || !p.swapBack(v) {
@@ -118,7 +117,7 @@ func (p *policy) rollBack(now hook.Instant, v *version) {
 	}
 }
 
-// swapBack reports whether it could put the version before v in force.
+// swapBack puts the version before v in force, and reports whether there was one.
 func (p *policy) swapBack(v *version) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +134,7 @@ func (p *policy) swapBack(v *version) bool {
 	return true
 }
 
-// take takes all versions away.
+// take removes and returns all versions.
 func (p *policy) take() []*version {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +143,7 @@ func (p *policy) take() []*version {
 	return vs
 }
 
-// chosenAs is the strategy whose queues a change of the policy matters to.
+// chosenAs returns the strategy whose queues a change of the policy concerns.
 func (p *policy) chosenAs() string {
 	if p.origin == Shadow {
 		return p.beside

@@ -8,33 +8,33 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// pool holds the instances of a version: as many as there are processors, made
-// when they are first needed. Any goroutine may use it. The way through it takes
-// no lock while there is an instance for everybody.
+// pool holds the instances of a version: up to one per processor, made on demand.
+// Any goroutine may use it. Taking and returning an instance takes no lock while
+// there are enough of them.
 type pool struct {
 	version *version
 	slots   []slot
 	waiting atomic.Int32 // goroutines in await
-	retired atomic.Bool  // instances that come back are closed
+	retired atomic.Bool  // returned instances are closed
 
 	mu       sync.Mutex   // guards what follows
 	freed    *sync.Cond   // signalled when an instance or a slot became free
-	live     int          // slots that are not empty, but for those built elsewhere
-	failures int          // instances that were lost since one did its work
-	retry    hook.Instant // no instance is made before
+	live     int          // instances, in use or not
+	failures int          // instances lost since the last successful call
+	retry    hook.Instant // no instance is made before this instant
 
-	hasFailed atomic.Bool // strikes > 0
+	hasFailed atomic.Bool // failures > 0
 }
 
-// slot is a place for an instance. Its instance is in it while nobody uses it.
+// slot holds an instance while it is not in use.
 type slot struct {
 	in    atomic.Pointer[instance]
-	taken bool     // it has an instance, in use or not, or one is being made; the pool's lock guards it
+	taken bool     // it has an instance, in use or not, or gets one; the pool's lock guards it
 	_     [48]byte // a processor's cache line for each
 }
 
 const (
-	firstPause = 100 * time.Millisecond // before an instance that was lost is made anew
+	firstPause = 100 * time.Millisecond // before a lost instance is replaced
 	lastPause  = 30 * time.Second
 )
 
@@ -46,8 +46,7 @@ func (p *pool) init(v *version, slots int, first *instance) {
 	p.slots[0].in.Store(first)
 }
 
-// take returns an instance that nobody else uses, nil if there is none to be had
-// at the moment.
+// take takes an instance out of the pool; nil if none can be had now.
 func (p *pool) take(now hook.Instant) *instance {
 	if in := p.free(); in != nil {
 		return in
@@ -68,8 +67,8 @@ func (p *pool) free() *instance {
 	return nil
 }
 
-// await makes an instance if there is room for one, and waits for one if not: for
-// as long as a call takes.
+// await makes an instance if a slot is free. Otherwise it waits for one, for as
+// long as a call takes.
 func (p *pool) await(now hook.Instant) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,8 +91,7 @@ func (p *pool) await(now hook.Instant) *instance {
 	}
 }
 
-// vacancy returns a slot for a new instance, -1 if there is none. The caller holds
-// mu.
+// vacancy returns a free slot; -1 if there is none. The caller holds mu.
 func (p *pool) vacancy(now hook.Instant) int {
 	if now < p.retry || p.retired.Load() {
 		return -1
@@ -106,8 +104,9 @@ func (p *pool) vacancy(now hook.Instant) int {
 	return -1
 }
 
-// fill makes an instance in a slot: at once, if that takes no longer than a call
-// may, and elsewhere if it does. The caller holds mu, and loses it meanwhile.
+// fill makes an instance for a slot: at once if that takes no longer than a call
+// may, otherwise on another goroutine. The caller holds mu, which is released
+// meanwhile.
 func (p *pool) fill(i int, now hook.Instant) *instance {
 	p.slots[i].taken = true
 	background := p.version.policy.host.env.Go
@@ -128,8 +127,8 @@ func (p *pool) fill(i int, now hook.Instant) *instance {
 	return in
 }
 
-// start makes an instance. The caller does not hold mu: to fail may have the
-// version taken out of use, and this pool with it.
+// start makes an instance. The caller must not hold mu: a failure may roll back the
+// version and retire this pool.
 func (p *pool) start(now hook.Instant) (*instance, error) {
 	in, err := p.version.start()
 	if err != nil {
@@ -139,7 +138,7 @@ func (p *pool) start(now hook.Instant) (*instance, error) {
 	return in, err
 }
 
-// build makes an instance that others wait for, or do without.
+// build makes an instance on another goroutine than its users'.
 func (p *pool) build(i int, now hook.Instant) {
 	in, err := p.start(now)
 	p.mu.Lock()
@@ -154,7 +153,7 @@ func (p *pool) build(i int, now hook.Instant) {
 	p.restore(in)
 }
 
-// freeSlot notes that a slot is empty, and makes a pause. The caller holds mu.
+// freeSlot empties a slot, and delays its next instance. The caller holds mu.
 func (p *pool) freeSlot(i int, now hook.Instant) {
 	p.slots[i].taken = false
 	pause := lastPause
@@ -167,7 +166,7 @@ func (p *pool) freeSlot(i int, now hook.Instant) {
 	p.freed.Broadcast()
 }
 
-// put gives an instance back that did its work.
+// put returns an instance after a successful call.
 func (p *pool) put(in *instance) {
 	if in.pending.calls >= flushCalls {
 		p.version.addStats(&in.pending)
@@ -178,7 +177,7 @@ func (p *pool) put(in *instance) {
 	p.restore(in)
 }
 
-// restore puts an instance where others find it.
+// restore puts an instance back into its slot.
 func (p *pool) restore(in *instance) {
 	p.slots[in.slot].in.Store(in)
 	if p.retired.Load() {
@@ -207,13 +206,13 @@ func (p *pool) discard(in *instance, now hook.Instant) {
 	p.mu.Unlock()
 }
 
-// retire closes all instances: those in use when they come back.
+// retire closes all instances; those in use are closed when they are returned.
 func (p *pool) retire() {
 	p.retired.Store(true)
 	p.sweep()
 }
 
-// revive undoes retire: instances are made again when they are needed.
+// revive undoes retire: instances are made again on demand.
 func (p *pool) revive() { p.retired.Store(false) }
 
 func (p *pool) sweep() {
@@ -227,8 +226,8 @@ func (p *pool) sweep() {
 	}
 }
 
-// countInstances counts instances, and has those that are free hand over what they
-// counted.
+// countInstances returns the number of instances, and adds the counts of the free
+// ones to the version's.
 func (p *pool) countInstances() (instances int) {
 	for i := range p.slots {
 		if in := p.slots[i].in.Swap(nil); in != nil {

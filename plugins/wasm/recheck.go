@@ -6,20 +6,20 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A policy that fails, or a version of it that has to go, leaves messages behind that were decided about without it, or by
-// a version that was none: they may wait for ever. When a version is in force that works, they are asked about again.
+// When a policy fails, or one of its versions is replaced for failing, some queued messages have no deadline of a working
+// module and may wait for ever. Once a working version is in force it is asked about them again.
 
-// recheck says which messages those are: the ones that no module decided about, and those of versions that failed.
+// recheck selects those messages: those without a module's deadline, and those with a deadline of a failed version.
 type recheck struct{ failed []uint64 } // digests
 
 func (d *recheck) covers(m *hook.Message) bool {
 	return m.Digest == 0 || slices.Contains(d.failed, m.Digest)
 }
 
-// maxFailedVersions is how many versions that failed are remembered.
+// maxFailedVersions is the most failed versions that a policy remembers.
 const maxFailedVersions = 16
 
-// addFailedVersion notes that a version failed. The caller holds mu.
+// addFailedVersion remembers a version that failed. The caller holds mu.
 func (p *policy) addFailedVersion(v *version) {
 	p.recheckDue = true
 	if slices.Contains(p.failedVersions, v.digest) {
@@ -31,15 +31,15 @@ func (p *policy) addFailedVersion(v *version) {
 	p.failedVersions = append(p.failedVersions, v.digest)
 }
 
-// addEnteredFailed notes how many messages a version that failed has seen come.
+// addEnteredFailed counts messages that a failed version has decided about at their enqueueing.
 func (p *policy) addEnteredFailed(entered uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.enteredFailed += entered
 }
 
-// review says whether messages that are there are to be asked about, now that a version is in force: all, if that is
-// wanted, or those in doubt, if there may be any.
+// review reports whether queued messages need new deadlines from the version now in force: all messages if all is set,
+// otherwise those in doubt if there may be any.
 func (p *policy) review(all bool) bool {
 	n := p.undecided.Swap(0)
 	p.mu.Lock()
@@ -60,7 +60,7 @@ func (p *policy) review(all bool) bool {
 	return true
 }
 
-// recovered has messages asked about again that came while the policy was not asked. It is called on a queue's turn.
+// recovered arranges for asking about messages that were enqueued while the policy was not asked. It runs in a queue's turn.
 func (h *Host) recovered(p *policy) {
 	if h.env.Go == nil || p.undecided.Load() == 0 {
 		return
@@ -72,8 +72,8 @@ func (h *Host) recovered(p *policy) {
 	})
 }
 
-// reconsider answers for messages that are in doubt. A call that fails leaves them as they are, and is not held against the
-// version: what made another fail may be among them.
+// reconsider asks about messages in doubt. A failed call leaves them unchanged and does not count for the breaker: one of
+// them may be the message that made the failed version fail.
 func (c *call) reconsider(v *version) {
 	inDoubt := func(_ hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, bool) {
 		return atChange, c.binding.recheck.covers(m)

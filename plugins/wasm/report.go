@@ -16,16 +16,16 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// kind is a way in which a policy can fail.
+// kind is a kind of failure.
 type kind uint8
 
 const (
-	trapped         kind = iota // it executed something that cannot be, or gave up
-	outOfFuel                   // it used up its fuel
-	outOfMemory                 // it ran out of memory, or left it
-	reportedFailure             // it returned that the call failed
-	invalidVerdict              // a verdict makes no sense
-	unavailable                 // there was no instance, or the breaker was open: it was not called
+	trapped         kind = iota // an instruction trapped
+	outOfFuel                   // its fuel was used up
+	outOfMemory                 // it ran out of memory, or accessed other memory
+	reportedFailure             // it returned a negative number
+	invalidVerdict              // a verdict was invalid
+	unavailable                 // it was not called: no instance, or an open breaker
 	kinds
 )
 
@@ -33,12 +33,12 @@ func (k kind) String() string {
 	return [kinds]string{"trap", "fuel", "memory", "fail", "verdict", "unavailable"}[k]
 }
 
-// failure is what went wrong in a call.
+// failure describes a failed call.
 type failure struct {
 	kind   kind
 	what   string // hook or part of the handshake
 	reason string
-	output string // what the guest printed
+	output string // printed by the guest
 }
 
 func (f *failure) Error() string {
@@ -49,10 +49,10 @@ func (f *failure) Error() string {
 	return s
 }
 
-// brief is what went wrong, for the trace of a message.
+// brief describes the failure for the trace of a message.
 func (f *failure) brief() string { return f.kind.String() + ": " + f.reason }
 
-// asFailure is the failure behind an error about an instance.
+// asFailure returns the failure behind an error about an instance.
 func asFailure(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -60,24 +60,24 @@ func asFailure(err error) *failure {
 	return &failure{kind: trapped, what: "start", reason: err.Error()}
 }
 
-// report tells the operator of a policy, as much as is good. Any goroutine may
+// report logs a policy's lines and failures at a limited rate. Any goroutine may
 // use it.
 type report struct {
-	log    *slog.Logger // nil: nobody listens
+	log    *slog.Logger
 	policy string
 
 	mu       sync.Mutex // guards what follows
-	guests   bucket     // of what the guest says
+	guests   bucket     // of the guest's lines
 	failures bucket
 }
 
-// bucket lets a number of lines through, and then one in each pause.
+// bucket passes a burst of lines, and then one in each pause.
 type bucket struct {
 	burst int
 	pause time.Duration
 
 	spent  int
-	filled hook.Instant // until when spent is accounted for
+	filled hook.Instant // when spent was last reduced
 	missed int
 }
 
@@ -87,6 +87,9 @@ const (
 )
 
 func newReport(log *slog.Logger, policy string) *report {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	return &report{
 		log: log, policy: policy,
 		guests:   bucket{burst: guestBurst, pause: guestPause},
@@ -94,7 +97,7 @@ func newReport(log *slog.Logger, policy string) *report {
 	}
 }
 
-// allows reports whether a line may pass, and how many did not since the last one.
+// allows reports whether a line may pass, and how many were dropped before it.
 func (b *bucket) allows(now hook.Instant) (missed int, ok bool) {
 	if refilled := int(now.Sub(b.filled) / b.pause); refilled > 0 {
 		b.spent = max(0, b.spent-refilled)
@@ -110,10 +113,10 @@ func (b *bucket) allows(now hook.Instant) (missed int, ok bool) {
 }
 
 func (r *report) enabled(l slog.Level) bool {
-	return r.log != nil && r.log.Enabled(context.Background(), l)
+	return r.log.Enabled(context.Background(), l)
 }
 
-// guest logs what a guest says.
+// guest logs a guest's line.
 func (r *report) guest(now hook.Instant, l slog.Level, text string) {
 	if missed, ok := r.allows(now, l); ok {
 		r.log.Log(context.Background(), l, "a policy says", "policy", r.policy, "text", text, "unlogged_before", missed)
@@ -130,8 +133,7 @@ func (r *report) trace(now hook.Instant, m *hook.Message, key, value string) {
 		"message_id", printable(m.Part(hook.PartMessageID)), "routing_key", printable(m.RoutingKey()), "unlogged_before", missed)
 }
 
-// allows reports whether one of a guest's lines may pass, and how many did not
-// since the last one.
+// allows reports whether a guest's line may pass, and how many were dropped before it.
 func (r *report) allows(now hook.Instant, l slog.Level) (missed int, ok bool) {
 	if !r.enabled(l) {
 		return 0, false
@@ -143,9 +145,6 @@ func (r *report) allows(now hook.Instant, l slog.Level) (missed int, ok bool) {
 
 // failed logs a failure.
 func (r *report) failed(now hook.Instant, digest string, f *failure) {
-	if r.log == nil {
-		return
-	}
 	r.mu.Lock()
 	missed, ok := r.failures.allows(now)
 	r.mu.Unlock()
@@ -157,47 +156,35 @@ func (r *report) failed(now hook.Instant, digest string, f *failure) {
 
 // opened logs that a breaker has opened.
 func (r *report) opened(digest string, until hook.Instant) {
-	if r.log != nil {
-		r.log.Error("a policy fails too often and is not asked for a while", "policy", r.policy, "digest", digest, "until", until.Time())
-	}
+	r.log.Error("a policy fails too often and is not asked for a while", "policy", r.policy, "digest", digest, "until", until.Time())
 }
 
 // recovered logs that a policy is asked again.
 func (r *report) recovered() {
-	if r.log != nil {
-		r.log.Info("a policy that failed too often works again", "policy", r.policy)
-	}
+	r.log.Info("a policy that failed too often works again", "policy", r.policy)
 }
 
-// rolledBack logs that the version before is in force again.
+// rolledBack logs that the previous version is in force again.
 func (r *report) rolledBack(from, to string) {
-	if r.log != nil {
-		r.log.Error("a policy fails too often since it was loaded anew: the version before is in force again", "policy", r.policy, "from", from, "to", to)
-	}
+	r.log.Error("a policy fails too often since it was loaded anew: the version before is in force again", "policy", r.policy, "from", from, "to", to)
 }
 
 // reviewed logs that messages are asked about again.
 func (r *report) reviewed(messages uint64) {
-	if r.log != nil {
-		r.log.Warn("messages that came while a policy failed are asked about again, as far as they are there", "policy", r.policy, "messages", messages)
-	}
+	r.log.Warn("messages that came while a policy failed are asked about again, as far as they are there", "policy", r.policy, "messages", messages)
 }
 
-// lost logs that a policy of the store is not there.
+// lost logs that a policy of the store could not be loaded or saved.
 func (r *report) lost(err error) {
-	if r.log != nil {
-		r.log.Error("a policy that was loaded before could not be loaded or kept", "policy", r.policy, "error", err)
-	}
+	r.log.Error("a policy that was loaded before could not be loaded or kept", "policy", r.policy, "error", err)
 }
 
 // superseded logs that a policy of the store is not used.
 func (r *report) superseded() {
-	if r.log != nil {
-		r.log.Warn("a policy that was loaded before has the name of one of the configuration, which counts", "policy", r.policy)
-	}
+	r.log.Warn("a policy that was loaded before has the name of one of the configuration, which counts", "policy", r.policy)
 }
 
-// slogLevel is a level of log.
+// slogLevel converts a level of the host function log.
 func slogLevel(level int) slog.Level {
 	switch {
 	case level <= abi.LogDebug:
@@ -210,10 +197,10 @@ func slogLevel(level int) slog.Level {
 	return slog.LevelError
 }
 
-// printable returns a copy of what a guest says that is valid UTF-8.
+// printable returns a guest's text as valid UTF-8.
 func printable(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
-// jsonText is a value as JSON.
+// jsonText encodes a value as JSON.
 func jsonText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -222,13 +209,13 @@ func jsonText(v any) string {
 	return string(b)
 }
 
-// counters are what a policy counts by itself. Any goroutine may use them.
+// counters are a policy's own counters. Any goroutine may use them.
 type counters struct {
 	mu     sync.Mutex // guards byName
 	byName map[string]*atomic.Int64
 }
 
-// counter returns the counter of that name, nil if there would be too many.
+// counter returns the counter of that name; nil if there are too many.
 func (c *counters) counter(name string) *atomic.Int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,8 +4,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// watchEnqueue and watchHead have a shadow answer beside a strategy of another
-// plugin. They leave the verdicts alone.
+// watchEnqueue and watchHead ask the shadow of another plugin's strategy. They do
+// not change the verdicts.
 func (b *binding) watchEnqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	b.shadow.compare(call{binding: b, at: atEnqueue, now: now, ms: ms, vs: vs})
 }
@@ -15,8 +15,7 @@ func (b *binding) watchHead(now hook.Instant, ms []hook.Message, vs []hook.Verdi
 	c.forEachRun(whenThere, b.shadow.compare)
 }
 
-// compare has a shadow answer as well, and counts where it says something else
-// than the strategy in force.
+// compare asks a shadow, and counts verdicts that differ from those in force.
 func (p *policy) compare(c call) {
 	c.shadowing = true
 	v := p.active.Load()
@@ -30,9 +29,9 @@ func (p *policy) compare(c call) {
 }
 
 func (v *version) compareSome(c call) {
-	var room [64]hook.Verdict
+	var buf [64]hook.Verdict
 	inForce := c.vs
-	c.vs = room[:len(c.ms)]
+	c.vs = buf[:len(c.ms)]
 	if c.at != atEnqueue {
 		for i := range c.ms {
 			c.vs[i].Deadline, c.vs[i].State = c.ms[i].Deadline, c.ms[i].State
@@ -49,8 +48,8 @@ func (v *version) compareSome(c call) {
 	v.policy.differing.Add(uint64(differing))
 }
 
-// alike reports whether two verdicts come to the same for a message. Two deadlines
-// within a millisecond do.
+// alike reports whether two verdicts have the same effect. Deadlines in the same
+// millisecond are equal.
 func alike(a, b *hook.Verdict) bool {
 	if a.Action != b.Action {
 		return false

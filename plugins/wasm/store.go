@@ -20,24 +20,23 @@ type StoredPolicy struct {
 	Name    string
 	Module  []byte
 	Options Options
-	// Damage is why it cannot be read; then there is no more than the name.
+	// Damage is why it cannot be read; then only Name is set. nil: it can.
 	Damage error
 }
 
-// Store keeps policies from one start of the broker to the next. What Save and
-// Delete did survives a crash when they return.
+// Store saves policies for the next start. Changes are durable when Save and Delete
+// return.
 type Store interface {
-	// Save keeps a policy, in place of the one of that name.
+	// Save saves a policy, and replaces the one of that name.
 	Save(k StoredPolicy) error
-	// Delete forgets a policy. There need not be one.
+	// Delete removes a policy, if it exists.
 	Delete(name string) error
-	// LoadAll returns all policies, also those that cannot be read.
+	// LoadAll returns all policies, including damaged ones.
 	LoadAll() ([]StoredPolicy, error)
 }
 
-// Dir is a [Store] in a folder, which is made when it is needed. A policy is a file
-// NAME.policy: a line of JSON with the options and the module's digest, and the
-// module behind it.
+// Dir is a [Store] in a folder, which Save creates. A policy is a file NAME.policy:
+// a line of JSON with the options and the module's digest, followed by the module.
 type Dir string
 
 var _ Store = Dir("")
@@ -85,7 +84,7 @@ func writeDurably(path string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// sync makes what files there are durable.
+// sync makes the folder's entries durable.
 func (d Dir) sync() error {
 	f, err := os.Open(string(d))
 	if err != nil {
@@ -135,9 +134,9 @@ func (d Dir) load(name string) (StoredPolicy, error) {
 	if err != nil {
 		return StoredPolicy{}, err
 	}
-	const most = abi.MaxModule + 4*abi.MaxConfig
-	if info.Size() > most {
-		return StoredPolicy{}, fmt.Errorf("has %d bytes; a policy has up to %d", info.Size(), most)
+	const maxSize = abi.MaxModule + 4*abi.MaxConfig
+	if info.Size() > maxSize {
+		return StoredPolicy{}, fmt.Errorf("has %d bytes; a policy has up to %d", info.Size(), maxSize)
 	}
 	b, err := os.ReadFile(d.path(name))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// verdict is what a guest says of a message.
+// verdict is a guest's decoded verdict.
 type verdict struct {
 	action, flags uint32
 	until, state  int64
@@ -30,7 +30,7 @@ func readAnswer(b []byte) verdict {
 	}
 }
 
-// mistake is what is wrong with a verdict.
+// mistake is a reason for which a verdict is invalid.
 type mistake uint8
 
 const (
@@ -45,7 +45,7 @@ const (
 	badStrings
 )
 
-// mistakes are what was wrong with the verdicts of a call. The first is described.
+// mistakes counts the invalid verdicts of a call and describes the first.
 type mistakes struct {
 	count, index int
 	what         mistake
@@ -82,7 +82,7 @@ func (m mistakes) String() string {
 	return ""
 }
 
-// countInvalid takes note of verdicts that make no sense.
+// countInvalid counts and logs invalid verdicts.
 func (v *version) countInvalid(c *call, bad mistakes) {
 	v.stats.failures[invalidVerdict].Add(uint64(bad.count))
 	f := &failure{kind: invalidVerdict, what: hooksOf[c.at].String(), reason: fmt.Sprintf("verdict %d of %d: %s", bad.index, len(c.ms), bad.String())}
@@ -92,11 +92,11 @@ func (v *version) countInvalid(c *call, bad mistakes) {
 
 func decimal(n int32) string { return strconv.Itoa(int(n)) }
 
-// retryMillis is when a message is asked about again that waits for an answer.
+// retryMillis is the delay of the next call about a message that its policy keeps.
 const retryMillis = 1000
 
-// apply carries a guest's verdict over to that of the broker. If it finds a
-// mistake it has changed nothing.
+// apply applies a guest's verdict to the broker's. An invalid verdict changes
+// nothing.
 func (c *call) apply(i int, a *verdict, in *instance) mistake {
 	if a.flags&^(abi.SetState|abi.AskAtHead) != 0 {
 		return noFlags
@@ -133,16 +133,14 @@ func (c *call) apply(i int, a *verdict, in *instance) mistake {
 	return fine
 }
 
-// atOnceOrNever reports whether a time that something is not to happen before says
-// nothing.
+// atOnceOrNever reports whether a time is one of the two values for none.
 func atOnceOrNever(until int64) bool { return until == -1 || until == 0 }
 
-// plausible reports whether a guest's time is one.
+// plausible reports whether a guest's time is in the accepted range.
 func plausible(until int64) bool { return until >= abi.Earliest && until <= abi.Latest }
 
-// instant is a guest's time, 0 for none. What lies beneath a millisecond is not
-// known to the guest; it is added, so that nothing happens early that it counted
-// from the time it was given.
+// instant converts a guest's time; 0 means none. Guests get times rounded down to
+// milliseconds. The rest is added back, so that nothing happens early.
 func (c *call) instant(m *hook.Message, until int64) hook.Instant {
 	if atOnceOrNever(until) {
 		return 0
@@ -151,26 +149,26 @@ func (c *call) instant(m *hook.Message, until int64) hook.Instant {
 	return hook.Instant(0).AddMillis(until).Add(time.Duration(max(c.now%ms, m.Enqueued%ms)))
 }
 
-// keep has a message wait until a time. One that is over already means, where the
-// message could go, that it goes.
+// keep keeps a message until a time. In on_deadline and on_head, a time that is
+// over expires the message.
 func (c *call) keep(i int, a *verdict) {
 	m, v := &c.ms[i], &c.vs[i]
 	t := c.instant(m, a.until)
 	if m.Deadline != 0 && a.until == millis(m.Deadline) {
-		t = m.Deadline // which it is
+		t = m.Deadline // unchanged
 	}
 	if (c.at == atDue || c.at == atHead) && t != 0 && t <= c.now {
 		c.remove(v, hook.Drop, false, nil)
 		return
 	}
 	if c.at == atEnqueue && v.Deadline != 0 && (t == 0 || t > v.Deadline) {
-		return // a plugin before has set an earlier one
+		return // a previous plugin has set an earlier one
 	}
 	c.set(v, t)
 }
 
-// set has a message wait until t, as the guest says, for ever if that is 0. The
-// deadline is the module's then, unless it only leaves the one in force.
+// set sets the deadline t that the guest asked for; 0 means none. Unless the guest
+// left the deadline unchanged, it gets the module's digest.
 func (c *call) set(v *hook.Verdict, t hook.Instant) {
 	switch {
 	case t == 0:
@@ -181,22 +179,21 @@ func (c *call) set(v *hook.Verdict, t hook.Instant) {
 	v.Deadline = t
 }
 
-// postpone has a message wait until t, as the guest says, or for less if a plugin
-// before has said so.
+// postpone sets the deadline t, unless a previous plugin has set an earlier one.
 func (c *call) postpone(v *hook.Verdict, t hook.Instant) {
 	if c.sooner(v, t) {
 		c.set(v, t)
 	}
 }
 
-// sooner reports whether t may be the deadline of a message for which a plugin
-// before may have set one.
+// sooner reports whether t may replace a deadline that a previous plugin may have
+// set.
 func (c *call) sooner(v *hook.Verdict, t hook.Instant) bool {
 	return c.at != atEnqueue || v.Deadline == 0 || t < v.Deadline
 }
 
-// remove has a message go. Where it cannot go at once its time is up at once, and
-// the policy asked again.
+// remove removes a message. A requeued or restamped one cannot be removed: it
+// becomes due, and the policy is asked again.
 func (c *call) remove(v *hook.Verdict, action hook.Action, final bool, to *hook.Target) {
 	if c.at == atRequeue || c.at == atChange {
 		c.set(v, c.now)
@@ -205,7 +202,7 @@ func (c *call) remove(v *hook.Verdict, action hook.Action, final bool, to *hook.
 	v.Action, v.Reason, v.Final, v.Target = action, hook.ReasonExpired, final, to
 }
 
-// noOpinion does what the broker would do without a policy.
+// noOpinion decides as the broker would without a policy.
 func (c *call) noOpinion(i int) {
 	m, v := &c.ms[i], &c.vs[i]
 	switch c.at {
@@ -220,8 +217,8 @@ func (c *call) noOpinion(i int) {
 	}
 }
 
-// builtin is the deadline that a message has without a policy: it may wait as long
-// as the queue's TTL and its own allow, whichever is less.
+// builtin returns a message's deadline without a policy: by the lower of the
+// queue's TTL and its expiration.
 func (c *call) builtin(m *hook.Message) hook.Instant {
 	ttl := c.ttl.Min(c.expiration(m))
 	if !ttl.Set() {
@@ -230,7 +227,7 @@ func (c *call) builtin(m *hook.Message) hook.Instant {
 	return m.Enqueued.AddMillis(ttl.N())
 }
 
-// failed has all messages get what the policy's settings say for when it fails.
+// failed decides about all messages by the policy's on-error.
 func (c *call) failed(v *version) {
 	c.undecided(v, len(c.ms))
 	c.fallBack(v)
@@ -241,15 +238,15 @@ func (c *call) failedOne(ver *version, i int) {
 	c.fallBackOne(ver, i)
 }
 
-// undecided counts n messages that enter though the policy failed. It comes before the breaker hears of the failure: that may have
-// those that were counted asked about again.
+// undecided counts n messages that are enqueued while the policy fails. It is called before the breaker counts the failure, because a
+// rollback then asks about the counted messages again.
 func (c *call) undecided(ver *version, n int) {
 	if c.at == atEnqueue && ver.options.OnError != Reject && !c.shadowing {
 		ver.policy.undecided.Add(uint64(n))
 	}
 }
 
-// fallBack is failed for messages that were counted.
+// fallBack is failed without counting.
 func (c *call) fallBack(v *version) {
 	for i := range c.ms {
 		c.fallBackOne(v, i)
@@ -277,9 +274,9 @@ func (c *call) failedToEnter(ver *version, i int) {
 	}
 }
 
-// failedWhenDue keeps a message for which the policy might have had something else
-// in mind than to let it expire, and has it asked about again: until the time
-// comes that the message would have had without a policy.
+// failedWhenDue keeps a due message, because the policy might have kept it, and
+// asks again later. With on-error builtin it expires at the deadline that it would
+// have without a policy.
 func (c *call) failedWhenDue(ver *version, i int) {
 	v, last := &c.vs[i], hook.Instant(0)
 	if ver.options.OnError == Builtin {
@@ -295,14 +292,14 @@ func (c *call) failedWhenDue(ver *version, i int) {
 	}
 }
 
-// destination is where a policy dead-letters to.
+// destination is the key of a dead-letter target.
 type destination struct{ exchange, key string }
 
-// maxTargets is how many destinations an instance remembers.
+// maxTargets is the most targets that an instance caches.
 const maxTargets = 256
 
-// deadLetter sends a message to where the guest says, or has it wait if that is
-// for later.
+// deadLetter routes a message to the guest's target, or keeps it until the guest's
+// time.
 func (c *call) deadLetter(i int, a *verdict, in *instance) mistake {
 	m, v := &c.ms[i], &c.vs[i]
 	switch {

@@ -16,44 +16,44 @@ type hookSet uint8
 
 func (s hookSet) has(h abi.Hook) bool { return s&(1<<h) != 0 }
 
-// version is a module with its settings under a policy's name, ready to be asked.
-// What follows from module and options does not change after prepare.
+// version is a module with its settings under a policy's name, ready for calls.
+// After prepare, fields that follow from module and options do not change.
 type version struct {
 	policy  *policy
 	engine  *engine
 	module  *compiled
 	options Options
-	source  source // of a loaded policy: what it was made of
+	source  source // of a loaded policy
 
 	configJSON []byte
-	settings   map[string]string // the configuration, flat
-	seed       [sha256.Size]byte // of what guests take for random
-	digest     uint64            // of the module: see [hook.Verdict]
+	settings   map[string]string // the flattened configuration
+	seed       [sha256.Size]byte // of the guests' random numbers
+	digest     uint64            // of the module; see [hook.Verdict]
 
-	// What the first instance said; the others must not say otherwise.
+	// Answers of the first instance, which hold for all.
 	hooks    hookSet
 	capacity int
-	initFuel int64 // it took to get ready
+	initFuel int64 // used for preparing it
 	settled  bool
 
 	pool    pool
 	breaker breaker
-	since   atomic.Int64 // the instant of its first call; 0: there was none
+	since   atomic.Int64 // the instant of the first call; 0: none
 	memory  atomic.Int64 // bytes, of all instances
 	stats   stats
 }
 
-// stats count what a version did.
+// stats are a version's counters.
 type stats struct {
 	calls, messages, entered, fuel, most atomic.Uint64 // most: fuel of one call
 	failures                             [kinds]atomic.Uint64
 	last                                 atomic.Pointer[failure]
 }
 
-// pendingStats is the part of these that an instance has not handed over yet.
+// pendingStats are the counts that an instance has not added to stats yet.
 type pendingStats struct{ calls, messages, entered, fuel, most uint64 }
 
-// flushCalls is after how many calls.
+// flushCalls is how many calls an instance counts before it adds them.
 const flushCalls = 64
 
 func (t *pendingStats) add(fuel int64) {
@@ -62,7 +62,7 @@ func (t *pendingStats) add(fuel int64) {
 	t.most = max(t.most, uint64(fuel))
 }
 
-// addStats takes over what an instance counted.
+// addStats adds an instance's counts and clears them.
 func (v *version) addStats(t *pendingStats) {
 	s := &v.stats
 	s.calls.Add(t.calls)
@@ -76,7 +76,7 @@ func (v *version) addStats(t *pendingStats) {
 }
 
 // newVersion makes a version with one instance, which shows that it works. The
-// caller holds the host's lock, and releases the module if it does not.
+// caller holds the host's lock, and releases the module after an error.
 func newVersion(p *policy, c *compiled, o Options) (*version, error) {
 	v := &version{policy: p, engine: p.host.engine, module: c, options: o, settings: map[string]string{}, digest: c.short()}
 	if err := v.readConfig(); err != nil {
@@ -108,24 +108,10 @@ func (v *version) readConfig() error {
 	return nil
 }
 
-// setCapacity takes what the first instance says.
-func (v *version) setCapacity(n int) {
-	if !v.settled {
-		v.capacity = n
-	}
-}
-
-// setHooks takes what the first instance says.
-func (v *version) setHooks(s hookSet) {
-	if !v.settled {
-		v.hooks = s
-	}
-}
-
-// budget is the fuel of a call with n messages.
+// budget returns the fuel of a call with n messages.
 func (v *version) budget(n int) int64 { return v.options.Fuel.base() + int64(n)*FuelPerMessage }
 
-// failed takes note of a call that failed, or a start.
+// failed counts and logs a failed call or start.
 func (v *version) failed(now hook.Instant, f *failure) {
 	v.stats.failures[f.kind].Add(1)
 	v.stats.last.Store(f)

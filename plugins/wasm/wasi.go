@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// WASI's error numbers, as far as they are used.
+// WASI's error numbers and descriptors that are used.
 const (
 	wasiOK     = 0
 	wasiBadFD  = 8
@@ -19,8 +19,8 @@ const (
 	wasiStderr = 2
 )
 
-// wasiSignatures are all functions of WASI preview 1, with their parameters by
-// size. All but two return an error number.
+// wasiSignatures are the functions of WASI preview 1, with the sizes of their
+// parameters.
 var wasiSignatures = map[string]string{
 	"args_get": "44", "args_sizes_get": "44", "clock_res_get": "44", "clock_time_get": "484", "environ_get": "44",
 	"environ_sizes_get": "44", "fd_advise": "4884", "fd_allocate": "488", "fd_close": "4", "fd_datasync": "4",
@@ -34,9 +34,8 @@ var wasiSignatures = map[string]string{
 	"sched_yield": "", "sock_accept": "444", "sock_recv": "444444", "sock_send": "44444", "sock_shutdown": "44",
 }
 
-// wasiCalls are those that do something: what programs need that were compiled
-// for an operating system, and nothing that would let two runs differ. The others
-// answer that they are not there.
+// wasiCalls are the implemented functions, which programs compiled for an operating
+// system need. All are deterministic. The others return ENOSYS.
 var wasiCalls = map[string]func(in *instance, stack []uint64){
 	"args_sizes_get":      wasiNothing,
 	"args_get":            wasiDone,
@@ -85,8 +84,8 @@ func wasiFunctions() []hostFunction {
 	return all
 }
 
-// respond leaves an error number as the result. A function without parameters has
-// room for it, too.
+// respond sets the result to an error number. The stack is never empty, even
+// without parameters.
 func respond(stack []uint64, number uint64) { stack[0] = number }
 
 func wasiDone(_ *instance, stack []uint64)   { respond(stack, wasiOK) }
@@ -100,9 +99,8 @@ func wasiNothing(in *instance, stack []uint64) {
 	respond(stack, wasiOK)
 }
 
-// wasiClock tells the time of the call, and how long the guest slept in it.
-// Outside of calls, and so for what an instance does before it is ready, the clock
-// stands, so that all instances of a module are alike.
+// wasiClock returns the time of the call plus the time slept in it. Outside calls
+// the clock stands still, so that all instances of a module are prepared alike.
 func wasiClock(in *instance, stack []uint64) {
 	binary.LittleEndian.PutUint64(in.bytes("clock_time_get", stack[2], 8), uint64(in.clock()))
 	respond(stack, wasiOK)
@@ -113,25 +111,25 @@ func wasiResolution(in *instance, stack []uint64) {
 	respond(stack, wasiOK)
 }
 
-// wasiRandom gives the same numbers to every instance of a module.
+// wasiRandom returns the same numbers in every instance of a module.
 func wasiRandom(in *instance, stack []uint64) {
 	_, _ = in.random.Read(in.bytes("random_get", stack[0], stack[1])) // never fails
 	respond(stack, wasiOK)
 }
 
-// wasiExit ends the instance: there is no way back into a program that has ended.
+// wasiExit ends the instance, because an ended program cannot be called again.
 func wasiExit(_ *instance, stack []uint64) {
 	panic(misuse(fmt.Sprintf("the program ended with exit status %d", uint32(stack[0]))))
 }
 
-// wasiWrite takes what a program prints on its standard output and error.
+// wasiWrite takes a program's standard output and error.
 func wasiWrite(in *instance, stack []uint64) {
 	if fd := uint32(stack[0]); fd != wasiStdout && fd != wasiStderr {
 		respond(stack, wasiBadFD)
 		return
 	}
-	const most = 1024 // vectors, as with POSIX
-	vectors := in.bytes("fd_write", stack[1], 8*min(uint64(uint32(stack[2])), most))
+	const maxVectors = 1024 // as in POSIX
+	vectors := in.bytes("fd_write", stack[1], 8*min(uint64(uint32(stack[2])), maxVectors))
 	written := uint32(0)
 	for ; len(vectors) >= 8; vectors = vectors[8:] {
 		b := in.bytes("fd_write", uint64(binary.LittleEndian.Uint32(vectors)), uint64(binary.LittleEndian.Uint32(vectors[4:])))
@@ -143,7 +141,7 @@ func wasiWrite(in *instance, stack []uint64) {
 }
 
 // wasiDescriptor describes standard input, output and error as terminals, which
-// has programs leave them alone.
+// programs then leave alone.
 func wasiDescriptor(in *instance, stack []uint64) {
 	if uint32(stack[0]) > wasiStderr {
 		respond(stack, wasiBadFD)
@@ -156,7 +154,7 @@ func wasiDescriptor(in *instance, stack []uint64) {
 	respond(stack, wasiOK)
 }
 
-// Layout of what poll_oneoff reads and writes.
+// Layout of poll_oneoff's subscriptions and events.
 const (
 	subscriptionSize = 48 // u64 userdata, u8 type, and of a clock: u32 id, u64 timeout, u64 precision, u16 flags
 	eventSize        = 32 // u64 userdata, u16 error, u8 type, …
@@ -164,7 +162,7 @@ const (
 	absoluteTime     = 1 // of the flags
 )
 
-// wasiPoll returns at once: sleeping makes the clock of this call jump. There is
+// wasiPoll returns at once: a sleep advances the clock of this call, and there is
 // nothing else to wait for.
 func wasiPoll(in *instance, stack []uint64) {
 	const most = 1024

@@ -1,23 +1,20 @@
-// Package wasm lets WebAssembly modules decide when messages and queues have
-// had their time: expiry policies in any language, loaded and changed while the
-// broker runs. The contract with a module is policy_v1, which package sdk/abi
-// describes.
+// Package wasm lets WebAssembly modules decide when messages and queues expire.
+// Policies can be written in any language, and are loaded and replaced while the
+// broker runs. The contract with a module is policy_v1; see package sdk/abi.
 //
-// A [Host] is the plugin. It offers an expiry strategy wasm/NAME for each module,
-// and asks instances of the module whatever the broker asks the strategy, in
-// batches, on the goroutine of the queue's turn. A module cannot harm the broker:
-// it is rewritten to pay for what it executes (package meter), an instance that
-// traps is never used again, a verdict is checked before it counts, and a module
-// that goes on failing is no longer asked. What it should have said is then said
-// for it: see [OnError].
+// A [Host] is the plugin. It offers an expiry strategy wasm/NAME for each module. In
+// the queue's turn it asks an instance of the module about batches of messages. A
+// module cannot harm the broker: it is rewritten so that its instructions are
+// metered (package meter), an instance that traps is never used again, verdicts are
+// checked, and a module that fails repeatedly is no longer asked. [OnError] then
+// decides in its place.
 //
-// From the outside in: a Host has policies, a policy has a version in force, a
-// version is a compiled module with its settings and a pool of instances. A
-// binding ties a policy to a queue.
+// A Host has policies, a policy has a version in force, and a version is a compiled
+// module with its settings and a pool of instances. A binding ties a policy to a
+// queue.
 //
-// The package starts no goroutine and reads no clock: time is what callbacks
-// bring along, and what should not be done on a queue's turn is handed to
-// [Env.Go].
+// The package starts no goroutine and reads no clock: callbacks get the time as a
+// parameter, and work that must not run in a queue's turn is passed to [Env.Go].
 package wasm
 
 import (
@@ -33,9 +30,9 @@ import (
 
 // Config is the section plugins.wasm.
 type Config struct {
-	// Modules are the policies that are there from the start, by name.
+	// Modules are the policies loaded at the start, by name.
 	Modules map[string]*Module `koanf:"modules"`
-	// Memory bounds one instance, TotalMemory all of them.
+	// Memory limits one instance, TotalMemory all of them.
 	Memory      Size `koanf:"memory" doc:"Most memory that one instance of a module may have; whole pages of 64KiB."`
 	TotalMemory Size `koanf:"total-memory" doc:"Most memory that all instances together may have."`
 	// Interpreter allows modules where they cannot be compiled.
@@ -63,8 +60,8 @@ const (
 // Factory makes the plugin, which is a [*Host].
 var Factory = hook.NewFactory("wasm", Config{Memory: defaultMemory, TotalMemory: defaultTotalMemory}, build)
 
-// validName is what policies may be called: it is part of file names, keys of
-// the configuration, URLs and queue arguments.
+// validName matches the names of policies, which are part of file names,
+// configuration keys, URLs and queue arguments.
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 func checkName(name string) error {
@@ -74,8 +71,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// build checks a configuration. It reads no file: modules are loaded when the
-// host is opened.
+// build checks a configuration. It reads no file: [Host.Open] loads the modules.
 func build(c Config) (hook.Plugin, error) {
 	errs := []error{
 		inRange("memory", c.Memory, pageSize, maxMemory),
@@ -101,7 +97,7 @@ func inRange(key string, got, low, high Size) error {
 	return nil
 }
 
-// declare makes a policy known that will be loaded.
+// declare adds a policy of the configuration, to be loaded by [Host.Open].
 func (h *Host) declare(name string, m *Module) error {
 	key := "modules." + name
 	if err := checkName(name); err != nil {
@@ -118,8 +114,7 @@ func (h *Host) declare(name string, m *Module) error {
 	return nil
 }
 
-// options returns the module's settings. The error begins with the key that is
-// wrong.
+// options returns the module's settings. Its error begins with the key.
 func (m *Module) options() (Options, error) {
 	o := Options{Grants: m.Grants, Fuel: m.Fuel, OnError: m.OnError}
 	if len(m.Config) > 0 {

@@ -5,23 +5,21 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// watch is what the traces of the messages in a call get to know of it. A nil one
-// is of a call that nobody follows, as nearly all are: it costs nothing more than
-// looking for a message that is traced.
+// watch collects the facts of a call for its traced messages. nil means that none
+// of them is traced, as in nearly all calls.
 type watch struct {
 	hook       abi.Hook
 	began      hook.Instant
 	fuel       int64
-	failures   map[int]string   // by message, of those whose verdict made no sense
-	attributes map[int][]string // by message, name and value by turns
+	failures   map[int]string   // of invalid verdicts, by message
+	attributes map[int][]string // alternating names and values, by message
 }
 
-// maxAttributes is how many attributes a policy may add to a trace in one call, for
-// each message.
+// maxAttributes is the most attributes of a message in one call.
 const maxAttributes = 32
 
-// watch returns nil unless there is a message that is traced. What a shadow says is
-// nobody's fate.
+// watch returns nil unless a message is traced. A shadow's call is never watched,
+// because its verdicts have no effect.
 func (c *call) watch(v *version, h abi.Hook) *watch {
 	if c.shadowing {
 		return nil
@@ -34,7 +32,7 @@ func (c *call) watch(v *version, h abi.Hook) *watch {
 	return nil
 }
 
-// time is what the clock says, if there is one.
+// time returns the time; 0 without a clock.
 func (h *Host) time() hook.Instant {
 	if h.env.Clock == nil {
 		return 0
@@ -42,10 +40,10 @@ func (h *Host) time() hook.Instant {
 	return h.env.Clock()
 }
 
-// next begins the next call of those for one message each.
+// next begins the next call, where each message has its own.
 func (w *watch) next(v *version) { *w = watch{hook: w.hook, began: v.policy.host.time()} }
 
-// failed notes that the verdict about a message made no sense.
+// failed records an invalid verdict.
 func (w *watch) failed(i int, why mistake, a *verdict) {
 	if w == nil {
 		return
@@ -56,8 +54,8 @@ func (w *watch) failed(i int, why mistake, a *verdict) {
 	w.failures[i] = mistakes{what: why, verdict: *a}.String()
 }
 
-// attribute notes what the guest says of a message. It reports whether there is a
-// trace to add it to.
+// attribute records a guest's attribute of a message. It reports false if the
+// message is not traced.
 func (w *watch) attribute(i int, m *hook.Message, name, value string) bool {
 	if w == nil || !m.Traced {
 		return false
@@ -71,8 +69,8 @@ func (w *watch) attribute(i int, m *hook.Message, name, value string) bool {
 	return true
 }
 
-// report tells what became of the messages that are traced. failure is why the call
-// as a whole has no answer; "" = it has.
+// report passes the decisions about the traced messages to the broker. failure is
+// why the whole call failed; "" = it did not.
 func (w *watch) report(c *call, v *version, failure string) {
 	if w == nil {
 		return
@@ -93,7 +91,7 @@ func (w *watch) report(c *call, v *version, failure string) {
 	}
 }
 
-// digestLabel is the digest of the version's module; "" if there is none.
+// digestLabel returns the digest of the version's module; "" if there is none.
 func (v *version) digestLabel() string {
 	if v.module == nil {
 		return ""
