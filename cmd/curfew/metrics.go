@@ -18,7 +18,6 @@ func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() s
 	})
 	h, err := s.telemetry.Serve(ctx, c)
 	if err != nil {
-		c.Close()
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	return h, nil

@@ -72,7 +72,6 @@ func newRig(tb testing.TB, queues int) *rig {
 		Queues:   queues,
 	})
 	tb.Cleanup(func() {
-		r.collector.Close()
 		ctx := context.WithoutCancel(tb.Context()) // which has ended
 		must(tb, r.server.Shutdown(ctx))
 		must(tb, r.store.Close(ctx))

@@ -12,7 +12,6 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wire"
@@ -100,7 +99,6 @@ type Machine struct {
 type Collector struct {
 	Options
 	started hook.Instant
-	due     *queue.DueSampler
 
 	mu       sync.Mutex // guards what follows; held while a goroutine gathers
 	last     *Collection
@@ -110,16 +108,13 @@ type Collector struct {
 	selector seriesSelector
 }
 
-// New returns a Collector. The caller must close it.
+// New returns a Collector. Its counters begin now.
 func New(o Options) *Collector {
 	return &Collector{
-		Options: o, started: o.Clock(), due: queue.NewDueSampler(o.Clock), removals: newRemovalTotals(),
+		Options: o, started: o.Clock(), removals: newRemovalTotals(),
 		policies: map[policyKey]*policyCounts{}, selector: seriesSelector{limit: o.Queues},
 	}
 }
-
-// Close stops the sampling of deadlines, which goes on between collections.
-func (c *Collector) Close() { c.due.Close() }
 
 // freshness is how long a collection is returned again, so that several scrapers at the same time cost one collection.
 const freshness = time.Second

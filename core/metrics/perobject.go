@@ -180,7 +180,7 @@ func (t *text) queueFamily(index int, name string, samples []queueSample) {
 // samples takes samples of all queues in the vhosts that are wanted.
 func (c *Collector) samples(s *selection) []queueSample {
 	var all []queueSample
-	sampler := newSampler(nil)
+	sampler := newSampler()
 	sampler.withHead = true
 	for _, v := range c.Store.VHosts() {
 		if !s.wantsVHost(v.Name()) {

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"runtime"
+
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -10,27 +12,31 @@ type queueSample struct {
 	queue.Stats
 	config *queue.Config
 	head   queue.Head
-	due    queue.DueSnapshot
+	due    queue.DueScan
 }
 
-// sampler takes samples of queues, and keeps the last.
+// sampler takes samples of queues, and keeps the last. Its functions are bound once: a closure for each of a hundred thousand
+// queues would cost more than the samples.
 type sampler struct {
 	queueSample
-	withHead bool               // the message at the head is wanted, too
-	look     func(*queue.Queue) // bound once: a closure for each of a hundred thousand queues would cost more than the samples
+	withHead bool // the message at the head is wanted, too
+	withDue  bool // deadlines are counted
+	counted  bool // all of them
+	look     func(*queue.Queue)
+	count    func(*queue.Queue)
 }
 
-// newSampler returns a sampler. Without a source of due snapshots its samples have none.
-func newSampler(due *queue.DueSampler) *sampler {
+func newSampler() *sampler {
 	s := &sampler{}
+	s.count = func(q *queue.Queue) { s.counted = s.due.Next(q) }
 	s.look = func(q *queue.Queue) {
 		s.Stats = q.Stats()
 		s.config = q.Config()
 		if s.withHead {
 			s.head, _ = q.Head()
 		}
-		if due != nil {
-			s.due = due.Of(q)
+		if s.withDue {
+			s.count(q)
 		}
 	}
 	return s
@@ -40,6 +46,17 @@ func newSampler(due *queue.DueSampler) *sampler {
 func (s *sampler) sample(m *queue.Mailbox) bool {
 	s.queueSample = queueSample{}
 	return m.Look(s.look) == nil
+}
+
+// sampleDue is sample, and counts when the queue's messages are due, seen from now.
+func (s *sampler) sampleDue(now hook.Instant, m *queue.Mailbox) bool {
+	s.queueSample = queueSample{due: queue.NewDueScan(now)}
+	s.withDue, s.counted = true, false
+	exists := m.Look(s.look) == nil
+	for exists && !s.counted && m.Look(s.count) == nil {
+		runtime.Gosched() // a goroutine that waits for the queue comes before the next part
+	}
+	return exists
 }
 
 // presence says which queues are in a family.
@@ -166,11 +183,11 @@ func (c *queueCollection) add(now hook.Instant, l *Labels, q *queueSample) {
 func (c *Collector) gatherQueues(b *builder, now hook.Instant) {
 	mailboxes := c.mailboxes()
 	tooMany := c.selectSeries(mailboxes)
-	all, s, count := newQueueCollection(), newSampler(c.due), 0
+	all, s, count := newQueueCollection(), newSampler(), 0
 	for _, m := range mailboxes {
 		l := c.selector.labels(m) // before see, which is about the next collection
 		s.withHead = l != nil
-		if !s.sample(m) {
+		if !s.sampleDue(now, m) {
 			continue
 		}
 		count++
@@ -197,7 +214,7 @@ func (c *Collector) selectSeries(mailboxes []*queue.Mailbox) (tooMany bool) {
 	case !tooMany:
 		p.showAll(mailboxes)
 	case len(p.shown) == 0:
-		s := newSampler(nil)
+		s := newSampler()
 		for _, m := range mailboxes {
 			if s.sample(m) {
 				p.see(m, &s.Stats)

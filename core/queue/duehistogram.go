@@ -6,21 +6,21 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// DueBounds are how far ahead a [DueHistogram] tells instants apart. They do not change.
+// DueBounds are the bounds of the buckets of a [DueHistogram]. They never change.
 var DueBounds = [...]time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 
-// DueHistogram is how instants lie ahead of a moment: the deadlines of messages, or the ends of leases. The zero value is one of
-// none.
+// DueHistogram counts instants by how far ahead of a point in time they are: deadlines
+// of messages, or ends of leases. The zero value is empty.
 type DueHistogram struct {
-	// Due counts instants by how far ahead they are: up to and including DueBounds[i] but not DueBounds[i-1]. The
-	// last one is what is later still.
+	// Due[i] counts instants up to and including DueBounds[i] ahead, but beyond DueBounds[i-1]. The last
+	// bucket has no bound.
 	Due      [len(DueBounds) + 1]int
-	Overdue  int          // of Due[0]: those that have come already
-	Never    int          // of what has no such instant
-	Earliest hook.Instant // of all; 0 = there is none
+	Overdue  int          // part of Due[0]: instants in the past
+	Never    int          // messages or queues without an instant
+	Earliest hook.Instant // 0 = there is none
 }
 
-// Add counts n times an instant as it lies ahead of now; 0 is none.
+// Add counts an instant n times, relative to now; 0 means none.
 func (h *DueHistogram) Add(now, at hook.Instant, n int) {
 	if at == 0 {
 		h.Never += n
@@ -39,7 +39,7 @@ func (h *DueHistogram) Add(now, at hook.Instant, n int) {
 	h.Due[i] += n
 }
 
-// Merge adds what another one counts.
+// Merge adds the counts of o.
 func (h *DueHistogram) Merge(o *DueHistogram) {
 	for i := range o.Due {
 		h.Due[i] += o.Due[i]
@@ -49,13 +49,4 @@ func (h *DueHistogram) Merge(o *DueHistogram) {
 	if h.Earliest == 0 || o.Earliest != 0 && o.Earliest < h.Earliest {
 		h.Earliest = o.Earliest
 	}
-}
-
-// Count is how many there are in all.
-func (h *DueHistogram) Count() int {
-	n := h.Never
-	for _, due := range h.Due {
-		n += due
-	}
-	return n
 }

@@ -65,7 +65,6 @@ type contents struct {
 	restamping  *restampCursor // nil unless the settings have changed
 	overflowing bool           // more exceeds the limits than one turn may drop
 	askBackoff  askBackoff
-	census      *census // nil if the queue is small, or nobody wants to know: see DueSampler
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of the

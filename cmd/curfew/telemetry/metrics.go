@@ -18,14 +18,7 @@ import (
 	core "github.com/curfewmq/curfew/core/metrics"
 )
 
-// metrics are the exporters of metrics; nil = none.
-type metrics struct {
-	collector *core.Collector
-	provider  *sdkmetric.MeterProvider
-}
-
-// Serve starts to export c's metrics, and returns the handler for paths that begin with /metrics. It is called once. Telemetry then
-// owns the collector and closes it.
+// Serve starts to export c's metrics, and returns the handler for paths that begin with /metrics. It is called once.
 func (t *Telemetry) Serve(ctx context.Context, c *core.Collector) (http.Handler, error) {
 	p := &producer{collector: c}
 	registry := prometheus.NewRegistry()
@@ -50,17 +43,8 @@ func (t *Telemetry) Serve(ctx context.Context, c *core.Collector) (http.Handler,
 	if err != nil {
 		return nil, err
 	}
-	t.metrics = &metrics{collector: c, provider: sdkmetric.NewMeterProvider(readers...)}
+	t.metrics = sdkmetric.NewMeterProvider(readers...)
 	return newExposition(registry, core.NewObjects(c), t.options.Log), nil
-}
-
-func (m *metrics) close(ctx context.Context) error {
-	if m == nil {
-		return nil
-	}
-	err := m.provider.Shutdown(ctx)
-	m.collector.Close()
-	return err
 }
 
 // newExposition returns the handler for metrics: those of the busiest queues at /metrics, those of all below it.

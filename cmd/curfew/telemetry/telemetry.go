@@ -10,6 +10,7 @@ import (
 	"log/slog"
 
 	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 
 	"github.com/curfewmq/curfew/core/config"
@@ -35,8 +36,8 @@ type Telemetry struct {
 	options  Options
 	settings settings
 	resource *resource.Resource
-	traces   *traces  // nil: off
-	metrics  *metrics // nil: nothing is gathered
+	traces   *traces                  // nil: off
+	metrics  *sdkmetric.MeterProvider // nil: nothing is gathered
 }
 
 // Open sets telemetry up. It does not wait for a collector. The error names wrong variables.
@@ -63,7 +64,13 @@ func Open(ctx context.Context, o Options) (*Telemetry, error) {
 // Close sends what was recorded, at most until ctx ends.
 func (t *Telemetry) Close(ctx context.Context) error {
 	ended := make(chan error, 1)
-	go func() { ended <- t.metrics.close(ctx) }() // one must not wait for the other's collector
+	go func() { // one must not wait for the other's collector
+		if t.metrics == nil {
+			ended <- nil
+			return
+		}
+		ended <- t.metrics.Shutdown(ctx)
+	}()
 	err := t.traces.close(ctx)
 	return once(err, <-ended)
 }
