@@ -1,8 +1,9 @@
 package queue
 
-import "github.com/curfewmq/curfew/core/block"
-
-import "github.com/curfewmq/curfew/sdk/hook"
+import (
+	"github.com/curfewmq/curfew/core/block"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
 
 // Delivery is one hand-over of a message to a consumer. The slices are valid until the
 // call that passes them returns.

@@ -177,6 +177,28 @@ func (q *Queue) delivery(h handle, r *record) Delivery {
 	return d
 }
 
+// withDeliveryCount returns the properties with x-delivery-count set, as a
+// quorum queue's redeliveries carry it.
+func withDeliveryCount(props []byte, n int64) []byte {
+	x, err := amqp.ScanProps(props)
+	if err != nil {
+		return props
+	}
+	t, err := x.Headers(props).Decode()
+	if err != nil {
+		return props
+	}
+	const name = "x-delivery-count"
+	kept := make(amqp.Table, 0, len(t)+1)
+	for _, f := range t {
+		if f.Key != name {
+			kept = append(kept, f)
+		}
+	}
+	kept = append(kept, amqp.Field{Key: name, Value: n})
+	return amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: amqp.RawTable(amqp.AppendTable(nil, kept)[4:])})
+}
+
 // deliverDirect hands messages straight to the one consumer that waits for them and
 // acknowledges nothing: they are never stored. It returns how many it took. vs is nil
 // when no hook has seen them.

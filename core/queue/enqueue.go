@@ -2,7 +2,6 @@ package queue
 
 import (
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -109,15 +108,6 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 	}
 	q.publishRemovals(now, nil)
 	q.startDiscards(now, held)
-}
-
-// refusedRemoval describes a message that leaves as it enters.
-func refusedRemoval(now hook.Instant, m *Message, v *hook.Verdict) telemetry.Removal {
-	return telemetry.Removal{
-		Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
-		Enqueued: now, Deadline: v.Deadline, Reason: v.Reason, Target: targetOf(v), Digest: v.Digest,
-		Traced: m.Flags&Traced != 0,
-	}
 }
 
 // storeForDeadLettering stores and takes a message that leaves as it enters, and stays

@@ -13,9 +13,9 @@ import (
 // that are there get the deadlines that the strategy has for them now, if it wants that
 // or, with recompute, if it can: the first of them at once, the others in later turns.
 // It returns ErrGone when the queue was deleted.
-func (s *Mailbox) Reconfigure(cfg *Config, c *chain.Chain, recompute bool) error {
-	return s.Do(func(q *Queue, now hook.Instant) {
-		s.config.Store(cfg)
+func (m *Mailbox) Reconfigure(cfg *Config, c *chain.Chain, recompute bool) error {
+	return m.Do(func(q *Queue, now hook.Instant) {
+		m.config.Store(cfg)
 		q.reconfigure(now, cfg, c, recompute)
 	})
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"math"
 
-	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -104,26 +103,4 @@ func (q *Queue) requeue(now hook.Instant, h handle) {
 	}
 	q.journalReturned(h)
 	q.setDeadline(h, at)
-}
-
-// withDeliveryCount returns the properties with x-delivery-count set, as a
-// quorum queue's redeliveries carry it.
-func withDeliveryCount(props []byte, n int64) []byte {
-	x, err := amqp.ScanProps(props)
-	if err != nil {
-		return props
-	}
-	t, err := x.Headers(props).Decode()
-	if err != nil {
-		return props
-	}
-	const name = "x-delivery-count"
-	kept := make(amqp.Table, 0, len(t)+1)
-	for _, f := range t {
-		if f.Key != name {
-			kept = append(kept, f)
-		}
-	}
-	kept = append(kept, amqp.Field{Key: name, Value: n})
-	return amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: amqp.RawTable(amqp.AppendTable(nil, kept)[4:])})
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"slices"
 
-	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -164,64 +163,4 @@ func (q *Queue) setAskHead(h handle, v *hook.Verdict) {
 		s.flags |= askHead
 		q.journalAsks(h)
 	}
-}
-
-// removals collects messages that leave their queue for a reason.
-type removals struct {
-	all  []telemetry.Removal
-	dead []DeadLetter // those of all that have a target, in order
-}
-
-// publishRemovals republishes dead letters, reports removals, and clears both.
-// deferred, if there is one, goes with the dead letters.
-func (q *Queue) publishRemovals(now hook.Instant, deferred *DeferredRemoval) {
-	r := &q.buf.removals
-	if deferred != nil {
-		q.commit(nil) // the messages may have entered in this turn: their enqueues come first
-	}
-	if len(r.dead) > 0 {
-		q.host.DeadLetter(q.cfg, now, r.dead, Tracking{Removal: deferred})
-		r.fillOutcomes()
-	}
-	if len(r.all) > 0 {
-		q.host.Removed(q.cfg, now, r.all)
-	}
-	r.clear()
-}
-
-func (r *removals) clear() {
-	clear(r.all)
-	clear(r.dead)
-	r.all, r.dead = r.all[:0], r.dead[:0]
-}
-
-// fillOutcomes sets what became of those with a target.
-func (r *removals) fillOutcomes() {
-	dead := r.dead
-	for i := range r.all {
-		if r.all[i].Target != nil {
-			r.all[i].Outcome = dead[0].Outcome
-			dead = dead[1:]
-		}
-	}
-}
-
-// removalOf describes a message of the queue that leaves. Its record must be there
-// still.
-func (q *Queue) removalOf(now hook.Instant, r Ref, rec *record, v *hook.Verdict) telemetry.Removal {
-	h := q.at(r)
-	return telemetry.Removal{
-		Exchange: rec.exchange, Key: rec.key, Props: rec.props, Size: len(rec.body),
-		Enqueued: min(rec.enqueued, now), Deadline: h.deadline(),
-		Reason: v.Reason, Target: targetOf(v), Digest: rec.digest,
-		Underway: q.discards.underway(now, r), Traced: h.slot().flags&traced != 0,
-	}
-}
-
-// targetOf returns where a message goes, nil for one that is dropped.
-func targetOf(v *hook.Verdict) *hook.Target {
-	if v.Action != hook.Route {
-		return nil
-	}
-	return v.Target
 }

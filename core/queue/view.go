@@ -1,51 +1,10 @@
 package queue
 
 import (
-	"sync"
-
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
-
-// maxBatch is how many messages a hook sees at once, and how many due ones a turn
-// handles before other queues have theirs.
-const maxBatch = 256
-
-// turnBuffers is memory for one turn's batches. A queue borrows one for a turn, so that
-// an idle queue owns none.
-type turnBuffers struct {
-	messages   []hook.Message
-	verdicts   []hook.Verdict
-	view       messageView
-	leaving    []leaving
-	settled    []Ref // that leave
-	due        []Ref // whose hooks are asked
-	asked      []Ref // kept by their hooks, which were asked because they are next
-	deliveries []Delivery
-	removals   removals
-	ops        opBuffer
-}
-
-// abandon drops the work of a turn that did not come to its end, except for the
-// operations of what it did: the next turn is another queue's.
-func (w *turnBuffers) abandon() {
-	w.view = messageView{}
-	w.removals.clear()
-	w.asked, w.ops.enqueued = w.asked[:0], 0
-}
-
-var turnBufferPool = sync.Pool{New: func() any { return new(turnBuffers) }}
-
-// batch returns n cleared messages and verdicts.
-func (w *turnBuffers) batch(n int) ([]hook.Message, []hook.Verdict) {
-	if cap(w.messages) < n {
-		w.messages = make([]hook.Message, maxBatch)
-		w.verdicts = make([]hook.Verdict, maxBatch)
-	}
-	clear(w.verdicts[:n])
-	return w.messages[:n], w.verdicts[:n]
-}
 
 // pluginView is a Queue as its plugins see it.
 type pluginView Queue
