@@ -88,8 +88,8 @@ func (b *Batch) Hold(k *block.Block) {
 	b.blocks = append(b.blocks, k)
 }
 
-// Release returns the batch to the pool and releases its blocks.
-func (b *Batch) Release() {
+// release returns the batch to the pool and releases its blocks.
+func (b *Batch) release() {
 	for i, k := range b.blocks {
 		k.Release()
 		b.blocks[i] = nil
@@ -116,7 +116,7 @@ func (b *Batch) complete(err error) {
 		b.Removal.arrived(err)
 	}
 	bytes := b.underway
-	b.Release()
+	b.release()
 	if bytes > 0 {
 		underway.remove(bytes)
 	}

@@ -55,7 +55,7 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, t Track
 	}
 	t.Removal.Expect(min(1, len(b.Messages)))
 	if len(b.Messages) == 0 {
-		b.Release()
+		b.release()
 		return
 	}
 	next.PublishAsync(b)

@@ -175,7 +175,7 @@ func (t *transaction) carryOut() {
 func (t *transaction) release() {
 	for i := range t.parts {
 		if b := t.parts[i].Batch; b != nil {
-			b.Release()
+			b.release()
 		}
 	}
 }
