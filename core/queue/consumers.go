@@ -61,7 +61,7 @@ func (q *Queue) wake(now hook.Instant, c *Consumer) {
 // the highest first, and in turn within a priority. Only those with credit are looked
 // at when a message is delivered.
 type consumers struct {
-	all    []*Consumer     // in the order they came
+	all    []*Consumer     // in the order in which they were added
 	groups []priorityGroup // highest priority first
 	single bool            // single active consumer: only all[0] is served
 }

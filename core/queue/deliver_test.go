@@ -135,7 +135,7 @@ func prioritised(ids []uint64, which func(id uint64) bool) (ms []Message) {
 	return ms
 }
 
-// With credit for one, all messages were asked about at once, and handed out unasked later.
+// With credit for one, all messages were asked about at once, and delivered unasked later.
 func TestAMessageIsAskedAboutWhenItIsNext(t *testing.T) {
 	var asked []hook.Instant
 	q, _ := passive(t, Config{}, nosy(&asked, hook.Verdict{}))
@@ -155,7 +155,7 @@ func TestAMessageIsAskedAboutWhenItIsNext(t *testing.T) {
 	wantIDs(t, "in order", s.take(), 1, 2, 2)
 }
 
-// A message that a sink had no room for was handed out unasked when there was.
+// A message that a sink had no room for was delivered unasked when there was.
 func TestAMessageIsAskedAboutAgainWhenThereWasNoRoom(t *testing.T) {
 	var asked []hook.Instant
 	q, _ := passive(t, Config{}, nosy(&asked, hook.Verdict{}))

@@ -84,10 +84,10 @@ type game struct {
 	single  bool
 	takers  []*taker // in the order they came
 	held    []delivered
-	order   []uint64 // what was handed out, since the last look
+	order   []uint64 // what was delivered, since the last look
 	asked   map[uint64]hook.Instant
 	fetches bool            // a message that a client fetches is taken already
-	kept    map[uint64]bool // of those that were asked about and not handed out since
+	kept    map[uint64]bool // of those that were asked about and not delivered since
 	maker   uint64
 }
 
@@ -270,11 +270,11 @@ func (g *game) step() {
 			g.t.Fatalf("%s was not woken: a fault of the test", t.Tag)
 		}
 		if len(next) > 0 && t.wants() {
-			g.t.Fatalf("%s waits, and message %d is not handed out", t.Tag, next[0].id)
+			g.t.Fatalf("%s waits, and message %d is not delivered", t.Tag, next[0].id)
 		}
 	}
 	if len(g.kept) > 0 {
-		g.t.Fatalf("asked about, but not handed out: %v", g.kept)
+		g.t.Fatalf("asked about, but not delivered: %v", g.kept)
 	}
 	ready, unacked := g.m.counts()
 	if s := g.q.Stats(); s.Ready != ready || s.Unacked != unacked {
@@ -416,7 +416,7 @@ func (g *game) play(steps int) {
 	}
 }
 
-// Whoever consumes, and however little the sinks take, whatever is handed out is the message that is next, to a consumer
+// Whoever consumes, and however little the sinks take, whatever is delivered is the message that is next, to a consumer
 // whose turn it is, and no message waits while somebody would take it. Those that want to be asked about at the head are,
 // when they are next, each time.
 func TestDeliveryAgreesWithTheModel(t *testing.T) {

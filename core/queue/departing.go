@@ -5,7 +5,7 @@ import "github.com/curfewmq/curfew/sdk/hook"
 // departing is dead letters that wait for capacity: see traffic. They are in the queue
 // until then, out of reach.
 type departing struct {
-	list []departure // in the order they were given up
+	list []departure // in the order in which they left
 }
 
 // departure is a message that is to go to a target.
@@ -27,8 +27,8 @@ func (d *departing) count() int {
 }
 
 // deferDepartures makes dead letters wait for which there is no capacity, and returns
-// the other messages. All are taken. admitted says that traffic counts dead letters
-// among those.
+// the other messages. All are taken. admitted reports that dead letters are among
+// these, for which traffic has admitted the queue.
 func (q *Queue) deferDepartures(ms []leaving) (_ []leaving, admitted bool) {
 	kept, bytes := 0, 0
 	for i := range ms {

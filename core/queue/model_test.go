@@ -31,7 +31,7 @@ type modelMessage struct {
 	own      hook.Limit // expiration
 	out      bool
 	again    bool
-	fresh    bool // it came just now: it may be handed out although its time is up
+	fresh    bool // it came just now: it may be delivered although its time is up
 }
 
 func (m *model) publish(now hook.Instant, p Message) {
@@ -85,7 +85,7 @@ func (m *model) expirable(now hook.Instant) int {
 	return -1
 }
 
-// get hands out the first message whose time is not up; those before it that
+// get delivers the first message whose time is not up; those before it that
 // are due expire on the way, in every strategy.
 func (m *model) get(now hook.Instant, noAck bool) (modelMessage, bool) {
 	for i := 0; i < len(m.list); {
@@ -154,7 +154,7 @@ type pair struct {
 	host  *host
 	m     *model
 	log   *memoryJournal // of a durable queue, nil of another
-	held  map[uint64]Ref // handed out: id to reference
+	held  map[uint64]Ref // delivered: id to reference
 	ids   []uint64       // keys of held, in order
 	maker uint64
 }
@@ -212,8 +212,8 @@ func TestADurableQueueIsTheSameAfterARestart(t *testing.T) {
 	}
 }
 
-// restart makes the queue anew from its journal. What was handed out is ready
-// again, and known to have been handed out.
+// restart makes the queue anew from its journal. What was delivered is ready
+// again, and known to have been delivered.
 func (p *pair) restart() {
 	p.t.Helper()
 	p.q.journalDelivered()
@@ -368,7 +368,7 @@ func (p *pair) pass() {
 	p.tick()
 }
 
-// tick does what the shell's timer does.
+// tick does what the mailbox's timer does.
 func (p *pair) tick() {
 	for next := p.q.next(); next != 0 && next <= p.now; next = p.q.next() {
 		p.q.tick(p.now)

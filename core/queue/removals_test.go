@@ -224,7 +224,7 @@ func (c *censor) get() {
 	})
 }
 
-// some returns some of what was handed out.
+// some returns some of what was delivered.
 func (c *censor) some() (items []PendingAck) {
 	for range min(c.rng.IntN(10), len(c.held)) {
 		i := c.rng.IntN(len(c.held))

@@ -29,14 +29,14 @@ func (slowJournal) Err() error                       { return nil }
 // ring is queues each of which dead-letters to the next; a message goes round so many times.
 type ring struct {
 	mu     sync.Mutex
-	shells []*Mailbox
+	mailboxes []*Mailbox
 	of     map[*Config]int
 	ended  int
 }
 
 func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	r.mu.Lock()
-	next := r.shells[(r.of[from]+1)%len(r.shells)]
+	next := r.mailboxes[(r.of[from]+1)%len(r.mailboxes)]
 	r.mu.Unlock()
 	b := NewBatch()
 	for i := range ds {
@@ -85,10 +85,10 @@ func comesToAnEnd(t *testing.T, durable bool) {
 		}
 		s.config.Store(&cfg)
 		_ = s.Do(func(q *Queue, _ hook.Instant) { q.cfg, q.host = &cfg, r })
-		r.shells = append(r.shells, s)
+		r.mailboxes = append(r.mailboxes, s)
 		r.of[&cfg] = i
 	}
-	for _, s := range r.shells {
+	for _, s := range r.mailboxes {
 		for range each {
 			m := expiring(1, time.Second)
 			m.Body, m.Flags = append(m.Body, make([]byte, size)...), Persistent
@@ -97,7 +97,7 @@ func comesToAnEnd(t *testing.T, durable bool) {
 	}
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	for i, s := range r.shells {
+	for i, s := range r.mailboxes {
 		if st := stats(t, s); st.Ready+st.Unacked+st.Discarded > 0 {
 			t.Errorf("queue %d: %+v", i, st)
 		}

@@ -36,17 +36,16 @@ var (
 	_ hook.Witness = (*messageView)(nil)
 )
 
-// contents returns the bytes of a message, and whether its x-death is the broker's own.
-func (v *messageView) contents(i int) (m telemetry.Message, body []byte, hasDeathHistory bool) {
+// contents returns the bytes of a message, and whether its deaths were recorded by the broker.
+func (v *messageView) contents(i int) (m telemetry.Message, body []byte, recorded bool) {
 	if v.incoming != nil {
 		m := &v.incoming[i]
 		return telemetry.Message{
 			Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
 		}, m.Body, m.Flags&HasDeathHistory != 0
 	}
-	r := &v.stored[i].record
-	public := v.queue.at(v.stored[i].ref).slot().flags.public()
-	return telemetry.Message{Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body)}, r.body, public&HasDeathHistory != 0
+	r, s := &v.stored[i].record, v.queue.at(v.stored[i].ref).slot()
+	return telemetry.Message{Exchange: r.exchange, Key: r.key, Props: r.props, Size: len(r.body)}, r.body, s.flags&hasDeathHistory != 0
 }
 
 // props returns the properties of a message.
@@ -101,7 +100,7 @@ func (v *messageView) HeaderText(i int, name string) ([]byte, bool) {
 
 // Deaths implements [hook.Source].
 func (v *messageView) Deaths(i int) int {
-	if m, _, ours := v.contents(i); ours {
+	if m, _, recorded := v.contents(i); recorded {
 		return deaths(m.Props)
 	}
 	return 0

@@ -66,7 +66,7 @@ type written struct {
 	rnd   *rand.Rand
 	next  uint64
 	props map[uint64][]byte // of those that are there
-	out   map[uint64]Ref    // those that are handed out
+	out   map[uint64]Ref    // those that are delivered
 }
 
 var commonProps = [][]byte{bytes.Repeat([]byte("a"), 300), bytes.Repeat([]byte("b"), 300), bytes.Repeat([]byte("c"), 20), noProps}
