@@ -28,10 +28,10 @@ func (slowJournal) Err() error                       { return nil }
 
 // ring is queues each of which dead-letters to the next; a message goes round so many times.
 type ring struct {
-	mu     sync.Mutex
+	mu        sync.Mutex
 	mailboxes []*Mailbox
-	of     map[*Config]int
-	ended  int
+	of        map[*Config]int
+	ended     int
 }
 
 func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
