@@ -138,51 +138,22 @@ func (r *Recorder) Append(dst, props []byte, recorded bool) ([]byte, error) {
 	return amqp.RewriteProps(dst, props, idx, amqp.PropEdit{Headers: r.table, DropExpiration: true}), nil
 }
 
-// rewrite writes the headers with the death added to r.table, and the deaths to r.history, which aliases headers.
+// rewrite writes the headers with the death added to r.table, and the deaths to r.history, which aliases headers. This death comes
+// first: as a new entry of x-death, or as its existing entry counted up.
 func (r *Recorder) rewrite(headers amqp.RawTable, expiration []byte, recorded bool) {
 	r.history.reset(r.queue, r.reason)
-	first := !recorded || !r.appendToHistory(headers, expiration)
-	if first {
-		r.deaths = r.appendEntry(appendKey(r.deaths[:0], headerDeaths, 'A'), expiration)
-	}
-	r.headers[0] = field{headerDeaths, r.deaths}
-	r.merge(headers, first)
-}
-
-// appendEntry appends an array with a first entry of x-death.
-func (r *Recorder) appendEntry(dst, expiration []byte) []byte {
-	array := len(dst)
-	dst = append(dst, 0, 0, 0, 0)
-	dst = r.appendTable(dst, expiration)
-	return endLong(dst, array)
-}
-
-// appendTable appends a first entry of x-death, with its type octet.
-func (r *Recorder) appendTable(dst, expiration []byte) []byte {
-	dst = append(dst, 'F', 0, 0, 0, 0)
-	table := len(dst) - 4
-	if expiration = decimal(expiration); len(expiration) > 0 {
-		dst = appendTextField(dst, fieldExpiration, expiration)
-	}
-	dst = append(dst, r.entry...)
-	return endLong(dst, table)
-}
-
-// appendToHistory writes to r.deaths the x-death of a message that died before. This death comes first: as a new entry, or as
-// its existing entry counted up. It returns false if headers have no valid history.
-func (r *Recorder) appendToHistory(headers amqp.RawTable, expiration []byte) bool {
-	f, ok := headers.LookupRaw(headerDeaths)
-	if !ok || f.Type != 'A' || !r.history.read(f.Value) {
-		return false
+	first := true
+	if recorded {
+		f, ok := headers.LookupRaw(headerDeaths)
+		first = !ok || f.Type != 'A' || !r.history.read(f.Value)
 	}
 	b := appendKey(r.deaths[:0], headerDeaths, 'A')
 	array := len(b)
 	b = append(b, 0, 0, 0, 0)
-	same := r.history.remove(r.queue, r.reason)
-	if same == nil {
-		b = r.appendTable(b, expiration)
-	} else {
+	if same := r.history.remove(r.queue, r.reason); same != nil {
 		b = appendRepeated(b, same)
+	} else {
+		b = r.appendEntry(b, expiration)
 	}
 	newest := len(b)
 	for _, e := range r.history.earlier {
@@ -192,7 +163,19 @@ func (r *Recorder) appendToHistory(headers amqp.RawTable, expiration []byte) boo
 		b = appendText(append(b, 'F'), e.table)
 	}
 	r.deaths = endLong(b, array)
-	return true
+	r.headers[0] = field{headerDeaths, r.deaths}
+	r.merge(headers, first)
+}
+
+// appendEntry appends a new entry of x-death, with its type octet.
+func (r *Recorder) appendEntry(dst, expiration []byte) []byte {
+	dst = append(dst, 'F', 0, 0, 0, 0)
+	table := len(dst) - 4
+	if expiration = decimal(expiration); len(expiration) > 0 {
+		dst = appendTextField(dst, fieldExpiration, expiration)
+	}
+	dst = append(dst, r.entry...)
+	return endLong(dst, table)
 }
 
 // appendRepeated appends an entry of x-death with its count increased by one.

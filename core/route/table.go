@@ -75,9 +75,16 @@ func (t *Table[D]) Add(key string, args amqp.Table, d D) bool {
 	t.link(b)
 	switch t.kind {
 	case Direct:
-		t.addDirect(b)
+		group := t.direct[key]
+		if group == nil {
+			group = new(bindingGroup[D])
+			t.direct[key] = group
+		}
+		group.add(b)
 	case Fanout:
-		t.addFanout(b)
+		if b.next == nil {
+			t.fanout.put(b)
+		}
 	case Topic:
 		t.topic.add(b)
 	case Headers:
@@ -158,9 +165,18 @@ func (t *Table[D]) drop(b *binding[D]) {
 	t.unlink(b)
 	switch t.kind {
 	case Direct:
-		t.removeDirect(b)
+		group := b.group
+		if group.remove(b); len(group.members) == 0 {
+			delete(t.direct, b.key)
+		}
 	case Fanout:
-		t.removeFanout(b)
+		if b.group == nil { // another binding stands for the destination
+			break
+		}
+		t.fanout.take(b)
+		if other := t.heads[b.destination]; other != nil {
+			t.fanout.put(other)
+		}
 	case Topic:
 		t.topic.remove(b)
 	case Headers:
@@ -187,40 +203,6 @@ func (t *Table[D]) unlink(b *binding[D]) {
 		t.heads[b.destination] = b.next
 	default:
 		delete(t.heads, b.destination)
-	}
-}
-
-func (t *Table[D]) addDirect(b *binding[D]) {
-	m := t.direct[b.key]
-	if m == nil {
-		m = new(bindingGroup[D])
-		t.direct[b.key] = m
-	}
-	m.add(b)
-}
-
-func (t *Table[D]) removeDirect(b *binding[D]) {
-	m := b.group
-	m.remove(b)
-	if len(m.members) == 0 {
-		delete(t.direct, b.key)
-	}
-}
-
-// addFanout adds the first binding of each destination to the group: the others change nothing.
-func (t *Table[D]) addFanout(b *binding[D]) {
-	if b.next == nil {
-		t.fanout.put(b)
-	}
-}
-
-func (t *Table[D]) removeFanout(b *binding[D]) {
-	if b.group == nil {
-		return
-	}
-	t.fanout.take(b)
-	if other := t.heads[b.destination]; other != nil {
-		t.fanout.put(other)
 	}
 }
 

@@ -21,11 +21,6 @@ const (
 	limitsName      = "limits"
 )
 
-const (
-	limitConnections = "max-connections"
-	limitQueues      = "max-queues"
-)
-
 // maxLimit is the highest limit that can be set.
 const maxLimit = math.MaxInt32
 
@@ -46,13 +41,22 @@ func (v *VHost) SetLimits(l Limits) error {
 	return err
 }
 
+// namedLimit is a limit and its name in the parameter.
+type namedLimit struct {
+	name  string
+	limit *hook.Limit
+}
+
+func (l *Limits) named() [2]namedLimit {
+	return [...]namedLimit{{"max-connections", &l.Connections}, {"max-queues", &l.Queues}}
+}
+
 func (l Limits) value() []byte {
 	m := map[string]int64{}
-	if l.Connections.Set() {
-		m[limitConnections] = l.Connections.N()
-	}
-	if l.Queues.Set() {
-		m[limitQueues] = l.Queues.N()
+	for _, n := range l.named() {
+		if n.limit.Set() {
+			m[n.name] = n.limit.N()
+		}
 	}
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -71,42 +75,35 @@ func (p *Parameter) Limits() (l Limits, ok bool) {
 }
 
 // parseLimits parses the value of the parameter. A negative limit is no limit.
-func parseLimits(value []byte) (Limits, error) {
-	var l Limits
+func parseLimits(value []byte) (l Limits, err error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(value, &m); err != nil {
 		return l, invalidParameter("limits should be an object, actually were " + rabbit.JSON(value))
 	}
-	var unknown []string
-	var wrong error
-	for key, raw := range m {
-		switch key {
-		case limitConnections:
-			l.Connections, wrong = limitOf(key, raw, wrong)
-		case limitQueues:
-			l.Queues, wrong = limitOf(key, raw, wrong)
-		default:
-			unknown = append(unknown, `{<<"`+key+`">>,`+rabbit.JSON(raw)+"}")
+	for _, n := range l.named() {
+		if raw, ok := m[n.name]; ok && err == nil {
+			*n.limit, err = parseLimit(n.name, raw)
 		}
+		delete(m, n.name)
 	}
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		return l, invalidParameter("Unrecognised terms [" + strings.Join(unknown, ",") + "] in limits")
+	if len(m) == 0 {
+		return l, err
 	}
-	return l, wrong
+	unknown := make([]string, 0, len(m))
+	for name, raw := range m {
+		unknown = append(unknown, `{<<"`+name+`">>,`+rabbit.JSON(raw)+"}")
+	}
+	slices.Sort(unknown)
+	return l, invalidParameter("Unrecognised terms [" + strings.Join(unknown, ",") + "] in limits")
 }
 
-// limitOf parses a limit, unless an earlier one was wrong.
-func limitOf(key string, raw []byte, wrong error) (hook.Limit, error) {
-	if wrong != nil {
-		return 0, wrong
-	}
+func parseLimit(name string, raw []byte) (hook.Limit, error) {
 	var n *int64 // nil for null
 	if err := json.Unmarshal(raw, &n); err != nil || n == nil {
-		return 0, invalidParameter(key + " should be a number, actually was " + rabbit.JSON(raw))
+		return 0, invalidParameter(name + " should be a number, actually was " + rabbit.JSON(raw))
 	}
 	if *n > maxLimit {
-		return 0, refuse(Precondition, "%s of %d: at most %d is allowed", key, *n, maxLimit)
+		return 0, refuse(Precondition, "%s of %d: at most %d is allowed", name, *n, maxLimit)
 	}
 	return hook.LimitOf(*n), nil
 }
