@@ -35,7 +35,7 @@ type channel struct {
 	prefetch     uint32          // of the consumers that follow; written under out's lock
 	getter       *consumer
 	reply        *queue.Mailbox // where direct replies to this channel arrive; nil if it consumes none
-	routeBuf     []*queue.Mailbox
+	uncached     targets        // of the last message that had no cached ones
 
 	// Guarded by out's lock.
 	closed         bool        // no delivery or confirm may be sent any more; only the reader sets it

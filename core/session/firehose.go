@@ -25,7 +25,7 @@ func (ch *channel) copyPublished(m *queue.Message, queues []*queue.Mailbox) {
 	}
 	key := "publish." + o.Exchange
 	if queues, props := fc.route(key); len(queues) > 0 {
-		ch.conn.outbox.add(resolved{queues: queues}, nil, fc.message(key, props, m.Body), ch.blockRefs())
+		ch.conn.outbox.add(queues, nil, nil, fc.message(key, props, m.Body), ch.blockRefs())
 	}
 }
 
@@ -66,7 +66,7 @@ func (cs *consumer) copyDelivered(ds ...queue.Delivery) {
 			redelivered: amqp.Table{{Key: "redelivered", Value: redelivered}},
 		}
 		if queues, props := fc.route(key); len(queues) > 0 {
-			out.add(resolved{queues: queues}, nil, fc.message(key, props, bytes.Clone(d.Body)), &blockRefs{})
+			out.add(queues, nil, nil, fc.message(key, props, bytes.Clone(d.Body)), &blockRefs{})
 		}
 	}
 	for i, b := range out.batches {

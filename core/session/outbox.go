@@ -30,19 +30,18 @@ type batchSlots struct {
 // blockRefs are the blocks that a message may lie in; nil means none.
 type blockRefs [3]*block.Block
 
-// add adds a message for its queues. If they are a cached route's, their positions are looked up once for each flush.
-func (o *outbox) add(t resolved, publisher *channel, m *queue.Message, refs *blockRefs) {
-	if t.route == nil {
-		for _, q := range t.queues {
+// add adds a message for queues. Slots, if not nil, save looking up their batches more than once for each flush.
+func (o *outbox) add(queues []*queue.Mailbox, slots *batchSlots, publisher *channel, m *queue.Message, refs *blockRefs) {
+	if slots == nil {
+		for _, q := range queues {
 			addTo(o.batches[o.slot(batchKey{q, publisher})], m, refs)
 		}
 		return
 	}
-	s := &t.route.slots
-	if s.flush != o.flushes+1 || s.publisher != publisher {
-		o.locate(s, t.queues, publisher)
+	if slots.flush != o.flushes+1 || slots.publisher != publisher {
+		o.locate(slots, queues, publisher)
 	}
-	for _, i := range s.index {
+	for _, i := range slots.index {
 		addTo(o.batches[i], m, refs)
 	}
 }

@@ -41,17 +41,18 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 		Routing: to.info, Props: ch.content.props, Body: body,
 		Expiration: ch.props.expiration, Priority: ch.props.priority, Flags: ch.props.flags,
 	}
+	queues := to.targets.queues
 	if c.observed {
-		ch.observe(&m, to.queues)
+		ch.observe(&m, queues)
 	}
 	if ch.mode == transactional {
-		return ch.txPublish(&m, to.queues)
+		return ch.txPublish(&m, queues)
 	}
 	if m.Flags&queue.Traced != 0 {
-		ch.tracePublished(&m, len(to.queues), ch.contextInjected())
+		ch.tracePublished(&m, len(queues), ch.contextInjected())
 	}
-	ch.counts.routed += uint64(len(to.queues))
-	if len(to.queues) == 0 {
+	ch.counts.routed += uint64(len(queues))
+	if len(queues) == 0 {
 		ch.unroutable(&m, ch.content.mandatory)
 	}
 	var publisher *channel
@@ -59,10 +60,10 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 		publisher = ch
 		ch.seq++
 		m.Seq = ch.seq
-		ch.untracked = append(ch.untracked, uint32(len(to.queues)))
+		ch.untracked = append(ch.untracked, uint32(len(queues)))
 	}
 	m.Block = block
-	c.outbox.add(to, publisher, &m, ch.blockRefs())
+	c.outbox.add(queues, to.slots, publisher, &m, ch.blockRefs())
 	return nil
 }
 

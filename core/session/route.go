@@ -26,11 +26,11 @@ type targets struct {
 	cacheable  bool   // they are the same for every message: routing did not look at headers
 }
 
-// resolved is where one message goes.
+// resolved is where one message goes. It is small enough to be returned in registers.
 type resolved struct {
-	info   *queue.RoutingInfo
-	queues []*queue.Mailbox
-	route  *cachedRoute // that queues belong to; nil if they are for this message only
+	info    *queue.RoutingInfo
+	targets *targets
+	slots   *batchSlots // of the targets' batches; nil if targets are for this message only
 }
 
 // routeCache holds the routes that a connection used, at most maxRoutes. Routes that nobody used since the topology changed are
@@ -98,7 +98,7 @@ func (c *Conn) pruneRoutes() {
 		if ch.lastRoute != nil && ch.lastRoute.targets.generation < p.generation {
 			ch.lastRoute = nil
 		}
-		clear(ch.routeBuf[:cap(ch.routeBuf)])
+		clear(ch.uncached.queues[:cap(ch.uncached.queues)])
 		ch.getter = nil
 	}
 	p.generation = c.vhost.Generation()
@@ -111,7 +111,7 @@ func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
 	generation := ch.conn.vhost.Generation()
 	senderSelected := ch.props.cc != nil || ch.props.bcc != nil
 	if t.cacheable && t.generation == generation && !senderSelected {
-		return resolved{r.info, t.queues, r}, nil
+		return resolved{r.info, t, &r.slots}, nil
 	}
 	if senderSelected || isReply(r.info) {
 		return ch.resolveUncached(r)
@@ -124,9 +124,9 @@ func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
 	}
 	*t = targets{queues, generation, !ch.usedHeaders}
 	if !t.cacheable {
-		return resolved{r.info, queues, nil}, nil
+		return resolved{r.info, t, nil}, nil
 	}
-	return resolved{r.info, queues, r}, nil
+	return resolved{r.info, t, &r.slots}, nil
 }
 
 // resolveUncached routes a message that is a direct reply, or has more routing keys in its headers
@@ -139,7 +139,7 @@ func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
 	if p := &ch.props; p.cc != nil || p.bcc != nil {
 		info = &queue.RoutingInfo{Exchange: info.Exchange, Key: info.Key, CC: p.cc, BCC: p.bcc}
 	}
-	queues, err := ch.routePermitted(info, ch.routeBuf[:0])
+	queues, err := ch.routePermitted(info, ch.uncached.queues[:0])
 	if err != nil {
 		return resolved{}, err
 	}
@@ -148,8 +148,8 @@ func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
 			queues = append(queues, q)
 		}
 	}
-	ch.routeBuf = queues
-	return resolved{info, queues, nil}, nil
+	ch.uncached.queues = queues
+	return resolved{info, &ch.uncached, nil}, nil
 }
 
 // routePermitted appends to dst the queues that the vhost routes the current message to, if topic permissions allow its keys.
