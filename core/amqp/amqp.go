@@ -2,14 +2,14 @@
 //
 // It does no I/O, starts no goroutine and knows neither sessions nor queues. Three layers, lowest first:
 //
-//   - frames: [NextFrame] cuts one off a buffer, [AppendMethod], [AppendContentHeader] and [AppendBody] write them;
-//   - methods: [ParseMethod] and the generated types for everything, [ParsePublish], [AppendDeliver] and their like for the
-//     busy few, without an allocation;
-//   - content: [ParseContentHeader], [ScanProps] and [RewriteProps] work on the raw properties a publisher sent, so that a
-//     message can pass through the broker without being decoded; [RawTable] looks into a headers table the same way.
+//   - frames: [NextFrame] parses one, [AppendMethod], [AppendContentHeader] and [AppendBody] write them;
+//   - methods: [ParseMethod] and the generated types for all of them, [ParsePublish], [AppendDeliver] and others for the frequent
+//     ones, without allocating;
+//   - content: [ParseContentHeader], [ScanProps] and [RewriteProps] work on the raw properties that a publisher sent, so that a
+//     message passes through the broker without being decoded. [RawTable] reads a headers table the same way.
 //
-// Whatever comes from a peer may be hostile. Every length is checked against the bytes that are really there before
-// anything is allocated, tables may nest [MaxTableDepth] deep, and each refusal is an [*Error] that carries its reply code.
+// Input from a peer may be hostile. Every length is checked against the bytes that are there before anything is allocated, tables may
+// nest [MaxTableDepth] deep, and each error is an [*Error] with its reply code.
 //
 // Methods, properties and reply codes are generated from the protocol table in the folder spec.
 package amqp
@@ -19,18 +19,18 @@ package amqp
 // ProtocolHeader is what a client sends first [AMQP 4.2.2].
 const ProtocolHeader = "AMQP\x00\x00\x09\x01"
 
-// ProtocolHeader09 announces AMQP 0-9, which clients use that speak 0-9-1 in fact; RabbitMQ accepts it as such.
+// ProtocolHeader09 announces AMQP 0-9. Some clients that speak 0-9-1 send it, and RabbitMQ accepts it.
 const ProtocolHeader09 = "AMQP\x01\x01\x00\x09"
 
-// Method is a decoded method; its implementations are the generated pointer types. Append writes the arguments alone:
-// [AppendMethod] makes a frame of them.
+// Method is a decoded method; the generated pointer types implement it. Append writes the arguments only; [AppendMethod] writes a
+// frame.
 type Method interface {
 	ID() (class, method uint16)
 	Name() string
 	Append(dst []byte) []byte
 }
 
-// MethodInfo is what the protocol says about a method as such.
+// MethodInfo describes a method.
 type MethodInfo struct {
 	Name        string // such as queue.declare
 	Synchronous bool   // the sender waits for an answer, unless it sets no-wait
@@ -80,9 +80,9 @@ func (noArguments) Append(dst []byte) []byte { return dst }
 
 func (noArguments) parse(*decoder) {}
 
-// ParseMethod decodes the payload of a method frame. The result keeps nothing of payload. An unknown class is refused
-// with 503, an unknown method of a known class with 540, arguments that do not fit the method with 502, and a short string
-// that is not UTF-8 with 501 as in RabbitMQ.
+// ParseMethod decodes the payload of a method frame. The result does not alias payload. The error is 503 for an unknown class, 540 for
+// an unknown method of a known class, 502 for arguments that do not fit, and 501 for a short string that is not UTF-8, as in
+// RabbitMQ.
 func ParseMethod(payload []byte) (Method, error) {
 	class, method, err := MethodID(payload)
 	if err != nil {
@@ -101,7 +101,7 @@ func ParseMethod(payload []byte) (Method, error) {
 	return m, nil
 }
 
-// MethodID is the class and method at the start of a method frame's payload. [NextFrame] refuses payloads without them.
+// MethodID returns the class and method at the start of a method frame's payload. [NextFrame] refuses payloads without them.
 func MethodID(payload []byte) (class, method uint16, err error) {
 	if len(payload) < 4 {
 		return 0, 0, Errorf(ReplySyntaxError, "method frame of %d octets: at least 4 expected", len(payload))

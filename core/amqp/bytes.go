@@ -2,5 +2,5 @@ package amqp
 
 import "unsafe"
 
-// BytesOf returns a string's bytes without copying them: nobody may write to them.
+// BytesOf returns the bytes of a string without copying them. They must not be written.
 func BytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

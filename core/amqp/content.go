@@ -2,11 +2,11 @@ package amqp
 
 import "encoding/binary"
 
-// MaxBodySize is the largest body a content header may announce, as in RabbitMQ. Sessions have a lower limit of their own.
+// MaxBodySize is the largest body that a content header may announce, as in RabbitMQ. Sessions have a lower limit.
 const MaxBodySize = 512 << 20
 
-// ContentHeader opens the content of a message. Props, the property flags and values as the peer sent them, is a part of the
-// payload it was read from and not yet checked: see [ScanProps].
+// ContentHeader begins the content of a message. Props, the property flags and values, aliases the payload and is not checked: see
+// [ScanProps].
 type ContentHeader struct {
 	Class    uint16
 	BodySize uint64
@@ -35,8 +35,8 @@ func ParseContentHeader(payload []byte) (ContentHeader, error) {
 	return h, nil
 }
 
-// AppendContentHeader appends the header frame of a message of class basic. props is what followed the body size when the
-// message was published, or what [RewriteProps] or [Properties.Append] made.
+// AppendContentHeader appends the header frame of a message of class basic. props are those of a [ContentHeader], or made by
+// [RewriteProps] or [Properties.Append].
 func AppendContentHeader(dst []byte, channel uint16, bodySize uint64, props []byte) []byte {
 	dst, b := frame(dst, FrameHeader, channel, contentHead+len(props))
 	binary.BigEndian.PutUint32(b, uint32(ClassBasic)<<16) // and a weight of 0
@@ -45,8 +45,8 @@ func AppendContentHeader(dst []byte, channel uint16, bodySize uint64, props []by
 	return dst
 }
 
-// AppendBody appends body in as few frames as frameMax, the size of a whole frame, allows; none for an empty body
-// [AMQP 4.2.6]. frameMax counts as FrameMinSize if smaller.
+// AppendBody appends body in as few frames as possible; none for an empty body [AMQP 4.2.6]. frameMax, the size of a whole frame, is
+// at least FrameMinSize.
 func AppendBody(dst []byte, channel uint16, body []byte, frameMax int) []byte {
 	limit := maxPayload(frameMax)
 	for len(body) > limit {
@@ -59,17 +59,17 @@ func AppendBody(dst []byte, channel uint16, body []byte, frameMax int) []byte {
 	return appendBodyFrame(dst, channel, body)
 }
 
-// MaxBodyPart is how much of a body fits into one frame.
+// MaxBodyPart returns how much of a body fits into one frame.
 func MaxBodyPart(frameMax int) int { return maxPayload(frameMax) }
 
-// AppendBodyHead appends what comes before a part of a body in its frame. FrameEnd comes behind it.
+// AppendBodyHead appends the start of a body frame. The payload and FrameEnd follow it.
 func AppendBodyHead(dst []byte, channel uint16, size int) []byte {
 	dst = append(dst, FrameBody)
 	dst = binary.BigEndian.AppendUint16(dst, channel)
 	return binary.BigEndian.AppendUint32(dst, uint32(size))
 }
 
-// BodyFramesSize is how many bytes AppendBody appends for a body of this size.
+// BodyFramesSize returns how many bytes AppendBody appends for a body of this size.
 func BodyFramesSize(bodySize, frameMax int) int {
 	limit := maxPayload(frameMax)
 	return bodySize + (bodySize+limit-1)/limit*FrameOverhead

@@ -17,10 +17,10 @@ const (
 )
 
 const (
-	// FrameOverhead is what a frame costs besides its payload: type, channel, size and the end octet.
+	// FrameOverhead is the size of a frame without its payload: type, channel, size and the end octet.
 	FrameOverhead = frameHead + 1
-	// FrameSlack is by how much a frame may exceed the negotiated frame-max before it is refused. RabbitMQ grants it too,
-	// to clients that forget to count the overhead. A read buffer must hold frame-max + FrameSlack.
+	// FrameSlack is by how much a frame may exceed the negotiated frame-max. RabbitMQ allows it too, because some clients do not
+	// count the overhead. A read buffer must hold frame-max + FrameSlack.
 	FrameSlack = FrameOverhead
 	// FrameMinSize is the smallest frame-max that can be negotiated [AMQP 1.2].
 	FrameMinSize = 4096
@@ -30,23 +30,23 @@ const (
 	methodIDSize = 4
 )
 
-// Frame is one frame. Payload is a part of the buffer it was read from.
+// Frame is one frame. Payload aliases the buffer it was read from.
 type Frame struct {
 	Type    byte
 	Channel uint16
 	Payload []byte
 }
 
-// NextFrame cuts the first frame off buf and says how many bytes it took: 0 while the frame is incomplete.
+// NextFrame parses the frame at the start of buf and returns its size n, which is 0 while the frame is incomplete.
 //
 //	0      1         3             7                  size+7 size+8
 //	+------+---------+-------------+------------------+------+
 //	| type | channel |    size     |     payload      | 0xCE |
 //	+------+---------+-------------+------------------+------+
 //
-// frameMax is the negotiated size of a whole frame. It counts as FrameMinSize if smaller; there is no value for "no limit"
-// but a large one. A frame over frameMax (and FrameSlack) is refused as soon as its size is known. After an error the
-// connection has lost its place in the stream and can only be closed.
+// frameMax is the negotiated size of a whole frame, at least FrameMinSize; no value means "no limit". A frame larger than frameMax plus
+// FrameSlack is refused as soon as its size is known. After an error nobody knows where the next frame starts, so that the connection
+// can only be closed.
 func NextFrame(buf []byte, frameMax int) (f Frame, n int, err error) {
 	if len(buf) < frameHead {
 		return Frame{}, 0, nil
@@ -70,13 +70,13 @@ func NextFrame(buf []byte, frameMax int) (f Frame, n int, err error) {
 	return f, end + 1, nil
 }
 
-// WrongEnd is the error for a frame behind which there is something else than FrameEnd.
+// WrongEnd returns the error for a frame that does not end in FrameEnd.
 func (f Frame) WrongEnd(got byte) *Error {
 	return frameError(f, "{invalid_frame_end_marker,%d}", got)
 }
 
-// BeginBody takes the beginning of a body frame apart that NextFrame found incomplete: its channel, its size, and as much of
-// its payload as is there. It reports false if buf begins with anything else.
+// BeginBody parses the start of a body frame that NextFrame found incomplete: channel, size, and as much of the payload as is there. ok
+// is false if buf starts with anything else.
 func BeginBody(buf []byte) (channel uint16, size int, payload []byte, ok bool) {
 	if len(buf) < frameHead || buf[0] != FrameBody {
 		return 0, 0, nil, false
@@ -102,10 +102,10 @@ func (f Frame) wellFormed() bool {
 	return false
 }
 
-// Unexpected is the error for a frame that may not come where it came.
+// Unexpected returns the error for a frame that may not come now.
 func (f Frame) Unexpected() *Error { return Errorf(ReplyUnexpectedFrame, "%s", f.describe()) }
 
-// refuse makes the error for a frame that is not well formed: a heartbeat belongs to channel 0 [AMQP 4.2.7].
+// refuse returns the error for a frame that is not well formed. A heartbeat must be on channel 0 [AMQP 4.2.7].
 func (f Frame) refuse() *Error {
 	if f.Type == FrameHeartbeat && len(f.Payload) == 0 {
 		return f.Unexpected()
@@ -117,7 +117,7 @@ func frameError(f Frame, layout string, args ...any) *Error {
 	return Errorf(ReplyFrameError, "%s: "+layout, append([]any{f.describe()}, args...)...)
 }
 
-// describe is how RabbitMQ introduces a frame in its reply texts.
+// describe returns RabbitMQ's description of a frame in reply texts.
 func (f Frame) describe() string {
 	if len(f.Payload) > 16 {
 		return fmt.Sprintf("type %d, first 16 octets = %s", f.Type, erlangBinary(f.Payload[:16]))
@@ -138,13 +138,13 @@ func AppendHeartbeat(dst []byte) []byte {
 	return append(dst, FrameHeartbeat, 0, 0, 0, 0, 0, 0, FrameEnd)
 }
 
-// appendMethodHead leaves the size open: endFrame fills it in.
+// appendMethodHead leaves out the size, which endFrame fills in.
 func appendMethodHead(dst []byte, channel, class, method uint16) []byte {
 	return append(dst, FrameMethod, byte(channel>>8), byte(channel), 0, 0, 0, 0,
 		byte(class>>8), byte(class), byte(method>>8), byte(method))
 }
 
-// endFrame closes the frame that began at start of dst.
+// endFrame ends the frame that starts at dst[start].
 func endFrame(dst []byte, start int) []byte {
 	binary.BigEndian.PutUint32(dst[start+3:], uint32(len(dst)-start-frameHead))
 	return append(dst, FrameEnd)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// The functions in this file do without the generated types for the methods a busy connection consists of. args is what
-// follows the class and method ids: payload[4:]. What they hand out is a part of args.
+// The functions in this file parse and append frequent methods without the generated types. args is what follows the class and method
+// ids: payload[4:]. Results alias args.
 
 // ParsePublish decodes the arguments of basic.publish.
 //
@@ -50,7 +50,7 @@ func ParseReject(args []byte) (tag uint64, requeue bool, err error) {
 	return be64(args), args[8]&1 != 0, nil
 }
 
-// malformed asks the full decoder what is wrong with the arguments of a basic method.
+// malformed returns the error of the full decoder for the arguments of a basic method.
 func malformed(method uint16, args []byte) error {
 	m := newMethod(ClassBasic, method)
 	d := decoder{buf: args}
@@ -64,8 +64,8 @@ const (
 	basicNack    = uint32(ClassBasic)<<16 | uint32(MethodBasicNack)
 )
 
-// AppendDeliver appends the method frame of basic.deliver; a content header and the body must follow it. Exchange, key and
-// consumer tag came in as short strings: what exceeds 255 bytes is cut.
+// AppendDeliver appends the method frame of basic.deliver; a content header and the body must follow it. It cuts exchange, key and
+// consumer tag to 255 bytes.
 func AppendDeliver(dst []byte, channel uint16, ctag string, tag uint64, redelivered bool, exchange, key []byte) []byte {
 	if len(ctag) > maxShortstr || len(exchange) > maxShortstr || len(key) > maxShortstr {
 		return AppendMethod(dst, channel, &BasicDeliver{
@@ -104,7 +104,7 @@ func appendSettle(dst []byte, channel uint16, id uint32, tag uint64, flags byte)
 	return dst
 }
 
-// frame appends a frame with an unset payload of size bytes and hands out the payload.
+// frame appends a frame, and returns its payload of size bytes for the caller to fill in.
 func frame(dst []byte, kind byte, channel uint16, size int) (grown, payload []byte) {
 	n := len(dst)
 	dst = slices.Grow(dst, size+FrameOverhead)[:n+size+FrameOverhead]

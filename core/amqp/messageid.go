@@ -1,13 +1,12 @@
 package amqp
 
-// beforeMessageID are the properties that come before the message id, in order, by the size of their values: 0 is a short
-// string, -1 a table.
+// beforeMessageID has the size of the properties before the message id, in order: 0 is a short string, -1 a table.
 var beforeMessageID = [PropMessageID]int{
 	PropHeaders: -1, PropDeliveryMode: 1, PropPriority: 1,
 }
 
-// MessageID finds the message id in raw properties that were checked before, without checking them again: whoever wants
-// nothing else of a message with long headers gets it for less than [ScanProps] costs.
+// MessageID returns the message id of raw properties that were checked before. It is cheaper than [ScanProps], above all with long
+// headers.
 func MessageID(props []byte) (id []byte, ok bool) {
 	if len(props) < 2 || be16(props)&PropMessageID.Flag() == 0 {
 		return nil, false

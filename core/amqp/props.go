@@ -17,25 +17,25 @@ const (
 	kindTimestamp
 )
 
-// String is the property's name in the protocol.
+// String returns the property's name in the protocol.
 func (p Property) String() string { return propNames[p] }
 
-// Flag is the property's bit in the flag word that opens the properties.
+// Flag returns the property's bit in the flag word at the start of the properties.
 func (p Property) Flag() uint16 { return 1 << (15 - p) }
 
-// unusedFlags are the bits that no property of class basic has. The lowest would announce a second flag word, which would
-// have to hold properties that nobody knows the type of [AMQP 4.2.6.1].
+// unusedFlags are the bits without a property in class basic. The lowest would announce a second flag word, of properties whose types
+// are unknown [AMQP 4.2.6.1].
 const unusedFlags uint16 = 1<<(16-propCount) - 1
 
-// PropIndex says where each property lies inside the raw properties it was made from; its methods take those again. It is
-// a plain value without pointers. The zero value has no properties.
+// PropIndex has the position of each property in the raw properties it was made from; its methods take those again. It has no
+// pointers. The zero value has no properties.
 type PropIndex struct {
 	flags uint16
 	size  uint32            // of the raw properties
-	off   [propCount]uint32 // where a property that is there begins; it ends where the next one does
+	off   [propCount]uint32 // where a property begins, if it is there; it ends where the next one begins
 }
 
-// ScanProps checks raw properties, flag word and values, from end to end and finds each of them. It does not allocate.
+// ScanProps checks all of raw properties, flag word and values, and finds each of them. It does not allocate.
 func ScanProps(props []byte) (x PropIndex, err error) {
 	if err := x.scan(props, true); err != nil {
 		return PropIndex{}, err
@@ -43,7 +43,7 @@ func ScanProps(props []byte) (x PropIndex, err error) {
 	return x, nil
 }
 
-// IndexProps is ScanProps for properties that were checked before: it does not look into the headers.
+// IndexProps is ScanProps for properties that were checked before: it does not check the headers.
 func IndexProps(props []byte) (x PropIndex, err error) {
 	if err := x.scan(props, false); err != nil {
 		return PropIndex{}, err
@@ -51,7 +51,7 @@ func IndexProps(props []byte) (x PropIndex, err error) {
 	return x, nil
 }
 
-// scan finds the properties, and checks the headers through and through if deep.
+// scan finds the properties, and checks the fields of the headers if deep is set.
 func (x *PropIndex) scan(props []byte, deep bool) *Error {
 	if len(props) < 2 {
 		return Errorf(ReplySyntaxError, "properties of %d octets: at least 2 expected", len(props))
@@ -76,7 +76,7 @@ func (x *PropIndex) scan(props []byte, deep bool) *Error {
 	return nil
 }
 
-// propSize is the size of the value of this kind at the start of b, a table of which is looked into if deep.
+// propSize returns the size of the value of this kind at the start of b. It checks the fields of a table if deep is set.
 func propSize(kind propKind, b []byte, deep bool) (int, *Error) {
 	size := 1
 	switch kind {
@@ -99,15 +99,15 @@ func propSize(kind propKind, b []byte, deep bool) (int, *Error) {
 	return size, nil
 }
 
-// Has says whether the property is there.
+// Has reports whether the property is there.
 func (x *PropIndex) Has(p Property) bool { return x.flags&p.Flag() != 0 }
 
-// next is the first property from p on that is there; propCount or more if there is none.
+// next returns the first property from p on that is there; propCount or more if there is none.
 func (x *PropIndex) next(p Property) Property {
 	return p + Property(bits.LeadingZeros16(x.flags<<p))
 }
 
-// start is where p begins, or where it would have to be put.
+// start returns where p begins or would begin.
 func (x *PropIndex) start(p Property) uint32 {
 	if p = x.next(p); p < propCount {
 		return x.off[p]
@@ -115,7 +115,7 @@ func (x *PropIndex) start(p Property) uint32 {
 	return x.size
 }
 
-// value is nothing if p is not there. Appending to it does not write over what follows.
+// value returns nothing if p is not there. Appending to it does not overwrite what follows.
 func (x *PropIndex) value(raw []byte, p Property) []byte {
 	end := x.start(p + 1)
 	return raw[x.start(p):end:end]
@@ -135,17 +135,9 @@ func (x *PropIndex) octet(raw []byte, p Property) (byte, bool) {
 	return raw[x.off[p]], true
 }
 
-// The accessors below say what a property is and whether it is there. Strings and tables alias raw.
+// The accessors below return a property and whether it is there. Strings and tables alias raw.
 
-// ContentType is the MIME type of the body.
-func (x *PropIndex) ContentType(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropContentType) }
-
-// ContentEncoding is the MIME encoding of the body.
-func (x *PropIndex) ContentEncoding(raw []byte) ([]byte, bool) {
-	return x.shortstr(raw, PropContentEncoding)
-}
-
-// Headers is the headers table; nil if there is none.
+// Headers returns the headers table; nil if there is none.
 func (x *PropIndex) Headers(raw []byte) RawTable {
 	if !x.Has(PropHeaders) {
 		return nil
@@ -153,14 +145,11 @@ func (x *PropIndex) Headers(raw []byte) RawTable {
 	return RawTable(x.value(raw, PropHeaders)[4:])
 }
 
-// DeliveryMode is 2 for a persistent message; 0 if the publisher did not say.
-func (x *PropIndex) DeliveryMode(raw []byte) byte {
+// Persistent reports whether the delivery mode is 2.
+func (x *PropIndex) Persistent(raw []byte) bool {
 	mode, _ := x.octet(raw, PropDeliveryMode)
-	return mode
+	return mode == 2
 }
-
-// Persistent says that the delivery mode is 2.
-func (x *PropIndex) Persistent(raw []byte) bool { return x.DeliveryMode(raw) == 2 }
 
 // Priority is the message's priority.
 func (x *PropIndex) Priority(raw []byte) (byte, bool) { return x.octet(raw, PropPriority) }
@@ -196,20 +185,17 @@ func (x *PropIndex) UserID(raw []byte) ([]byte, bool) { return x.shortstr(raw, P
 // AppID is the application that published.
 func (x *PropIndex) AppID(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropAppID) }
 
-// ClusterID is a reserved property that some publishers set.
-func (x *PropIndex) ClusterID(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropClusterID) }
-
-// Has says whether the property is there.
+// Has reports whether the property is there.
 func (p *Properties) Has(prop Property) bool { return p.Flags&prop.Flag() != 0 }
 
-// Set marks properties as being there: a field whose property is not marked does not go onto the wire.
+// Set marks properties as being there. Append skips fields whose property is not marked.
 func (p *Properties) Set(props ...Property) {
 	for _, prop := range props {
 		p.Flags |= prop.Flag()
 	}
 }
 
-// ParseProperties decodes raw properties, keeping nothing of raw. Its errors are those of [ScanProps].
+// ParseProperties decodes raw properties. The result does not alias raw. Its errors are those of [ScanProps].
 func ParseProperties(raw []byte) (Properties, error) {
 	x, err := ScanProps(raw)
 	if err != nil {

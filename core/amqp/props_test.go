@@ -60,13 +60,16 @@ func TestPropIndexFindsEverything(t *testing.T) {
 	if got := x.Headers(raw); cap(got) != len(got) {
 		t.Error("appending to the headers would write over the property after them")
 	}
+	shortstr := func(prop Property) func(*PropIndex, []byte) ([]byte, bool) {
+		return func(x *PropIndex, raw []byte) ([]byte, bool) { return x.shortstr(raw, prop) }
+	}
 	for _, c := range []struct {
 		prop Property
 		get  func(*PropIndex, []byte) ([]byte, bool)
 		want string
 	}{
-		{PropContentType, (*PropIndex).ContentType, p.ContentType},
-		{PropContentEncoding, (*PropIndex).ContentEncoding, p.ContentEncoding},
+		{PropContentType, shortstr(PropContentType), p.ContentType},
+		{PropContentEncoding, shortstr(PropContentEncoding), p.ContentEncoding},
 		{PropCorrelationID, (*PropIndex).CorrelationID, p.CorrelationID},
 		{PropReplyTo, (*PropIndex).ReplyTo, p.ReplyTo},
 		{PropExpiration, (*PropIndex).Expiration, p.Expiration},
@@ -74,7 +77,7 @@ func TestPropIndexFindsEverything(t *testing.T) {
 		{PropType, (*PropIndex).Type, p.Type},
 		{PropUserID, (*PropIndex).UserID, p.UserID},
 		{PropAppID, (*PropIndex).AppID, p.AppID},
-		{PropClusterID, (*PropIndex).ClusterID, p.ClusterID},
+		{PropClusterID, shortstr(PropClusterID), p.ClusterID},
 	} {
 		if got, ok := c.get(&x, raw); string(got) != c.want || !ok || !x.Has(c.prop) {
 			t.Errorf("%s: got %q %t", c.prop, got, ok)
@@ -87,8 +90,9 @@ func TestPropIndexFindsEverything(t *testing.T) {
 		t.Errorf("headers: got %v, error %v", got, err)
 	}
 	priority, ok := x.Priority(raw)
-	if priority != 5 || !ok || x.DeliveryMode(raw) != 2 || !x.Persistent(raw) {
-		t.Errorf("priority %d %t, delivery mode %d", priority, ok, x.DeliveryMode(raw))
+	mode, _ := x.octet(raw, PropDeliveryMode)
+	if priority != 5 || !ok || mode != 2 || !x.Persistent(raw) {
+		t.Errorf("priority %d %t, delivery mode %d", priority, ok, mode)
 	}
 	if ts, ok := x.Timestamp(raw); ts != p.Timestamp || !ok {
 		t.Errorf("timestamp %d %t", ts, ok)

@@ -7,21 +7,19 @@ import (
 	"math"
 )
 
-// RawTable is an encoded field table without its four octets of length. The ones this package hands out are checked through
-// and through; on bytes from elsewhere every method stays within bounds, and what follows a mistake is not found.
-// The layout: key (short string), type octet, value; one field after the other.
+// RawTable is an encoded field table without its four octets of length: for each field a key (short string), a type octet and a value.
+// Tables that this package returns were checked. On other bytes every method stays within bounds, and ignores what follows an error.
 type RawTable []byte
 
-// RawField is one field of a [RawTable], which alone makes them; Key and Value alias it. Value is without the length that
-// strings, arrays and tables have in front.
+// RawField is one field of a [RawTable]; Key and Value alias it. Value omits the length in front of strings, arrays and tables.
 type RawField struct {
 	Key   []byte
 	Type  byte
 	Value []byte
 }
 
-// ParseRawTable checks the table at the start of b, its four octets of length included, and says how many bytes it took.
-// The result is a part of b.
+// ParseRawTable checks the table at the start of b, which begins with its length, and returns its size n. The result aliases b. Only
+// tests use it, to compare its results with those of [ParseTable].
 func ParseRawTable(b []byte) (t RawTable, n int, err error) {
 	raw, n, rerr := cutRawTable(b)
 	if rerr != nil {
@@ -43,7 +41,7 @@ func (t RawTable) All() iter.Seq[RawField] {
 	}
 }
 
-// LookupRaw finds the first field with this key without allocating.
+// LookupRaw returns the first field with this key, without allocating.
 func (t RawTable) LookupRaw(key string) (RawField, bool) {
 	for rest := t; len(rest) > 0; {
 		k, kind, val, n, err := cutField(rest)
@@ -58,7 +56,7 @@ func (t RawTable) LookupRaw(key string) (RawField, bool) {
 	return RawField{}, false
 }
 
-// Lookup decodes the first field with this key, and no other.
+// Lookup decodes the first field with this key.
 func (t RawTable) Lookup(key string) (v any, ok bool, err error) {
 	f, ok := t.LookupRaw(key)
 	if !ok {
@@ -68,7 +66,7 @@ func (t RawTable) Lookup(key string) (v any, ok bool, err error) {
 	return v, err == nil, err
 }
 
-// LookupBytes is the first field with this key if it is a long string, without allocating.
+// LookupBytes returns the first field with this key if it is a long string, without allocating.
 func (t RawTable) LookupBytes(key string) ([]byte, bool) {
 	f, ok := t.LookupRaw(key)
 	if !ok || f.Type != 'S' {
@@ -85,10 +83,10 @@ func (t RawTable) Decode() (Table, error) {
 	return decodeTable(t), nil
 }
 
-// Append appends t with its length, as [AppendTable] does.
+// Append appends t with its length.
 func (t RawTable) Append(dst []byte) []byte { return appendLongstr(dst, []byte(t)) }
 
-// Decode is the Go value of f: see [Table].
+// Decode returns the Go value of f: see [Table].
 func (f RawField) Decode() (any, error) {
 	if err := checkNested(f.Type, f.Value, 1); err != nil {
 		return nil, err
@@ -96,8 +94,7 @@ func (f RawField) Decode() (any, error) {
 	return decodeValue(f.Type, f.Value), nil
 }
 
-// Int is the value of an integer, a boolean (0 or 1) or a timestamp, which becomes milliseconds. It does not allocate, and
-// neither do Float and Text.
+// Int returns the value of an integer, a boolean (0 or 1) or a timestamp, in milliseconds. Int, Float and Text do not allocate.
 func (f RawField) Int() (int64, bool) {
 	v := f.Value
 	switch f.Type {
@@ -123,7 +120,7 @@ func (f RawField) Int() (int64, bool) {
 	return 0, false
 }
 
-// millis are the milliseconds of a timestamp, unless they are too many.
+// millis converts a timestamp to milliseconds; false if they overflow.
 func millis(seconds uint64) (int64, bool) {
 	if seconds > math.MaxInt64/1000 {
 		return 0, false
@@ -131,7 +128,7 @@ func millis(seconds uint64) (int64, bool) {
 	return int64(seconds) * 1000, true
 }
 
-// Float is the value of a floating-point number.
+// Float returns the value of a floating-point number.
 func (f RawField) Float() (float64, bool) {
 	switch f.Type {
 	case 'f':
@@ -142,7 +139,7 @@ func (f RawField) Float() (float64, bool) {
 	return 0, false
 }
 
-// Text is the value if it is a string or a binary; it aliases the table.
+// Text returns the value of a string or a binary; it aliases the table.
 func (f RawField) Text() ([]byte, bool) { return f.Value, f.Type == 'S' || f.Type == 'x' }
 
 // Append appends f as a field of a table.
@@ -165,7 +162,7 @@ func cutRawTable(b []byte) (RawTable, int, *Error) {
 	return raw, n, nil
 }
 
-// cutLongTable is cutRawTable without looking into the table.
+// cutLongTable is cutRawTable without a check of the fields.
 func cutLongTable(b []byte) (RawTable, int, *Error) {
 	if len(b) < 4 {
 		return nil, 0, Errorf(ReplySyntaxError, "table length needs 4 octets, %d left", len(b))
@@ -178,7 +175,7 @@ func cutLongTable(b []byte) (RawTable, int, *Error) {
 	return RawTable(b[4:n:n]), n, nil
 }
 
-// checkTable checks a table at this depth, the outermost being 1.
+// checkTable checks a table at this depth; the outermost has depth 1.
 func checkTable(b []byte, depth int) *Error {
 	for len(b) > 0 {
 		key, kind, val, n, err := cutField(b)
@@ -207,7 +204,7 @@ func checkArray(b []byte, depth int) *Error {
 	return nil
 }
 
-// checkNested checks the inside of a value that lies in a table or array at this depth.
+// checkNested checks a value inside a table or array of this depth.
 func checkNested(kind byte, val []byte, depth int) *Error {
 	if kind != 'F' && kind != 'A' {
 		return nil
@@ -221,7 +218,7 @@ func checkNested(kind byte, val []byte, depth int) *Error {
 	return checkArray(val, depth+1)
 }
 
-// cutField cuts the first field off b, which is not empty; n is its size.
+// cutField returns the first field of b, which is not empty; n is its size.
 func cutField(b []byte) (key []byte, kind byte, val []byte, n int, err *Error) {
 	k := 1 + int(b[0])
 	if k >= len(b) {
@@ -235,17 +232,16 @@ func cutField(b []byte) (key []byte, kind byte, val []byte, n int, err *Error) {
 	return key, kind, val, k + n, nil
 }
 
-// inField names the field that err is about; each level of nesting adds its own, as long as the reason, which comes last, has room
-// in a reply text.
+// inField adds the name of the field to err. Each level of nesting does, as long as the reason at the end still fits a reply text.
 func inField(key []byte, err *Error) *Error {
-	const room = 200
-	if text := fmt.Sprintf("field %q: %s", key, err.Text); len(text) <= room {
+	const most = 200
+	if text := fmt.Sprintf("field %q: %s", key, err.Text); len(text) <= most {
 		err.Text = text
 	}
 	return err
 }
 
-// cutValue cuts the first value, type octet and all, off b, which is not empty; n is its size.
+// cutValue returns the first value of b, which is not empty and starts with a type octet; n is the size of both.
 func cutValue(b []byte) (kind byte, val []byte, n int, err *Error) {
 	kind, n = b[0], 1
 	size := fixedSize(kind)
@@ -269,7 +265,7 @@ const (
 	sizePrefixed = -2
 )
 
-// fixedSize is the size of a value of this type, or one of the two constants above.
+// fixedSize returns the size of a value of this type, or one of the constants above.
 func fixedSize(kind byte) int { return int(fieldSizes[kind]) }
 
 var fieldSizes = func() (sizes [256]int8) {

@@ -7,13 +7,13 @@ import (
 
 // PropEdit is what [RewriteProps] changes. The zero value changes nothing.
 type PropEdit struct {
-	Headers        RawTable // the new headers table, checked by whoever made it; nil keeps what is there
-	ReplyTo        string   // the new reply-to, at most 255 bytes; empty keeps what is there
+	Headers        RawTable // the new headers table, which must be valid; nil keeps the old one
+	ReplyTo        string   // the new reply-to, at most 255 bytes; "" keeps the old one
 	DropExpiration bool
 }
 
-// RewriteProps appends raw to dst with the edit done: properties replaced, put in their place among the others, or taken out,
-// and the flag word set to match. Everything else is copied as it is, undecoded. idx is from ScanProps(raw).
+// RewriteProps appends raw to dst with properties replaced, inserted or removed, and the flag word to match. It copies the others
+// without decoding them. idx is from ScanProps(raw).
 func RewriteProps(dst, raw []byte, idx PropIndex, edit PropEdit) []byte {
 	dst = slices.Grow(dst, len(raw)+4+len(edit.Headers)+1+len(edit.ReplyTo))
 	start := len(dst)
@@ -38,11 +38,11 @@ func RewriteProps(dst, raw []byte, idx PropIndex, edit PropEdit) []byte {
 	return dst
 }
 
-// MaxHeaderGrowth is how many bytes AppendHeader appends more than the properties and the field have together.
+// MaxHeaderGrowth is how many bytes AppendHeader adds, at most, to those of the properties and of the field.
 const MaxHeaderGrowth = 4
 
-// AppendHeader appends raw to dst with one more field, encoded and of a valid key, at the end of the headers table, which comes to
-// be if there is none. Everything else is copied as it is. idx is from ScanProps(raw).
+// AppendHeader appends raw to dst with an encoded field at the end of the headers table, which it creates if necessary. It copies
+// everything else. idx is from ScanProps(raw).
 func AppendHeader(dst, raw []byte, idx PropIndex, field []byte) []byte {
 	headers := idx.Headers(raw)
 	dst = binary.BigEndian.AppendUint16(dst, idx.flags|PropHeaders.Flag())

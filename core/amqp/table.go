@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// MaxTableDepth is how deep tables and arrays may nest, the outermost one included.
+// MaxTableDepth is how deep tables and arrays may be nested, the outermost one included.
 const MaxTableDepth = 32
 
-// Table is a field table. It keeps the order of its fields, their exact types and keys that come twice.
+// Table is a field table. It keeps the order of its fields, their exact types, and duplicate keys.
 //
 // The values and their types on the wire [AMQP 4.2.1, RabbitMQ: amqp-0-9-1-errata.html#section_3]:
 //
@@ -36,7 +36,7 @@ type Decimal struct {
 	Value uint32
 }
 
-// Lookup is the value of the first field with this key.
+// Lookup returns the value of the first field with this key.
 func (t Table) Lookup(key string) (any, bool) {
 	for i := range t {
 		if t[i].Key == key {
@@ -46,8 +46,7 @@ func (t Table) Lookup(key string) (any, bool) {
 	return nil, false
 }
 
-// ParseTable decodes the table at the start of b, its four octets of length included, and says how many bytes it took. The
-// result keeps nothing of b.
+// ParseTable decodes the table at the start of b, which begins with its length, and returns its size n. The result does not alias b.
 func ParseTable(b []byte) (t Table, n int, err error) {
 	t, n, perr := parseTable(b)
 	if perr != nil {
@@ -64,7 +63,7 @@ func parseTable(b []byte) (Table, int, *Error) {
 	return decodeTable(raw), n, nil
 }
 
-// decodeTable trusts b: a checked table without its length.
+// decodeTable decodes a table without its length. b was checked.
 func decodeTable(b []byte) Table {
 	t := make(Table, 0, countFields(b))
 	for len(b) > 0 {
@@ -85,7 +84,7 @@ func decodeArray(b []byte) Array {
 	return a
 }
 
-// decodeValue trusts val to be a checked value of this kind.
+// decodeValue decodes a value of this kind. val was checked.
 func decodeValue(kind byte, val []byte) any {
 	switch kind {
 	case 't':
@@ -124,8 +123,8 @@ func decodeValue(kind byte, val []byte) any {
 	return nil
 }
 
-// AppendTable appends t with its length. It panics on a value that is not one of those listed at [Table]: the caller made it.
-// Keys are cut to 255 bytes.
+// AppendTable appends t with its length. It panics on a value of a type that is not listed at [Table], which is a fault of the caller.
+// It cuts keys to 255 bytes.
 func AppendTable(dst []byte, t Table) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
@@ -191,14 +190,14 @@ func appendValue(dst []byte, v any) []byte {
 	panic(fmt.Sprintf("amqp: a %T in a table has no type on the wire", v))
 }
 
-// AMQPType names the type as RabbitMQ's error texts do.
+// AMQPType returns RabbitMQ's name for the type.
 func (Table) AMQPType() string { return TypeName(Table{}) }
 
-// AMQPType names the type as RabbitMQ's error texts do.
+// AMQPType returns RabbitMQ's name for the type.
 func (Array) AMQPType() string { return TypeName(Array{}) }
 
-// AMQPType names the type as RabbitMQ's error texts do.
+// AMQPType returns RabbitMQ's name for the type.
 func (Timestamp) AMQPType() string { return TypeName(Timestamp(0)) }
 
-// AMQPType names the type as RabbitMQ's error texts do.
+// AMQPType returns RabbitMQ's name for the type.
 func (Decimal) AMQPType() string { return TypeName(Decimal{}) }

@@ -1,6 +1,6 @@
 package amqp
 
-// TypeName is RabbitMQ's name for the type of a table value, as its error texts use it; empty for what [Table] cannot hold.
+// TypeName returns RabbitMQ's name for the type of a table value, as its error texts have it; "" for what [Table] cannot hold.
 func TypeName(v any) string {
 	switch v.(type) {
 	case bool:
@@ -41,7 +41,7 @@ func TypeName(v any) string {
 	return ""
 }
 
-// Integer is the value of a table field of any integer type; false for other types.
+// Integer returns the value of a table field of any integer type; false for other types.
 func Integer(v any) (int64, bool) {
 	switch v := v.(type) {
 	case int8:

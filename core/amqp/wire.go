@@ -37,7 +37,7 @@ func packBits(flags ...bool) byte {
 	return b
 }
 
-// decoder reads arguments off buf. After the first mistake it hands out zeros, and finish reports the mistake.
+// decoder reads arguments from buf. After the first error it returns zeros, and finish returns the error.
 type decoder struct {
 	buf  []byte
 	utf8 bool // short strings must be UTF-8
@@ -125,7 +125,7 @@ func (d *decoder) finish() *Error {
 	return d.err
 }
 
-// erlangBinary shows up to 16 octets as RabbitMQ does in its frame errors: as text if they are printable, else as numbers.
+// erlangBinary formats up to 16 octets as RabbitMQ does in frame errors: as text if they are printable, else as numbers.
 func erlangBinary(b []byte) string {
 	if len(b) > 0 && printable(b) {
 		return fmt.Sprintf("<<%q>>", b)
