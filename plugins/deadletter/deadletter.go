@@ -1,4 +1,4 @@
-// Package deadletter sends what a queue drops to its dead-letter exchange.
+// Package deadletter republishes messages that a queue drops to its dead-letter exchange.
 package deadletter
 
 import (
@@ -18,7 +18,7 @@ type plugin struct{}
 const (
 	exchangeArgument = "x-dead-letter-exchange"
 
-	// longestName is what a name or routing key can be on the wire [AMQP 4.2.5.3].
+	// longestName is the longest name or routing key, in bytes [AMQP 4.2.5.3].
 	longestName = 255
 )
 
@@ -31,8 +31,8 @@ func (plugin) Arguments() []hook.Argument {
 	}
 }
 
-// checkExchange takes any name: the exchange may be declared later, or go and
-// come back.
+// checkExchange accepts any name: the exchange may be declared later, or deleted and
+// declared again.
 func checkExchange(v any, _ hook.Args) error {
 	if _, ok := v.(string); !ok {
 		return &hook.ArgTypeError{Type: hook.TypeName(v)}
@@ -61,8 +61,8 @@ func checkStrategy(v any, _ hook.Args) error {
 	return hook.CheckOneOf(v, "invalid_dlx_strategy", "at-most-once", "at-least-once")
 }
 
-// Attach implements [hook.Plugin]. A queue without a dead-letter exchange
-// needs nothing, whatever its other settings.
+// Attach implements [hook.Plugin]. It has no hooks for a queue without a dead-letter
+// exchange.
 func (plugin) Attach(q hook.Queue) hook.Hooks {
 	exchange, ok := hook.StringSetting(q, "dead-letter-exchange")
 	if !ok {
@@ -81,9 +81,8 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	return hook.Hooks{OnEnqueue: route, OnHead: route, Shared: true}
 }
 
-// atLeastOnce reports whether a queue has what at-least-once dead-lettering
-// takes: as in RabbitMQ, a quorum queue that refuses what is too much instead of
-// dropping it.
+// atLeastOnce reports whether a queue can dead-letter at least once. As in RabbitMQ
+// it must be a quorum queue that refuses messages instead of dropping them.
 func atLeastOnce(q hook.Queue) bool {
 	strategy, _ := hook.StringSetting(q, "dead-letter-strategy")
 	overflow, _ := hook.StringSetting(q, "overflow")

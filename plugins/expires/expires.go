@@ -1,5 +1,5 @@
-// Package expires deletes queues that nobody has used for as long as their
-// expires setting says: a lease on the queue, renewed by using it.
+// Package expires deletes unused queues. The setting expires is a queue's lease,
+// which each use renews.
 package expires
 
 import (
@@ -10,10 +10,10 @@ import (
 
 // Config is the section plugins.expires.
 type Config struct {
-	// OnlyIfEmpty lets a queue live for as long as it holds messages.
+	// OnlyIfEmpty means that a queue with messages does not expire.
 	OnlyIfEmpty bool `koanf:"only-if-empty" doc:"Keep queues for as long as they hold messages."`
-	// DeadLetter sends the messages of a queue that expires to its dead-letter
-	// exchange, with the reason queue_expired.
+	// DeadLetter dead-letters the messages of an expiring queue, with the reason
+	// queue_expired.
 	DeadLetter bool `koanf:"dead-letter" doc:"Dead-letter the messages of queues that expire."`
 }
 
@@ -29,7 +29,7 @@ func (plugin) Arguments() []hook.Argument {
 
 func checkExpires(v any, _ hook.Args) error { return hook.CheckInt(v, 1, hook.MaxMillis) }
 
-// callback is what the queue calls.
+// callback is the type of [hook.Hooks.OnIdle].
 type callback = func(now hook.Instant, idle time.Duration, v *hook.Verdict)
 
 // Attach implements [hook.Plugin].
@@ -44,8 +44,8 @@ func (p plugin) Attach(q hook.Queue) hook.Hooks {
 	return hook.Hooks{OnIdle: lease(period.N(), p.config.DeadLetter), Shared: true}
 }
 
-// lease returns the callback of a queue that goes when it was not used for
-// period milliseconds. It holds no more than that: there are many such queues.
+// lease returns the callback of a queue with a lease of period milliseconds. The
+// closure holds nothing else, because there may be many such queues.
 func lease(period int64, deadLetter bool) callback {
 	return func(now hook.Instant, idle time.Duration, v *hook.Verdict) {
 		if t := end(now, idle, period); now < t {
@@ -56,8 +56,8 @@ func lease(period int64, deadLetter bool) callback {
 	}
 }
 
-// ifEmpty is lease for a queue that must be empty to go: with messages in it
-// or handed out when its time is up, it is given another period.
+// ifEmpty is lease for OnlyIfEmpty: a queue with ready or unacknowledged messages
+// gets another period.
 func ifEmpty(q hook.Queue, period int64, deadLetter bool) callback {
 	lease := lease(period, deadLetter)
 	return func(now hook.Instant, idle time.Duration, v *hook.Verdict) {
@@ -69,12 +69,12 @@ func ifEmpty(q hook.Queue, period int64, deadLetter bool) callback {
 	}
 }
 
-// end returns when the lease of a queue that was last used idle ago runs out.
+// end returns the end of the lease of a queue that was last used idle ago.
 func end(now hook.Instant, idle time.Duration, period int64) hook.Instant {
 	return now.Add(-idle).AddMillis(period)
 }
 
-// askAt has the queue asked again at t, or earlier if another plugin wants so.
+// askAt asks again at t, or earlier if another plugin has asked for it.
 func askAt(v *hook.Verdict, t hook.Instant) {
 	if v.Deadline == 0 || t < v.Deadline {
 		v.Deadline = t

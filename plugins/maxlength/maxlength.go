@@ -1,5 +1,5 @@
-// Package maxlength bounds queues by the number of messages waiting and by the
-// sum of their bodies.
+// Package maxlength limits the ready messages of queues, and the sum of their
+// bodies.
 package maxlength
 
 import (
@@ -16,7 +16,7 @@ var Factory = hook.NewFactory("maxlength", Config{}, func(Config) (hook.Plugin, 
 
 type plugin struct{}
 
-// What a full queue does, as the setting overflow has it.
+// The values of the setting overflow.
 const (
 	dropHead         = "drop-head"
 	rejectPublish    = "reject-publish"
@@ -54,7 +54,7 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	return hook.Hooks{Length: length, Bytes: bytes, Shared: true}
 }
 
-// gate keeps messages out of one full queue.
+// gate refuses messages of a full queue.
 type gate struct {
 	queue         hook.Queue
 	length, bytes hook.Limit
@@ -68,15 +68,15 @@ func (g *gate) drop(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	g.each(now, ms, vs, hook.Verdict{Action: hook.Drop, Reason: hook.ReasonMaxLen, Nack: true})
 }
 
-// each gives the verdict full to the messages that find the queue full, as if
-// they entered one by one and what enters an empty queue and can leave at once
-// had left: to a consumer that waits, or because its time is up.
+// each gives the verdict full to the messages that would exceed the limits, as if
+// they were enqueued one by one. A message that would leave an empty queue at once,
+// delivered or expired, does not count.
 func (g *gate) each(now hook.Instant, ms []hook.Message, vs []hook.Verdict, full hook.Verdict) {
 	ready, bytes, credit := g.queue.Ready(), g.queue.ReadyBytes(), g.queue.Credit()
 	for i := range ms {
 		v, size := &vs[i], int64(ms[i].Size)
 		switch {
-		case v.Action != hook.Keep: // does not enter
+		case v.Action != hook.Keep: // not enqueued
 		case over(g.length, int64(ready)+1) || over(g.bytes, bytes+size):
 			*v = full
 		case ready == 0 && credit > 0:

@@ -7,8 +7,8 @@ import (
 )
 
 // lavin is the strategy lavinmq on one queue: deadlines are floored to tenths
-// of a second, and a message with TTL 0 waits for as long as the queue has a
-// consumer, even one that takes nothing more at the moment.
+// of a second, and a message with TTL 0 waits while the queue has a consumer, even
+// one without credit.
 type lavin struct {
 	queue hook.Queue
 	ttl   hook.Limit
@@ -28,14 +28,14 @@ func (l *lavin) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 			continue
 		}
 		d := ms[i].Enqueued.AddMillis(t.N())
-		move(&vs[i], max(d-d%tick, 1)) // 0 would be no deadline
+		setDeadline(&vs[i], max(d-d%tick, 1)) // 0 would be no deadline
 		if t.N() == 0 {
 			vs[i].State = zeroTTL
 		}
 	}
 }
 
-func (l *lavin) reap(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+func (l *lavin) expireDue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	for i := range ms {
 		m, v := &ms[i], &vs[i]
 		if !due(now, m, v) {
@@ -49,8 +49,7 @@ func (l *lavin) reap(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	}
 }
 
-// requeue lets messages with TTL 0 expire when they come back: whatever they
-// waited for, they have had it.
+// requeue expires messages with TTL 0: they had their delivery.
 func (l *lavin) requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	for i := range ms {
 		if ms[i].State == zeroTTL {

@@ -1,5 +1,5 @@
-// Package ttl gives messages a deadline and drops them when it is reached: the
-// queue's message-ttl, the publisher's expiration, and the four expiry
+// Package ttl gives messages a deadline, from the queue's message-ttl and the
+// publisher's expiration, and drops them when it is reached. It offers the expiry
 // strategies deadline, rabbitmq, lavinmq and ottermq.
 package ttl
 
@@ -15,11 +15,11 @@ import (
 type Config struct {
 	// Strategy is the expiry strategy of queues that name none.
 	Strategy string `koanf:"strategy" doc:"Expiry strategy of queues that name none."`
-	// Max is a ceiling: no message may wait longer, whether it has a TTL or
-	// not. 0 = none.
+	// Max is the longest time that any message may wait, with or without a TTL. 0 =
+	// no limit.
 	Max time.Duration `koanf:"max" doc:"Longest that any message may wait, with or without a TTL; 0s = no limit."`
-	// Retroactive makes a change of a queue's TTL by a policy count for the
-	// messages that are there already, in the strategies deadline and rabbitmq.
+	// Retroactive applies a policy's change of a queue's TTL to queued messages, in
+	// the strategies deadline and rabbitmq.
 	Retroactive bool `koanf:"retroactive" doc:"Whether a policy that changes a queue's TTL counts for messages that are there already."`
 }
 
@@ -64,15 +64,15 @@ func (p *plugin) Strategies() []string {
 	return []string{"deadline", "rabbitmq", "lavinmq", "ottermq"}
 }
 
-// DefaultStrategy implements [hook.Strategist]. The chain checks that somebody
-// offers it: it need not be one of ours.
+// DefaultStrategy implements [hook.Strategist]. It may be another plugin's strategy;
+// the chain checks that it exists.
 func (p *plugin) DefaultStrategy() string { return p.strategy }
 
-// Attach implements [hook.Plugin]. A queue whose strategy is another plugin's
-// is left alone.
+// Attach implements [hook.Plugin]. It has no hooks for a queue with another plugin's
+// strategy.
 func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	ttl := hook.IntSetting(q, "message-ttl")
-	hs := hook.Hooks{Strategy: true, OnHead: reap, Shared: true}
+	hs := hook.Hooks{Strategy: true, OnHead: expireDue, Shared: true}
 	retroactive := p.retroactive
 	switch q.Strategy() {
 	case "deadline":
@@ -80,16 +80,16 @@ func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	case "rabbitmq":
 		hs.Scan, hs.OnEnqueue = hook.ScanHeads, lower(ttl.Min(p.ceiling))
 	case "ottermq":
-		retroactive = true // there, the TTL is looked up when it is needed
+		retroactive = true // LavinMQ looks the TTL up when it is needed
 		hs.Scan, hs.OnEnqueue = hook.ScanLazy, stampExpirations
 		if ttl.Min(p.ceiling).Set() {
 			hs.OnEnqueue = ownFirst{ttl, p.ceiling}.stamp
 		}
 	case "lavinmq":
-		retroactive = true // there, the deadline is worked out when it is needed
+		retroactive = true // OtterMQ computes the deadline when it is needed
 		l := &lavin{queue: q, ttl: ttl.Min(p.ceiling)}
-		hs.Scan, hs.OnEnqueue, hs.OnHead, hs.OnRequeue = hook.ScanTop, l.stamp, l.reap, l.requeue
-		hs.Shared = false // it counts consumers
+		hs.Scan, hs.OnEnqueue, hs.OnHead, hs.OnRequeue = hook.ScanTop, l.stamp, l.expireDue, l.requeue
+		hs.Shared = false // it reads the number of consumers
 	default:
 		return hook.Hooks{Shared: true}
 	}
@@ -111,12 +111,12 @@ func lower(ttl hook.Limit) func(hook.Instant, []hook.Message, []hook.Verdict) {
 func stampExpirations(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	for i := range ms {
 		if m := &ms[i]; m.Expiration.Set() {
-			move(&vs[i], m.Enqueued.AddMillis(m.Expiration.N()))
+			setDeadline(&vs[i], m.Enqueued.AddMillis(m.Expiration.N()))
 		}
 	}
 }
 
-// lifetime is a queue's TTL.
+// lifetime has a queue's TTL.
 type lifetime time.Duration
 
 func (l lifetime) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
@@ -126,12 +126,12 @@ func (l lifetime) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 		if m.Expiration.Set() {
 			t = min(t, m.Enqueued.AddMillis(m.Expiration.N()))
 		}
-		move(&vs[i], t)
+		setDeadline(&vs[i], t)
 	}
 }
 
-// ownFirst stamps messages with their own TTL if they have one, and with the
-// queue's if not.
+// ownFirst stamps messages with their own TTL, or with the queue's if they have
+// none.
 type ownFirst struct{ ttl, ceiling hook.Limit }
 
 func (o ownFirst) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
@@ -141,20 +141,20 @@ func (o ownFirst) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 			t = m.Expiration
 		}
 		if t = t.Min(o.ceiling); t.Set() {
-			move(&vs[i], m.Enqueued.AddMillis(t.N()))
+			setDeadline(&vs[i], m.Enqueued.AddMillis(t.N()))
 		}
 	}
 }
 
-// move sets a deadline unless a plugin before us has set an earlier one.
-func move(v *hook.Verdict, t hook.Instant) {
+// setDeadline sets a deadline unless a previous plugin has set an earlier one.
+func setDeadline(v *hook.Verdict, t hook.Instant) {
 	if v.Deadline == 0 || t < v.Deadline {
 		v.Deadline = t
 	}
 }
 
-// reap drops what is due. Messages that leave anyway keep their reason.
-func reap(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+// expireDue drops due messages. Messages that are being removed keep their reason.
+func expireDue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	for i := range ms {
 		if due(now, &ms[i], &vs[i]) {
 			expire(&vs[i])

@@ -5,12 +5,12 @@ import (
 	"strconv"
 )
 
-// MaxMillis bounds TTLs and leases that clients ask for: ten years, as
-// RabbitMQ has it. Policies are not bound by it.
+// MaxMillis is the longest TTL or lease of an argument: ten years, as in RabbitMQ.
+// Policies have no such limit.
 const MaxMillis = 315_360_000_000
 
 // CheckInt accepts AMQP's integer types from low to high; low is 0 or 1.
-// Others get RabbitMQ's terms.
+// Other values get RabbitMQ's terms.
 func CheckInt(v any, low, high int64) error {
 	n, ok := Int(v)
 	switch {

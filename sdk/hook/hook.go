@@ -1,13 +1,13 @@
 // Package hook is the contract between Curfew's broker and its Go plugins.
 //
 // A plugin is attached once to every queue, at declaration and again whenever
-// the queue's effective settings change. It reads those settings there and
-// hands back a [Hooks] value: callbacks, any of which may be nil, and a few
-// facts the broker acts on by itself. Callbacks see a batch of messages and
-// amend the verdicts beside them in place.
+// the queue's effective settings change. It reads the settings and returns a
+// [Hooks] value: callbacks, any of which may be nil, and a few facts that the
+// broker acts on by itself. Callbacks get a batch of messages and change the
+// messages' verdicts in place.
 //
-// The package is a leaf: it imports nothing of Curfew's, and a plugin needs
-// nothing else.
+// The package is a leaf: it imports no other package of Curfew, and a plugin needs
+// no other.
 package hook
 
 import "time"
@@ -71,24 +71,24 @@ func (l Limit) Min(o Limit) Limit {
 	return l
 }
 
-// Reason says why a message or a queue leaves. The strings are what clients
-// find in x-death.
+// Reason is why a message is removed or a queue deleted. Its strings are those of
+// x-death.
 type Reason uint8
 
-// The reasons, in the order RabbitMQ documents them, and ours behind them.
+// The reasons, in the order of RabbitMQ's documentation, followed by ours.
 const (
 	ReasonNone          Reason = iota
-	ReasonExpired              // its time was up
+	ReasonExpired              // its deadline was reached
 	ReasonRejected             // basic.reject or basic.nack with requeue=false
 	ReasonMaxLen               // the queue was longer than its limit
-	ReasonDeliveryLimit        // it was returned too often
-	ReasonQueueExpired         // its queue's time was up
+	ReasonDeliveryLimit        // it was requeued too often
+	ReasonQueueExpired         // its queue's lease ended
 
-	// Reasons is how many reasons there are, for tables indexed by Reason.
+	// Reasons is the number of reasons, for tables indexed by Reason.
 	Reasons
 )
 
-// String returns the reason as x-death carries it.
+// String returns the reason's name in x-death.
 func (r Reason) String() string {
 	return [Reasons]string{"", "expired", "rejected", "maxlen", "delivery_limit", "queue_expired"}[r]
 }
@@ -98,87 +98,87 @@ type Action uint8
 
 // The actions a verdict can hold.
 const (
-	// Keep leaves the message where it is, or lets it into the queue.
+	// Keep leaves the message where it is, or enqueues it.
 	Keep Action = iota
-	// Drop takes the message out for good, for Verdict.Reason.
+	// Drop removes the message, for Verdict.Reason.
 	Drop
-	// Route takes the message out and publishes it to Verdict.Target; the
-	// broker adds x-death and drops the message where it would cycle.
+	// Route removes the message and publishes it to Verdict.Target. The broker
+	// adds x-death, and drops the message if it would cycle.
 	Route
-	// Refuse keeps a message from entering: its publisher is told with
-	// basic.nack. It ends the chain, and only OnEnqueue may say it.
+	// Refuse keeps a message out of the queue: its publisher gets basic.nack. It
+	// ends the chain, and is valid in OnEnqueue only.
 	Refuse
 )
 
-// Target names where a Route goes. Make it once, when attached, and share it.
+// Target is where Route publishes. Make it once, in Attach, and share it.
 type Target struct {
 	Exchange string
 	Key      string // used when HasKey; otherwise the message keeps its own keys
 	HasKey   bool
-	// AtLeastOnce keeps the message where it was until every queue it is routed
-	// to has taken it, and sends it again while one has not or none is found.
+	// AtLeastOnce keeps the message in its queue until every queue that it is
+	// routed to has confirmed it, and publishes it again until then.
 	AtLeastOnce bool
 }
 
-// Verdict is what the chain has decided for a message so far. A callback
-// amends it; it starts as the broker's own decision. The chain puts back what
-// it was given in place of a verdict that makes no sense: a Drop or Route
-// without a Reason, a Route without a Target, an Action out of place.
+// Verdict is the chain's decision about a message so far. It starts as the broker's
+// own decision, and callbacks change it. The chain puts back the previous verdict
+// in place of an invalid one: a Drop or Route without a Reason, a Route without a
+// Target, an Action that the callback does not allow.
 type Verdict struct {
 	Action  Action
 	Reason  Reason // with Drop and Route
-	Nack    bool   // OnEnqueue: tell the publisher with basic.nack, whatever Action is
-	Final   bool   // with Drop: it is not to be dead-lettered, whatever the queue's settings say
-	AskHead bool   // Keep: call OnHead whenever the message is next to be handed out, before it is
-	// DeadLetter asks, with Drop from OnIdle, that the queue's messages are
-	// put through OnHead with Drop(ReasonQueueExpired) before it goes.
+	Nack    bool   // OnEnqueue: send the publisher basic.nack, whatever Action is
+	Final   bool   // with Drop: do not dead-letter the message, whatever the queue's settings are
+	AskHead bool   // Keep: call OnHead before each delivery of the message
+	// DeadLetter, with Drop from OnIdle, passes the queue's messages to OnHead with
+	// Drop(ReasonQueueExpired) before the queue is deleted.
 	DeadLetter bool
-	// Again says, with Keep from OnHead, that Deadline is no new deadline but only
-	// when to ask again: the one in force stays, and counts after a restart.
+	// Again, with Keep from OnHead, means that Deadline is only when to ask again:
+	// the deadline in force stays, and applies after a restart.
 	Again    bool
-	Deadline Instant // Keep: when the message's time is up; OnIdle: when to ask again; 0 = never
+	Deadline Instant // Keep: the message's deadline; OnIdle: when to ask again; 0 = never
 	State    int64   // Keep: the strategy's own 8 bytes, stored with the message
-	// Digest is, with a Deadline that a module said, the first 8 bytes of the
-	// module's SHA-256 as a big-endian number: it is stored with the message, so
-	// that everybody can see whose deadline it is. 0 = no module's.
+	// Digest is, with a Deadline set by a module, the first 8 bytes of the module's
+	// SHA-256 as a big-endian number. It is stored with the message and shown in
+	// events and traces. 0 = not set by a module.
 	Digest uint64
 	Target *Target // with Route
 }
 
-// Why says what brought a message before a callback.
+// Why is the reason for which a callback is asked about a message.
 type Why uint8
 
-// The occasions.
+// The reasons of calls.
 const (
-	WhyEnqueue Why = iota // it is about to enter
+	WhyEnqueue Why = iota // it is about to be enqueued
 	WhyDue                // its deadline is reached
 	WhyHead               // it reached the head
-	WhyRequeue            // it came back unacknowledged
-	WhyLeaving            // the broker already decided that it leaves: Drop or Route it, Keep is not heard
+	WhyRequeue            // it was requeued
+	WhyLeaving            // the broker already decided to remove it: Drop or Route it, Keep is invalid
 	WhyChange             // the queue's settings have changed
 )
 
-// Message is what a callback sees of a message. It is valid during the call
-// only: a plugin that keeps one, or the slice it came in, reads garbage.
+// Message is a callback's view of a message. It is valid during the call only: a
+// plugin that retains it, or its slice, reads garbage.
 type Message struct {
-	Enqueued   Instant // when it entered this queue; before it has, now
+	Enqueued   Instant // when it was enqueued in this queue; now in OnEnqueue
 	Deadline   Instant // in force; 0 = none
 	State      int64   // the strategy's own bytes
-	Digest     uint64  // whose the deadline is: see [Verdict]
+	Digest     uint64  // of the module that set the deadline; see [Verdict]
 	Expiration Limit   // the publisher's expiration property, milliseconds
 	Size       int     // body bytes
-	Deliveries uint32  // how often it was handed out and came back
+	Deliveries uint32  // how often it was delivered and requeued
 	Priority   uint8
 	Why        Why
 	Redelivered,
 	Persistent,
-	Traced bool // somebody follows it: see [Message.Decided]
+	Traced bool // it has a trace; see [Message.Decided]
 
 	index  int32
 	source Source
 }
 
-// Part is a piece of a message that is a string of bytes.
+// Part is a part of a message that consists of bytes.
 type Part uint8
 
 // The parts.
@@ -190,26 +190,26 @@ const (
 	PartAppID
 	PartUserID
 	PartExpiration // decimal digits: milliseconds
-	PartHeaders    // the table as it was sent, encoded; its length is what a search costs
+	PartHeaders    // the encoded table; a search takes time in proportion to its length
 	PartBody
 
-	// Parts is how many parts there are.
+	// Parts is the number of parts.
 	Parts
 )
 
-// Source gives a callback what a message carries beyond the fixed fields, on
-// demand. Byte slices are valid during the callback only.
+// Source reads the parts and headers of a message on demand. Byte slices are valid
+// during the callback only.
 type Source interface {
-	// Part returns a part of the message, nil where it has none.
+	// Part returns a part of the message; nil if it has none.
 	Part(i int, p Part) []byte
-	// Header returns a header's value in the Go type that stands for its AMQP
-	// type, and whether there is one.
+	// Header returns a header's value in the Go type of its AMQP type, and whether
+	// the message has it.
 	Header(i int, name string) (any, bool)
-	// HeaderInt is Header for values that are a number: see [Message.HeaderInt].
+	// HeaderInt is Header for numbers; see [Message.HeaderInt].
 	HeaderInt(i int, name string) (int64, bool)
 	// HeaderText is Header for strings and binaries.
 	HeaderText(i int, name string) ([]byte, bool)
-	// Deaths returns how often the message was dead-lettered so far.
+	// Deaths returns how often the message was dead-lettered.
 	Deaths(i int) int
 }
 
@@ -222,7 +222,7 @@ func (m *Message) Exchange() []byte { return m.source.Part(int(m.index), PartExc
 // RoutingKey returns the routing key it was published with.
 func (m *Message) RoutingKey() []byte { return m.source.Part(int(m.index), PartRoutingKey) }
 
-// Part returns a part of the message, nil where it has none.
+// Part returns a part of the message; nil if it has none.
 func (m *Message) Part(p Part) []byte { return m.source.Part(int(m.index), p) }
 
 // Header returns the value of a header and whether the message has it.
@@ -244,79 +244,76 @@ func (m *Message) HeaderText(name string) ([]byte, bool) {
 // Deaths returns how often the message was dead-lettered so far.
 func (m *Message) Deaths() int { return m.source.Deaths(int(m.index)) }
 
-// Decided tells what a policy that is not part of the broker decided about a
-// message, for its trace. It does nothing for a message that is not traced. The
-// decision is read before it returns.
+// Decided adds the decision of a policy from outside the broker to the message's
+// trace. It does nothing for a message that is not traced, and does not retain the
+// decision.
 func (m *Message) Decided(d *Decision) {
 	if w, ok := m.source.(Witness); ok && m.Traced {
 		w.Decided(int(m.index), d)
 	}
 }
 
-// Decision is what a policy decided about one message.
+// Decision is a policy's decision about one message.
 type Decision struct {
 	Policy  string        // its name
 	Digest  string        // of its module, "sha256:" and hexadecimal digits
 	Hook    string        // that was called, "on_enqueue" for example
 	Took    time.Duration // for the whole batch
-	Batch   int           // messages that were decided about in the same call
-	Fuel    int64         // that the call used
+	Batch   int           // messages of the same call
+	Fuel    int64         // used by the call
 	Verdict Verdict
-	Failure string // why there is no verdict of its own; "" = there is one
-	// Attributes are what it says about the message, name and value by turns.
+	Failure string // why the policy gave no verdict; "" = it gave one
+	// Attributes are the policy's own attributes, alternating names and values.
 	Attributes []string
 }
 
-// Witness is a [Source] that wants to know of decisions.
+// Witness is a [Source] that takes decisions.
 type Witness interface {
 	// Decided is [Message.Decided].
 	Decided(i int, d *Decision)
 }
 
-// Scan says where in a queue a message's deadline is acted on. The expiry
-// strategy of the queue chooses it.
+// Scan is where in a queue deadlines are acted on. The queue's expiry strategy
+// chooses it.
 type Scan uint8
 
 // The choices.
 const (
-	ScanAnywhere Scan = iota // wherever it stands, when it is due
+	ScanAnywhere Scan = iota // anywhere, when the message is due
 	ScanHeads                // at the head of each priority level
-	ScanTop                  // at the head of the highest level that holds messages
-	ScanLazy                 // only when it is about to be handed out, or comes back
+	ScanTop                  // at the head of the highest level with messages
+	ScanLazy                 // only before a delivery, or when it is requeued
 )
 
-// Hooks is what a plugin does for one queue. Callbacks run on the queue's
-// turn: they must not block, keep ms or vs, start a goroutine or read a clock
-// (now is the clock). One that panics is contained and counted, and leaves the
-// verdicts it was given.
+// Hooks are a plugin's callbacks for one queue. They run in the queue's turn: they
+// must not block, retain ms or vs, start a goroutine or read a clock (now is the
+// time). A panic is contained and counted, and leaves the verdicts unchanged.
 type Hooks struct {
-	// OnEnqueue is called with messages about to enter the queue; verdicts
-	// start as Keep.
+	// OnEnqueue is called with messages about to be enqueued; verdicts start as
+	// Keep.
 	OnEnqueue func(now Instant, ms []Message, vs []Verdict)
 	// OnHead is called with messages that are due or at the head, verdicts
 	// starting as Keep with the deadline and state in force, and with messages
-	// leaving for a reason the broker already knows (rejected, maxlen,
-	// delivery_limit, queue_expired), starting as Drop.
+	// being removed for another reason (rejected, maxlen, delivery_limit,
+	// queue_expired), starting as Drop.
 	OnHead func(now Instant, ms []Message, vs []Verdict)
-	// OnRequeue, when set, is asked for a new deadline and state when messages
-	// come back; verdicts start with those in force, and without it they stay.
-	// It can only Keep: what is due is put through OnHead afterwards. Only the
-	// queue's expiry strategy is asked.
+	// OnRequeue is asked for new deadlines and states of requeued messages; verdicts
+	// start with those in force, which stay if it is nil. It can only Keep: due
+	// messages are passed to OnHead afterwards. Only the queue's expiry strategy is
+	// asked.
 	OnRequeue func(now Instant, ms []Message, vs []Verdict)
-	// OnRestamp, when set, is asked for the deadline and state of every message
-	// that is there when the queue's settings change, handed out or not, in
-	// batches, with other work between them. Verdicts start as for OnEnqueue,
-	// and nothing but Deadline and State is heard, so that it can often be the
-	// same function. Without it messages keep what they have. Only the queue's
-	// expiry strategy is asked.
+	// OnRestamp is asked for the deadline and state of every queued message when the
+	// queue's settings change, ready or unacknowledged, in batches with other tasks
+	// between. Verdicts start as for OnEnqueue, and only Deadline and State are used,
+	// so that it can often be the same function. If it is nil, messages keep theirs.
+	// Only the queue's expiry strategy is asked.
 	OnRestamp func(now Instant, ms []Message, vs []Verdict)
-	// RestampAsked keeps OnRestamp for when a [Dynamic] plugin asks for it: a
-	// change of the settings alone is no reason.
+	// RestampAsked means that OnRestamp is called only when a [Dynamic] plugin asks
+	// for it, and not for a change of the settings.
 	RestampAsked bool
-	// OnIdle is called when the queue is or becomes unused (idle counts from
-	// the last use), again at the Deadline its verdict sets, and for as long as
-	// nobody consumes. Drop deletes the queue. The queue's expiry strategy is
-	// asked last.
+	// OnIdle is called when the queue is or becomes unused (idle counts from the
+	// last use), and again at the Deadline of its verdict while the queue has no
+	// consumer. Drop deletes the queue. The queue's expiry strategy is asked last.
 	OnIdle func(now Instant, idle time.Duration, v *Verdict)
 
 	// Strategy marks the plugin as the queue's expiry strategy: it alone may
@@ -324,36 +321,35 @@ type Hooks struct {
 	Strategy bool
 	Scan     Scan
 
-	// Shared promises that all of this follows from the queue's type, strategy
-	// and settings, and that the callbacks do not look at the Queue, so that
-	// queues alike in these may share it. A plugin with nothing to do for a
-	// queue may promise it too. It spares memory where there are many queues.
+	// Shared promises that the Hooks depend only on the queue's type, strategy and
+	// settings, and that callbacks do not read the Queue, so that queues equal in
+	// these may share the Hooks, which saves memory. A plugin without callbacks for a
+	// queue may promise it, too.
 	Shared bool
 
-	// Length and Bytes bound the ready messages and the sum of their bodies.
-	// The broker drops from the head while there are more (reason maxlen).
+	// Length and Bytes limit the ready messages and the sum of their bodies. The
+	// broker drops messages above the limits from the head (reason maxlen).
 	Length, Bytes Limit
 }
 
-// Queue is a queue as a plugin sees it when attached. The live counts may be
-// read from callbacks only.
+// Queue is a plugin's view of a queue. The live counts may be read in callbacks
+// only.
 type Queue interface {
 	VHost() string
 	Name() string
 	// Type is "classic" or "quorum".
 	Type() string
-	// Setting returns an effective setting, named as policies name it
-	// ("message-ttl", not "x-message-ttl"), merged from the queue's arguments
-	// and its policies.
+	// Setting returns an effective setting by its name in policies ("message-ttl",
+	// not "x-message-ttl"), merged from the queue's arguments and policies.
 	Setting(name string) (any, bool)
 	// Strategy is the name of the expiry strategy in force.
 	Strategy() string
 
-	Ready() int        // messages waiting
-	ReadyBytes() int64 // their bodies
-	Unacked() int      // messages handed out
-	Consumers() int    // consumers registered, with credit or without
-	Credit() int       // messages its consumers would take at once
+	Ready() int        // ready messages
+	ReadyBytes() int64 // of their bodies
+	Unacked() int      // unacknowledged messages
+	Consumers() int    // with or without credit
+	Credit() int       // messages that its consumers can take now
 }
 
 // IntSetting reads a setting that was validated as an integer.

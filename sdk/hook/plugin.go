@@ -7,12 +7,12 @@ import (
 )
 
 // Plugin is one configured plugin. The broker calls it from one goroutine at a
-// time per queue; what it shares between queues it must not change.
+// time per queue; it must not change data that queues share.
 type Plugin interface {
-	// Arguments lists the queue arguments the plugin gives a meaning to. They
-	// are checked at declaration and compared on redeclaration.
+	// Arguments returns the plugin's queue arguments. They are checked at
+	// declaration and compared at redeclaration.
 	Arguments() []Argument
-	// Attach is called when a queue comes to be or its settings change. The
+	// Attach is called when a queue is created and when its settings change. The
 	// settings have passed the checks of Arguments.
 	Attach(q Queue) Hooks
 }
@@ -20,10 +20,10 @@ type Plugin interface {
 // Strategist is a plugin that offers expiry strategies.
 type Strategist interface {
 	Plugin
-	// Strategies lists the names that x-expiry-strategy may have.
+	// Strategies returns the names that x-expiry-strategy may have.
 	Strategies() []string
-	// DefaultStrategy is the one of a queue that names none; "" leaves the
-	// choice to another plugin.
+	// DefaultStrategy is the strategy of queues that name none; "" leaves the choice
+	// to another plugin.
 	DefaultStrategy() string
 }
 
@@ -31,27 +31,27 @@ type Strategist interface {
 // Strategies may be called from any goroutine.
 type Dynamic interface {
 	Strategist
-	// OnChange is called once, when the broker starts, with what is to be called
-	// when a strategy came, went, or became another. It may be called from any
-	// goroutine but a queue's turn, that is not from Attach or a callback. When it
-	// returns, the queues that chose the strategy were attached anew; recompute
-	// also begins to ask OnRestamp for the messages they hold.
+	// OnChange is called once, when the broker starts. The plugin calls changed when
+	// a strategy is added, removed or replaced, from any goroutine but not in a
+	// queue's turn, that is not from Attach or a callback. When changed returns, the
+	// queues of the strategy are attached again. With recompute, OnRestamp is then
+	// asked about their messages.
 	OnChange(changed func(strategy string, recompute bool))
 }
 
 // Argument is a queue argument that a plugin understands.
 type Argument struct {
-	// Name as clients write it, "x-message-ttl".
+	// Name is the name in declarations, such as "x-message-ttl".
 	Name string
-	// Check refuses a value; all holds every argument of the declaration. Its
+	// Check refuses invalid values; all has every argument of the declaration. Its
 	// error is an [ArgError] or [ArgTypeError].
 	Check func(v any, all Args) error
 	// QueueTypes limits the argument to these types ("classic", "quorum"); nil means both.
 	QueueTypes []string
 }
 
-// Args are the arguments of a declaration in the order they were sent. Values
-// have the Go type that stands for their AMQP type: bool, int8 to int64, uint8
+// Args are the arguments of a declaration, in the order in which they were sent.
+// Values have the Go type of their AMQP type: bool, int8 to int64, uint8
 // to uint32, float32, float64, string, []byte, nil, and the broker's own types
 // for decimals, timestamps, arrays and tables.
 type Args []Arg
@@ -72,13 +72,13 @@ func (a Args) Lookup(name string) (any, bool) {
 	return nil, false
 }
 
-// ArgError refuses an argument's value. The client reads it as
+// ArgError refuses an argument's value. The client gets
 // "invalid arg 'NAME' for queue 'Q' in vhost 'V': TERM".
 type ArgError struct{ Term string }
 
 func (e *ArgError) Error() string { return e.Term }
 
-// ArgTypeError refuses an argument's type where RabbitMQ words it differently:
+// ArgTypeError refuses an argument's type, in RabbitMQ's other words:
 // "invalid type 'TYPE' for arg 'NAME' in queue 'Q' in vhost 'V'".
 type ArgTypeError struct{ Type string }
 
@@ -105,9 +105,8 @@ func Int(v any) (int64, bool) {
 	return 0, false
 }
 
-// HeaderInt returns the value of a header as [Source] has it where that is decoded
-// already: an integer, 1 or 0 for a truth value, a float that is whole, text that is
-// decimal digits.
+// HeaderInt converts a decoded header value for [Source]: an integer, 1 or 0 for a
+// boolean, a float without a fraction, or decimal digits.
 func HeaderInt(v any) (int64, bool) {
 	switch v := v.(type) {
 	case bool:
@@ -123,7 +122,7 @@ func HeaderInt(v any) (int64, bool) {
 	return Int(v)
 }
 
-// WholeFloat returns f as an integer if it is one.
+// WholeFloat returns f as an integer; false if it has a fraction.
 func WholeFloat(f float64) (int64, bool) {
 	const limit = 1 << 63
 	if f != math.Trunc(f) || f < -limit || f >= limit {
@@ -132,8 +131,7 @@ func WholeFloat(f float64) (int64, bool) {
 	return int64(f), true
 }
 
-// WholeText returns decimal digits, with a minus in front or without, as an
-// integer.
+// WholeText parses decimal digits, with or without a minus.
 func WholeText(b []byte) (int64, bool) {
 	const longest = 20 // a minus and 19 digits
 	if len(b) == 0 || len(b) > longest || b[0] == '+' {
@@ -146,8 +144,7 @@ func WholeText(b []byte) (int64, bool) {
 	return n, true
 }
 
-// TypeName returns RabbitMQ's name for the AMQP type of v, as its error texts
-// have it.
+// TypeName returns the name of v's AMQP type in RabbitMQ's error texts.
 func TypeName(v any) string {
 	switch v.(type) {
 	case nil:
@@ -185,20 +182,19 @@ func TypeName(v any) string {
 
 // Factory makes a plugin from its section of the configuration.
 type Factory struct {
-	// Name is how the chain and the section call it.
+	// Name is the plugin's name in the chain, and of its section.
 	Name string
 	// New decodes the section over the plugin's defaults and builds it. decode
 	// fills the struct it is given (fields tagged `koanf:"name"`, and explained
 	// to the operator with `doc:"one sentence"`) and refuses unknown keys; it
-	// may leave everything as it was. config is the struct as it came out, for
-	// printing the effective configuration.
+	// may leave everything unchanged. config is the decoded struct, for printing the
+	// effective configuration.
 	New func(decode func(into any) error) (p Plugin, config any, err error)
 }
 
 // NewFactory returns the factory of a plugin whose configuration is a C.
-// defaults is what an absent section means; build checks the values and its
-// error is "KEY: " and the value and what would be accepted, or several of
-// these joined.
+// defaults applies without a section. build checks the values; its error is
+// "KEY: ", the value and the accepted values, or several of these joined.
 func NewFactory[C any](name string, defaults C, build func(C) (Plugin, error)) Factory {
 	return Factory{Name: name, New: func(decode func(any) error) (Plugin, any, error) {
 		c := defaults
