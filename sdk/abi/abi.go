@@ -3,19 +3,19 @@
 // exports, what it may import, and where in memory things are.
 //
 // The package imports nothing, so that the broker and guests written in Go can
-// share it. README.md says what it all means; a test holds the two together.
+// share it. README.md is the specification; a test compares the two.
 //
 // Conventions: little endian; instants are milliseconds since 1970 (i64), -1 is
 // none or never; strings are UTF-8, given as pointer and length (i32, i32). The
-// guest owns all memory. A pointer that the host was given is used during that
-// call only, but for the one that policy_buf returns. One call at a time.
+// guest owns all memory. The host uses a guest's pointer during that call only,
+// except the one that policy_buf returns. One call at a time.
 package abi
 
 const (
-	// Name is the export that says which version a module speaks, and the module
-	// that it imports the broker's functions from.
+	// Name is the export that names a module's version, and the module of the
+	// broker's functions.
 	Name = "policy_v1"
-	// Prefix is what the names of all versions begin with; their number follows.
+	// Prefix begins the names of all versions; the number follows.
 	Prefix = "policy_v"
 	// Version is the number of this one.
 	Version = 1
@@ -30,7 +30,7 @@ const (
 	MaxModule = 8 << 20
 	// MaxConfig is the size of the largest configuration, in bytes of JSON.
 	MaxConfig = 64 << 10
-	// MaxText is how much is taken of what log and fail are given, in bytes.
+	// MaxText is the longest text of log and fail, in bytes; longer ones are truncated.
 	MaxText = 1024
 	// MaxName is the length of the longest exchange, routing key, or name of a
 	// header, a setting, a counter or an attribute, in bytes.
@@ -42,13 +42,13 @@ const (
 // Hook is something that a broker asks a policy.
 type Hook uint8
 
-// The hooks. Their numbers are the bits of what policy_hooks returns.
+// The hooks. Their numbers are the bits of policy_hooks' result.
 const (
 	Deadline   Hook = iota // when is this message's time up: a call for each message
 	OnEnqueue              // messages are about to enter the queue
-	OnDeadline             // their time is up
-	OnHead                 // they are next to be handed out, and asked for this
-	OnRequeue              // they came back unacknowledged
+	OnDeadline             // they are due
+	OnHead                 // they are delivered next, and a verdict asked for this call
+	OnRequeue              // they were requeued
 	OnIdle                 // the queue has no consumers
 
 	// Hooks is how many there are.
@@ -65,10 +65,10 @@ const (
 	ExportInitialize = "_initialize"      // called first, where there is one
 	ExportBuffer     = "policy_buf"       // where records and verdicts go
 	ExportConfigure  = "policy_configure" // is given the configuration
-	ExportHooks      = "policy_hooks"     // which hooks are wanted of those exported
+	ExportHooks      = "policy_hooks"     // which of the exported hooks are in use
 )
 
-// A record is what a hook is told of a message. The buffer holds as many as
+// A record describes a message to a hook. The buffer holds as many as
 // the call has messages, one behind the other, and the verdicts behind them.
 const (
 	RecordSize = 64
@@ -79,7 +79,7 @@ const (
 	RecordDeadline   = 24 // i64: in force; -1 none
 	RecordState      = 32 // i64: the policy's own
 	RecordSizeOf     = 40 // u32: bytes of body
-	RecordDeliveries = 44 // u32: how often it was handed out and came back
+	RecordDeliveries = 44 // u32: how often it was delivered and requeued
 	RecordDeaths     = 48 // u32: how often it was dead-lettered
 	RecordQueue      = 52 // u32: for queue_arg_i64 and queue_arg_str
 	RecordPriority   = 56 // u8
@@ -90,21 +90,21 @@ const (
 
 // Bits of a record's flags.
 const (
-	FlagRedelivered = 1 << iota // it was handed out before
+	FlagRedelivered = 1 << iota // it was delivered before
 	FlagPersistent              // its publisher asked for it to survive a restart
 	FlagDLX                     // the queue has a dead-letter exchange
 )
 
 // What brings a message before a hook.
 const (
-	WhyEnqueue  = 1 // on_enqueue, deadline; and messages that are asked about anew
+	WhyEnqueue  = 1 // on_enqueue and deadline, also for messages already queued
 	WhyDeadline = 2
 	WhyHead     = 3
 	WhyRequeue  = 4
 )
 
-// A verdict is what a hook says of a message. Before each call the broker sets
-// all of them to NoOpinion, with until -1 or, in on_head and on_requeue, the
+// A verdict is a hook's decision about a message. Before each call the broker sets
+// all verdicts to NoOpinion, with until -1 or, in on_head and on_requeue, the
 // deadline in force.
 const (
 	VerdictSize = 32
@@ -121,24 +121,24 @@ const (
 // The actions of a verdict.
 const (
 	Keep       = 0   // until a time; -1 = for ever
-	Expire     = 1   // its time is up: dead-lettered if the queue is set up so, dropped otherwise
+	Expire     = 1   // dead-lettered if the queue is configured for it, dropped otherwise
 	DeadLetter = 2   // to an exchange of the policy's choice; not before until
-	Requeue    = 3   // goes on waiting, and is asked about again; not before until
+	Requeue    = 3   // stays, and is asked about again; not before until
 	Drop       = 4   // without dead-lettering
-	NoOpinion  = 255 // what the broker would do without a policy
+	NoOpinion  = 255 // the broker decides as without a policy
 )
 
 // Bits of a verdict's flags.
 const (
-	SetState  = 1 << iota // state is to be stored with the message
-	AskAtHead             // call on_head when the message is next to be handed out
+	SetState  = 1 << iota // store the state with the message
+	AskAtHead             // call on_head when the message is delivered next
 )
 
-// What on_idle returns if it is not the time at which to ask again.
+// Results of on_idle other than the time of the next call.
 const (
 	IdleDelete    = -1 // delete the queue
 	IdleNever     = -2 // it stays
-	IdleNoOpinion = 0  // what the queue's own x-expires says
+	IdleNoOpinion = 0  // the queue's x-expires decides
 )
 
 // Levels of log.
@@ -149,7 +149,7 @@ const (
 	LogError
 )
 
-// What prop_str can be asked for.
+// The properties of prop_str.
 const (
 	PropExchange = 1 + iota
 	PropRoutingKey
@@ -159,25 +159,25 @@ const (
 	PropUserID
 )
 
-// Earliest is the first instant that is one: what lies before, and after
-// Latest, is taken for a mistake, such as seconds or nanoseconds.
+// Earliest and Latest bound valid instants: others are taken for a mistake, such as
+// seconds or nanoseconds.
 const (
 	Earliest = 100_000_000_000     // 1973
 	Latest   = 253_402_300_799_999 // 9999
 )
 
-// Grant is what an operator lets a policy do.
+// Grant is a permission that an operator gives a policy.
 type Grant string
 
 // The grants.
 const (
-	Always  Grant = ""        // every policy may
+	Always  Grant = ""        // no grant is needed
 	Headers Grant = "headers" // read headers, exchange, routing key and some properties of messages
 	Body    Grant = "body"    // read bodies of messages
-	Route   Grant = "route"   // dead-letter messages to where it likes
+	Route   Grant = "route"   // dead-letter messages to an exchange of its choice
 	Metrics Grant = "metrics" // count
 	Trace   Grant = "trace"   // add attributes to traces
 )
 
-// Grants lists those that can be given.
+// Grants returns the grants that can be given.
 func Grants() []Grant { return []Grant{Headers, Body, Route, Metrics, Trace} }

@@ -44,7 +44,7 @@ func list(what string, types []Value) string {
 type Function struct {
 	Name string
 	Signature
-	Grant Grant // what a module needs to import it
+	Grant Grant // needed to import it
 }
 
 func function(name string, grant Grant, params, results string) Function {
@@ -63,7 +63,7 @@ func values(digits string) []Value {
 	return vs
 }
 
-// Imports lists what a module may import from the module [Name].
+// Imports returns the functions that a module may import from the module [Name].
 func Imports() []Function {
 	return []Function{
 		function("log", Always, "444", ""),              // level, text
@@ -82,7 +82,7 @@ func Imports() []Function {
 	}
 }
 
-// Exports lists what a module may export to the broker; it must export [Name].
+// Exports returns the functions that a module may export to the broker; it must export [Name].
 func Exports() []Function {
 	return []Function{
 		function(ExportInitialize, Always, "", ""),

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// reporter is what the checks need of a [testing.T].
+// reporter is the part of [testing.T] that the checks use.
 type reporter interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -216,7 +216,7 @@ func (a *attachment) idle(idle time.Duration, v hook.Verdict) hook.Verdict {
 	return v
 }
 
-// complaint says why a verdict cannot be carried out.
+// complaint returns why a verdict is invalid.
 func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 	m := &in.message
 	switch {
@@ -242,8 +242,8 @@ func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 	return a.lateComplaint(p, m, v)
 }
 
-// lateComplaint says that a strategy keeps what is due and does not say until
-// when, so that the broker would ask without end.
+// lateComplaint refuses a strategy's verdict that keeps a due message without a
+// later deadline: the broker would ask again and again.
 func (a *attachment) lateComplaint(p point, m *hook.Message, v *hook.Verdict) error {
 	if p == onHead && a.hooks.Strategy && m.Why == hook.WhyDue && v.Action == hook.Keep && v.Deadline != 0 && v.Deadline <= now {
 		return errors.New("keeps a due message without a later deadline")

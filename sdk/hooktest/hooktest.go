@@ -1,6 +1,6 @@
-// Package hooktest holds a conformance suite for plugins, and fakes of what
-// the broker hands to them. It needs nothing but package hook, so plugins from
-// outside the tree use it as the built-in ones do:
+// Package hooktest has a conformance suite for plugins, and fakes of the broker's
+// queues and messages. It only needs package hook, so plugins from outside the tree
+// use it like the built-in ones:
 //
 //	func TestConformance(t *testing.T) { hooktest.Run(t, ttl.Factory) }
 package hooktest
@@ -13,27 +13,27 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Case is a situation that [Run] puts a plugin in.
+// Case is a configuration and a queue for [Run].
 type Case struct {
 	Name    string
 	Section Section // the plugin's section; nil = its defaults
 	Queue   Spec    // Strategy "" and Type "" = each in turn
 }
 
-// Run checks that a plugin keeps its side of the contract of package hook:
+// Run checks that a plugin fulfils the contract of package hook:
 //
-//   - its defaults are valid, its section is decoded into a tagged struct, and
-//     what the decoder refuses it refuses;
+//   - its defaults are valid, its section is decoded into a tagged struct, and it
+//     returns the decoder's errors;
 //   - its argument checks take any value and refuse in the broker's terms;
-//   - it reads live counts in callbacks only, and in none that are shared;
-//   - callbacks take any message, any verdict and empty batches, answer with
-//     verdicts that can be carried out, change no message and keep none;
-//   - the same calls get the same answers, and a batch those that its messages
-//     get one by one;
-//   - it starts no goroutine and waits for nothing.
+//   - it reads live counts in callbacks only, and not in shared ones;
+//   - callbacks take any message, any verdict and empty batches, give valid
+//     verdicts, change no message and retain none;
+//   - the same calls get the same answers, and a batch gets the answers of its
+//     messages one by one;
+//   - it starts no goroutine and does not block.
 //
-// It does so for plain queues and for those of the cases, which should make
-// the plugin use each of its callbacks.
+// Run uses plain queues and those of the cases, which should make the plugin use
+// all of its callbacks.
 func Run(t *testing.T, f hook.Factory, cases ...Case) {
 	t.Helper()
 	t.Run("Config", func(t *testing.T) { checkConfig(t, f) })
@@ -77,8 +77,8 @@ func (c Case) specs(p hook.Plugin) []Spec {
 	return all
 }
 
-// New makes the plugin from a section, nil meaning its defaults, and fails the
-// test if it is refused.
+// New makes the plugin from a section; nil means its defaults. It fails the test if
+// the plugin refuses the section.
 func New(tb testing.TB, f hook.Factory, s Section) hook.Plugin {
 	tb.Helper()
 	p, _, err := f.New(s.Decode)
@@ -106,11 +106,10 @@ func Term(tb testing.TB, p hook.Plugin, name string, v any, others ...hook.Arg) 
 	return ""
 }
 
-// Batch is how many messages [Bench] hands over at a time: what a busy
-// connection does.
+// Batch is how many messages [Bench] passes at a time, as a busy connection does.
 const Batch = 64
 
-// Bench measures what a callback costs per message in batches of like ones.
+// Bench measures a callback per message, in batches of equal messages.
 func Bench(b *testing.B, call func(now hook.Instant, ms []hook.Message, vs []hook.Verdict), like hook.Message) {
 	b.Helper()
 	ms, vs := make([]hook.Message, Batch), make([]hook.Verdict, Batch)

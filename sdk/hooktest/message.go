@@ -2,7 +2,7 @@ package hooktest
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// Content is what a message carries beyond the fields of [hook.Message].
+// Content has a message's data beyond the fields of [hook.Message].
 type Content struct {
 	Exchange, RoutingKey string
 	Headers              map[string]any
@@ -52,7 +52,7 @@ func (s *Source) HeaderText(i int, name string) ([]byte, bool) {
 // Deaths implements [hook.Source].
 func (s *Source) Deaths(i int) int { return (*s)[i].Deaths }
 
-// Bind gives messages their contents; those that come up short are empty.
+// Bind gives messages their contents; messages without one get empty contents.
 func Bind(ms []hook.Message, contents ...Content) {
 	s := make(Source, max(len(ms), len(contents)))
 	copy(s, contents)
@@ -67,8 +67,8 @@ func Messages(ms ...hook.Message) []hook.Message {
 	return ms
 }
 
-// Scribble writes over messages as the broker does, in tests, when a callback
-// has returned: whoever kept them finds nonsense, and a panic behind it.
+// Scribble overwrites messages after a callback, as the broker does in tests: a
+// plugin that retained them reads garbage, and panics when it reads their contents.
 func Scribble(ms []hook.Message) {
 	for i := range ms {
 		ms[i] = hook.Message{

@@ -79,9 +79,9 @@ func (q *Queue) count(n int) int {
 	return n
 }
 
-// Enter changes the counts as the broker does when a message has entered with
-// verdict v: an empty queue hands it to a consumer that waits, or drops it
-// when its time is up already; otherwise it waits.
+// Enter changes the counts as the broker does when a message is enqueued with
+// verdict v: an empty queue delivers it to a consumer with credit, or drops it if
+// it is due; otherwise it is ready.
 func (q *Queue) Enter(now hook.Instant, m *hook.Message, v *hook.Verdict) {
 	s := &q.Spec
 	switch {

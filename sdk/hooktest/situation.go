@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// situation is a message before a callback, and what was decided so far.
+// situation is a message for a callback, with the verdict so far.
 type situation struct {
 	message hook.Message
 	content Content
@@ -107,7 +107,7 @@ func unzip(in []situation) ([]hook.Message, []hook.Verdict) {
 	return ms, vs
 }
 
-// show prints what a callback was given, when it is one message.
+// show formats a callback's arguments if they are one message.
 func show(in []situation) string {
 	if len(in) != 1 {
 		return fmt.Sprintf("a batch of %d", len(in))

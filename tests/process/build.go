@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// binary is the broker as this test process built it.
+// binary is the broker that this test process built.
 var binary struct {
 	once sync.Once
 	dir  string
@@ -47,7 +47,7 @@ func build() {
 	if binary.err != nil {
 		return
 	}
-	// A data race ends a broker; without the second setting everything that was built with the detector waits a second when it ends,
+	// A data race ends a broker. Without the second setting every program built with the detector waits a second at its end,
 	// and tests call the command hundreds of times.
 	if binary.err = os.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=50"); binary.err != nil {
 		return
@@ -75,8 +75,8 @@ func flags() []string {
 	return args
 }
 
-// Root is the path of the repository. It also reads the folders that the broker is built from: go test reuses a result while what
-// a test has read is unchanged, and does not see what a compiler started by the test reads.
+// Root is the path of the repository. It also reads the broker's source folders: go test reuses a result while the files that
+// the test read are unchanged, and does not see what a compiler started by the test reads.
 func Root(t *testing.T) string {
 	t.Helper()
 	root := filepath.Join("..", "..")

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Certificate makes a certificate for 127.0.0.1, which is its own authority, and returns its files and a pool that has it.
+// Certificate makes a self-signed certificate for 127.0.0.1, and returns its files and a pool that has it.
 func Certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	cert, key, pool, err := MakeCertificate(t.TempDir())

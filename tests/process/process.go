@@ -1,5 +1,5 @@
-// Package process builds the broker and runs it as users do: a process of its own, in an empty folder, on loopback ports that the
-// system picks. Tests of the whole broker start here.
+// Package process builds the broker and runs it as users do: as a separate process, in an empty folder, on loopback ports that the
+// system picks. Tests of the whole broker use it.
 package process
 
 import (
@@ -21,7 +21,7 @@ import (
 // Record is a line of the broker's log.
 type Record map[string]any
 
-// Process is a running broker. It is stopped, and its log looked through, when the test ends.
+// Process is a running broker. At the end of the test it is stopped and its log checked.
 type Process struct {
 	AMQP, AMQPS   string // addresses; "" where it does not listen
 	Management    string
@@ -32,7 +32,7 @@ type Process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	log    io.Closer
-	ended  chan struct{} // closed when it has exited and everything it wrote was read
+	ended  chan struct{} // closed when it has exited and its output was read
 	status int           // exit status, valid when ended is closed
 	excuse []string      // messages of log level ERROR that are expected
 
@@ -73,7 +73,7 @@ func Launch(t *testing.T, yaml string, args ...string) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = stdout.Close() }() // the process has one of its own
+	defer func() { _ = stdout.Close() }() // the process has its own copy
 	p.cmd.Stdout = stdout
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func Launch(t *testing.T, yaml string, args ...string) *Process {
 	return p
 }
 
-// LeaveLog closes the pipe that the broker writes its log to, as a program does that reads it and ends.
+// LeaveLog closes the pipe of the broker's log, as if the log's reader had ended.
 func (p *Process) LeaveLog() {
 	p.t.Helper()
 	if err := p.log.Close(); err != nil {
@@ -102,7 +102,7 @@ func (p *Process) Configure(yaml string) {
 
 func (p *Process) stdout() string { return filepath.Join(p.Dir, "stdout") }
 
-// Output is what the broker has written to its standard output so far.
+// Output returns the broker's standard output so far.
 func (p *Process) Output() string {
 	p.t.Helper()
 	out, err := os.ReadFile(p.stdout())
@@ -142,7 +142,7 @@ func (p *Process) add(line []byte) {
 	p.change()
 }
 
-// change wakes who waits for something to happen. The caller holds mu.
+// change wakes the goroutines that wait for a change. The caller holds mu.
 func (p *Process) change() {
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -197,7 +197,7 @@ func (p *Process) address(key string) string {
 	return ""
 }
 
-// URL is what clients connect to.
+// URL is the clients' URL.
 func (p *Process) URL() string { return "amqp://guest:guest@" + p.AMQP }
 
 // Signal sends the process a signal.
@@ -208,9 +208,9 @@ func (p *Process) Signal(s syscall.Signal) {
 	}
 }
 
-// Kill ends the process on the spot, if it has not ended already.
+// Kill kills the process, if it has not ended already.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // an error means that it has
+	_ = p.cmd.Process.Kill() // an error means that it has ended
 	<-p.ended
 }
 
@@ -223,7 +223,7 @@ func (p *Process) Exit() int {
 	return p.status
 }
 
-// Printed is what the process wrote to standard error that is not its log. Call it after Exit; the test answers for it then.
+// Printed returns the lines on standard error that are not log records. Call it after Exit; the lines then do not fail the test.
 func (p *Process) Printed() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,11 +232,11 @@ func (p *Process) Printed() []string {
 	return lines
 }
 
-// Excuse tells that the broker may log errors with the message msg.
+// Excuse allows the broker to log errors with the message msg.
 func (p *Process) Excuse(msg string) { p.excuse = append(p.excuse, msg) }
 
-// finish ends a process that its test has not ended. A broker that a test is through with ends with status 0, without having said
-// that something broke.
+// finish ends a process that its test has not ended. The broker must end with status 0, without having logged an unexpected
+// error.
 func (p *Process) finish() {
 	if !p.hasEnded() {
 		p.Stop()
@@ -254,7 +254,7 @@ func (p *Process) finish() {
 	}
 }
 
-// Stop ends the process as an operator would, and tells the test if that is not what it does.
+// Stop ends the process as an operator would, and fails the test if it does not end properly.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.Signal(syscall.SIGTERM)
@@ -282,8 +282,8 @@ func (p *Process) Health() (status int, body string) {
 	return status, body
 }
 
-// Resident is the memory the process occupies, in bytes; 0 where that cannot be told. A broker built with the race detector is such
-// a place: most of its memory is the detector's, several times what the broker ever had, and is never given back.
+// Resident is the resident memory of the process, in bytes; 0 if it is unknown. It is unknown with the race detector, whose own
+// memory is several times the broker's and is never released.
 func (p *Process) Resident() int64 {
 	p.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))

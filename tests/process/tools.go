@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// PythonWithPika finds a Python that has pika: the system's may, where another one comes first. Without one the test is skipped.
+// PythonWithPika finds a Python with pika, in the path or the system's. Without one the test is skipped.
 func PythonWithPika(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
@@ -21,7 +21,7 @@ func PythonWithPika(t *testing.T) string {
 	return ""
 }
 
-// Ask makes a request of t to the management API, with a body as JSON unless it is nil, wants a status, and returns the answer's
+// Ask sends a request to the management API, with body as JSON unless it is nil. It requires the status and returns the response's
 // body.
 func (p *Process) Ask(t *testing.T, status int, method, path string, body any) []byte {
 	t.Helper()
@@ -47,7 +47,7 @@ func (p *Process) Ask(t *testing.T, status int, method, path string, body any) [
 	return []byte(got)
 }
 
-// Do makes a request over a connection of its own, which is closed afterwards.
+// Do sends a request over a new connection, which is closed afterwards.
 func Do(r *http.Request) (status int, body string, err error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: Patience}
 	answer, err := client.Do(r)

@@ -1,7 +1,7 @@
 // Package conformance checks an SDK for expiry policies and a host of them
-// against each other: a guest that README.md describes is asked about messages
-// that have it use every host function and every verdict, and what comes of it
-// is compared with a transcript.
+// against each other. README.md describes the guest. It is asked about messages
+// that make it use every host function and every verdict, and the results are
+// compared with a transcript.
 package conformance
 
 import (
@@ -15,22 +15,22 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// Expected is the transcript of a guest and a host that are right.
+// Expected is the transcript of a correct guest and host.
 //
 //go:embed transcript.txt
 var Expected string
 
 // Policy is the guest, loaded by the host.
 type Policy interface {
-	// Attach returns what a queue is to ask it.
+	// Attach returns the hooks for a queue.
 	Attach(q hook.Queue) hook.Hooks
-	// Said returns what the guest has told the host since the last call: a line for
-	// what it logged, counted, or added to a trace.
+	// Said returns the guest's log lines, counts and trace attributes since the last
+	// call, one line each.
 	Said() []string
 }
 
-// Config is what the guest has to be loaded with; it needs all grants, and a log
-// that takes lines from info on.
+// Config is the guest's configuration. The guest needs all grants, and a log that
+// takes lines from info on.
 func Config() map[string]any {
 	return map[string]any{"exchange": "parking", "key": "lost", "deep": map[string]any{"number": -42, "text": "über"}}
 }
@@ -114,7 +114,7 @@ func (t *transcript) section(name string, ask callback, qs []question, why hook.
 	t.policy.Said()
 }
 
-// messages are those of the questions; the priority says which question it is.
+// messages returns the questions' messages; the priority is the question's number.
 func messages(qs []question, why hook.Why) []hook.Message {
 	ms, contents := make([]hook.Message, len(qs)), make([]hooktest.Content, len(qs))
 	for i := range qs {
@@ -128,7 +128,7 @@ func messages(qs []question, why hook.Why) []hook.Message {
 	return ms
 }
 
-// verdicts are what the broker starts with.
+// verdicts returns the broker's initial verdicts.
 func verdicts(qs []question, why hook.Why) []hook.Verdict {
 	vs := make([]hook.Verdict, len(qs))
 	if why == hook.WhyEnqueue {

@@ -1,7 +1,7 @@
-// Package policy is for expiry policies in Go: what decides, inside of Curfew,
-// when a message's time is up, compiled to WebAssembly.
+// Package policy is the SDK for expiry policies in Go. A policy decides inside
+// Curfew when messages expire; it is compiled to WebAssembly.
 //
-// A policy is a type with one or more of the hooks below as methods, handed to
+// A policy is a type with one or more of the hooks below as methods, passed to
 // [Register] when the program is initialized:
 //
 //	type short struct{}
@@ -17,14 +17,13 @@
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o short.wasm .
 //
 // Instants are milliseconds since 1970 and durations milliseconds; [None] is
-// none or never. One call is made at a time. What a hook is given is valid until
-// it returns. What a policy keeps in memory can be gone at any call, and there
-// are several instances of it that know nothing of each other: what it must
-// remember about a message goes into the message's state.
+// none or never. One call is made at a time. A hook's arguments are valid until it
+// returns. A policy has several independent instances, and any of them may be
+// discarded after a call: data about a message belongs into the message's state.
 //
 // The package compiles for other systems too, so that a policy's tests can call
-// its methods: there is no broker then, settings and headers are absent, and
-// what is logged or counted goes nowhere.
+// its methods. There is no broker then: settings and headers are absent, and logs
+// and counts are discarded.
 package policy
 
 import "github.com/curfewmq/curfew/sdk/abi"
@@ -32,7 +31,7 @@ import "github.com/curfewmq/curfew/sdk/abi"
 // None stands for no time, or never.
 const None = -1
 
-// Why is what brings a message before a hook.
+// Why is the reason for which a hook is asked about a message.
 type Why uint8
 
 // The occasions.
@@ -49,13 +48,13 @@ type Msg struct {
 	Expiration  int64 // the publisher's expiration, a duration
 	QueueTTL    int64 // the queue's message-ttl, a duration
 	Deadline    int64 // in force
-	State       int64 // what the policy had stored with it
+	State       int64 // stored by the policy
 	Size        int   // bytes of body
-	Deliveries  int   // how often it was handed out and came back
+	Deliveries  int   // how often it was delivered and requeued
 	Deaths      int   // how often it was dead-lettered
 	Priority    uint8
 	Why         Why
-	Redelivered bool // it was handed out before
+	Redelivered bool // it was delivered before
 	Persistent  bool // its publisher asked for it to survive a restart
 	HasDLX      bool // its queue has a dead-letter exchange
 
@@ -75,9 +74,8 @@ const (
 	NoOpinion  Action = abi.NoOpinion
 )
 
-// Verdict is what a hook says of a message. It starts as no opinion: what the
-// broker does without a policy, by the message's expiration and the queue's
-// message-ttl.
+// Verdict is a hook's decision about a message. It starts as no opinion: the broker
+// decides by the message's expiration and the queue's message-ttl.
 type Verdict struct {
 	Action        Action
 	Until         int64
@@ -87,21 +85,21 @@ type Verdict struct {
 	Exchange, Key string
 }
 
-// Keep has the message wait until then; [None] is for ever.
+// Keep keeps the message until a time; [None] means for ever.
 func (v *Verdict) Keep(until int64) { v.Action, v.Until = Keep, until }
 
-// Expire says that its time is up: it is dead-lettered if the queue is set up
-// so, and dropped otherwise.
+// Expire expires the message: it is dead-lettered if the queue is configured for it,
+// and dropped otherwise.
 func (v *Verdict) Expire() { v.Action = Expire }
 
-// DeadLetter sends the message to an exchange of the policy's choice. With an
+// DeadLetter dead-letters the message to an exchange of the policy's choice. With an
 // empty key it keeps its own. It needs the grant route.
 func (v *Verdict) DeadLetter(exchange, key string) {
 	v.Action, v.Until, v.Exchange, v.Key = DeadLetter, None, exchange, key
 }
 
-// AskAgain has the message wait on, and the policy asked about it again at that
-// time at the earliest.
+// AskAgain keeps the message, and asks the policy about it again, not before that
+// time.
 func (v *Verdict) AskAgain(at int64) { v.Action, v.Until = AskAgain, at }
 
 // Drop drops the message without dead-lettering it.
@@ -110,34 +108,32 @@ func (v *Verdict) Drop() { v.Action = Drop }
 // SetState stores eight bytes of the policy's own with the message.
 func (v *Verdict) SetState(s int64) { v.State, v.HasState = s, true }
 
-// AskAtHead has OnHead called when the message is next to be handed out.
+// AskAtHead asks for a call of OnHead when the message is delivered next.
 func (v *Verdict) AskAtHead() { v.Ask = true }
 
-// Configurer is a policy with settings. An error refuses them, and the operator
-// reads why.
+// Configurer is a policy with settings. An error refuses them and is shown to the
+// operator.
 type Configurer interface {
 	Configure() error
 }
 
-// EnqueueHook is asked about messages that are about to enter a queue.
+// EnqueueHook is asked about messages that are about to be enqueued.
 type EnqueueHook interface {
 	OnEnqueue(now int64, m *Msg, v *Verdict)
 }
 
-// DeadlineHook is asked about messages whose deadline is reached. Without it they
-// expire.
+// DeadlineHook is asked about due messages. Without it they expire.
 type DeadlineHook interface {
 	OnDeadline(now int64, m *Msg, v *Verdict)
 }
 
-// HeadHook is asked about messages that are next to be handed out, if a verdict
-// said AskAtHead.
+// HeadHook is asked about messages that are delivered next, if a verdict asked for it
+// with AskAtHead.
 type HeadHook interface {
 	OnHead(now int64, m *Msg, v *Verdict)
 }
 
-// RequeueHook is asked about messages that came back unacknowledged. Without it
-// they keep their deadline.
+// RequeueHook is asked about requeued messages. Without it they keep their deadline.
 type RequeueHook interface {
 	OnRequeue(now int64, m *Msg, v *Verdict)
 }
@@ -148,15 +144,14 @@ type IdleHook interface {
 	OnIdle(now, idle int64, ready, unacked, consumers int) int64
 }
 
-// What OnIdle returns if it is not a time.
+// Results of OnIdle other than a time.
 const (
-	IdleNoOpinion = abi.IdleNoOpinion // what the queue's own x-expires says
+	IdleNoOpinion = abi.IdleNoOpinion // the queue's x-expires decides
 	IdleDelete    = abi.IdleDelete    // delete the queue
 	IdleStays     = abi.IdleNever     // it stays, and is not asked about again
 )
 
-// registered is the policy of this program, taken apart: what it has none of is
-// nil.
+// registered has the hooks of this program's policy; those that it lacks are nil.
 var registered struct {
 	hooks int64 // a bit of its number for each that there is
 
