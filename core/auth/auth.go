@@ -14,7 +14,7 @@ import (
 // [RabbitMQ: access-control.html#loopback-users].
 const Guest = "guest"
 
-// User is a user who is logged in.
+// User is a user that is logged in.
 type User struct {
 	Name string
 	Tags []string

@@ -24,7 +24,7 @@ func (c *change) put(name string, u *user, defs ...amqp.Table) {
 	}
 }
 
-// change makes a change once it is durable, so that nobody relies on one that may be lost. plan is called with changing held;
+// change makes a change once it is durable, so that no client relies on one that may be lost. plan is called with changing held;
 // if it puts nothing, nothing is written. Changes are made one at a time.
 func (s *Store) change(plan func(*change) error) error {
 	s.changing.Lock()

@@ -12,18 +12,18 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// notebook is a definition log in memory.
-type notebook struct {
+// memoryLog is a definition log in memory.
+type memoryLog struct {
 	written  []byte
 	bulky    bool
 	rewrites int
 	err      error
 }
 
-func (n *notebook) Write(defs []byte)     { n.written = append(n.written, defs...) }
-func (n *notebook) NeedsCompaction() bool { return n.bulky }
-func (n *notebook) WaitDurable() error    { return n.err }
-func (n *notebook) Rewrite(parts iter.Seq[[]byte]) {
+func (n *memoryLog) Write(defs []byte)     { n.written = append(n.written, defs...) }
+func (n *memoryLog) NeedsCompaction() bool { return n.bulky }
+func (n *memoryLog) WaitDurable() error    { return n.err }
+func (n *memoryLog) Rewrite(parts iter.Seq[[]byte]) {
 	n.written, n.bulky = nil, false
 	for b := range parts {
 		n.written = append(n.written, b...)
@@ -31,8 +31,8 @@ func (n *notebook) Rewrite(parts iter.Seq[[]byte]) {
 	n.rewrites++
 }
 
-// restarted is a store that was made of what a notebook says.
-func (n *notebook) restarted(tb testing.TB) *Store {
+// restarted is a store that was made of what a memoryLog says.
+func (n *memoryLog) restarted(tb testing.TB) *Store {
 	tb.Helper()
 	s := New(Options{Definitions: n})
 	for def, err := range definition.Parse(n.written) {
@@ -76,7 +76,7 @@ func says(s *Store) string {
 
 // Whatever is changed, a store that is made of what was written is the same.
 func TestRestart(t *testing.T) {
-	n := &notebook{}
+	n := &memoryLog{}
 	s := New(Options{Definitions: n})
 	if err := s.CreateDefaults(); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRestart(t *testing.T) {
 
 // What is refused is not written.
 func TestRefusedIsNotWritten(t *testing.T) {
-	n := &notebook{}
+	n := &memoryLog{}
 	s := New(Options{Definitions: n})
 	if err := s.SetLimits("bob", Limits{}); !errors.Is(err, ErrNoUser) {
 		t.Error(err)
@@ -154,7 +154,7 @@ func TestRefusedIsNotWritten(t *testing.T) {
 
 // Nonsense in a log is an error, whatever it is.
 func FuzzApply(f *testing.F) {
-	n := &notebook{}
+	n := &memoryLog{}
 	s := New(Options{Definitions: n})
 	if err := s.CreateDefaults(); err != nil {
 		f.Fatal(err)
@@ -176,7 +176,7 @@ func FuzzApply(f *testing.F) {
 				break
 			}
 		}
-		n := notebook{written: s.Definitions()}
+		n := memoryLog{written: s.Definitions()}
 		if got, want := says(n.restarted(t)), says(s); got != want {
 			t.Errorf("got %s\nwant %s", got, want)
 		}

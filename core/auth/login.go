@@ -15,7 +15,7 @@ import (
 // Mechanisms are the SASL mechanisms that [Store.Login] knows, as connection.start lists them.
 const Mechanisms = "PLAIN AMQPLAIN"
 
-// Refused is the error of a login with credentials that are not accepted. Only the log is told the reason.
+// Refused is the error of a login with credentials that are not accepted. The reason is for the log only.
 type Refused struct {
 	Mechanism string // "" = not by SASL
 	User      string

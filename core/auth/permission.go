@@ -48,7 +48,7 @@ type Permissions struct {
 	Configure, Write, Read string
 }
 
-// Grant is what a user may do in a vhost.
+// Grant gives a user permissions in a vhost.
 type Grant struct {
 	User, VHost string
 	Permissions

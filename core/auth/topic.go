@@ -18,7 +18,7 @@ type TopicPermissions struct {
 	Write, Read string
 }
 
-// TopicGrant is what a user may do with a topic exchange in a vhost.
+// TopicGrant gives a user topic permissions in a vhost.
 type TopicGrant struct {
 	User, VHost string
 	TopicPermissions

@@ -13,7 +13,7 @@ type connTracker struct {
 	users map[string]*userConns
 }
 
-// userConns is what one user has open.
+// userConns holds the open connections of one user.
 type userConns struct {
 	conns    map[*TrackedConn]struct{}
 	channels int64

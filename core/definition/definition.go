@@ -72,5 +72,5 @@ func (d *Definition) Missing(key string) error {
 	return fmt.Errorf("definition %q: %s is missing", d.Op, key)
 }
 
-// Unknown is the error of a definition with an op that nobody knows.
+// Unknown is the error of a definition with an unknown op.
 func (d *Definition) Unknown() error { return fmt.Errorf("definition %q: is unknown", d.Op) }

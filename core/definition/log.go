@@ -17,7 +17,7 @@ type Log interface {
 	// definition voids earlier ones. Each part is written before the next is asked for, and the caller may reuse it then.
 	// What is written between two parts follows the first and precedes the second.
 	Rewrite(parts iter.Seq[[]byte])
-	// WaitDurable returns when everything written before is durable. After an error nobody knows whether it is.
+	// WaitDurable returns when everything written before is durable. After an error it may be or not.
 	WaitDurable() error
 }
 

@@ -19,7 +19,7 @@ type commit struct {
 	refusal    error     // why its operations are not in the entry; nil = they are
 	purpose    wlog.Purpose
 	relocation bool // made by Relocate
-	written    bool // before its turn; its completer was told and its deltas are applied
+	written    bool // before its turn; its completer was called and its deltas are applied
 }
 
 // add adds a commit. Its purpose is at least c.purpose.
@@ -149,7 +149,7 @@ func (g *commitGroup) appendWritten(entry []byte, p wlog.Purpose) ([]byte, wlog.
 	return entry, p
 }
 
-// complete tells the completers that the entry is durable, or with an error that it failed.
+// complete calls the completers: the entry is durable, or failed with err.
 func (g *commitGroup) complete(err error) {
 	for i := range g.commits {
 		c := &g.commits[i]

@@ -24,7 +24,7 @@ type Options struct {
 	// OnFull reports that a commit does not fit the log, and later that it did. In between only commits that overtake it become
 	// durable, and nothing is lost. SetLowSpace, called when the engine warns, usually prevents this.
 	OnFull func(full bool)
-	// OnFailed reports that the log has failed, once, and before any completer is told.
+	// OnFailed reports that the log has failed, once, and before any completer is called.
 	OnFailed func(err error)
 	// Reclaim asks for all live records that are accounted to extents up to upTo to be relocated: written again with Relocate,
 	// which takes their old places off the live bytes. Calls of Relocate should be of some tens of KiB, which fit the log even

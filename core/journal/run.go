@@ -146,7 +146,7 @@ func (w *Writer) setFull(full bool) {
 	}
 }
 
-// due is what is to be done after an append.
+// due lists what to do after an append.
 type due struct {
 	trim   bool
 	before wlog.Index // where to trim to
@@ -184,7 +184,7 @@ func (w *Writer) appended(at wlog.Index, size int) {
 	w.extent.Store(w.extents.current())
 }
 
-// due returns what is to be done now. The caller holds mu.
+// due returns what to do now. The caller holds mu.
 func (w *Writer) due() (d due) {
 	if w.recovered {
 		d.before, d.trim = w.extents.trim()

@@ -21,7 +21,7 @@ import (
 // ErrClosed is the error of operations committed after Close.
 var ErrClosed = errors.New("journal: closed")
 
-// Completer is told the result of a commit: one of its methods is called, once. The calls come from the writer's goroutine, one
+// Completer learns the result of a commit: one of its methods is called, once. The calls come from the writer's goroutine, one
 // at a time and in the order of the commits, except for commits that overtake others. They must not block, and may call Commit
 // but neither Sync nor Close.
 type Completer interface {
@@ -72,7 +72,7 @@ type Writer struct {
 // Open opens a shard's log and replays it: fn gets every entry in order, with its extent, and must not keep ops. An error of fn
 // ends the replay and is returned.
 //
-// Nothing is trimmed before Recovered has said what is live.
+// Nothing is trimmed before Recovered was called.
 func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error, o Options) (*Writer, error) {
 	o = o.withDefaults()
 	w := &Writer{
@@ -99,7 +99,7 @@ func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent 
 	return w, nil
 }
 
-// Recovered says what is live of the entries that were replayed. It is called once, before the first commit.
+// Recovered sets the live bytes of the replayed entries. It is called once, before the first commit.
 func (w *Writer) Recovered(live []Delta) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +111,7 @@ func (w *Writer) Recovered(live []Delta) {
 }
 
 // Commit appends ops to the log, in one entry, after everything that was committed before. It does not block, and keeps neither
-// ops nor live. c, which may be nil, is told when they are durable. Empty ops are durable when everything committed before is.
+// ops nor live. c, which may be nil, learns when they are durable. Empty ops are durable when everything committed before is.
 // Commits of more than wlog.MaxEntry bytes are refused, and their live does not count.
 //
 // live says how the live bytes change. Records that become live count at once, in an extent that Extent returned before. Records

@@ -140,7 +140,7 @@ func (u *logUsage) add(extent uint32, bytes int64) {
 	u.extents = append(u.extents, journal.Delta{Extent: extent, Bytes: bytes})
 }
 
-// reset sets u to zero, and returns the changes that tell the journal so.
+// reset sets u to zero, and returns the deltas that take its bytes off the live ones.
 func (u *logUsage) reset() (voided []journal.Delta) {
 	voided = u.extents
 	for i := range voided {

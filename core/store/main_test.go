@@ -112,7 +112,7 @@ func (k *kept) queue(name string) *queue.Mailbox {
 	return s
 }
 
-// outcome is a [queue.Source] that says once what became of a batch.
+// outcome is a [queue.Publisher] that reports the result of a batch once.
 type outcome chan error
 
 func (o outcome) Confirmed(*queue.Batch)           { o <- nil }

@@ -112,7 +112,7 @@ func (r *recovery) addShards(ctx context.Context) error {
 
 // buildVHosts makes the vhosts and their durable queues, still without messages. A new data directory gets the default vhost.
 func (r *recovery) buildVHosts() (queues []*queue.Mailbox, err error) {
-	if len(r.replays) == 2 && !r.usersDefined() {
+	if len(r.replays) == 2 && !r.usersDefined() { // of users and global parameters, none of a vhost
 		return nil, r.createDefaultVHost()
 	}
 	for of, p := range r.replays {
@@ -162,7 +162,7 @@ func (r *recovery) storageOf(id uint64) (*queue.Storage, error) {
 	return r.store.shards[shard-1].storage(id), nil
 }
 
-// replayMessages fills the queues from all shards, and then starts them: what is dead-lettered in one shard may go to another.
+// replayMessages fills the queues of all shards, and only then starts them: they may dead-letter messages to other shards.
 func (r *recovery) replayMessages(ctx context.Context, queues []*queue.Mailbox) error {
 	replayers := make([]*queue.Replayer, len(r.store.shards))
 	for i, d := range r.store.shards {

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// scope is what is rewritten as one: a vhost, the users, or the global parameters.
+// scope identifies definitions that are rewritten together: those of a vhost, of the users, or of the global parameters.
 type scope struct{ kind, vhost string }
 
 const (

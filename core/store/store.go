@@ -132,7 +132,7 @@ func (s *Store) Shortage() *Shortage {
 	return s.alarms.shortage()
 }
 
-// setSpace is told when the disk has no space for a shard's next segment, and, with nil, when it has again.
+// setSpace is called when the disk has no space for a shard's next segment, and, with nil, when it has again.
 func (s *Store) setSpace(number uint32, low *Shortage) {
 	s.alarms.setSpace(number, low)
 	if number != definitionsShard {
@@ -186,8 +186,8 @@ func (s *Store) queuesOf(shard *shard) []*queue.Mailbox {
 	return all
 }
 
-// Close makes everything durable and closes the data directory. The vhosts must not be used any more. When ctx ends, what is
-// not durable yet is lost.
+// Close makes everything durable and closes the data directory. The vhosts must not be used any more. When ctx ends, commits
+// that are not durable yet are lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.disk.end()
 	if d := s.endQueues(); d != (dropped{}) {
@@ -231,7 +231,7 @@ func (s *Store) awaitTransfers(ctx context.Context) {
 	}
 }
 
-// dropped counts what was only in memory: messages, the queues they were in, and queues.
+// dropped counts messages that were only in memory, the queues that had some, and queues that are not durable.
 type dropped struct{ messages, from, queues int }
 
 // endQueues has the queues commit what they have not committed yet, and counts what is dropped.

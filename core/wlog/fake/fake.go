@@ -46,7 +46,7 @@ var ErrOverruled = errors.New("another owner took over")
 type stream struct {
 	entries []stored
 	first   wlog.Index // of entries[0]
-	owner   *log       // nil: nobody
+	owner   *log       // nil = none
 }
 
 // stored is an entry, encoded.

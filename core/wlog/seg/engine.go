@@ -63,7 +63,7 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 		}
 		s.current.Store(nil)
 	}
-	l, err := recoverShard(ctx, e.storage(shard), fn)
+	l, err := takeOverShard(ctx, e.storage(shard), fn)
 	if err != nil {
 		return nil, err
 	}

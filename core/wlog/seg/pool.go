@@ -155,7 +155,7 @@ func (p *pool) shortage(bytes int64) *Shortage {
 }
 
 // done ends the making of a segment. If it shows a change in space, done calls Space, and only then lets the next one begin: so
-// Space's last call tells the truth. The caller holds mu, which done unlocks meanwhile.
+// Space's last call is right. The caller holds mu, which done unlocks meanwhile.
 func (p *pool) done(short *Shortage, err error) {
 	low := short != nil
 	switch {

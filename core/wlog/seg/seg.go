@@ -19,9 +19,9 @@ import (
 type Durability uint8
 
 const (
-	// Fsync: the entry is on the disk and survives a loss of power.
+	// Fsync means that the entry is on the disk and survives a loss of power.
 	Fsync Durability = iota
-	// Flush: the operating system has the entry, which survives the end of the process. A loss of power may take the last
+	// Flush means that the operating system has the entry, which survives the end of the process. A loss of power may take the last
 	// segment's entries, from any of them on.
 	Flush
 )
@@ -61,8 +61,8 @@ type Events struct {
 
 // Shortage says how much space a log needs that its disk does not have.
 type Shortage struct {
-	Path   string // of the data directory; "" = the file system does not tell
-	Free   int64  // bytes; less than 0 = the file system does not tell
+	Path   string // of the data directory; "" = unknown
+	Free   int64  // bytes; less than 0 = unknown
 	Needed int64  // bytes that have to be free for the log to go on
 }
 
@@ -134,7 +134,7 @@ func (o Options) withDefaults(capacity int64) (Options, error) {
 
 func wallClock() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
 
-// storage is what the parts of a shard share. It is immutable.
+// storage holds what the parts of a shard share. It is immutable.
 type storage struct {
 	fs      vfs.FS
 	shard   uint32

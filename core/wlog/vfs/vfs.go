@@ -39,7 +39,7 @@ type Stat struct {
 	Size int64
 }
 
-// Direct, added to a mode, is a hint that the file is written from front to back and hardly ever read, so that it is better not
+// Direct added to a mode is a hint that the file is written from front to back and hardly ever read, so that it is better not
 // cached. It does not change what the methods of a file do.
 const Direct Mode = 1 << 7
 
@@ -52,7 +52,7 @@ type File interface {
 	// Allocate makes the file size bytes long. It adds zeros that have their space on the disk, so that writing there needs no
 	// more and changes no metadata.
 	Allocate(size int64) error
-	// Sync makes what was written and allocated durable. After an error it is unknown what is: do not rely on the file again.
+	// Sync makes what was written and allocated durable. After an error do not rely on the file again.
 	Sync() error
 	// Close closes the file and releases its lock.
 	Close() error

@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// recovery opens a shard.
-type recovery struct {
+// replayer replays a shard and takes it over.
+type replayer struct {
 	*storage
 	walk  walk
 	files []named // all of the directory
@@ -20,9 +20,9 @@ type recovery struct {
 	done, reported, total int64 // bytes replayed, of them reported to Progress, and of all segments
 }
 
-// recoverShard replays a shard and takes it over.
-func recoverShard(ctx context.Context, s *storage, fn func(at wlog.Index, entry []byte) error) (*shardLog, error) {
-	r := recovery{storage: s, fn: fn}
+// takeOverShard replays a shard for its new owner.
+func takeOverShard(ctx context.Context, s *storage, fn func(at wlog.Index, entry []byte) error) (*shardLog, error) {
+	r := replayer{storage: s, fn: fn}
 	if err := r.replay(ctx); err != nil {
 		return nil, fmt.Errorf("open shard %d: %w", s.shard, errors.Join(err, closeAll(r.walk.segments)))
 	}
@@ -35,7 +35,7 @@ func recoverShard(ctx context.Context, s *storage, fn func(at wlog.Index, entry 
 }
 
 // replay reads the log to its end.
-func (r *recovery) replay(ctx context.Context) (err error) {
+func (r *replayer) replay(ctx context.Context) (err error) {
 	if r.files, err = files(r.fs); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (r *recovery) replay(ctx context.Context) (err error) {
 // reportEvery is how many bytes are replayed between two calls of Progress.
 const reportEvery = 16 << 20
 
-func (r *recovery) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte) error {
+func (r *replayer) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte) error {
 	if r.done += wlog.EntrySize(h.Size); r.done-r.reported >= reportEvery {
 		r.reported = r.done
 		r.Events.Progress(r.shard, r.done, r.total)
@@ -69,7 +69,7 @@ func (r *recovery) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte)
 }
 
 // log returns the shard as it was found. It owns the segments.
-func (r *recovery) log() *shardLog {
+func (r *replayer) log() *shardLog {
 	w := &r.walk
 	l := &shardLog{storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
 	l.state.lost = make(chan struct{})
@@ -88,7 +88,7 @@ func (r *recovery) log() *shardLog {
 }
 
 // epoch returns the new owner's epoch.
-func (r *recovery) epoch() uint64 {
+func (r *replayer) epoch() uint64 {
 	last := r.walk.chain.Epoch
 	for _, g := range r.walk.segments {
 		last = max(last, g.epoch)
@@ -97,7 +97,7 @@ func (r *recovery) epoch() uint64 {
 }
 
 // takeOver tidies the files, makes the entries that were found durable, and appends the Takeover.
-func (r *recovery) takeOver(l *shardLog) error {
+func (r *replayer) takeOver(l *shardLog) error {
 	if err := r.tidy(l); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (r *recovery) takeOver(l *shardLog) error {
 }
 
 // tidy gives spare files to the pool, and removes other files that are not needed.
-func (r *recovery) tidy(l *shardLog) error {
+func (r *replayer) tidy(l *shardLog) error {
 	useless := ofShard(r.files, r.shard, newFile)
 	if first := ofShard(r.files, r.shard, firstFile); len(first) > 1 {
 		useless = append(useless, first[:len(first)-1]...)
@@ -143,7 +143,7 @@ func (r *recovery) tidy(l *shardLog) error {
 // restore makes sure that everything read is on the disk, and not only in the system's cache. The process that wrote it may have
 // stopped because a sync failed, after which the system believes that it was written. So entries that no later entry proves
 // durable are written again.
-func (r *recovery) restore(l *shardLog) error {
+func (r *replayer) restore(l *shardLog) error {
 	last := len(r.walk.ends) - 1
 	if last < 0 {
 		return nil
