@@ -1,77 +1,78 @@
-// Package mgmt is the management HTTP API: RabbitMQ's paths, JSON shapes, status codes and error bodies, so that the tools
-// and libraries people have work with it.
+// Package mgmt is the management HTTP API. It has RabbitMQ's paths, JSON shapes, status codes and error bodies, so that existing
+// tools and libraries work with it.
 //
-// Without a login it answers GET /health, /healthz, /readyz and /version, and metrics to those on this machine, nothing else.
-// Below /api everybody logs in with HTTP Basic authentication; what a user may do there follows from the user's tags, and from
-// the user's permissions in vhosts as over AMQP.
+// GET /health, /healthz, /readyz and /version need no login, and metrics none from this machine. Everything below /api needs a
+// login with HTTP Basic authentication. What a user may do there follows from the user's tags and, as over AMQP, from the user's
+// permissions in vhosts.
 //
 // # Health
 //
-// /healthz is 200 as long as the process does its work: it is 503 once a log of the data directory has failed, and a new start
-// would help. /readyz is 200 while clients may be sent here: 503 while the data directory is read at the start (the status in
-// the body is then starting), while the broker drains, and when /healthz is. Memory and disk alarms stop publishers, not
-// consumers, who alone can end them: they leave both at 200, and are in the member alarms of the bodies. /health is 503 for
-// any alarm.
+// /healthz is 200 while the process works. It is 503 once a log of the data directory has failed, which a restart helps. /readyz
+// is 200 while clients may connect. It is 503 while the broker reads its data directory at the start (the body's status is then
+// starting), while it drains, and when /healthz is 503. Memory and disk alarms leave both at 200, and are in the member alarms of
+// the bodies: they stop publishers, and only consumers can end them. /health is 503 for any alarm.
 //
 // # Lists
 //
 // Lists take the parameters page, page_size (up to 500) and name, with use_regex an RE2 expression; sort, a path of members
-// such as message_stats.publish, and sort_reverse; columns, paths of the members that are wanted; disable_stats and
-// enable_queue_totals. RabbitMQ has pages of queues, exchanges, connections, channels and vhosts; here every list has them.
+// such as message_stats.publish, and sort_reverse; columns, paths of the wanted members; disable_stats and enable_queue_totals.
+// RabbitMQ has pages of queues, exchanges, connections, channels and vhosts; here every list has them.
 //
 // # Units
 //
-// Sizes are in bytes. Durations and instants are in milliseconds, instants since the epoch, unless RabbitMQ has something
-// else in a member of that name: timestamp and head_message_timestamp are in seconds, timeout (of heartbeats) is in seconds.
-// Rates are per second, between two requests that are at least management.rates-interval apart; the first request sees 0.
+// Sizes are in bytes. Durations are in milliseconds, and instants in milliseconds since the epoch, unless RabbitMQ has another
+// unit in a member of that name: timestamp, head_message_timestamp and timeout (of heartbeats) are in seconds. Rates are per
+// second, between two requests that are at least management.rates-interval apart. The first request gets 0.
 //
 // # Members RabbitMQ does not have
 //
-// Queues: expiry_strategy (the one in force), next_deadline and lease_expires_at (instants, null if there are none),
-// messages_expired, messages_dead_lettered and messages_dropped (objects of counts by reason), oldest_message_age (in
-// milliseconds, null for an empty queue). Of the members RabbitMQ has, those that describe its own workings are left out:
-// reductions, garbage_collection, backing_queue_status and the like.
+// Queues: expiry_strategy (the one in force), next_deadline and lease_expires_at (instants or null), messages_expired,
+// messages_dead_lettered and messages_dropped (objects of counts by reason), oldest_message_age (in milliseconds, null for an
+// empty queue). Members that describe RabbitMQ's own workings are left out: reductions, garbage_collection,
+// backing_queue_status and the like.
 //
 // # Paths RabbitMQ does not have
-//
-// events: see below.
 //
 // wasm/policies, wasm/policies/{name} and wasm/policies/{name}/reload: expiry policies in WebAssembly, see [Modules].
 // health/checks/wasm-policies fails while one of them cannot be asked.
 //
+// nodes/{node}/memory-watermark and nodes/{node}/disk-free-limit: limits that hold until the broker ends.
+//
+// events: see below.
+//
 // # Events
 //
-// GET /api/events is what happens, as it happens, for as long as the reader likes: server-sent events whose id is a number,
-// whose event is the kind and whose data is a JSON object, or with format=ndjson (or the header Accept:
-// application/x-ndjson) a JSON object a line. A comment, with ndjson an empty line, comes after 15 s without anything else.
-// Users with the tag monitoring see everything; others see what happens in vhosts they may enter, and alarms.
+// GET /api/events streams what happens, for as long as the reader likes. It sends server-sent events, whose id is a number, whose
+// event is the kind and whose data is a JSON object. With format=ndjson, or the header Accept: application/x-ndjson, it sends one
+// JSON object a line. After 15 s without an event it sends a comment or, with ndjson, an empty line. Users with the tag monitoring
+// see everything. Others see what happens in vhosts that they may enter, and alarms.
 //
-// The parameters vhost and queue, or queue_regex, an RE2 expression, choose by name; kind, reason and outcome are lists with
-// commas between, of names below. What they choose between has a member of that name: an alarm, which has no vhost, passes
-// no vhost. history=N begins with the last N events that pass, as far as they are remembered; columns picks members. The
-// header Last-Event-ID goes on after an event, history or not. A reader that is too slow, or comes back too late, gets an
-// event of kind missed with how many it missed, of whatever kind, in count; restarted in it is true after a restart of the
-// broker, and what happened before that is forgotten. At most 64 streams are open at a time, 16 of one user.
+// The parameters vhost and queue, or queue_regex, an RE2 expression, select by name; kind, reason and outcome are lists, with
+// commas, of names below. A parameter selects only events that have the member: an alarm has no vhost, and passes no vhost.
+// history=N begins with the last N events that pass, as far as they are remembered; columns selects members. The header
+// Last-Event-ID resumes after an event, with or without history. A reader that is too slow, or resumes too late, gets an event of
+// kind missed. Its count says how many events of whatever kind were lost; its restarted is true after a restart of the broker,
+// which forgets all events. There are at most 64 streams at a time, 16 of them one user's.
 //
 // All events have id, kind and time.
 //
-// message_expired, message_dead_lettered, message_dropped, message_cycle: a message left its queue for a reason. It expired, or
-// it was dead-lettered or dropped for another reason, or it was dropped for whatever reason because it would have gone round
-// for ever. They have vhost, queue, strategy (of expiry), reason (expired, rejected, maxlen, delivery_limit, queue_expired),
-// outcome (dropped, dead_lettered, unroutable, no_exchange, cycle), exchange and routing_key that it was published with,
-// message_id, body_bytes, enqueued, deadline, lateness_ms (how long after its deadline it expired, with a fraction),
-// dead_letter_exchange, dead_letter_routing_key (null: its own), policy_digest (the first 16 digits of that of the WebAssembly
-// policy that set the deadline). Long exchanges, keys and ids are cut off; the member cut, if it is there, names which.
+// message_expired, message_dead_lettered, message_dropped, message_cycle: a message left its queue for a reason. It expired; or it
+// was dead-lettered or dropped for another reason; or it was dropped, for whatever reason, because it would have been routed in a
+// cycle. Members: vhost, queue, strategy (of expiry), reason (expired, rejected, maxlen, delivery_limit, queue_expired), outcome
+// (dropped, dead_lettered, unroutable, no_exchange, cycle), the exchange and routing_key that it was published with, message_id,
+// body_bytes, enqueued, deadline, lateness_ms (how long after its deadline it expired, with a fraction), dead_letter_exchange,
+// dead_letter_routing_key (null = its own), policy_digest (the first 16 digits of the digest of the WebAssembly policy that set
+// the deadline). Long exchanges, keys and ids are cut off; the member cut, if present, names which.
 //
-// queue_expired: nobody used a queue for as long as its lease says. vhost, queue, strategy, reason, last_use, deadline,
-// lateness_ms, messages_dropped and messages_dead_lettered.
+// queue_expired: a queue was not used for as long as its lease says. Members: vhost, queue, strategy, reason, last_use, deadline,
+// lateness_ms, messages_dropped, messages_dead_lettered.
 //
-// policy_applied: a policy was set or cleared, and the queues it matters to have taken that on. vhost, policy, operator (whether
-// it is an operator policy), action (set, cleared), queues (how many).
+// policy_applied: a policy was set or cleared, and its queues have applied that. Members: vhost, policy, operator (whether it is an
+// operator policy), action (set, cleared), queues (how many).
 //
-// module_loaded, module_reloaded, module_rolled_back, module_unloaded: an expiry policy in WebAssembly. module, digest,
-// previous_digest, beside (the strategy that it is a shadow of). breaker_opened, breaker_closed: it fails too often and is not
-// asked until until; it answers again. module, digest, beside.
+// module_loaded, module_reloaded, module_rolled_back, module_unloaded: an expiry policy in WebAssembly. Members: module, digest,
+// previous_digest, beside (the strategy that it shadows). breaker_opened: it fails too often, and is not asked before until.
+// breaker_closed: it answers again. Members: module, digest, beside.
 //
 // alarm_raised, alarm_cleared: alarm, which is memory, disk, or shard and a number.
 package mgmt

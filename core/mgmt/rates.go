@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -46,13 +47,13 @@ func (ms *meters) rates(key any, counts []int64) []float64 {
 	ms.sweep(now)
 	m := ms.all[key]
 	if m == nil {
+		m = &meter{at: now, counts: slices.Clone(counts), rates: make([]float64, len(counts))}
 		if len(ms.all) < maxMeters {
-			ms.all[key] = &meter{at: now, asked: now, counts: append([]int64(nil), counts...), rates: make([]float64, len(counts))}
+			ms.all[key] = m
 		}
-		return make([]float64, len(counts))
 	}
 	m.asked = now
-	if passed := now.Sub(m.at); passed >= ms.interval {
+	if passed := now.Sub(m.at); passed > 0 && passed >= ms.interval {
 		m.sample(passed, counts)
 		m.at = now
 	}

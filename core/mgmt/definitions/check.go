@@ -1,10 +1,12 @@
 package definitions
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -40,7 +42,7 @@ func (d *Definitions) check(p *plan) error {
 		k.accounts[u.Name] = true
 	}
 	for _, step := range []func() error{
-		k.checkPermissions, k.checkSettings, k.checkExchanges, k.checkQueues, k.checkBindings, k.checkQueueLimits, k.checkBindingLimits, k.checkParameters,
+		k.checkOwners, k.checkExchanges, k.checkQueues, k.checkBindings, k.checkQueueLimits, k.checkBindingLimits, k.checkParameters,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -57,14 +59,20 @@ func (k *checker) inVHost(what, name, vhost string) error {
 	return jsonobj.Errorf("%s '%s': there is no vhost '%s'", what, name, vhost)
 }
 
-func (k *checker) checkPermissions() error {
-	for _, g := range k.grants {
-		if err := k.grantee("permissions of user", g.User, g.VHost); err != nil {
-			return err
-		}
-	}
-	for _, g := range k.topics {
-		if err := k.grantee("topic permissions of user", g.User, g.VHost); err != nil {
+// checkOwners refuses permissions of users that do not exist, and permissions and settings in vhosts that do not.
+func (k *checker) checkOwners() error {
+	return cmp.Or(
+		firstError(k.grants, func(g auth.Grant) error { return k.grantee("permissions of user", g.User, g.VHost) }),
+		firstError(k.topics, func(g auth.TopicGrant) error { return k.grantee("topic permissions of user", g.User, g.VHost) }),
+		firstError(k.parameters, func(p scoped[vhost.Parameter]) error { return k.inVHost("parameter", p.it.Name, p.vhost) }),
+		firstError(k.policies, func(p scoped[plannedPolicy]) error { return k.inVHost("policy", p.it.Name, p.vhost) }),
+	)
+}
+
+// firstError calls do for the items in order until it fails.
+func firstError[T any](items []T, do func(T) error) error {
+	for _, it := range items {
+		if err := do(it); err != nil {
 			return err
 		}
 	}
@@ -76,20 +84,6 @@ func (k *checker) grantee(what, user, vhost string) error {
 		return jsonobj.Errorf("%s '%s': there is no such user", what, user)
 	}
 	return k.inVHost(what, user, vhost)
-}
-
-func (k *checker) checkSettings() error {
-	for _, p := range k.parameters {
-		if err := k.inVHost("parameter", p.it.Name, p.vhost); err != nil {
-			return err
-		}
-	}
-	for _, p := range k.policies {
-		if err := k.inVHost("policy", p.it.Name, p.vhost); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (k *checker) checkExchanges() error {

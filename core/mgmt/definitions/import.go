@@ -39,87 +39,71 @@ func (d *Definitions) Import(b []byte, in, user string) error {
 }
 
 func (d *Definitions) apply(p *plan, user string) error {
-	if err := d.applyVHosts(p.vhosts, user); err != nil {
-		return err
-	}
-	if err := d.applyUsers(p); err != nil {
-		return err
-	}
-	for _, g := range p.globals {
-		if _, err := d.Store.SetGlobalParameter(g.Name, g.Value); err != nil {
-			return err
-		}
-	}
-	return d.applyInVHosts(p)
-}
-
-func (d *Definitions) applyVHosts(vs []plannedVHost, user string) error {
-	for _, v := range vs {
-		created, err := d.Store.AddVHost(v.name, v.Metadata)
-		if err != nil {
-			return err
-		}
-		if !created {
-			continue
-		}
-		if _, err := d.Store.Users().SetPermissions(AllPermissions(user, v.name)); err != nil && !errors.Is(err, auth.ErrNoUser) {
-			return err
-		}
-	}
-	return nil
-}
-
-func (d *Definitions) applyUsers(p *plan) error {
 	users := d.Store.Users()
-	for _, u := range p.users {
-		if _, err := users.Set(u); err != nil {
-			return err
-		}
-	}
-	for _, g := range p.grants {
-		if _, err := users.SetPermissions(g); err != nil {
-			return err
-		}
-	}
-	for _, g := range p.topics {
-		if _, err := users.SetTopicPermissions(g); err != nil {
+	for _, step := range []func() error{
+		func() error { return firstError(p.vhosts, func(v plannedVHost) error { return d.addVHost(v, user) }) },
+		func() error { return firstError(p.users, ignored(users.Set)) },
+		func() error { return firstError(p.grants, ignored(users.SetPermissions)) },
+		func() error { return firstError(p.topics, ignored(users.SetTopicPermissions)) },
+		func() error {
+			return firstError(p.globals, ignored(func(g store.GlobalParameter) (bool, error) { return d.Store.SetGlobalParameter(g.Name, g.Value) }))
+		},
+		func() error { return each(d.Store, 1, p.parameters, setParameter) },
+		func() error { return each(d.Store, 1, p.policies, setPolicy) },
+		func() error { return each(d.Store, 1, p.exchanges, declareExchange) },
+		func() error { return each(d.Store, importers, p.queues, declareQueue) },
+		func() error { return each(d.Store, importers, p.bindings, d.bind) },
+	} {
+		if err := step(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *Definitions) applyInVHosts(p *plan) error {
-	if err := each(d.Store, 1, p.parameters, func(v *vhost.VHost, p vhost.Parameter) error {
-		_, err := v.SetParameter(p)
-		return err
-	}); err != nil {
-		return err
-	}
-	if err := each(d.Store, 1, p.policies, func(v *vhost.VHost, p plannedPolicy) error {
-		_, err := v.SetPolicy(p.kind, p.Policy)
-		return err
-	}); err != nil {
+// ignored returns set without its first result.
+func ignored[T any](set func(T) (created bool, err error)) func(T) error {
+	return func(it T) error {
+		_, err := set(it)
 		return err
 	}
-	if err := each(d.Store, 1, p.exchanges, func(v *vhost.VHost, x vhost.Exchange) error {
-		if _, exists := v.Exchange(x.Name); exists {
-			return nil
-		}
-		return v.DeclareExchange(x, nil)
-	}); err != nil {
+}
+
+func (d *Definitions) addVHost(v plannedVHost, user string) error {
+	created, err := d.Store.AddVHost(v.name, v.Metadata)
+	if err != nil || !created {
 		return err
 	}
-	if err := each(d.Store, importers, p.queues, func(v *vhost.VHost, q vhost.QueueDeclare) error {
-		if v.Mailbox(q.Name) != nil {
-			return nil
-		}
-		_, err := v.DeclareQueue(q)
-		return err
-	}); err != nil {
-		return err
+	_, err = d.Store.Users().SetPermissions(AllPermissions(user, v.name))
+	if errors.Is(err, auth.ErrNoUser) {
+		return nil // the user was deleted meanwhile
 	}
-	return each(d.Store, importers, p.bindings, d.bind)
+	return err
+}
+
+func setParameter(v *vhost.VHost, p vhost.Parameter) error {
+	_, err := v.SetParameter(p)
+	return err
+}
+
+func setPolicy(v *vhost.VHost, p plannedPolicy) error {
+	_, err := v.SetPolicy(p.kind, p.Policy)
+	return err
+}
+
+func declareExchange(v *vhost.VHost, x vhost.Exchange) error {
+	if _, exists := v.Exchange(x.Name); exists {
+		return nil
+	}
+	return v.DeclareExchange(x, nil)
+}
+
+func declareQueue(v *vhost.VHost, q vhost.QueueDeclare) error {
+	if v.Mailbox(q.Name) != nil {
+		return nil
+	}
+	_, err := v.DeclareQueue(q)
+	return err
 }
 
 // bind makes a binding. It skips one whose source or destination was deleted after the check.

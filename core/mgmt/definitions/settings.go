@@ -19,17 +19,17 @@ var PolicyComponents = map[string]policies.Kind{
 }
 
 // GlobalParameter returns the definition of a global parameter.
-func GlobalParameter(p store.GlobalParameter) object {
+func GlobalParameter(p store.GlobalParameter) jsonobj.Object {
 	return object{{"name", p.Name}, {"value", p.Value}}
 }
 
 // Parameter returns the definition of a parameter.
-func Parameter(vhost string, p vhost.Parameter) object {
+func Parameter(vhost string, p vhost.Parameter) jsonobj.Object {
 	return object{{"value", p.Value}, {"vhost", vhost}, {"component", p.Component}, {"name", p.Name}}
 }
 
 // OperatorParameter returns an operator policy as RabbitMQ stores it: as a parameter.
-func OperatorParameter(vhost string, p *policies.Policy) object {
+func OperatorParameter(vhost string, p *policies.Policy) jsonobj.Object {
 	return object{
 		{"value", object{
 			{"pattern", p.Pattern}, {"definition", PolicyDefinition(p.Definition)}, {"priority", p.Priority}, {"apply-to", p.ApplyTo},
@@ -41,7 +41,7 @@ func OperatorParameter(vhost string, p *policies.Policy) object {
 }
 
 // Parameters returns the definitions of a vhost's parameters, operator policies among them.
-func Parameters(v *vhost.VHost) []object {
+func Parameters(v *vhost.VHost) []jsonobj.Object {
 	var all []object
 	for _, p := range v.Parameters() {
 		all = append(all, Parameter(v.Name(), p))
@@ -53,7 +53,7 @@ func Parameters(v *vhost.VHost) []object {
 }
 
 // Policy returns the definition of a policy.
-func Policy(vhost string, p *policies.Policy) object {
+func Policy(vhost string, p *policies.Policy) jsonobj.Object {
 	return object{
 		{"vhost", vhost},
 		{"name", p.Name},
@@ -65,7 +65,7 @@ func Policy(vhost string, p *policies.Policy) object {
 }
 
 // PolicyDefinition returns what a policy sets.
-func PolicyDefinition(d policies.Definition) object {
+func PolicyDefinition(d policies.Definition) jsonobj.Object {
 	o := make(object, len(d))
 	for i, e := range d {
 		o[i] = member{e.Key, jsonobj.FromParsed(e.Value)}
@@ -86,7 +86,7 @@ func ReadPolicy(rules *policies.Rules, kind policies.Kind, name string, b []byte
 }
 
 // VHost returns the definition of a vhost.
-func VHost(v *vhost.VHost) object {
+func VHost(v *vhost.VHost) jsonobj.Object {
 	m := v.Metadata()
 	o := object{{"name", v.Name()}}
 	if m.Description != "" {
@@ -105,7 +105,7 @@ func VHost(v *vhost.VHost) object {
 }
 
 // Metadata returns a vhost's metadata, which RabbitMQ has twice in a definition and reads here.
-func Metadata(m *vhost.Metadata) object {
+func Metadata(m *vhost.Metadata) jsonobj.Object {
 	o := object{{"description", m.Description}, {"tags", Tags(m.Tags)}}
 	if m.DefaultQueueType != "" {
 		o.Add("default_queue_type", m.DefaultQueueType)

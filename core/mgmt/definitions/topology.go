@@ -16,7 +16,7 @@ import (
 )
 
 // Queue returns the definition of a queue.
-func Queue(cfg *queue.Config) object {
+func Queue(cfg *queue.Config) jsonobj.Object {
 	return object{
 		{"name", cfg.Name},
 		{"vhost", cfg.VHost},
@@ -36,7 +36,7 @@ func ReadQueue(r *reader, name string) vhost.QueueDeclare {
 }
 
 // Exchange returns the definition of an exchange.
-func Exchange(vhost string, x vhost.Exchange) object {
+func Exchange(vhost string, x vhost.Exchange) jsonobj.Object {
 	return object{
 		{"name", x.Name},
 		{"vhost", vhost},
@@ -73,7 +73,7 @@ func BindingsOf(v *vhost.VHost, bs []vhost.Binding) []VHostBinding {
 }
 
 // Binding returns the definition of a binding.
-func Binding(b VHostBinding) object {
+func Binding(b VHostBinding) jsonobj.Object {
 	return object{
 		{"source", b.Source},
 		{"vhost", b.VHost},

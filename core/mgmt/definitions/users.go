@@ -15,7 +15,7 @@ const (
 )
 
 // User returns a user's definition.
-func User(u auth.Account) object {
+func User(u auth.Account) jsonobj.Object {
 	hash, algorithm := u.Password.Encode()
 	return object{
 		{"name", u.Name},
@@ -27,12 +27,12 @@ func User(u auth.Account) object {
 }
 
 // UserLimits returns the limits of a user that are set.
-func UserLimits(u *auth.Account) object {
+func UserLimits(u *auth.Account) jsonobj.Object {
 	return limits(MaxConnections, u.Limits.Connections, MaxChannels, u.Limits.Channels)
 }
 
 // VHostLimits returns the limits of a vhost that are set.
-func VHostLimits(v *vhost.VHost) object {
+func VHostLimits(v *vhost.VHost) jsonobj.Object {
 	l := v.Limits()
 	return limits(MaxConnections, l.Connections, MaxQueues, l.Queues)
 }
@@ -79,7 +79,7 @@ func AllPermissions(user, vhost string) auth.Grant {
 }
 
 // Permissions returns the definition of a user's permissions.
-func Permissions(g auth.Grant) object {
+func Permissions(g auth.Grant) jsonobj.Object {
 	return object{{"user", g.User}, {"vhost", g.VHost}, {"configure", g.Configure}, {"write", g.Write}, {"read", g.Read}}
 }
 
@@ -94,7 +94,7 @@ func ReadPermissions(r *reader, user, vhost string) auth.Grant {
 }
 
 // TopicPermissions returns the definition of a user's topic permissions.
-func TopicPermissions(g auth.TopicGrant) object {
+func TopicPermissions(g auth.TopicGrant) jsonobj.Object {
 	return object{{"user", g.User}, {"vhost", g.VHost}, {"exchange", g.Exchange}, {"write", g.Write}, {"read", g.Read}}
 }
 

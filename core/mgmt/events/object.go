@@ -32,7 +32,7 @@ func describe(e *telemetry.Event) object {
 }
 
 // Shortage returns what a disk lacks, as far as it is known. A negative number of free bytes is unknown.
-func Shortage(s telemetry.Shortage) object {
+func Shortage(s telemetry.Shortage) jsonobj.Object {
 	if s.Needed == 0 {
 		return nil
 	}
