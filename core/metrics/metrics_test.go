@@ -106,7 +106,7 @@ func TestDeadLettersAreNotPublished(t *testing.T) {
 	r := newRig(t, 10)
 	v, _ := r.store.VHost("/")
 	ch, done := r.dial("/")
-	shell := r.declare(v, "q")
+	mailbox := r.declare(v, "q")
 	publish(t, ch, "q", 3)
 	if _, ok := value(r.collect(), `curfew_queue_dead_letters_received_total{vhost="/",queue="q"}`); ok {
 		t.Error("a queue that has had no dead letters has a series for them")
@@ -114,7 +114,7 @@ func TestDeadLettersAreNotPublished(t *testing.T) {
 	letter := queue.Message{Routing: &queue.RoutingInfo{}, Props: []byte{0, 0}, Flags: queue.HasDeathHistory}
 	b := queue.NewBatch()
 	b.Messages = append(b.Messages, letter, letter)
-	shell.PublishAsync(b)
+	mailbox.PublishAsync(b)
 	c := r.collect()
 	for series, n := range map[string]float64{
 		`rabbitmq_queue_messages{vhost="/",queue="q"}`:                  5,
@@ -201,13 +201,13 @@ func TestOneCollectionForAllWhoLookAtOnce(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	r := newRig(t, 10)
 	v := r.vhost("v")
-	left := []telemetry.Removal{
+	removals := []telemetry.Removal{
 		{Reason: hook.ReasonExpired, Outcome: telemetry.DeadLettered, Target: &hook.Target{}, Deadline: hook.Instant(r.now.Load()) - 3e6},
 		{Reason: hook.ReasonExpired},
 		{Reason: hook.ReasonRejected, Outcome: telemetry.Cycle, Target: &hook.Target{}},
 	}
 	cfg := r.declare(v, "q").Config()
-	v.QueueHost().Removed(cfg, hook.Instant(r.now.Load()), left)
+	v.QueueHost().Removed(cfg, hook.Instant(r.now.Load()), removals)
 	v.QueueHost().Refused(cfg, 5)
 	c := r.collect()
 	for series, n := range map[string]float64{
@@ -237,12 +237,12 @@ func TestVHostsBeyondTheLimitAreCountedTogether(t *testing.T) {
 		e.named[new(vhost.VHost)] = struct{}{}
 	}
 	cfg := r.declare(a, "q").Config()
-	left := []telemetry.Removal{{Reason: hook.ReasonExpired}}
-	a.QueueHost().Removed(cfg, 1, left)
+	removals := []telemetry.Removal{{Reason: hook.ReasonExpired}}
+	a.QueueHost().Removed(cfg, 1, removals)
 	if _, named := e.read(a); named {
 		t.Fatal("a vhost beyond the limit has series of its own")
 	}
-	a.QueueHost().Removed(cfg, 1, left)
+	a.QueueHost().Removed(cfg, 1, removals)
 	e.read(a)
 	clear(e.named)
 	e.forgetOthers(nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// look has a population of queues looked at, each with so many messages and so many that went through so far, and returns the
-// names of those that are shown from then on.
+// pretend shows queues to the selector, each with so many messages and so many that went through so far, and returns the names of
+// those that have series from then on.
 func (p *seriesSelector) pretend(queues []*queue.Mailbox, messages, passed []int) (shown []string) {
 	for i, s := range queues {
 		p.see(s, &queue.Stats{Ready: messages[i], Counters: queue.Counters{Published: uint64(passed[i])}})
@@ -48,8 +48,8 @@ func TestTheBusiestAreShownAndStay(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", step.name, got, step.want)
 		}
 	}
-	fresh := seriesSelector{limit: 2}
-	if got := fmt.Sprint(fresh.pretend(queues, []int{1, 1, 1, 0, 0}, []int{1, 1, 1, 40, 40})); got != "[d e]" {
+	first := seriesSelector{limit: 2}
+	if got := fmt.Sprint(first.pretend(queues, []int{1, 1, 1, 0, 0}, []int{1, 1, 1, 40, 40})); got != "[d e]" {
 		t.Errorf("the first look shows %s, not the queues that most went through", got)
 	}
 	if p.pretend(queues[:1], []int{0}, []int{5000}); len(p.known) != 1 {

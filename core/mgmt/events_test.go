@@ -43,10 +43,10 @@ func told(size int) *telemetry.Recorder {
 
 // everything tells of one thing of each kind.
 func everything(r *telemetry.Recorder) {
-	place := &telemetry.QueueRef{VHost: "/", Queue: "orders", Strategy: "deadline"}
+	ref := &telemetry.QueueRef{VHost: "/", Queue: "orders", Strategy: "deadline"}
 	at := hook.Instant(5_000_000_000)
 	dlx := &hook.Target{Exchange: "dlx", Key: "dead", HasKey: true}
-	r.Removed(place, at, []telemetry.Removal{
+	r.Removed(ref, at, []telemetry.Removal{
 		{
 			Reason: hook.ReasonExpired, Outcome: telemetry.DeadLettered, Target: dlx, Exchange: []byte("x"), Key: []byte("new"),
 			Props: propertiesWith("id-1"), Size: 7, Enqueued: at - 2_000_000_000, Deadline: at - 1_234_567, Digest: 0xabcdef,
@@ -252,9 +252,9 @@ func TestEventPermissions(t *testing.T) {
 func TestEventsResume(t *testing.T) {
 	recorder := told(5)
 	r := newRig(t, func(o *Options) { o.Events = recorder.Events() })
-	place := &telemetry.QueueRef{VHost: "/", Queue: "q"}
+	ref := &telemetry.QueueRef{VHost: "/", Queue: "q"}
 	recorder.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised})  // 1
-	recorder.Removed(place, 1, make([]telemetry.Removal, 10))       // 2 to 11
+	recorder.Removed(ref, 1, make([]telemetry.Removal, 10))         // 2 to 11
 	recorder.Notice(telemetry.Notice{Kind: telemetry.AlarmCleared}) // 12
 	r.api.EndStreams()
 	for _, tt := range []struct{ id, query, want string }{

@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,96 +28,63 @@ func post(need access, do handler) endpoint   { return endpoint{http.MethodPost,
 func remove(need access, do handler) endpoint { return endpoint{http.MethodDelete, need, do} }
 
 // router finds the route of a path.
-type router struct{ root node }
-
-// node holds the routes that begin with the same parts.
-type node struct {
-	names map[string]*node
-	any   *node // for a label
-	route *route
+type router struct {
+	routes []route
+	parts  [][]string // of their paths
 }
 
+// newRouter returns a router, which sorts routes so that names come before labels.
 func newRouter(routes []route) *router {
-	r := &router{}
-	for i := range routes {
-		n := &r.root
-		for part := range strings.SplitSeq(routes[i].path, "/") {
-			n = n.below(part)
-		}
-		n.route = &routes[i]
+	split := func(path string) []string { return strings.Split(path, "/") }
+	slices.SortFunc(routes, func(a, b route) int {
+		return slices.CompareFunc(split(a.path), split(b.path), func(x, y string) int {
+			return cmp.Or(cmp.Compare(strings.Index(x, "{"), strings.Index(y, "{")), cmp.Compare(x, y))
+		})
+	})
+	r := &router{routes: routes}
+	for _, rt := range routes {
+		r.parts = append(r.parts, split(rt.path))
 	}
 	return r
-}
-
-// below returns the node for a part of a route's path, and makes one if there is none.
-func (n *node) below(part string) *node {
-	if _, ok := label(part); ok {
-		if n.any == nil {
-			n.any = &node{}
-		}
-		return n.any
-	}
-	if n.names == nil {
-		n.names = map[string]*node{}
-	}
-	if n.names[part] == nil {
-		n.names[part] = &node{}
-	}
-	return n.names[part]
 }
 
 // values are the parts of a path that labels stand for, by label.
 type values map[string]string
 
-// find returns the route for the escaped path below the API's root; nil if there is none. It tries a name before a label.
+// find returns the route for the escaped path below the API's root; nil if there is none. It prefers names to labels.
 func (r *router) find(escaped string) (*route, values) {
 	parts := strings.Split(strings.TrimSuffix(escaped, "/"), "/")
-	if len(parts) > maxParts {
-		return nil, nil
-	}
 	for i, p := range parts {
 		var err error
 		if parts[i], err = url.PathUnescape(p); err != nil {
 			return nil, nil
 		}
 	}
-	found := r.root.find(parts)
-	if found == nil {
-		return nil, nil
-	}
-	vs := values{}
-	for i, part := range strings.Split(found.path, "/") {
-		if name, ok := label(part); ok {
-			vs[name] = parts[i]
+	for i := range r.routes {
+		if vs, ok := match(r.parts[i], parts); ok {
+			return &r.routes[i], vs
 		}
 	}
-	return found, vs
+	return nil, nil
 }
 
-// label returns what stands in braces in a part of a route's path.
-func label(part string) (name string, ok bool) {
-	if !strings.HasPrefix(part, "{") {
-		return "", false
+// match returns the parts of a path that the labels of a route stand for; ok is false if it is another route's.
+func match(route, path []string) (vs values, ok bool) {
+	if len(route) != len(path) {
+		return nil, false
 	}
-	return part[1 : len(part)-1], true
-}
-
-// maxParts limits the parts of a path. It is more than any route has.
-const maxParts = 16
-
-func (n *node) find(parts []string) *route {
-	if len(parts) == 0 {
-		return n.route
-	}
-	if named := n.names[parts[0]]; named != nil {
-		if found := named.find(parts[1:]); found != nil {
-			return found
+	for i, part := range route {
+		if !strings.HasPrefix(part, "{") && part != path[i] {
+			return nil, false
 		}
 	}
-	if n.any == nil {
-		return nil
+	vs = values{}
+	for i, part := range route {
+		if strings.HasPrefix(part, "{") {
+			vs[strings.Trim(part, "{}")] = path[i]
+		}
 	}
-	return n.any.find(parts[1:])
+	return vs, true
 }
 
 // endpoint returns the endpoint for a method; nil if there is none. HEAD is GET, whose body the server leaves out.

@@ -36,7 +36,7 @@ func (d *Definitions) check(p *plan) error {
 		k.known[v.Name()] = true
 	}
 	for _, v := range p.vhosts {
-		k.known[v.name] = true
+		k.known[v.vhost] = true
 	}
 	for _, u := range append(d.Store.Users().List(), p.users...) {
 		k.accounts[u.Name] = true

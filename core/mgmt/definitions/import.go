@@ -41,7 +41,9 @@ func (d *Definitions) Import(b []byte, in, user string) error {
 func (d *Definitions) apply(p *plan, user string) error {
 	users := d.Store.Users()
 	for _, step := range []func() error{
-		func() error { return firstError(p.vhosts, func(v plannedVHost) error { return d.addVHost(v, user) }) },
+		func() error {
+			return firstError(p.vhosts, func(v scoped[vhost.Metadata]) error { return d.addVHost(v, user) })
+		},
 		func() error { return firstError(p.users, ignored(users.Set)) },
 		func() error { return firstError(p.grants, ignored(users.SetPermissions)) },
 		func() error { return firstError(p.topics, ignored(users.SetTopicPermissions)) },
@@ -69,12 +71,12 @@ func ignored[T any](set func(T) (created bool, err error)) func(T) error {
 	}
 }
 
-func (d *Definitions) addVHost(v plannedVHost, user string) error {
-	created, err := d.Store.AddVHost(v.name, v.Metadata)
+func (d *Definitions) addVHost(v scoped[vhost.Metadata], user string) error {
+	created, err := d.Store.AddVHost(v.vhost, v.it)
 	if err != nil || !created {
 		return err
 	}
-	_, err = d.Store.Users().SetPermissions(AllPermissions(user, v.name))
+	_, err = d.Store.Users().SetPermissions(AllPermissions(user, v.vhost))
 	if errors.Is(err, auth.ErrNoUser) {
 		return nil // the user was deleted meanwhile
 	}

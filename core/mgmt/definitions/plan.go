@@ -15,7 +15,7 @@ import (
 
 // plan is definitions that were read. Each is valid by itself.
 type plan struct {
-	vhosts     []plannedVHost
+	vhosts     []scoped[vhost.Metadata] // of the vhost itself
 	users      []auth.Account
 	grants     []auth.Grant
 	topics     []auth.TopicGrant
@@ -25,11 +25,6 @@ type plan struct {
 	exchanges  []scoped[vhost.Exchange]
 	queues     []scoped[vhost.QueueDeclare]
 	bindings   []scoped[vhost.Binding]
-}
-
-type plannedVHost struct {
-	name string
-	vhost.Metadata
 }
 
 type plannedPolicy struct {
@@ -156,7 +151,7 @@ func (p *planner) vhost(r *reader) {
 	name := r.Name("name")
 	m := ReadMetadata(r, p.Store, name)
 	r.Fail(store.CheckVHost(name, m))
-	p.vhosts = append(p.vhosts, plannedVHost{name, m})
+	p.vhosts = append(p.vhosts, scoped[vhost.Metadata]{name, m})
 }
 
 func (p *planner) user(r *reader) {
