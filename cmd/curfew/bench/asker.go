@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// asker declares a queue passively on a schedule, over a connection of its own, and measures how long the answer takes from
-// the intended instant on: while one answer is late, so are the questions behind it.
+// asker declares a queue passively on a schedule, over a connection of its own. It measures the answers from the intended instant
+// on, because a late answer delays the next question.
 type asker struct {
 	s       *session
 	c       *conn
@@ -51,7 +51,7 @@ func (a *asker) run(ctx context.Context) error {
 	return nil
 }
 
-// failure is err unless the run was told to end, which breaks the question off.
+// failure returns err, or nil if the run is to end, which interrupts the question.
 func (a *asker) failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -59,7 +59,7 @@ func (a *asker) failure(ctx context.Context, err error) error {
 	return fmt.Errorf("passive declare: %w", err)
 }
 
-// close is for when run has returned. What was to be measured is measured, so that errors do not matter.
+// close is called after run has returned. The measurement is over, so that errors do not matter.
 func (a *asker) close() error {
 	_ = a.c.close()
 	_ = a.pace.Close()

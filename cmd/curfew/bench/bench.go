@@ -1,9 +1,9 @@
 // package bench is the load generator behind "curfew bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
 // rates, latencies, how late messages and queues expire, and, given the broker's process, its CPU time and memory.
 //
-// It shares the machine with the broker, so it costs as little as it can: publishers write messages prepared beforehand, of
-// which nothing changes but the stamps; consumers parse deliveries in place from a large buffer, allocate nothing and
-// acknowledge everything one read brought in one write.
+// It shares the machine with the broker, so it is as cheap as possible. Publishers write prepared messages, in which only the stamps
+// change. Consumers parse deliveries in place from a large buffer, allocate nothing, and acknowledge the messages of one read in one
+// write.
 package bench
 
 import (
@@ -60,7 +60,7 @@ func scenarios() []scenario {
 	}
 }
 
-// env is the outside world.
+// env is the environment of a run, which tests replace.
 type env struct {
 	dial           func(ctx context.Context, addr string) (net.Conn, error)
 	relay          func() (*relay, error)
@@ -69,8 +69,8 @@ type env struct {
 	stdout, stderr io.Writer
 }
 
-// Main runs "curfew bench" with the arguments behind those words. The result goes to stdout, progress and complaints go to
-// stderr. It returns the exit status: 0, 1 for a run that failed, 2 for a call that makes no sense.
+// Main runs "curfew bench" with the arguments behind those words. The result goes to stdout, progress and errors go to stderr. It
+// returns the exit status: 0, 1 for a run that failed, 2 for a wrong call.
 func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == relayCommand {
 		return relayMain(os.Stdin, stdout, stderr)

@@ -2,8 +2,8 @@ package bench
 
 import "time"
 
-// clock gives instants in nanoseconds since 1970 that never step: the wall clock as it was at the start, carried on by the
-// monotonic one. Stamps of two generators on one machine can therefore be compared.
+// clock returns instants in nanoseconds since 1970 that never step: the wall clock at the start plus the monotonic clock since. Stamps
+// of two generators on one machine can therefore be compared.
 type clock struct {
 	began time.Time
 	wall  int64
@@ -16,7 +16,7 @@ func newClock() clock {
 
 func (c clock) now() int64 { return c.wall + int64(time.Since(c.began)) }
 
-// nap sleeps until an instant, but no longer than it should take to notice that the run is over.
+// nap sleeps until an instant, but only so long that the end of the run is noticed soon.
 func (c clock) nap(p pacer, until int64) error {
 	return p.sleep(min(time.Duration(until-c.now()), 100*time.Millisecond))
 }
@@ -28,8 +28,8 @@ type pacer interface {
 }
 
 // schedule says when messages are to be sent: rate of them per second in even bursts, of a batch each or of what is due in a
-// millisecond, whichever is less. It is the intended schedule: a generator that falls behind stamps messages with the time
-// they should have left, so that a broker which stalls its publishers is charged for every message it held up.
+// millisecond, whichever is less. A generator that falls behind stamps messages with the intended time, so that a broker that stalls
+// its publishers is charged for every message that it delayed.
 type schedule struct {
 	begin int64   // instant
 	tick  float64 // nanoseconds
@@ -43,11 +43,11 @@ func newSchedule(begin int64, rate, batch float64) schedule {
 	return schedule{begin: begin, tick: burst / rate * float64(time.Second), burst: burst}
 }
 
-// next is the instant at which the next message is to be sent.
+// next returns the instant at which the next message is to be sent.
 func (s *schedule) next() int64 { return s.begin + int64(float64(s.ticks)*s.tick) }
 
-// take hands out messages of the earliest tick that has come and is not used up: at most most of them, all intended for the
-// instant at. It returns 0 when nothing is due.
+// take returns how many messages of the earliest unfinished tick to send, at most most, all intended for the instant at; 0 if none
+// is due.
 func (s *schedule) take(now int64, most int64) (n, at int64) {
 	for {
 		at = s.next()

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// window follows the publisher confirms of one channel: which of the messages, numbered from 1, the broker has not settled.
-// A confirm settles one message or all up to one, in any order. It holds no more than its limit outstanding.
+// window tracks the publisher confirms of one channel: which messages, numbered from 1, are not confirmed. A confirm is for one
+// message or for all up to one, and comes in any order. At most limit messages are outstanding.
 type window struct {
 	limit   uint64
 	sent    uint64
@@ -39,13 +39,13 @@ func newWindow(limit int64) *window {
 
 func (w *window) outstanding() uint64 { return w.sent - w.low - w.ahead }
 
-// room is how many more messages may be sent. A message that is settled only after many later ones holds the window open no
-// further than its table of settled numbers reaches.
+// room returns how many more messages may be sent. The table of confirmed numbers bounds how far a late confirm lets the window
+// grow.
 func (w *window) room() uint64 {
 	return min(w.limit-w.outstanding(), uint64(len(w.settled))-(w.sent-w.low))
 }
 
-// send notes that n more messages, intended for the instant at, are on their way.
+// send records that n more messages were sent, intended for the instant at.
 func (w *window) send(n uint64, at int64) {
 	w.sent += n
 	w.flights = append(w.flights, flight{last: w.sent, n: n, at: at})
@@ -102,7 +102,7 @@ func (w *window) slide() {
 	}
 }
 
-// land records the latency of the writes that are settled as a whole.
+// land records the latency of the writes of which all messages are confirmed.
 func (w *window) land(now int64) {
 	for w.landed < len(w.flights) && w.flights[w.landed].last <= w.low {
 		f := w.flights[w.landed]
@@ -129,8 +129,8 @@ func newGate(limit, batch int64) *gate {
 	return &gate{least: uint64(max(1, min(batch, limit/4))), window: newWindow(limit), changed: make(chan struct{}, 1)}
 }
 
-// room waits until a batch, or at least a quarter of the window, is free, so that confirms that come one by one do not turn
-// batches into writes of one message, and says how much.
+// room waits until a batch, or at least a quarter of the window, is free, and returns how much is. Confirms that come one by one would
+// otherwise turn batches into writes of one message.
 func (g *gate) room(ctx context.Context) (int64, error) {
 	return g.wait(ctx, func(w *window) bool { return w.room() >= g.least })
 }

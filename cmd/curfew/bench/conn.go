@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -30,7 +31,7 @@ type conn struct {
 	in       []byte // in[r:w] has arrived and is not yet taken
 	r, w     int
 	frameMax int
-	relayed  bool // there is no broker to take leave of
+	relayed  bool // to a relay, without a handshake
 }
 
 // closedError is the broker's reason for closing the channel or the connection.
@@ -49,7 +50,7 @@ func (e *env) open(ctx context.Context, t target) (*conn, error) {
 	return e.openSmall(ctx, t, readSize)
 }
 
-// openSmall is open for a connection that reads little: no frame may be larger than its buffer.
+// openSmall opens a connection with a small buffer, which no frame may exceed.
 func (e *env) openSmall(ctx context.Context, t target, buffer int) (*conn, error) {
 	nc, err := e.dial(ctx, t.addr)
 	if err != nil {
@@ -65,7 +66,7 @@ func (e *env) openSmall(ctx context.Context, t target, buffer int) (*conn, error
 	return c, nil
 }
 
-// hint says what a handshake may have failed of, where that is another kind of port, or a certificate; "" where the error says it.
+// hint returns what may have caused a failed handshake: another kind of port, or a certificate; "" if the error says it.
 func (c *conn) hint(t target, err error) string {
 	var unknown x509.UnknownAuthorityError
 	var plain tls.RecordHeaderError
@@ -165,7 +166,7 @@ func expect[T amqp.Method](m amqp.Method, err error) (T, error) {
 	return answer, nil
 }
 
-// reply is the next method that is an answer.
+// reply returns the next method that is an answer.
 func (c *conn) reply() (amqp.Method, error) {
 	for {
 		f, err := c.frame()
@@ -200,14 +201,29 @@ func (c *conn) frame() (amqp.Frame, error) {
 	}
 }
 
-// next takes a frame that has already arrived whole; ok says whether there was one.
+// next returns a frame that has arrived completely; ok = there was one.
 func (c *conn) next() (f amqp.Frame, ok bool, err error) {
 	f, n, err := amqp.NextFrame(c.in[c.r:c.w], c.frameMax)
 	c.r += n
 	return f, n > 0, err
 }
 
-// fill reads what has arrived, at least a byte. The frames handed out before are gone then.
+// serve calls drain, and again after each read, until the read deadline.
+func (c *conn) serve(drain func() error) error {
+	for {
+		if err := drain(); err != nil {
+			return err
+		}
+		switch err := c.fill(); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// fill reads at least a byte. The frames returned before are then invalid.
 func (c *conn) fill() error {
 	c.w = copy(c.in, c.in[c.r:c.w]) // little, and the buffer's front stays in the processor's cache
 	c.r = 0
@@ -219,7 +235,7 @@ func (c *conn) fill() error {
 	return err
 }
 
-// asClosed is the error that a closing method stands for, nil for every other method.
+// asClosed returns the error for a method that closes channel, connection or consumer; nil for others.
 func asClosed(m amqp.Method) error {
 	switch m := m.(type) {
 	case *amqp.ChannelClose:
@@ -232,7 +248,7 @@ func asClosed(m amqp.Method) error {
 	return nil
 }
 
-// complaint is the error in a method that was not asked for: nil for those that are none.
+// complaint returns the error in an unsolicited method; nil if it is none.
 func complaint(payload []byte) error {
 	m, err := amqp.ParseMethod(payload)
 	if err != nil {
@@ -241,8 +257,7 @@ func complaint(payload []byte) error {
 	return asClosed(m)
 }
 
-// close takes leave of the broker, not waiting long for its answer, and closes the socket. No other goroutine may use the
-// connection any more.
+// close closes the connection, and waits only shortly for the broker's answer. No other goroutine may use the connection any more.
 func (c *conn) close() error {
 	if c.relayed {
 		return c.nc.Close()

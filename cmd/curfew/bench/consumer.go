@@ -2,16 +2,14 @@ package bench
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// deliveries puts the frames of deliveries together without copying them.
+// deliveries parses the frames of deliveries without copying them.
 type deliveries struct {
 	tag   uint64
 	left  uint64 // bytes of the body still to come
@@ -20,7 +18,7 @@ type deliveries struct {
 	has   bool // the message has a stamp
 }
 
-// take takes in one frame; done says that it completed a message, which tag, stamp and has then describe.
+// take takes in one frame. If done, it completed a message, which tag, stamp and has describe.
 func (d *deliveries) take(f amqp.Frame) (done bool, err error) {
 	switch f.Type {
 	case amqp.FrameMethod:
@@ -77,7 +75,7 @@ type consumer struct {
 	reject     amqp.BasicReject
 }
 
-// Consume subscribes and leaves the connection ready for run.
+// subscribe starts consuming and leaves the connection ready for run.
 func (k *consumer) subscribe(prefetch int64, queues ...string) error {
 	if prefetch > 0 {
 		if _, err := ask[*amqp.BasicQosOK](k.c, channel, &amqp.BasicQos{PrefetchCount: uint16(prefetch)}); err != nil {
@@ -95,18 +93,14 @@ func (k *consumer) subscribe(prefetch int64, queues ...string) error {
 
 // run consumes until the connection's read deadline, which is how it is told to stop.
 func (k *consumer) run() error {
-	for {
-		if err := k.drain(); err != nil {
-			return fmt.Errorf("consumer: %w", err)
-		}
-		err := k.c.fill()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return k.settle()
-		}
-		if err != nil {
-			return fmt.Errorf("consumer: %w", err)
-		}
+	err := k.c.serve(k.drain)
+	if err == nil {
+		err = k.settle()
 	}
+	if err != nil {
+		return fmt.Errorf("consumer: %w", err)
+	}
+	return nil
 }
 
 // drain takes in the frames that have arrived and acknowledges them in one write.
@@ -114,7 +108,7 @@ func (k *consumer) drain() error {
 	now := k.clock.now()
 	n, err := k.measure(now)
 	if n > 0 {
-		k.last.Store(now) // first: whoever waits for the last message asks next when it came
+		k.last.Store(now) // first: a reader of got reads last next
 		k.got.Add(n)
 	}
 	if err != nil || len(k.out) == 0 {
@@ -174,14 +168,12 @@ func (k *consumer) acknowledge() {
 	k.unacked = 0
 }
 
-// settle acknowledges what is left over of an incomplete round.
+// settle acknowledges the messages of an incomplete round.
 func (k *consumer) settle() error {
 	if k.unacked == 0 {
 		return nil
 	}
 	k.unacked = 0
-	if _, err := k.c.nc.Write(amqp.AppendAck(nil, channel, k.d.tag, true)); err != nil {
-		return fmt.Errorf("consumer: %w", err)
-	}
-	return nil
+	_, err := k.c.nc.Write(amqp.AppendAck(nil, channel, k.d.tag, true))
+	return err
 }

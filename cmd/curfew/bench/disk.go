@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// disk is a file that is written and synced between one message and the next, to set the time a confirm takes beside what the
-// machine itself takes for that, at the same moment. It belongs to the publisher that publishes meanwhile.
+// disk is a file that is written and synced between one message and the next, to compare a confirm with what the machine itself
+// takes at the same moment. It belongs to a publisher.
 type disk struct {
 	file    *os.File
 	clock   clock
@@ -18,7 +18,7 @@ type disk struct {
 
 const (
 	diskPage = 4 << 10 // bytes written at a time
-	diskSize = 4 << 20 // bytes in the file, which are there before they are written again
+	diskSize = 4 << 20 // bytes in the file, which is written before the measurement
 )
 
 // openDisk makes the file in a folder.
@@ -37,13 +37,14 @@ func openDisk(dir string, c clock) (*disk, error) {
 	return d, nil
 }
 
-// measure takes the time of one page.
+// measure writes and syncs one page.
 func (d *disk) measure() error {
 	began := d.clock.now()
-	if _, err := d.file.WriteAt(d.page, d.at); err != nil {
-		return fmt.Errorf("--fdatasync: %w", err)
+	_, err := d.file.WriteAt(d.page, d.at)
+	if err == nil {
+		err = syncData(d.file)
 	}
-	if err := syncData(d.file); err != nil {
+	if err != nil {
 		return fmt.Errorf("--fdatasync: %w", err)
 	}
 	d.latency.record(d.clock.now()-began, 1)

@@ -10,12 +10,12 @@ import (
 
 const (
 	poll     = 10 * time.Millisecond // how often the main goroutine looks whether a run is over
-	patience = 10 * time.Second      // without news from the broker at the end of a run
+	patience = 10 * time.Second      // without progress at the end of a run
 	stall    = 30 * time.Second      // in the middle of publishing
 )
 
-// fleet is the publishers and consumers of a run. The main goroutine owns it; each publisher and consumer has goroutines of
-// its own, and the first of them to break off ends the run.
+// fleet is the publishers and consumers of a run. The main goroutine owns it. Each publisher and consumer has goroutines of its own;
+// the first of them to fail ends the run.
 type fleet struct {
 	s      *session
 	user   context.Context // ends when the user interrupts
@@ -28,7 +28,7 @@ type fleet struct {
 	pacers     []pacer
 	publishing atomic.Int32 // publishers that are not done
 
-	rejections *atomic.Int64 // that the consumers still have to make, all together; nil = none
+	rejections *atomic.Int64 // that the consumers still have to make together; nil = none
 
 	progress progress
 	latency  histogram // end to end, the whole run
@@ -55,14 +55,14 @@ func (f *fleet) consume(queues ...string) error {
 	return nil
 }
 
-// consumer adds a consumer, which has not subscribed and does not yet read.
+// consumer adds a consumer that has not subscribed and does not read yet.
 func (f *fleet) consumer(c *conn) *consumer {
 	k := &consumer{c: c, clock: f.s.clock, ackEvery: f.s.o.ackEvery, latency: &tally{}, rejections: f.rejections}
 	f.consumers = append(f.consumers, k)
 	return k
 }
 
-// publisher adds a publisher, which is connected and listens but does not yet publish.
+// publisher adds a publisher that is connected and listens but does not publish yet.
 func (f *fleet) publisher(c content, confirm int64) (*publisher, error) {
 	conn, err := f.s.open(f.ctx, f.s.o.broker)
 	if err != nil {
@@ -98,7 +98,7 @@ func (f *fleet) start(fn func() error) {
 	})
 }
 
-// publish lets a publisher loose.
+// publish starts a publisher.
 func (f *fleet) publish(p *publisher) {
 	f.publishing.Add(1)
 	f.start(func() error {
@@ -114,7 +114,7 @@ func (f *fleet) sent() (n int64) {
 	return n
 }
 
-// got is how many messages were consumed, and when the last of them was.
+// got returns how many messages were consumed, and the instant of the last one.
 func (f *fleet) got() (n, last int64) {
 	for _, k := range f.consumers {
 		n += k.got.Load()
@@ -123,8 +123,8 @@ func (f *fleet) got() (n, last int64) {
 	return n, last
 }
 
-// until waits for done, which it asks again and again, and shows progress meanwhile. An interrupt ends the wait without an
-// error; a connection that broke is one.
+// until calls done again and again until it returns true, and shows progress meanwhile. An interrupt ends the wait without an
+// error, a broken connection with one.
 func (f *fleet) until(done func() (bool, error)) error {
 	t := time.NewTicker(poll)
 	defer t.Stop()
@@ -135,7 +135,7 @@ func (f *fleet) until(done func() (bool, error)) error {
 		}
 		select {
 		case <-t.C:
-			err = f.progress.tell()
+			err = f.progress.show()
 		case <-f.ctx.Done():
 			return f.failure()
 		}
@@ -145,7 +145,7 @@ func (f *fleet) until(done func() (bool, error)) error {
 	}
 }
 
-// failure is what ended the run before its time; nil if the user did.
+// failure returns what ended the run early; nil if the user did.
 func (f *fleet) failure() error {
 	if f.user.Err() != nil {
 		return nil
@@ -153,7 +153,7 @@ func (f *fleet) failure() error {
 	return context.Cause(f.ctx)
 }
 
-// published waits until the publishers are done. A broker that takes nothing for long is a failure.
+// published waits until the publishers are done. It fails if the broker takes nothing for long.
 func (f *fleet) published() error {
 	sent, since := int64(0), f.s.clock.now()
 	return f.until(func() (bool, error) {
@@ -177,7 +177,7 @@ func (f *fleet) stalled() error {
 	return fmt.Errorf("publish: the broker took nothing, or confirmed nothing, for %v", stall)
 }
 
-// ended is when the last publisher was done.
+// ended returns when the last publisher was done.
 func (f *fleet) ended() (at int64) {
 	for _, p := range f.publishers {
 		at = max(at, p.ended.Load())
@@ -185,7 +185,7 @@ func (f *fleet) ended() (at int64) {
 	return at
 }
 
-// drained waits until n messages were consumed, or for how long no more came.
+// drained waits until n messages were consumed, or until no more came for patience.
 func (f *fleet) drained(n int64, patience time.Duration) error {
 	since := f.s.clock.now()
 	return f.until(func() (bool, error) {
@@ -194,7 +194,7 @@ func (f *fleet) drained(n int64, patience time.Duration) error {
 	})
 }
 
-// filled waits until a queue holds n messages, or for how long their number no longer grows, and says when it last grew.
+// filled waits until a queue holds n messages, or until their number has not grown for patience. It returns when it grew last.
 func (f *fleet) filled(queue string, n int64, patience time.Duration) (depth, at int64, err error) {
 	at = f.s.clock.now()
 	err = f.until(func() (bool, error) {
@@ -208,7 +208,7 @@ func (f *fleet) filled(queue string, n int64, patience time.Duration) (depth, at
 	return depth, at, err
 }
 
-// stop lets every goroutine end, closes the connections and takes the last latencies in.
+// stop ends every goroutine, closes the connections and collects the last latencies.
 func (f *fleet) stop() error {
 	past := time.Unix(1, 0)
 	for _, p := range f.publishers {
@@ -221,7 +221,7 @@ func (f *fleet) stop() error {
 	f.cancel(nil)
 	f.wg.Wait()
 	for _, p := range f.publishers {
-		_ = p.c.close() // what was to be measured is measured
+		_ = p.c.close() // the measurement is over
 	}
 	_ = inParallel(len(f.consumers), func(i int) error {
 		_ = f.consumers[i].c.close()
@@ -234,7 +234,7 @@ func (f *fleet) stop() error {
 	return failure
 }
 
-// sweep adds the latencies measured since the last call to those of the whole run, and returns them.
+// sweep returns the latencies measured since the last call, and adds them to those of the whole run.
 func (f *fleet) sweep() *histogram {
 	h := &histogram{}
 	for _, k := range f.consumers {
@@ -253,7 +253,7 @@ type progress struct {
 	used      usage
 }
 
-func (p *progress) tell() error {
+func (p *progress) show() error {
 	now := p.s.clock.now()
 	if p.began == 0 {
 		p.began, p.at, p.used = now, now, p.s.start

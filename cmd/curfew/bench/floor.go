@@ -1,6 +1,9 @@
 package bench
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 func floorFlags(f flags) {
 	f.sized(16, 0)
@@ -18,7 +21,7 @@ func startFloor(l *load) measurement { return floor{l} }
 func (l floor) run(ctx context.Context) error {
 	r, err := l.relay()
 	if err != nil {
-		return err
+		return fmt.Errorf("relay: %w", err)
 	}
 	l.cleanUp(r.stop)
 	l.o.pid = int64(r.pid)

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	flagusage "github.com/curfewmq/curfew/cmd/curfew/usage"
@@ -72,7 +73,7 @@ func newFlags(scenario string) flags {
 	return f
 }
 
-// loaded are the flags of all scenarios that load a broker.
+// loaded registers the flags of all scenarios that load a broker.
 func (f flags) loaded() {
 	o := f.o
 	f.Var(&o.broker, "uri", "the broker's `URI`, amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps: with TLS")
@@ -87,12 +88,13 @@ func (f flags) loaded() {
 
 func (f flags) whole(to *int64, name string, initial, lo, hi int64, usage string) {
 	*to = initial
-	f.Var(whole{to, lo, hi}, name, usage)
+	parse := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+	f.Var(bounded[int64]{to, lo, hi, parse, "a whole number"}, name, usage)
 }
 
 func (f flags) period(to *time.Duration, name string, initial, lo, hi time.Duration, usage string) {
 	*to = initial
-	f.Var(period{to, lo, hi}, name, usage)
+	f.Var(bounded[time.Duration]{to, lo, hi, time.ParseDuration, "a duration such as 10s,"}, name, usage)
 }
 
 func (f flags) sized(initial, lo int64) {
@@ -121,7 +123,7 @@ func (f flags) acking() {
 	f.whole(&f.o.ackEvery, "ack-every", 0, 0, maxCount, "acknowledge every `N`th message, N > 1 with multiple set; 0 = 1 with --prefetch, else automatic acknowledgement")
 }
 
-// expiring registers --ttl and --expiration, and says what holds where neither is given.
+// expiring registers --ttl and --expiration. otherwise is what holds if neither is given.
 func (f flags) expiring(otherwise string) {
 	if otherwise != "" {
 		otherwise = "; " + otherwise + " unless this or --expiration is given"
@@ -134,7 +136,7 @@ func (f flags) confirming(initial, lo int64) {
 	f.whole(&f.o.confirm, "confirm", initial, lo, 1<<20, "publisher confirms with at most `N` outstanding per publisher; 0 = without confirms")
 }
 
-// parse fills the options and checks what no single flag can.
+// parse fills the options and checks those that depend on one another.
 func (f flags) parse(args []string) (*options, error) {
 	rest, err := flagusage.Parse(f.FlagSet, args)
 	if err != nil {
@@ -185,7 +187,7 @@ func (o *options) check(given map[string]bool) error {
 	return nil
 }
 
-// sets says whether the options other than --queue-args decide a queue argument.
+// sets reports whether an option other than --queue-args sets a queue argument.
 func (o *options) sets(argument string) bool {
 	switch argument {
 	case "x-message-ttl":

@@ -10,18 +10,18 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// lease is the life of one queue as seen from here. Instants; 0 = not yet.
+// lease is what the prober knows about the lease of one queue. Instants; 0 = not yet.
 type lease struct {
 	asked, answered int64 // its declaration: the lease began in between
 	alive           int64 // a probe sent then still found it
 	gone            int64 // a probe answered then did not
 }
 
-// prober finds out when queues are gone without keeping them alive. A declaration, even a passive one, and basic.get renew a
-// lease and a consumer suspends it, but a publish does neither. So it publishes one byte with mandatory set, by way of the
-// default exchange, to each watched queue whose time is near, in rounds of a millisecond or more: a message that comes back
-// with basic.return tells that its queue is gone, and the publisher confirms, which follow the returns, end the round. Each
-// end is thus known to lie between the start of the last round that found the queue and the answer of the first that did not.
+// prober finds out when queues are deleted, without renewing their leases. A declaration, even a passive one, and basic.get renew a
+// lease and a consumer suspends it, but a publish does neither. So the prober publishes one byte with mandatory set, through the
+// default exchange, to each watched queue whose lease is about to end, in rounds of a millisecond or more. A message that returns
+// with basic.return tells that its queue is deleted. The publisher confirms, which follow the returns, end the round. Each deletion
+// thus lies between the start of the last round that found the queue and the answer of the first that did not.
 type prober struct {
 	s      *session
 	c      *conn
@@ -77,7 +77,7 @@ func (p *prober) declare(turns <-chan struct{}) error {
 
 func (p *prober) close() error { return errors.Join(p.c.close(), p.pace.Close()) }
 
-// watch runs until every watched queue is gone, or until none has been for long after the last was due.
+// watch runs until every watched queue is deleted, or for patience after the last was due.
 func (p *prober) watch(ctx context.Context) error {
 	last := p.due(len(p.leases) - 1)
 	for ctx.Err() == nil {
@@ -87,7 +87,7 @@ func (p *prober) watch(ctx context.Context) error {
 			return nil
 		}
 		if now > last+int64(patience) {
-			return nil // those left over are reported as such
+			return nil // the remaining ones are reported
 		}
 		if err := p.round(now); err != nil {
 			return err
@@ -99,7 +99,7 @@ func (p *prober) watch(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// due is the earliest instant at which lease i may end.
+// due returns the earliest instant at which lease i may end.
 func (p *prober) due(i int) int64 { return p.leases[i].asked + p.s.leaseTime() }
 
 func (p *prober) admit(now int64) {
@@ -109,7 +109,7 @@ func (p *prober) admit(now int64) {
 	}
 }
 
-// wake is when the round after the one of now begins.
+// wake returns when the next round begins.
 func (p *prober) wake(now int64) int64 {
 	if len(p.open) == 0 && p.begun < len(p.leases) {
 		return p.due(p.begun) - int64(margin)
@@ -175,7 +175,7 @@ func (p *prober) returned(payload []byte, now int64) error {
 	return nil
 }
 
-// sort keeps the queues that the round of begin has found.
+// sort keeps the queues that the round that began at begin found.
 func (p *prober) sort(begin int64) {
 	open := p.open[:0]
 	for _, i := range p.open {
@@ -188,8 +188,8 @@ func (p *prober) sort(begin int64) {
 	p.open = open
 }
 
-// report counts against the broker what cannot be told apart: lateness is the answer that found the queue gone minus the
-// earliest instant at which its lease can have ended. Uncertainty is by how much the true lateness may be smaller.
+// report attributes what is uncertain to the broker: lateness is the answer that found the queue deleted minus the earliest instant
+// at which its lease can have ended. Uncertainty is by how much the true lateness may be smaller.
 func (p *prober) report(r *report) {
 	var late, doubt histogram
 	for i, q := range p.leases {

@@ -19,7 +19,7 @@ type usage struct {
 	rss, peak int64
 }
 
-// process is a process to be watched through a proc file system.
+// process is a process that is watched through a proc file system.
 type process struct {
 	root string // "/proc" but in tests
 	pid  int

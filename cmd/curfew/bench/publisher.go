@@ -2,9 +2,7 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -26,23 +24,23 @@ type publisher struct {
 	rate   float64 // messages per second; 0 = as fast as the broker takes them
 	actual bool    // stamp with the time of writing, not with the intended one
 
-	pos     int // in the template
-	sent    atomic.Int64
-	ended   atomic.Int64 // instant
-	stop    atomic.Bool
-	blocked atomic.Pointer[string] // the broker's reason for blocking the connection, while it does
-	delayed tally                  // by how much the messages left later than intended
-	confirm []confirm              // scratch of listen
+	pos      int // in the template
+	sent     atomic.Int64
+	ended    atomic.Int64 // instant
+	stop     atomic.Bool
+	blocked  atomic.Pointer[string] // the broker's reason for blocking the connection, while it does
+	delayed  tally                  // by how much the messages left later than intended
+	confirms []confirm              // buffer of listen
 }
 
-// publish runs until the limit, the end of the time or the context's, and then waits for outstanding confirms.
+// publish publishes until the limit, the end of the time or of ctx, and then waits for outstanding confirms.
 func (p *publisher) publish(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.c.nc.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
 	defer func() { p.ended.Store(p.clock.now()) }()
 	err := p.flow(ctx)
 	if ctx.Err() != nil {
-		return nil // told to stop: whatever broke off the write is no news
+		return nil // the write was interrupted on purpose
 	}
 	if err != nil || p.gate == nil {
 		return err
@@ -66,7 +64,7 @@ func (p *publisher) flow(ctx context.Context) error {
 			}
 		}
 		if p.gate != nil {
-			now = p.clock.now() // the wait for room is not the broker's transit time
+			now = p.clock.now() // the wait for confirms is not part of the latency
 		}
 		p.t.stamp(p.pos, int(n), now)
 		if err := p.write(n, now); err != nil {
@@ -93,7 +91,7 @@ func (p *publisher) paced(ctx context.Context) error {
 	}
 }
 
-// within is at, but no later than the end of the time.
+// within returns at, or the end of the time if that is earlier.
 func (p *publisher) within(at int64) int64 {
 	if p.until == 0 {
 		return at
@@ -101,12 +99,12 @@ func (p *publisher) within(at int64) int64 {
 	return min(at, p.until)
 }
 
-// gather stamps the messages that are due, room of them at most, and says for when the first was intended.
-func (p *publisher) gather(s *schedule, room int64) (n, first int64) {
+// gather stamps the messages that are due, at most space of them, and returns for when the first was intended.
+func (p *publisher) gather(s *schedule, space int64) (n, first int64) {
 	now := p.clock.now()
 	first = now
-	for n < room {
-		k, at := s.take(p.within(now+1)-1, room-n) // what was intended for the end of the time is too late
+	for n < space {
+		k, at := s.take(p.within(now+1)-1, space-n) // what was intended for the end of the time is too late
 		if k == 0 {
 			break
 		}
@@ -121,7 +119,7 @@ func (p *publisher) gather(s *schedule, room int64) (n, first int64) {
 	return n, first
 }
 
-// allowed is how many messages the next write may have: 0 at the end.
+// allowed returns how many messages the next write may have: 0 at the end.
 func (p *publisher) allowed(ctx context.Context, now int64) (int64, error) {
 	if ctx.Err() != nil || p.stop.Load() || (p.until > 0 && now >= p.until) {
 		return 0, nil
@@ -151,23 +149,15 @@ func (p *publisher) write(n, at int64) error {
 
 // listen reads until the connection's read deadline, which is how it is told to stop.
 func (p *publisher) listen() error {
-	for {
-		if err := p.drain(); err != nil {
-			return fmt.Errorf("publisher: %w", err)
-		}
-		err := p.c.fill()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("publisher: %w", err)
-		}
+	if err := p.c.serve(p.drain); err != nil {
+		return fmt.Errorf("publisher: %w", err)
 	}
+	return nil
 }
 
 // drain takes in the frames that have arrived.
 func (p *publisher) drain() error {
-	p.confirm = p.confirm[:0]
+	p.confirms = p.confirms[:0]
 	for {
 		f, ok, err := p.c.next()
 		if err != nil {
@@ -183,7 +173,7 @@ func (p *publisher) drain() error {
 	if p.gate == nil {
 		return nil
 	}
-	return p.gate.settle(p.confirm, p.clock.now())
+	return p.gate.settle(p.confirms, p.clock.now())
 }
 
 func (p *publisher) take(f amqp.Frame) error {
@@ -195,7 +185,7 @@ func (p *publisher) take(f amqp.Frame) error {
 		return err
 	}
 	if ok {
-		p.confirm = append(p.confirm, c)
+		p.confirms = append(p.confirms, c)
 		return nil
 	}
 	m, err := amqp.ParseMethod(f.Payload)
@@ -211,8 +201,7 @@ func (p *publisher) take(f amqp.Frame) error {
 	return asClosed(m)
 }
 
-// latency is the distribution of confirm latencies and the number of messages the broker refused. Publish and listen must
-// have returned.
+// latency returns the distribution of confirm latencies and the number of refused messages, once publish and listen have returned.
 func (p *publisher) latency() (h *histogram, nacked uint64) {
 	if p.gate == nil {
 		return &histogram{}, 0

@@ -21,30 +21,30 @@ type relay struct {
 	stop func() error
 }
 
-// startRelay starts this program anew, in a session of its own as a service would be.
+// startRelay starts this program again, in a session of its own as a service would be.
 func startRelay() (*relay, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+		return nil, err
 	}
 	cmd := exec.Command(self, "bench", relayCommand)
 	cmd.SysProcAttr = ownSession()
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+		return nil, err
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+		return nil, err
 	}
 	stop := func() error { return errors.Join(stdin.Close(), cmd.Wait()) }
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("relay: no address: %w", err), stop())
+		return nil, errors.Join(fmt.Errorf("no address: %w", err), stop())
 	}
 	return &relay{addr: strings.TrimSpace(line), pid: cmd.Process.Pid, stop: stop}, nil
 }
@@ -56,7 +56,7 @@ func relayMain(stdin io.Reader, stdout, stderr io.Writer) int {
 		_, err = fmt.Fprintln(stdout, ln.Addr())
 	}
 	if err == nil {
-		go func() { _ = passOn(ln) }() // what goes wrong, its clients see
+		go func() { _ = passOn(ln) }() // its clients see errors
 		_, err = io.Copy(io.Discard, stdin)
 		err = errors.Join(err, ln.Close())
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -89,7 +90,7 @@ func decimals(v float64) int {
 
 func (r *report) writeJSON(w io.Writer) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "{\"scenario\":%q", orElse(r.scenario, "load"))
+	fmt.Fprintf(&b, "{\"scenario\":%q", cmp.Or(r.scenario, "load"))
 	for _, f := range r.fields {
 		v, err := json.Marshal(f.value)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// secure settles whether and how to connect with TLS.
+// secure decides whether and how to connect with TLS.
 func (o *options) secure(given map[string]bool) error {
 	if o.tls && !given["uri"] {
 		if err := o.broker.Set("amqps://guest:guest@127.0.0.1/"); err != nil {
@@ -34,12 +34,12 @@ func (o *options) secure(given map[string]bool) error {
 		ServerName:                  host,
 		RootCAs:                     roots,
 		InsecureSkipVerify:          o.tlsAny,
-		DynamicRecordSizingDisabled: true, // a record a message, from the first on
+		DynamicRecordSizingDisabled: true, // one record for each message, from the first on
 	}
 	return err
 }
 
-// roots are the authorities; nil for the system's.
+// roots returns the authorities; nil = the system's.
 func (o *options) roots() (*x509.CertPool, error) {
 	if o.tlsCA == "" {
 		return nil, nil

@@ -113,7 +113,7 @@ func (s *session) bare(name string, args ...amqp.Field) (string, error) {
 	return q, nil
 }
 
-// mortal declares a queue whose expired messages go to a second one.
+// mortal declares a queue and one for its dead letters.
 func (s *session) mortal() (queue, dead string, err error) {
 	if dead, err = s.bare("dead"); err != nil {
 		return "", "", err
@@ -122,7 +122,7 @@ func (s *session) mortal() (queue, dead string, err error) {
 	return queue, dead, err
 }
 
-// deadTo are the arguments of a queue whose dead messages go to another.
+// deadTo returns the arguments of a queue whose dead letters go to another.
 func deadTo(queue string) []amqp.Field {
 	return []amqp.Field{{Key: "x-dead-letter-exchange", Value: ""}, {Key: "x-dead-letter-routing-key", Value: queue}}
 }
@@ -138,7 +138,7 @@ func (s *session) exchange(kind string) (string, error) {
 	return x, nil
 }
 
-// ttl is the argument for --ttl.
+// ttl returns the argument for --ttl.
 func (s *session) ttl() []amqp.Field {
 	if s.o.ttl < 0 {
 		return nil

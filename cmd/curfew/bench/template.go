@@ -18,8 +18,8 @@ const (
 	variants  = 1 << 14 // messages prepared when each draws an expiration of its own
 )
 
-// template is a ring of whole messages, ready to be written to a socket: a run of them is one slice of buf. Nothing but the
-// stamp, the first eight bytes of each body, changes from round to round.
+// template is a ring of complete messages, ready to be written to a socket: a run of them is one slice of buf. Only the stamp, the
+// first eight bytes of each body, changes from round to round.
 //
 //	| basic.publish frame | header frame | body frame: | stamp 8 | zeros ... || next message ...
 type template struct {
@@ -55,7 +55,7 @@ func newTemplate(c content) *template {
 	return t
 }
 
-// plan sets the batch and returns the length of the ring: every queue equally often, and whole batches if that is not too much.
+// plan sets the batch and returns the length of the ring: every queue equally often, and whole batches if they fit.
 func (t *template) plan(c content, size int) int {
 	t.batch = max(1, min(c.batch, writeSize/size))
 	n := lcm(len(c.keys), t.batch)
@@ -114,7 +114,7 @@ func (t *template) properties(c content) []byte {
 	return p.Append(nil)
 }
 
-// len is the number of messages in the ring.
+// len returns the number of messages in the ring.
 func (t *template) len() int { return len(t.off) - 1 }
 
 // stamp gives messages i to i+n the time at, plus what each adds to it.
@@ -131,5 +131,5 @@ func (t *template) stamp(i, n int, at int64) {
 	}
 }
 
-// run is messages i to i+n as they go on the wire.
+// run returns messages i to i+n as they are sent.
 func (t *template) run(i, n int) []byte { return t.buf[t.off[i]:t.off[i+n]] }

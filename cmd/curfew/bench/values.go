@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -13,50 +14,30 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// The flag values below refuse what is out of range in Set, so that the error names the flag, the value and the accepted
-// range: the flag --queues does not take "0": must be a whole number from 1 to 1000000.
+// The flag values below check ranges in Set, so that the error names the flag, the value and the accepted range: the flag --queues
+// does not take "0": must be a whole number from 1 to 1000000.
 
-// whole is a whole number from lo to hi.
-type whole struct {
-	to     *int64
-	lo, hi int64
+// bounded is a number or a duration from lo to hi.
+type bounded[T int64 | time.Duration] struct {
+	to     *T
+	lo, hi T
+	parse  func(string) (T, error)
+	kind   string
 }
 
-func (w whole) String() string {
-	if w.to == nil {
+func (b bounded[T]) String() string {
+	if b.to == nil {
 		return ""
 	}
-	return strconv.FormatInt(*w.to, 10)
+	return fmt.Sprint(*b.to)
 }
 
-func (w whole) Set(s string) error {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < w.lo || n > w.hi {
-		return fmt.Errorf("must be a whole number from %d to %d", w.lo, w.hi)
+func (b bounded[T]) Set(s string) error {
+	v, err := b.parse(s)
+	if err != nil || v < b.lo || v > b.hi {
+		return fmt.Errorf("must be %s from %v to %v", b.kind, b.lo, b.hi)
 	}
-	*w.to = n
-	return nil
-}
-
-// period is a time span of Go's notation from lo to hi.
-type period struct {
-	to     *time.Duration
-	lo, hi time.Duration
-}
-
-func (p period) String() string {
-	if p.to == nil {
-		return ""
-	}
-	return p.to.String()
-}
-
-func (p period) Set(s string) error {
-	d, err := time.ParseDuration(s)
-	if err != nil || d < p.lo || d > p.hi {
-		return fmt.Errorf("must be a duration such as 10s, from %v to %v", p.lo, p.hi)
-	}
-	*p.to = d
+	*b.to = v
 	return nil
 }
 
@@ -87,7 +68,7 @@ func (s *span) Set(v string) error {
 	return nil
 }
 
-// target is where the broker is and who we are to it.
+// target is the broker's address and our login.
 type target struct {
 	addr, vhost, user, password string
 	secure                      bool        // the URI asks for TLS
@@ -120,26 +101,19 @@ func (t *target) Set(s string) error {
 	if err != nil || len(vhost) > 255 {
 		return errors.New("the virtual host must be percent-encoded and of at most 255 bytes")
 	}
-	t.vhost = orElse(vhost, "/")
+	t.vhost = cmp.Or(vhost, "/")
 	t.secure = u.Scheme == "amqps"
 	port := "5672"
 	if t.secure {
 		port = "5671"
 	}
-	t.addr = net.JoinHostPort(u.Hostname(), orElse(u.Port(), port))
+	t.addr = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port))
 	t.user, t.password = "guest", "guest"
 	if u.User != nil {
 		t.user = u.User.Username()
 		t.password, _ = u.User.Password()
 	}
 	return nil
-}
-
-func orElse(s, absent string) string {
-	if s == "" {
-		return absent
-	}
-	return s
 }
 
 // arguments are the arguments of a declaration, given as k=v once per flag: true and false are booleans, whole numbers are
