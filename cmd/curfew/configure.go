@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"strings"
 
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/config"
 )
@@ -51,9 +53,7 @@ type configuration struct {
 
 // load reads the configuration from file, the environment and set.
 func (a *app) load(file string, set []config.Flag, o chain.Options) (configuration, error) {
-	if file == "" {
-		file = a.variable(config.FileVariable)
-	}
+	file = cmp.Or(file, usage.Variables(a.environ)[config.FileVariable])
 	loaded := configuration{file: file}
 	var err error
 	loaded.Config, err = config.Load(config.Input{
@@ -73,15 +73,6 @@ func named(ps []config.Plugin) []chain.Named {
 		ns[i] = chain.Named(p)
 	}
 	return ns
-}
-
-func (a *app) variable(name string) string {
-	for _, entry := range a.environ {
-		if v, ok := strings.CutPrefix(entry, name+"="); ok {
-			return v
-		}
-	}
-	return ""
 }
 
 // refuseConfig reports every problem of a configuration on a line of its own.

@@ -183,31 +183,29 @@ func refused(answer *http.Response) error {
 // each iterates over a list while it arrives, because it may be long.
 func (c *client) each(ctx context.Context, path string) iter.Seq2[object, error] {
 	return func(yield func(object, error) bool) {
-		if err := c.walk(ctx, path, func(o object) bool { return yield(o, nil) }); err != nil {
+		answer, err := c.send(ctx, http.MethodGet, path, nil, nil)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer answer.Body.Close()
+		d := json.NewDecoder(answer.Body)
+		if start, err := d.Token(); err != nil || start != json.Delim('[') {
+			yield(nil, fmt.Errorf("%s%s answers what is not a list", c.base, path))
+			return
+		}
+		for d.More() {
+			var o object
+			if err := d.Decode(&o); err != nil {
+				yield(nil, fmt.Errorf("%s%s answers a list with an error in it: %w", c.base, path, err))
+				return
+			}
+			if !yield(o, nil) {
+				return
+			}
+		}
+		if _, err := d.Token(); err != nil { // the end of the list, so that the connection can be reused
 			yield(nil, err)
 		}
 	}
-}
-
-func (c *client) walk(ctx context.Context, path string, visit func(object) bool) error {
-	answer, err := c.send(ctx, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	d := json.NewDecoder(answer.Body)
-	if start, err := d.Token(); err != nil || start != json.Delim('[') {
-		return fmt.Errorf("%s%s answers what is not a list", c.base, path)
-	}
-	for d.More() {
-		var o object
-		if err := d.Decode(&o); err != nil {
-			return fmt.Errorf("%s%s answers a list with an error in it: %w", c.base, path, err)
-		}
-		if !visit(o) {
-			return nil
-		}
-	}
-	_, err = d.Token() // the end of the list, so that the connection can be reused
-	return err
 }

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
 // Variables that stand in for flags.
@@ -22,12 +25,9 @@ const (
 
 // connect returns a client for the API that flags and variables name.
 func connect(l *commandLine, environ []string) (*client, error) {
-	env := variables(environ)
-	cacert, insecure := l.value("cacert"), l.has("insecure")
-	if cacert == "" {
-		cacert = env[cacertVariable]
-	}
-	insecure = insecure || env[insecureVariable] == "true" || env[insecureVariable] == "1"
+	env := usage.Variables(environ)
+	cacert := cmp.Or(l.value("cacert"), env[cacertVariable])
+	insecure := l.has("insecure") || env[insecureVariable] == "true" || env[insecureVariable] == "1"
 	at, err := locate(l, env, cacert != "" || insecure)
 	if err != nil {
 		return nil, err
@@ -46,16 +46,6 @@ func connect(l *commandLine, environ []string) (*client, error) {
 	return c, nil
 }
 
-func variables(environ []string) map[string]string {
-	m := make(map[string]string)
-	for _, e := range environ {
-		if name, value, ok := strings.Cut(e, "="); ok {
-			m[name] = value
-		}
-	}
-	return m
-}
-
 // locate returns the API's address. Flags take precedence over variables, and these over the host in --node.
 func locate(l *commandLine, env map[string]string, secure bool) (*url.URL, error) {
 	host, port := l.value("host"), l.value("port")
@@ -71,10 +61,7 @@ func locate(l *commandLine, env map[string]string, secure bool) (*url.URL, error
 	if secure {
 		scheme, usual = "https", "15671"
 	}
-	if port == "" {
-		port = usual
-	}
-	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(strings.Trim(host, "[]"), port)}, nil
+	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(strings.Trim(host, "[]"), cmp.Or(port, usual))}, nil
 }
 
 func parseURL(source, text string) (*url.URL, error) {

@@ -26,17 +26,7 @@ func eventCommands() []command {
 	}}
 }
 
-// eventFilters are the options that are also parameters of the API, and their names there.
-var eventFilters = []struct{ option, parameter string }{
-	{"vhost", "vhost"},
-	{"queue", "queue"},
-	{"queue-regex", "queue_regex"},
-	{"kind", "kind"},
-	{"reason", "reason"},
-	{"outcome", "outcome"},
-	{"history", "history"},
-}
-
+// eventOptions are the command's options. All but count are parameters of the API, too, where a dash is an underscore.
 func eventOptions() []option {
 	return []option{
 		{long: "queue", value: "name", about: "of this queue only"},
@@ -68,15 +58,12 @@ func (c *call) number(name string) int {
 // followEvents prints events until Ctrl-C, --count or --timeout, which are no failures, or until the broker ends the stream.
 func followEvents(ctx context.Context, c *call) error {
 	query := url.Values{}
-	for _, f := range eventFilters {
-		if c.has(f.option) {
-			query.Set(f.parameter, c.value(f.option))
+	for _, o := range append(eventOptions(), option{long: "vhost"}) {
+		if o.long != "count" && c.has(o.long) {
+			query.Set(strings.ReplaceAll(o.long, "-", "_"), c.value(o.long))
 		}
 	}
-	address := path("events")
-	if len(query) > 0 {
-		address += "?" + query.Encode()
-	}
+	address := strings.TrimSuffix(path("events")+"?"+query.Encode(), "?")
 	c.banner("Following events ...")
 	answer, err := c.api.send(ctx, http.MethodGet, address, nil, http.Header{"Accept": {"application/x-ndjson"}})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
@@ -115,7 +116,7 @@ func (l *language) source(dir string) (string, error) {
 
 // find returns the first of the programs that exists, or the one that an environment variable names.
 func (b *building) find(variable, missing string, names ...string) (string, error) {
-	if name := b.program.variable(variable); name != "" {
+	if name := usage.Variables(b.program.Environ)[variable]; name != "" {
 		program, err := exec.LookPath(name)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", variable, err)
@@ -128,15 +129,6 @@ func (b *building) find(variable, missing string, names ...string) (string, erro
 		}
 	}
 	return "", fmt.Errorf("%s is missing: %s", names[0], missing)
-}
-
-func (p *Program) variable(name string) string {
-	for _, v := range p.Environ {
-		if value, ok := strings.CutPrefix(v, name+"="); ok {
-			return value
-		}
-	}
-	return ""
 }
 
 // run calls a compiler in the project's folder.
@@ -242,7 +234,7 @@ func (b *building) rustc() (program string, ownLinker bool, err error) {
 		return "", false, err
 	}
 	candidates := []string{program}
-	if b.program.variable("RUSTC") == "" {
+	if usage.Variables(b.program.Environ)["RUSTC"] == "" {
 		candidates = append(candidates, "/usr/bin/rustc")
 	}
 	for _, c := range candidates {

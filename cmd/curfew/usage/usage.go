@@ -112,3 +112,14 @@ func List(w io.Writer, f *flag.FlagSet, width int) {
 		fmt.Fprintf(w, "  %-*s %s\n", width, strings.TrimSpace("--"+g.Name+" "+placeholder), text)
 	})
 }
+
+// Variables returns an environment as a map.
+func Variables(environ []string) map[string]string {
+	m := make(map[string]string, len(environ))
+	for _, e := range environ {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			m[name] = value
+		}
+	}
+	return m
+}
