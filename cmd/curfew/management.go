@@ -174,9 +174,9 @@ func (s *service) manage(ctx context.Context) (*mgmt.API, error) {
 // listeners returns what the broker listens on.
 func (s *service) listeners() []mgmt.Listener {
 	var all []mgmt.Listener
-	protocols := s.amqpProtocols()
+	names := s.amqpListeners()
 	for i, addr := range s.broker.Addresses() {
-		l := mgmt.Listener{Protocol: protocols[i], Address: addr}
+		l := mgmt.Listener{Protocol: names[i].protocol, Address: addr}
 		if l.Protocol == "amqp/ssl" {
 			l.Expires = s.certificateExpires()
 		}
@@ -185,14 +185,15 @@ func (s *service) listeners() []mgmt.Listener {
 	return append(all, s.management.describe()...)
 }
 
-// amqpProtocols returns RabbitMQ's names for the protocols of the broker's addresses, in their order.
-func (s *service) amqpProtocols() []string {
-	var names []string
+type listenerName struct{ key, protocol string }
+
+// amqpListeners returns the configuration's and RabbitMQ's names of the broker's addresses, in their order.
+func (s *service) amqpListeners() (names []listenerName) {
 	if s.running.Listen.AMQP != "" {
-		names = append(names, "amqp")
+		names = append(names, listenerName{"listen.amqp", "amqp"})
 	}
 	if s.running.Listen.AMQPS != "" {
-		names = append(names, "amqp/ssl")
+		names = append(names, listenerName{"listen.amqps", "amqp/ssl"})
 	}
 	return names
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io/fs"
 	"math"
 	"path"
@@ -34,11 +35,8 @@ func machineMemory(root fs.FS) uint64 {
 
 func memTotal(meminfo []byte) uint64 {
 	for line := range bytes.Lines(meminfo) {
-		f := strings.Fields(string(line))
-		if len(f) < 2 || f[0] != "MemTotal:" {
-			continue
-		}
-		if kib, err := strconv.ParseUint(f[1], 10, 64); err == nil {
+		var kib uint64
+		if _, err := fmt.Sscanf(string(line), "MemTotal: %d", &kib); err == nil {
 			return kib << 10
 		}
 	}

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"fmt"
 	"iter"
 	"os"
 	"runtime"
@@ -32,18 +32,11 @@ func describeProcess(dir string) mgmt.Machine {
 // residentMemory returns how many bytes of memory the process has; 0 = unknown.
 func residentMemory() uint64 {
 	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
+	var size, resident uint64 // pages
+	if _, scanErr := fmt.Sscan(string(b), &size, &resident); err != nil || scanErr != nil {
 		return 0
 	}
-	f := bytes.Fields(b)
-	if len(f) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseUint(string(f[1]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * uint64(os.Getpagesize())
+	return resident * uint64(os.Getpagesize())
 }
 
 // releaseProgram lets the system unmap the pages of the program's file, most of which are not used after the start, such as tables

@@ -124,15 +124,9 @@ func hinted(err error) error {
 }
 
 func (s *service) logAddresses() {
-	var keys []string
-	if s.running.Listen.AMQP != "" {
-		keys = append(keys, "listen.amqp")
-	}
-	if s.running.Listen.AMQPS != "" {
-		keys = append(keys, "listen.amqps")
-	}
+	names := s.amqpListeners()
 	for i, addr := range s.broker.Addresses() {
-		s.log.Info("listening", "key", keys[i], "address", addr.String())
+		s.log.Info("listening", "key", names[i].key, "address", addr.String())
 	}
 }
 

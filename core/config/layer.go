@@ -67,7 +67,7 @@ func fileProblem(err error) string {
 }
 
 // readEnv returns the layer of the environment's CURFEW_ variables.
-func readEnv(environ []string) (*layer, error) {
+func readEnv(environ []string) *layer {
 	m := map[string]any{}
 	for _, entry := range environ {
 		name, v, _ := strings.Cut(entry, "=")
@@ -75,13 +75,16 @@ func readEnv(environ []string) (*layer, error) {
 			m[name] = v
 		}
 	}
-	k, err := flat(m)
-	return &layer{said: k, name: envName, sep: "__", term: "variable", source: func(name string) Source { return Source{Kind: FromEnv, Name: name} }}, err
+	source := func(name string) Source { return Source{Kind: FromEnv, Name: name} }
+	return &layer{said: flat(m), name: envName, sep: "__", term: "variable", source: source}
 }
 
-func flat(m map[string]any) (*koanf.Koanf, error) {
+func flat(m map[string]any) *koanf.Koanf {
 	k := koanf.New(".")
-	return k, k.Load(confmap.Provider(m, ""), nil)
+	if err := k.Load(confmap.Provider(m, ""), nil); err != nil {
+		panic(err) // a map always loads
+	}
+	return k
 }
 
 // FileVariable names the configuration file when no flag does.
@@ -112,13 +115,13 @@ func fromKubernetes(name, v string) bool {
 	return m != nil && (m[1] != "" || serviceAddress.MatchString(v))
 }
 
-func readFlags(flags []Flag) (*layer, error) {
+func readFlags(flags []Flag) *layer {
 	m, names := map[string]any{}, map[string]string{}
 	for _, f := range flags {
 		m[f.Key], names[f.Key] = f.Value, f.Name
 	}
-	k, err := flat(m)
-	return &layer{said: k, name: same, sep: ".", term: "key", source: func(name string) Source { return Source{Kind: FromFlag, Name: names[name]} }}, err
+	source := func(name string) Source { return Source{Kind: FromFlag, Name: names[name]} }
+	return &layer{said: flat(m), name: same, sep: ".", term: "key", source: source}
 }
 
 // entries returns the keys that the layers have below a section.

@@ -40,18 +40,7 @@ func (l *loader) read() {
 			l.layers = append(l.layers, file)
 		}
 	}
-	env, err := readEnv(l.in.Environ)
-	l.add(env, err, Source{Kind: FromEnv, Name: envPrefix + "*"})
-	flags, err := readFlags(l.in.Flags)
-	l.add(flags, err, Source{Kind: FromFlag})
-}
-
-func (l *loader) add(y *layer, err error, from Source) {
-	if err != nil {
-		l.refuse(&Error{Problem: err.Error(), Source: from})
-		return
-	}
-	l.layers = append(l.layers, y)
+	l.layers = append(l.layers, readEnv(l.in.Environ), readFlags(l.in.Flags))
 }
 
 // assign sets the settings to what the layers say, in the order in which these override one another.

@@ -16,22 +16,13 @@ const startup = 5 * time.Minute
 
 func brokerCommands() []command {
 	return []command{
-		{
-			name: "ping", run: ping, patience: time.Minute,
-			about: "tells whether the broker answers, and lets the user in",
-		},
+		{name: "ping", run: ping, patience: time.Minute, about: "tells whether the broker answers, and lets the user in"},
 		{
 			name: "status", run: printStatus, check: checkUnit, about: "prints what the broker is, and how it is",
 			options: []option{{long: "unit", value: "bytes|mb|gb", about: "of memory and disk space (default gb)"}},
 		},
-		{
-			name: "cluster_status", run: printCluster,
-			about: "prints the nodes of the cluster; there is one",
-		},
-		{
-			name: "await_startup", run: awaitStartup, waits: true, patience: startup,
-			about: "waits until the broker answers",
-		},
+		{name: "cluster_status", run: printCluster, about: "prints the nodes of the cluster; there is one"},
+		{name: "await_startup", run: awaitStartup, waits: true, patience: startup, about: "waits until the broker answers"},
 		{
 			name: "wait", operands: "[<pidfile>]", run: awaitStartup, waits: true, patience: startup,
 			options: []option{{long: "pid", short: "P", value: "pid", about: "ignored, as is the file: the broker is known by its address"}},
@@ -41,34 +32,16 @@ func brokerCommands() []command {
 			name: "await_online_nodes", operands: "<count>", run: awaitNodes, check: checkCount, waits: true, patience: startup,
 			about: "waits until the broker answers; a count above 1 is an error",
 		},
-		{
-			name: "node_health_check", run: checkHealth, patience: 70 * time.Second,
-			about: "tells whether the broker answers and has no alarm",
-		},
-		{
-			name: "check_running", run: checkRunning,
-			about: "tells whether the broker answers, as rabbitmq-diagnostics does",
-		},
-		{
-			name: "check_local_alarms", run: checkAlarms,
-			about: "tells whether the broker has no alarm, as rabbitmq-diagnostics does",
-		},
-		{
-			name: "list_node_auth_attempt_stats", run: listAttempts,
-			about: "prints how many logins succeeded and failed, by protocol",
-		},
-		{
-			name: "set_cluster_name", operands: "<name>", run: setClusterName,
-			about: "sets the name that the broker goes by",
-		},
+		{name: "node_health_check", run: checkHealth, patience: 70 * time.Second, about: "tells whether the broker answers and has no alarm"},
+		{name: "check_running", run: checkRunning, about: "tells whether the broker answers, as rabbitmq-diagnostics does"},
+		{name: "check_local_alarms", run: checkAlarms, about: "tells whether the broker has no alarm, as rabbitmq-diagnostics does"},
+		{name: "list_node_auth_attempt_stats", run: listAttempts, about: "prints how many logins succeeded and failed, by protocol"},
+		{name: "set_cluster_name", operands: "<name>", run: setClusterName, about: "sets the name that the broker goes by"},
 		{
 			name: "list_feature_flags", lists: &featureColumns, about: "lists feature flags",
 			run: columnList("Listing feature flags ...", "feature-flags"),
 		},
-		{
-			name: "enable_feature_flag", operands: "<flag>|all", run: enableFeature,
-			about: "enables a feature flag, or all",
-		},
+		{name: "enable_feature_flag", operands: "<flag>|all", run: enableFeature, about: "enables a feature flag, or all"},
 	}
 }
 

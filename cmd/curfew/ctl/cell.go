@@ -3,7 +3,6 @@ package ctl
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 )
 
@@ -50,9 +49,7 @@ func terms(raw json.RawMessage) cell {
 		return cell{"[]", []byte("{}")}
 	}
 	var b strings.Builder
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	if err := writeTerm(&b, d, maxNesting); err != nil {
+	if !writeTerm(&b, raw, maxNesting) {
 		return cell{string(raw), raw}
 	}
 	return cell{b.String(), raw}
@@ -77,59 +74,43 @@ func protocol(raw json.RawMessage) cell {
 // maxNesting bounds the nesting of a table.
 const maxNesting = 64
 
-var errTooDeep = errors.New("nested too deeply")
-
-func writeTerm(b *strings.Builder, d *json.Decoder, depth int) error {
+// writeTerm writes JSON as an Erlang term. It returns false if that is nested too deeply.
+func writeTerm(b *strings.Builder, raw json.RawMessage, depth int) bool {
 	if depth == 0 {
-		return errTooDeep
+		return false
 	}
-	token, err := d.Token()
-	if err != nil {
-		return err
-	}
-	switch v := token.(type) {
-	case json.Delim:
-		return writeTerms(b, d, v == '{', depth)
-	case string:
-		b.WriteString(`"` + v + `"`)
-	case json.Number:
-		b.WriteString(v.String())
-	case bool:
-		b.WriteString(map[bool]string{true: "true", false: "false"}[v])
-	default:
+	switch raw[0] {
+	case '{':
+		separator := ""
+		b.WriteByte('[')
+		for name, value := range members(raw) {
+			b.WriteString(separator + `{"` + name + `",`)
+			if !writeTerm(b, value, depth-1) {
+				return false
+			}
+			b.WriteByte('}')
+			separator = ","
+		}
+		b.WriteByte(']')
+	case '[':
+		var items []json.RawMessage
+		_ = json.Unmarshal(raw, &items) // it was decoded before
+		b.WriteByte('[')
+		for i, item := range items {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			if !writeTerm(b, item, depth-1) {
+				return false
+			}
+		}
+		b.WriteByte(']')
+	case 'n':
 		b.WriteString("undefined")
+	case '"':
+		b.WriteString(`"` + plain(raw).text + `"`)
+	default:
+		b.Write(raw)
 	}
-	return nil
-}
-
-// writeTerms writes the items of a list, or the pairs of an object.
-func writeTerms(b *strings.Builder, d *json.Decoder, pairs bool, depth int) error {
-	b.WriteByte('[')
-	for i := 0; d.More(); i++ {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		if err := writeMember(b, d, pairs, depth-1); err != nil {
-			return err
-		}
-	}
-	b.WriteByte(']')
-	_, err := d.Token()
-	return err
-}
-
-func writeMember(b *strings.Builder, d *json.Decoder, pair bool, depth int) error {
-	if !pair {
-		return writeTerm(b, d, depth)
-	}
-	b.WriteByte('{')
-	if err := writeTerm(b, d, depth); err != nil { // the key
-		return err
-	}
-	b.WriteByte(',')
-	if err := writeTerm(b, d, depth); err != nil {
-		return err
-	}
-	b.WriteByte('}')
-	return nil
+	return true
 }

@@ -44,10 +44,7 @@ func connectionCommands() []command {
 				{long: "per-connection-delay", value: "milliseconds", numeric: true, about: "wait so long after each"},
 			},
 		},
-		{
-			name: "close_all_user_connections", operands: "<username> <reason>", run: closeUserConnections,
-			about: "closes the connections of a user",
-		},
+		{name: "close_all_user_connections", operands: "<username> <reason>", run: closeUserConnections, about: "closes the connections of a user"},
 	}
 }
 

@@ -13,10 +13,7 @@ func helpCommands() []command {
 			options: []option{{long: "list-commands", about: "only their names"}},
 		},
 		{name: "version", run: runVersion, offline: true, about: "prints the version of this tool"},
-		{
-			name: "autocomplete", operands: "[<prefix>]", run: autocomplete, offline: true,
-			about: "prints the commands that begin with a prefix",
-		},
+		{name: "autocomplete", operands: "[<prefix>]", run: autocomplete, offline: true, about: "prints the commands that begin with a prefix"},
 	}
 }
 

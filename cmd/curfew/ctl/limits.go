@@ -15,22 +15,13 @@ func limitCommands() []command {
 			name: "set_vhost_limits", operands: "<definition>", scoped: true, run: setVHostLimits,
 			about: "replaces the limits of a virtual host: max-connections, max-queues", more: definition,
 		},
-		{
-			name: "clear_vhost_limits", scoped: true, run: clearVHostLimits,
-			about: "removes the limits of a virtual host",
-		},
-		{
-			name: "list_vhost_limits", scoped: true, options: []option{everyone}, run: listVHostLimits,
-			about: "prints the limits of a virtual host",
-		},
+		{name: "clear_vhost_limits", scoped: true, run: clearVHostLimits, about: "removes the limits of a virtual host"},
+		{name: "list_vhost_limits", scoped: true, options: []option{everyone}, run: listVHostLimits, about: "prints the limits of a virtual host"},
 		{
 			name: "set_user_limits", operands: "<username> <definition>", run: setUserLimits,
 			about: "sets limits of a user: max-connections, max-channels", more: definition,
 		},
-		{
-			name: "clear_user_limits", operands: "<username> <limit>|all", run: clearUserLimits,
-			about: "removes a limit of a user, or all",
-		},
+		{name: "clear_user_limits", operands: "<username> <limit>|all", run: clearUserLimits, about: "removes a limit of a user, or all"},
 		{
 			name: "list_user_limits", run: listUserLimits, about: "prints the limits of a user",
 			options: []option{{long: "user", value: "username", about: "the user (default guest)"}, everyone},

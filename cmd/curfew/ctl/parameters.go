@@ -15,10 +15,7 @@ func parameterCommands() []command {
 			name: "clear_parameter", operands: "<component> <name>", scoped: true, about: "removes a runtime parameter",
 			run: deletion(`Clearing runtime parameter "{2}" for component "{1}" on vhost "{vhost}" ...`, "parameters/{1}/{vhost}/{2}", noParameter),
 		},
-		{
-			name: "list_parameters", scoped: true, run: listParameters,
-			about: "lists the runtime parameters of a virtual host",
-		},
+		{name: "list_parameters", scoped: true, run: listParameters, about: "lists the runtime parameters of a virtual host"},
 		{
 			name: "set_global_parameter", operands: "<name> <value>", run: setGlobalParameter,
 			about: "sets a runtime parameter of the broker; the value is JSON",

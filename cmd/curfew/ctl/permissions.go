@@ -21,10 +21,7 @@ func permissionCommands() []command {
 			name: "list_permissions", scoped: true, about: "lists permissions in a virtual host",
 			run: listing{`Listing permissions for vhost "{vhost}" ...`, "vhosts/{vhost}/permissions", noVHost, columns("user configure write read")}.run,
 		},
-		{
-			name: "list_user_permissions", operands: "<username>", run: listUserPermissions,
-			about: "lists a user's permissions in all virtual hosts",
-		},
+		{name: "list_user_permissions", operands: "<username>", run: listUserPermissions, about: "lists a user's permissions in all virtual hosts"},
 		{
 			name: "set_topic_permissions", operands: "<username> <exchange> <write> <read>", scoped: true, run: setTopicPermissions,
 			about: "sets which routing keys a user may publish and bind with on a topic exchange",

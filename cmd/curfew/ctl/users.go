@@ -19,10 +19,7 @@ func userCommands() []command {
 			name: "delete_user", operands: "<username>", about: "removes a user, and what the user was permitted",
 			run: deletion(`Deleting user "{1}" ...`, "users/{1}", &failure{noUser, "Error:\nUser \"{1}\" does not exist"}),
 		},
-		{
-			name: "change_password", operands: "<username> [<password>]", run: changePassword,
-			about: "sets a user's password", more: stdin,
-		},
+		{name: "change_password", operands: "<username> [<password>]", run: changePassword, about: "sets a user's password", more: stdin},
 		{
 			name: "clear_password", operands: "<username>", run: clearPassword,
 			about: "takes a user's password away, so that the user cannot log in with one",

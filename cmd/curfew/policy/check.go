@@ -97,18 +97,15 @@ func (l *lab) cost(name string) string {
 			hs.OnIdle(instantOf(defaultStart), time.Minute, &v)
 		}), 10)
 	}
-	ask, why := hs.OnHead, hook.WhyDue
-	switch name {
-	case abi.Deadline.String(), abi.OnEnqueue.String():
-		ask, why = hs.OnEnqueue, hook.WhyEnqueue
-	case abi.OnHead.String():
-		why = hook.WhyHead
-	case abi.OnRequeue.String():
-		ask, why = hs.OnRequeue, hook.WhyRequeue
+	asked := barrages()[0] // when messages enter, as for [abi.Deadline]
+	for _, b := range barrages() {
+		if b.hook.String() == name {
+			asked = b
+		}
 	}
 	const many = 64
-	one := l.fuelOf(func() { askPlainly(ask, why, 1) })
-	all := l.fuelOf(func() { askPlainly(ask, why, many) })
+	one := l.fuelOf(func() { askPlainly(asked.ask(&hs), asked.why, 1) })
+	all := l.fuelOf(func() { askPlainly(asked.ask(&hs), asked.why, many) })
 	return fmt.Sprintf("%d for one message, %d for each of %d", one, all/many, many)
 }
 

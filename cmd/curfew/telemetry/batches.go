@@ -45,7 +45,7 @@ type batches struct {
 	last   bool       // close was called
 	closed bool       // no more are taken
 
-	wake  chan struct{}   // a batch is full, or could be, or close was called
+	wake  signalled       // a batch is full, or could be, or close was called
 	ended chan struct{}   // closed when the goroutine has ended
 	ctx   context.Context //nolint:containedctx // the goroutine's, until it is started
 	stop  context.CancelFunc
@@ -90,7 +90,7 @@ func newBatches(ctx context.Context, c otlptrace.Client, l batchLimits, of, by [
 	}
 	b := &batches{
 		client: c, log: log, limits: l, of: of, by: by, head: len(of) + maxHead + len(by),
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		wake: make(signalled, 1), ended: make(chan struct{}),
 	}
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return b, nil
@@ -112,7 +112,7 @@ func (b *batches) Take(s *core.Span) bool {
 	into := b.open()
 	before := len(into.spans)
 	if into.add(s, b.limits.spans) {
-		b.kick()
+		b.wake.kick()
 	}
 	b.count++
 	b.size += len(into.spans) - before
@@ -144,9 +144,12 @@ const (
 	maxSpare = 2       // sent batches whose memory is retained
 )
 
-func (b *batches) kick() {
+// signalled wakes a goroutine. It has one place.
+type signalled chan struct{}
+
+func (s signalled) kick() {
 	select {
-	case b.wake <- struct{}{}:
+	case s <- struct{}{}:
 	default:
 	}
 }
@@ -305,7 +308,7 @@ func (b *batches) close(ctx context.Context) error {
 	b.mu.Lock()
 	b.last = true
 	b.mu.Unlock()
-	b.kick()
+	b.wake.kick()
 	defer b.stop()
 	select {
 	case <-b.ended:

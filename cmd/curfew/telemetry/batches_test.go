@@ -268,7 +268,7 @@ func TestThereIsRoomWhileABatchIsMade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := core.NewSpans(core.SpanOptions{Sink: b, FlushDue: b.kick, MaxBuffered: l.waiting, FlushEvery: l.spans})
+		s := core.NewSpans(core.SpanOptions{Sink: b, FlushDue: b.wake.kick, MaxBuffered: l.waiting, FlushEvery: l.spans})
 		b.start(s.Flush, s.Dropped)
 		for i := range 5000 {
 			s.Published(&core.Message{VHost: "/", Exchange: []byte("e"), Props: []byte{0, 0}}, "app", 1)
@@ -391,7 +391,7 @@ func TestNotedSpansAreSent(t *testing.T) {
 			noted.Add(0) // what was read was read before more is sent: the race detector is told so
 		}
 		noted.Store(12)
-		b.kick()
+		b.wake.kick()
 		sent(10) // the others are no batch yet
 		noted.Store(3)
 		sent(10)

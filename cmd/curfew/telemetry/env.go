@@ -23,17 +23,6 @@ const (
 	envMetricInterval = "OTEL_METRIC_EXPORT_INTERVAL"
 	envMetricTimeout  = "OTEL_METRIC_EXPORT_TIMEOUT"
 	envAttributes     = "OTEL_RESOURCE_ATTRIBUTES"
-
-	// These also have a form for traces and one for metrics: see signal.
-	envEndpoint    = "ENDPOINT"
-	envProtocol    = "PROTOCOL"
-	envInsecure    = "INSECURE"
-	envHeaders     = "HEADERS"
-	envTimeout     = "TIMEOUT"
-	envCompression = "COMPRESSION"
-	envCertificate = "CERTIFICATE"
-	envClientCert  = "CLIENT_CERTIFICATE"
-	envClientKey   = "CLIENT_KEY"
 )
 
 // settings are the result of the configuration and the environment.
@@ -215,14 +204,14 @@ func (s signal) exporter(endpoint string) (config.Exporter, error) {
 		return config.ExportOff, nil // which /metrics is for
 	case v != "":
 		return "", badVariable(name, "is not an exporter that Curfew has", "otlp, console, none")
-	case endpoint != "" || os.Getenv(s.variable(envEndpoint)) != "":
+	case endpoint != "" || os.Getenv(s.variable("ENDPOINT")) != "":
 		return config.ExportOTLP, nil
 	}
 	return config.ExportOff, nil
 }
 
 func (s signal) protocol() (config.OTLPProtocol, error) {
-	name := s.variable(envProtocol)
+	name := s.variable("PROTOCOL")
 	switch os.Getenv(name) {
 	case "", "grpc":
 		return config.ProtocolGRPC, nil

@@ -18,14 +18,14 @@ import (
 func (s signal) check(endpointToo bool) error {
 	var errs []error
 	if endpointToo {
-		errs = append(errs, checkURL(s.variable(envEndpoint)))
+		errs = append(errs, checkURL(s.variable("ENDPOINT")))
 	}
-	_, err := truth(s.variable(envInsecure))
-	errs = append(errs, err, checkTimeout(s.variable(envTimeout)), checkHeaders(s.variable(envHeaders)))
-	if name := s.variable(envCompression); !slices.Contains([]string{"", "gzip", "none"}, os.Getenv(name)) {
+	_, err := truth(s.variable("INSECURE"))
+	errs = append(errs, err, checkTimeout(s.variable("TIMEOUT")), checkHeaders(s.variable("HEADERS")))
+	if name := s.variable("COMPRESSION"); !slices.Contains([]string{"", "gzip", "none"}, os.Getenv(name)) {
 		errs = append(errs, badVariable(name, "is not a compression", "gzip, none"))
 	}
-	errs = append(errs, checkAuthorities(s.variable(envCertificate)), checkPair(s.variable(envClientCert), s.variable(envClientKey)))
+	errs = append(errs, checkAuthorities(s.variable("CERTIFICATE")), checkPair(s.variable("CLIENT_CERTIFICATE"), s.variable("CLIENT_KEY")))
 	return errors.Join(errs...)
 }
 

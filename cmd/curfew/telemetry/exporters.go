@@ -45,7 +45,7 @@ func collectorOf(s signal, e export) collector {
 	switch {
 	case e.endpoint != "":
 		return parseCollector(e.endpoint, e.insecure)
-	case os.Getenv(s.variable(envEndpoint)) != "":
+	case os.Getenv(s.variable("ENDPOINT")) != "":
 		return collector{}
 	case e.protocol == config.ProtocolHTTP:
 		return collector{host: "localhost:4318", insecure: true}

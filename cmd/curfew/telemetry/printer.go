@@ -25,7 +25,7 @@ type printer struct {
 	mu      sync.Mutex // guards what follows
 	pages   []string   // to be written
 	closing bool
-	wake    chan struct{} // there are pages, or the printer is closing
+	wake    signalled     // there are pages, or the printer is closing
 	ended   chan struct{} // closed when the goroutine has ended
 }
 
@@ -33,7 +33,7 @@ type printer struct {
 const maxPages = 4096
 
 func newPrinter(to io.Writer) *printer {
-	return &printer{to: to, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	return &printer{to: to, wake: make(signalled, 1), ended: make(chan struct{})}
 }
 
 // start implements [sink].
@@ -48,15 +48,8 @@ func (p *printer) Take(s *core.Span) bool {
 		return false
 	}
 	p.pages = append(p.pages, text)
-	p.kick()
+	p.wake.kick()
 	return true
-}
-
-func (p *printer) kick() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
 }
 
 // run writes pages until the printer is closed.
@@ -87,7 +80,7 @@ func (p *printer) close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closing = true
 	p.mu.Unlock()
-	p.kick()
+	p.wake.kick()
 	select {
 	case <-p.ended:
 		return nil

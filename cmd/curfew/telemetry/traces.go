@@ -27,7 +27,7 @@ func openTraces(ctx context.Context, s settings, r *resource.Resource, o Options
 		Sink: to, Clock: o.Clock, Sampling: s.sampling, AlwaysExpiries: o.Config.Traces.Expiries == config.ExpiriesAlways,
 	}
 	if b, ok := to.(*batches); ok {
-		spans.FlushDue, spans.MaxBuffered, spans.FlushEvery = b.kick, b.limits.waiting, b.limits.spans
+		spans.FlushDue, spans.MaxBuffered, spans.FlushEvery = b.wake.kick, b.limits.waiting, b.limits.spans
 	}
 	t := &traces{sink: to, spans: core.NewSpans(spans)}
 	to.start(t.spans.Flush, t.spans.Dropped)
