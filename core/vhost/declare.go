@@ -55,8 +55,7 @@ func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
 			continue
 		}
 		err := v.checkEquivalentQueue(e, d, args)
-		found := Declared{Mailbox: e.mailbox}
-		halt := v.run(e.mailbox, func(q *queue.Queue, now hook.Instant) { found.observe(q, now, err == nil && !d.NoWait) })
+		found, halt := v.observe(e.mailbox, err == nil && !d.NoWait)
 		if errors.Is(halt, queue.ErrGone) {
 			continue
 		}
@@ -65,21 +64,27 @@ func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
 }
 
 // CheckQueue is the passive declaration. Like the active one it is a use of the queue, unless the client wants no answer.
-func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (found Declared, err error) {
-	err = v.runNamed(name, owner, func(m *queue.Mailbox, q *queue.Queue, now hook.Instant) {
-		found.Mailbox = m
-		found.observe(q, now, !noWait)
-	})
-	return found, err
+func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (Declared, error) {
+	m, err := v.Queue(name, owner)
+	if err != nil {
+		return Declared{}, err
+	}
+	found, err := v.observe(m, !noWait)
+	return found, v.orNoQueue(m, err)
 }
 
 // observe reads a queue's counts. A use renews the lease, except that of a quorum queue [RabbitMQ: ttl.html#queue-ttl].
-func (d *Declared) observe(q *queue.Queue, now hook.Instant, use bool) {
-	if use && d.Mailbox.Config().Kind != queue.Quorum {
-		q.Touch(now)
-	}
-	s := q.Stats()
-	d.Messages, d.Consumers = s.Ready, s.Consumers
+func (v *VHost) observe(m *queue.Mailbox, use bool) (d Declared, err error) {
+	d.Mailbox = m
+	use = use && m.Config().Kind != queue.Quorum
+	err = v.run(m, func(q *queue.Queue, now hook.Instant) {
+		if use {
+			q.Touch(now)
+		}
+		s := q.Stats()
+		d.Messages, d.Consumers = s.Ready, s.Consumers
+	})
+	return d, err
 }
 
 // nameQueue checks the name, or makes one up.
@@ -138,7 +143,7 @@ func (d *QueueDeclare) exclusiveOwner() Owner {
 // createQueue creates a queue that does not exist. It returns nil without an error if the caller must try again, because another
 // caller took the name or the policies changed.
 func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (*queue.Mailbox, error) {
-	p, err := v.profileFor(d.Name, d.Args, args, v.checkArguments)
+	p, err := v.profileFor(d.Name, d.Args, args, true)
 	if err != nil {
 		return nil, err
 	}

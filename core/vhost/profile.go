@@ -28,8 +28,8 @@ const (
 	maxProfileKey = 1 << 10 // bytes of encoded arguments
 )
 
-// profileFor returns the profile for a queue. check, if not nil, checks arguments that no other queue has had.
-func (v *VHost) profileFor(name string, table amqp.Table, args hook.Args, check func(name string, args hook.Args) error) (*profile, error) {
+// profileFor returns the profile for a queue. With check, it refuses invalid arguments.
+func (v *VHost) profileFor(name string, table amqp.Table, args hook.Args, check bool) (*profile, error) {
 	epoch := v.epoch.Load()
 	applied := v.policies.Load().Match(policies.Subject{Name: name, Type: queueType(args)})
 	key := profileKey{string(amqp.AppendTable(nil, table)), applied}
@@ -39,8 +39,8 @@ func (v *VHost) profileFor(name string, table amqp.Table, args hook.Args, check 
 	if p != nil {
 		return p, nil
 	}
-	if check != nil {
-		if err := check(name, args); err != nil {
+	if check {
+		if err := v.checkArguments(name, args); err != nil {
 			return nil, err
 		}
 	}

@@ -115,23 +115,22 @@ func (v *VHost) run(m *queue.Mailbox, fn func(q *queue.Queue, now hook.Instant))
 	return nil
 }
 
-// runNamed is run for a queue that owner names.
-func (v *VHost) runNamed(name string, owner Owner, fn func(m *queue.Mailbox, q *queue.Queue, now hook.Instant)) error {
-	m, err := v.Queue(name, owner)
-	if err != nil {
-		return err
-	}
-	err = v.run(m, func(q *queue.Queue, now hook.Instant) { fn(m, q, now) })
-	if errors.Is(err, queue.ErrGone) {
-		return v.NoQueue(rabbit.Sanitise(name))
-	}
-	return err
-}
-
 // PurgeQueue drops the ready messages of a queue and returns how many there were.
 func (v *VHost) PurgeQueue(name string, owner Owner) (messages int, err error) {
-	err = v.runNamed(name, owner, func(_ *queue.Mailbox, q *queue.Queue, now hook.Instant) { messages = q.Purge(now) })
-	return messages, err
+	m, err := v.Queue(name, owner)
+	if err != nil {
+		return 0, err
+	}
+	err = v.run(m, func(q *queue.Queue, now hook.Instant) { messages = q.Purge(now) })
+	return messages, v.orNoQueue(m, err)
+}
+
+// orNoQueue returns err, or the error for a queue that does not exist in place of [queue.ErrGone].
+func (v *VHost) orNoQueue(m *queue.Mailbox, err error) error {
+	if errors.Is(err, queue.ErrGone) {
+		return v.NoQueue(m.Config().Name)
+	}
+	return err
 }
 
 // DeleteQueue deletes a queue and returns how many ready messages it had. The queue need not exist.

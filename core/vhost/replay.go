@@ -180,7 +180,7 @@ func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage,
 // restoreQueue creates a queue that was declared before. Its arguments are not checked again: the queue stays, even if a plugin
 // no longer accepts them.
 func (v *VHost) restoreQueue(q definedQueue, s *queue.Storage) *queue.Mailbox {
-	p, _ := v.profileFor(q.name, q.args, hookArgs(q.args), nil)
+	p, _ := v.profileFor(q.name, q.args, hookArgs(q.args), false)
 	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
 	cfg.Storage = s
 	m := queue.NewPausedMailbox(cfg, v.chain, v.QueueHost(), v.clock)

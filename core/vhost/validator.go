@@ -23,8 +23,8 @@ func NewValidator(c *chain.Chain) *Validator {
 }
 
 // Queue checks the declaration of a queue with a name.
-func (val *Validator) Queue(vhost string, d QueueDeclare) error {
-	r := rules{vhost, val.arguments}
+func (c *Validator) Queue(vhost string, d QueueDeclare) error {
+	r := rules{vhost, c.arguments}
 	if err := d.checkName(); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (val *Validator) Queue(vhost string, d QueueDeclare) error {
 }
 
 // Exchange checks the declaration of an exchange.
-func (val *Validator) Exchange(vhost string, d Exchange) error {
+func (c *Validator) Exchange(vhost string, d Exchange) error {
 	if _, err := parseExchangeType(d.Type); err != nil {
 		return err
 	}
