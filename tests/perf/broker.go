@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// broker is a broker to be measured: one that is started here, in a session of its own as services are, or one that runs
-// elsewhere on this machine.
+// broker is a measured broker: one that perf starts, in a session of its own as services are, or one that is already
+// running on this machine.
 type broker struct {
 	name        string
-	uri, secure string // where it listens, without and with TLS
+	uri, secure string // without and with TLS
 	pid         int
 
-	shared bool                  // in the session of whoever started this program, and of the generator
+	shared bool                  // in the session of this program and of the generator
 	dir    string                // its files, removed before each start
-	launch func(b *broker) error // nil: it is not ours
+	launch func(b *broker) error // nil: perf does not start it
 	parts  []*exec.Cmd           // what launch has started
 }
 
@@ -33,7 +33,7 @@ const (
 	shutdown = 20 * time.Second
 )
 
-// start starts the broker, empty. A broker that is not ours runs already.
+// start starts the broker, empty. Brokers without launch are running already.
 func (b *broker) start(ctx context.Context) error {
 	if b.launch == nil {
 		return nil
@@ -55,7 +55,7 @@ func (b *broker) start(ctx context.Context) error {
 	return nil
 }
 
-// running says whether it has been started.
+// running reports whether it has been started.
 func (b *broker) running() bool { return b.launch == nil || len(b.parts) > 0 }
 
 // await waits until its port is open.
@@ -72,7 +72,7 @@ func (b *broker) await(ctx context.Context) error {
 	return fmt.Errorf("does not listen on %s after %v; see %s", address, startup, b.dir)
 }
 
-// identify finds the process if it is another than the one that was started.
+// identify finds the broker's process if it is not the started one.
 func (b *broker) identify() error {
 	text, err := os.ReadFile(b.pidFile())
 	if errors.Is(err, os.ErrNotExist) {
@@ -93,7 +93,7 @@ func (b *broker) run(env []string, program string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = out.Close() }() // the program has one of its own
+	defer func() { _ = out.Close() }() // the program has its own copy
 	cmd := exec.Command(program, args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), b.dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: !b.shared, Setpgid: b.shared} // either way it leads a group
@@ -104,7 +104,7 @@ func (b *broker) run(env []string, program string, args ...string) error {
 	return nil
 }
 
-// stop ends what was started, the last first.
+// stop ends the started programs, the last one first.
 func (b *broker) stop() {
 	for _, part := range slices.Backward(b.parts) {
 		group := -part.Process.Pid
@@ -127,7 +127,7 @@ data: {dir: "%s"}
 limits: {message-size: 128MiB}
 `
 
-// certificate is for every broker that has TLS.
+// certificate makes the certificate for all brokers with TLS.
 type certificate struct{ cert, key string }
 
 func newCurfew(name, binary, dir string, c certificate) (*broker, error) {
@@ -154,7 +154,7 @@ ssl_options.keyfile = %s
 ssl_options.verify = verify_none
 `
 
-// newRabbit is Debian's RabbitMQ as it comes; nil where it is not installed.
+// newRabbit returns Debian's RabbitMQ with its default configuration; nil if it is not installed.
 func newRabbit(dir string, c certificate) (*broker, error) {
 	found, err := filepath.Glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin")
 	if err != nil || len(found) == 0 {
@@ -202,7 +202,7 @@ func rabbitEnvironment(b *broker, ports []string) []string {
 	}
 }
 
-// foreign reads NAME,URI,PID: a broker that somebody else has started.
+// foreign reads NAME,URI,PID: a broker that perf does not start.
 func foreign(s string) (*broker, error) {
 	parts := strings.Split(s, ",")
 	if len(parts) != 3 {
@@ -219,7 +219,7 @@ func at(scheme, port string) string { return scheme + "://guest:guest@" + local(
 
 func local(port string) string { return net.JoinHostPort("127.0.0.1", port) }
 
-// freePorts returns ports that nobody listened on a moment ago.
+// freePorts returns ports that were free a moment ago.
 func freePorts(n int) (ports []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

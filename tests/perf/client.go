@@ -9,7 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// client is a load of one publisher and one consumer, as programs in Go have them: amqp091-go, a connection each.
+// client is a load of one publisher and one consumer with amqp091-go, on a connection each.
 type client struct {
 	size     int // bytes of a body
 	prefetch int // 0: automatic acknowledgement
@@ -20,8 +20,8 @@ const (
 	patience    = 10 * time.Second // without a message
 )
 
-// load publishes as fast as it can for a time, waits for what is under way and returns how many messages were consumed, and how
-// many in a second.
+// load publishes as fast as possible for a time, waits for the last deliveries, and returns how many messages were consumed,
+// in total and per second.
 func (c *client) load(ctx context.Context, uri string, duration time.Duration) (n int64, rate float64, err error) {
 	publisher, err := connect(uri)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *client) subscribe(ch *amqp091.Channel) (<-chan amqp091.Delivery, error)
 func (c *client) consume(deliveries <-chan amqp091.Delivery, count func()) {
 	for d := range deliveries {
 		if c.prefetch > 0 {
-			_ = d.Ack(false) // an error shows: nothing more comes
+			_ = d.Ack(false) // after an error no delivery follows, which is noticed
 		}
 		count()
 	}
@@ -103,4 +103,4 @@ func connect(uri string) (*connection, error) {
 	return &connection{conn, ch}, nil
 }
 
-func (c *connection) close() { _ = c.conn.Close() } // what was to be measured is measured
+func (c *connection) close() { _ = c.conn.Close() } // the measurement is complete

@@ -1,5 +1,5 @@
-// Command perf measures brokers side by side: every scenario with each of them in turn, several times, the medians in a table.
-// Each broker runs in a session of its own, as services do, which is what decides when the kernel wakes it; see CONTRIBUTING.md.
+// Command perf compares brokers: it runs every scenario with each of them in turn, several times, and prints a table of medians.
+// Each broker runs in a session of its own, as services do, because the kernel schedules by session; see CONTRIBUTING.md.
 package main
 
 import (
@@ -36,7 +36,7 @@ type options struct {
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{rows: regexp.MustCompile("")}
 	f := flag.NewFlagSet("perf", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // main says what is wrong
+	f.SetOutput(io.Discard) // main reports errors
 	f.Usage = func() {}
 	f.StringVar(&o.curfew, "curfew", "bin/curfew", "the `binary` to measure, and to measure with")
 	f.StringVar(&o.before, "before", "", "another `binary` of Curfew, to compare with")
@@ -67,7 +67,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, o.check(f.Args())
 }
 
-// check says what no scenario has to be run for.
+// check finds mistakes that need no scenario to run.
 func (o *options) check(args []string) error {
 	switch {
 	case len(args) > 0:
@@ -82,7 +82,7 @@ func (o *options) check(args []string) error {
 	return nil
 }
 
-// chosen are the rows that match.
+// chosen returns the rows that match.
 func (o *options) chosen() []row {
 	return slices.DeleteFunc(rows(), func(r row) bool { return !o.rows.MatchString(r.name) })
 }
@@ -138,7 +138,7 @@ func run(o *options, stdout, stderr io.Writer) error {
 	return errors.Join(writeTable(stdout, samples), ctx.Err())
 }
 
-// absolute makes the paths what they are for programs that run in other folders. What is not there is said before anything is
+// absolute makes the paths absolute, for programs that run in other folders. It reports missing files before anything is
 // measured.
 func (o *options) absolute() (err error) {
 	for _, path := range []*string{&o.curfew, &o.before, &o.dir} {
@@ -155,7 +155,7 @@ func (o *options) absolute() (err error) {
 	return nil
 }
 
-// brokers are those to be measured, in the order of the table.
+// brokers returns the brokers to measure, in the order of the table.
 func (o *options) brokers(dir string) ([]*broker, error) {
 	cert, key, _, err := process.MakeCertificate(dir)
 	if err != nil {
@@ -187,14 +187,14 @@ func (o *options) brokers(dir string) ([]*broker, error) {
 	return append(all, o.others...), nil
 }
 
-// raiseFileLimit makes room for many connections here and in what is started from here. Where that is not allowed, those
-// scenarios say so.
+// raiseFileLimit allows many connections here and in started programs. Where that is not permitted, those
+// scenarios report it.
 func raiseFileLimit() {
 	const files = 1 << 16
 	_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: files, Max: files})
 }
 
-// perf measures.
+// perf is one run of the program.
 type perf struct {
 	generator
 	brokers []*broker
@@ -238,12 +238,12 @@ func (p *perf) measureRow(ctx context.Context, r row) []sample {
 		}
 	}
 	if r.fresh {
-		p.stop() // what such a row has left in memory is not the next one's
+		p.stop() // so that the next row does not start with this row's memory
 	}
 	return samples
 }
 
-// limit is for a run. Some brokers need long for what they have let in.
+// limit is the longest time of a run. Some brokers need long to work off their backlog.
 const limit = 5 * time.Minute
 
 func (p *perf) once(ctx context.Context, s *sample, i int) {
@@ -275,7 +275,7 @@ func (p *perf) once(ctx context.Context, s *sample, i int) {
 	}
 }
 
-// outline is what there is to say of one run in half a line.
+// outline summarises one run in half a line.
 func (r row) outline(f figures) string {
 	var parts []string
 	for _, part := range []struct {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// figures are what one run of a row gave.
+// figures are the results of one run of a row.
 type figures map[string]float64
 
 const (
@@ -55,7 +55,7 @@ func (g *generator) measure(ctx context.Context, r row, b *broker) (figures, err
 	return g.bench(ctx, args)
 }
 
-// prepare starts the broker if it does not run, or anew if that is asked for.
+// prepare starts the broker if it is not running, or again if the row needs a new one.
 func (b *broker) prepare(ctx context.Context, fresh bool) error {
 	if fresh && b.launch != nil {
 		b.stop()
@@ -89,7 +89,7 @@ func (g *generator) bench(ctx context.Context, args []string) (figures, error) {
 	return f, nil
 }
 
-// complaint is the line that is not about progress.
+// complaint returns the line that is not about progress.
 func complaint(stderr string) string {
 	for line := range strings.Lines(stderr) {
 		if rest, ok := strings.CutPrefix(line, "curfew bench: "); ok {
@@ -121,7 +121,7 @@ func (g *generator) drive(ctx context.Context, c *client, b *broker) (figures, e
 	return f, nil
 }
 
-// idle is what a broker's memory is when it has come to rest.
+// idle measures the memory of an idle broker.
 func idle(b *broker) (figures, error) {
 	time.Sleep(settled)
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.pid))
@@ -141,7 +141,7 @@ func idle(b *broker) (figures, error) {
 	return f, nil
 }
 
-// cpuSeconds is the CPU time of a process, of all its threads: fields 14 and 15 of proc_pid_stat(5), in hundredths of a second.
+// cpuSeconds returns the CPU time of a process, of all its threads: fields 14 and 15 of proc_pid_stat(5), in hundredths of a second.
 func cpuSeconds(pid int) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

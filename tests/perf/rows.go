@@ -2,16 +2,16 @@ package main
 
 import "strings"
 
-// row is one scenario, measured with every broker. What is to be shown is named by its key in the result of curfew bench; "" is
+// row is one scenario, measured with every broker. Figures are named by their keys in the result of curfew bench; "" is
 // not shown.
 type row struct {
 	name   string
 	bench  string  // the arguments of curfew bench; D stands for the duration
-	client *client // a run of Go's client library, in the place of curfew bench
-	idle   bool    // nothing but a broker that was started a moment ago
-	fresh  bool    // the broker is started anew, so that its memory tells
+	client *client // Go's client library instead of curfew bench
+	idle   bool    // only measures a newly started broker
+	fresh  bool    // the broker is restarted, so that its memory is the row's
 	secure bool    // over TLS
-	floor  bool    // the relay takes the same bytes beside it
+	floor  bool    // the relay is measured with the same bytes
 
 	rate, p50, p99 string
 	also           []detail
@@ -35,7 +35,7 @@ func (r row) arguments(duration string) []string {
 	return args
 }
 
-// relay is the command that sends the same bytes through a relay.
+// relay returns the command that sends the same bytes through a relay.
 func (r row) relay(duration string) []string {
 	args := []string{"floor"}
 	given := r.arguments(duration)

@@ -10,20 +10,20 @@ import (
 	"unicode/utf8"
 )
 
-// sample is all that was measured of a row with one broker.
+// sample has the measurements of a row with one broker.
 type sample struct {
 	row    row
 	broker string
 	runs   []figures
-	failed []string // what went wrong with other runs
+	failed []string // errors of other runs
 }
 
-// relayName is the name of the broker that is none.
+// relayName is the relay's name in the table.
 const relayName = "relay"
 
 var heading = []string{"scenario", "broker", "per s", "CPU-s/M", "from..to", "x relay", "p50 ms", "p99 ms", "RSS MiB", ""}
 
-// median is the middle one of the runs' values, NaN without any.
+// median returns the median of the runs' values; NaN without any.
 func (s sample) median(key string) float64 {
 	all := s.values(key)
 	if len(all) == 0 {
@@ -36,7 +36,7 @@ func (s sample) median(key string) float64 {
 	return all[middle]
 }
 
-// values are sorted.
+// values returns the runs' values, sorted.
 func (s sample) values(key string) (all []float64) {
 	for _, f := range s.runs {
 		if v, ok := f[key]; ok && key != "" {
@@ -57,7 +57,7 @@ func (s sample) cells(relay sample) []string {
 	return cells
 }
 
-// spread is the lowest and the highest of what the median is of.
+// spread returns the lowest and the highest of the runs' values.
 func (s sample) spread() string {
 	all := s.values(cpuKey)
 	if len(all) < 2 {
@@ -86,7 +86,7 @@ func (s sample) details() string {
 	return strings.Join(parts, ", ")
 }
 
-// number is v with three significant digits, and thousands apart; "" for none.
+// number formats v with three significant digits and separated thousands; "" for NaN.
 func number(v float64) string {
 	switch size := math.Abs(v); {
 	case math.IsNaN(v), math.IsInf(v, 0):
@@ -109,7 +109,7 @@ func grouped(s string) string {
 	return s
 }
 
-// writeTable writes Markdown that is a table for the eye, too.
+// writeTable writes a Markdown table with aligned columns.
 func writeTable(w io.Writer, samples []sample) error {
 	lines := [][]string{heading}
 	for _, s := range samples {
@@ -170,5 +170,5 @@ func rule(widths []int) string {
 	return b.String() + "|\n"
 }
 
-// words says which columns are not numbers.
+// words marks the columns that are not numbers.
 func words(column int) bool { return column < 2 || column == len(heading)-1 }

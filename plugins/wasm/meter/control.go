@@ -2,7 +2,7 @@ package meter
 
 import "math"
 
-// control reads the immediates of a control instruction and moves to the class of what follows.
+// control reads the immediates of a control instruction and sets the class of the following code.
 func (s *scanner) control(op byte, sh shape) {
 	switch sh {
 	case blockStart:
@@ -82,18 +82,18 @@ func (s *scanner) leave() {
 	s.class = s.after(f, height)
 }
 
-// after returns the class of what follows a frame that could be reached.
+// after returns the class of the code behind a frame that can be reached.
 func (s *scanner) after(f frame, height int) int {
 	switch {
 	case f.op == opLoop && s.class == noPoint:
 		return noPoint
-	case f.op == opLoop: // a class inside would pay for it each round
+	case f.op == opLoop: // a class inside would be charged each round
 		return s.merge(f, height)
 	case f.op == opIf: // without else
 		return s.merge(f, height)
 	case f.reached:
 		return s.merge(f, height)
-	case f.op != opElse || f.then == noPoint: // there is no way but the one that ends here
+	case f.op != opElse || f.then == noPoint: // only one way reaches this end
 		return s.class
 	case s.class == noPoint:
 		return f.then
@@ -101,8 +101,8 @@ func (s *scanner) after(f frame, height int) int {
 	return s.merge(f, height)
 }
 
-// merge returns the class where several ways out of a frame meet. If all ways do, it is
-// the one from before the frame.
+// merge returns the class where several ways out of a frame merge. If all of them
+// do, it is the class from before the frame.
 func (s *scanner) merge(f frame, height int) int {
 	if f.escape < height {
 		s.begin(f.outside, false)
@@ -122,7 +122,7 @@ func (s *scanner) label() {
 	s.escape(height)
 }
 
-// escape notes that control may leave for the frame of that height.
+// escape records a branch to the frame of that height.
 func (s *scanner) escape(height int) {
 	if f := &s.frames[len(s.frames)-1]; s.class != noPoint {
 		f.escape = min(f.escape, height)

@@ -1,6 +1,6 @@
 package meter
 
-// Limits of what compiling a function may take. An engine's compiler needs far more than linear
+// Limits of the effort of compiling a function. An engine's compiler needs far more than linear
 // time and memory for some functions: a few kilobytes of nested loops over a
 // thousand locals keep wazero's busy for minutes, and it cannot be interrupted. Compilers
 // of real languages stay below a third of these.
@@ -13,11 +13,11 @@ const (
 	maxModuleEffort   = 12_000_000
 )
 
-// effort estimates what compiling a function takes.
+// effort estimates the effort of compiling a function.
 type effort struct {
 	instructions int // and values that calls and branches carry
 	blocks       int // basic blocks: dominators take time in proportion to their square
-	merges       int // places where a local may be merged, times loops around them
+	merges       int // points where a local may be merged, times the loops around them
 }
 
 // units returns the estimate for a function with that many locals.
@@ -25,7 +25,7 @@ func (e effort) units(locals int) int {
 	return 50 + e.instructions/2 + e.blocks*e.blocks/100 + e.merges*locals
 }
 
-// checkEffort adds up what the functions take.
+// checkEffort adds a function's effort to the total and checks both.
 func (s *scanner) checkEffort() {
 	units := s.effort.units(s.locals)
 	if units > maxFunctionEffort || s.effort.instructions > maxInstructions {

@@ -3,8 +3,8 @@ package meter
 // emptyBlock is the type of a block without parameters and results.
 const emptyBlock = 0x40
 
-// meterCode returns the entries of the code section, metered. It adds to the
-// types those that it needs.
+// meterCode returns the metered entries of the code section. It adds the types that
+// it needs.
 func (m *module) meterCode() ([]byte, error) {
 	section := m.sections[codeSection]
 	r := reader{b: m.b, pos: section.start, end: section.end, function: -1}
@@ -84,8 +84,8 @@ func (s *scanner) appendLocals(b, entries []byte, groups int) []byte {
 	return append(b, 1, byte(I32))
 }
 
-// appendCharge appends the instructions that take units off the fuel and leave
-// the function if that was too much.
+// appendCharge appends the instructions that subtract units from the fuel and leave
+// the function if it is exhausted.
 func (s *scanner) appendCharge(b []byte, p point) []byte {
 	units := p.units + p.folded
 	if p.bulk == noBulk && units == 0 && !p.due {

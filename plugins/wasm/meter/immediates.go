@@ -1,6 +1,6 @@
 package meter
 
-// immediates reads what follows an opcode.
+// immediates reads the immediates of an opcode.
 func (s *scanner) immediates(sh shape) {
 	switch sh {
 	case call:
@@ -60,7 +60,7 @@ func (s *scanner) memoryArgument() {
 	s.u32()
 }
 
-// zero reads the index of the only memory there may be.
+// zero reads the index of the only memory.
 func (s *scanner) zero() {
 	at := s.pos
 	if b := s.byte(); s.err == nil && b != 0 {

@@ -20,19 +20,19 @@ type Info struct {
 	Functions, Tables, Globals int
 }
 
-// Import is something that a module needs from its host.
+// Import is an import of a module.
 type Import struct {
 	Module, Name string
 	Type         Type
 }
 
-// Export is something that a module offers.
+// Export is an export of a module.
 type Export struct {
 	Name string
 	Type Type
 }
 
-// Kind is what sort of thing is imported or exported.
+// Kind is the kind of an import or export.
 type Kind byte
 
 // The kinds, numbered as in the binary format.

@@ -1,21 +1,21 @@
-// Package meter rewrites a WebAssembly module so that it pays for what it
-// executes and stops when it cannot: the only way to bound a guest that runs
-// inside a host goroutine.
+// Package meter rewrites a WebAssembly module so that it counts the instructions
+// it executes and traps when its fuel is used up: the only way to limit a guest
+// that runs inside a host goroutine.
 //
 // # Fuel
 //
 // The rewritten module has one more global, a mutable i64 that it exports
 // ([Options.Global]): the fuel that is left. The host sets it before a call; the
-// guest cannot name it. The module takes units off it before it executes what
-// they pay for, and when the fuel goes below zero it executes unreachable. Fuel
+// guest cannot name it. The module subtracts the price of instructions before it
+// executes them, and executes unreachable when the fuel falls below zero. Fuel
 // below zero therefore means exhausted, and any other trap leaves it at zero or
-// more. An exhausted instance has stopped in the middle of something and is of
-// no further use.
+// more. An exhausted instance has stopped at an arbitrary point and must not be
+// used again.
 //
-// What is charged depends on the module and its input alone, never on the engine,
-// the machine or the time: the same call uses the same fuel everywhere.
+// Charges depend on the module and its input alone, never on the engine, the
+// machine or the time: the same call uses the same fuel everywhere.
 //
-// # What costs what
+// # Prices
 //
 //   - Every instruction costs one unit; block, loop, else, end and nop generate
 //     no code and cost nothing; a few slow ones cost more (see weights.go).
@@ -25,52 +25,52 @@
 //     an import through a table, every call_indirect costs that much.
 //   - memory.fill, memory.copy and memory.init cost one unit for eight bytes,
 //     table.fill, table.copy, table.init and table.grow one for each element, and
-//     memory.grow 8192 for a page, all in addition and before anything is
-//     touched. Lengths are unsigned and the sums fit: a length of 2^32-1
+//     memory.grow 8192 for a page, all in addition and before memory is
+//     accessed. Lengths are unsigned and the sums fit: a length of 2^32-1
 //     exhausts any sensible fuel and never wraps it.
 //
-// # Where it is charged
+// # Charge points
 //
-// At points. There is one at the entry of each function and at the head of each
-// loop, so nothing unbounded lies between two. Elsewhere instructions are put in
+// There is a point at the entry of each function and at the head of each loop, so
+// the code between two points is bounded. Other instructions are divided into
 // classes: a class is code that executes exactly as often as its beginning. A
-// branch starts a class, and so do the arms of an if; where branches meet again
-// and none has left further out, the class from before goes on. A class has
-// a point at its beginning, unless it is so cheap that the class it depends on
-// can pay for it as well: up to [foldLimit] units of such code may hang on
-// one point, and none ever hangs on a point outside its loop.
+// branch starts a class, and so do the arms of an if. Where branches merge and
+// none has left to an outer frame, the class from before continues. A class has a
+// point at its beginning, unless it is cheap enough for the class that it depends
+// on to pay for it: up to [foldLimit] units of such code may be charged at one
+// point, and never at a point outside its loop.
 //
-// So fuel is never less than what was executed, and never more than that plus
-// foldLimit units for each point that was passed. A straight
-// loop pays once for each round, a function without branches once for each call.
+// So the charge is never less than what was executed, and at most foldLimit units
+// more for each point that was passed. A straight loop is charged once per round, a
+// function without branches once per call.
 //
-// # What does not get through
+// # Refused modules
 //
-// Every feature of the WebAssembly 2.0 core specification is metered. What cannot
-// be (threads, tail calls, exceptions, garbage collection, memory64, several
-// memories, anything unknown) is refused with an error that names it, the
-// function and the offset. So is whatever could be read in two ways, such as
-// an overlong opcode: what is metered here and what the engine executes must be
-// the same instructions. Engines trust the counts in a module when they
+// Every feature of the WebAssembly 2.0 core specification is metered. Other
+// features (threads, tail calls, exceptions, garbage collection, memory64, several
+// memories, anything unknown) are refused with an error that names the feature, the
+// function and the offset. So is any encoding that could be read in two ways, such
+// as an overlong opcode: the metered and the executed instructions must be the
+// same. Engines trust the counts in a module when they
 // allocate; Rewrite checks them against limits first, so it should see a module
 // before the engine does. Types of operands are left to the engine's validator:
 // a module is valid after the rewrite if and only if it was valid before.
 //
-// Custom sections are dropped, since their offsets would be wrong, but for the
+// Custom sections are dropped, because their offsets would be wrong, except the
 // functions' names, which stack traces show.
 //
-// There is no limit on the depth of calls beyond what fuel buys. A counter of its own
-// would cost every call as much as metering does, while a recursion pays for
-// entry and locals of every frame: it is out of fuel before its stack is large.
+// Only the fuel limits the depth of calls. A separate counter would cost every call
+// as much as metering does. A recursion is charged for entry and locals of every
+// frame: it runs out of fuel before its stack is large.
 package meter
 
 import "fmt"
 
-// Options says how a module is metered and what it may claim. Zero fields mean
-// the defaults, but for Fuel.
+// Options configure the metering and limit the module. Zero fields mean the
+// defaults, except Fuel.
 type Options struct {
-	// Fuel is the fuel of a fresh instance, 0 to [MaxFuel]: what its start function,
-	// which runs before a host could set any, may use. 0: a start function traps.
+	// Fuel is the fuel of a new instance, 0 to [MaxFuel], for its start function,
+	// which runs before the host could set any. 0: a start function traps.
 	Fuel int64
 	// Global is the name under which the fuel is exported; "" = [DefaultGlobal].
 	// A module that exports something by that name is refused.
@@ -86,7 +86,7 @@ type Options struct {
 	// maximum it declares, and how large they may be together at the start; 0 = 65536.
 	TableElements uint32
 
-	// exact gives each class a point of its own: fuel is then what was executed.
+	// exact gives each class its own point: the charge is then what was executed.
 	exact bool
 }
 
@@ -97,7 +97,7 @@ const (
 	MaxFuel = 1 << 62
 )
 
-// foldLimit is how many units of code that may not execute one point pays for in advance.
+// foldLimit is how many units of conditional code one point charges in advance.
 const foldLimit = 8
 
 // withDefaults returns o with zero fields filled in, or an error about those out of range.
@@ -124,12 +124,12 @@ func setDefault[T uint32 | int](field *T, value T) {
 	}
 }
 
-// Error says what is wrong with a module, and where.
+// Error describes a fault of a module and its position.
 type Error struct {
 	// Function is the index of the function in whose code it is, imports counted;
 	// -1 outside of code.
 	Function int
-	// Offset is where in the module it is, in bytes.
+	// Offset is the position in the module, in bytes.
 	Offset int
 	Reason string
 }
@@ -142,8 +142,8 @@ func (e *Error) Error() string {
 }
 
 // Rewrite returns a metered copy of a module in the binary format, and what the
-// module declares, which is read from its sections without executing anything. An error about the
-// module is an [*Error]. Rewrite keeps nothing of module and does not change it.
+// module declares, without executing anything. An error about the module is an
+// [*Error]. Rewrite neither retains nor changes module.
 func Rewrite(module []byte, o Options) (metered []byte, info Info, err error) {
 	o, err = o.withDefaults()
 	if err != nil {

@@ -39,20 +39,19 @@ const (
 	tagSection
 )
 
-// order is in which order sections stand: data count comes before the code that it is for.
+// order is the order of sections: data count comes before the code.
 var order = [...]byte{
 	typeSection, importSection, functionSection, tableSection, memorySection, globalSection,
 	exportSection, startSection, elementSection, dataCountSection, codeSection, dataSection,
 }
 
-// module is what parse keeps of a module: where its sections are, and the index spaces.
+// module is a parsed module: the positions of its sections, and the index spaces.
 type module struct {
 	b       []byte
 	options Options
 	info    Info
 
-	// sections holds what of each section is copied: the entries, without the
-	// count before them.
+	// sections has the entries of each section, without the count before them.
 	sections [tagSection]span
 	names    span // of the custom section "name"
 
@@ -83,7 +82,7 @@ type signature struct{ params, results []ValueType }
 
 func (s signature) arity() int { return len(s.params) + len(s.results) }
 
-// instead says what something is that is no module, as far as that is plain.
+// instead describes data that is not a module.
 func instead(b []byte) string {
 	switch head := bytes.TrimSpace(b[:min(len(b), 256)]); {
 	case len(b) == 0:
@@ -100,7 +99,7 @@ func instead(b []byte) string {
 	return fmt.Sprintf("it begins with %q", b[:min(len(b), 8)])
 }
 
-// parse checks everything but the code, which it leaves to meterCode.
+// parse checks everything except the code, which meterCode checks.
 func parse(b []byte, o Options) (*module, error) {
 	m := &module{b: b, options: o, segments: -1}
 	r := &reader{b: b, end: len(b), function: -1}
@@ -117,8 +116,8 @@ func parse(b []byte, o Options) (*module, error) {
 	return m, r.err
 }
 
-// section reads one section. last is the place in order of the one before, as is
-// what it returns.
+// section reads one section. last and the result are positions in order, of the
+// previous section and of this one.
 func (m *module) section(r *reader, last int) int {
 	at := r.pos
 	id := r.byte()
@@ -169,8 +168,8 @@ func (m *module) contents(id byte, r *reader) {
 	}
 }
 
-// entries says how to read an entry of a section, what those are called, how many bytes one takes at
-// least, and how many there may be.
+// entries returns how to read a section's entries, their name, the least size of an entry in bytes, and
+// the most entries.
 func (m *module) entries(id byte) (entry func(*reader), what string, size, limit int) {
 	switch id {
 	case typeSection:
@@ -196,7 +195,7 @@ func (m *module) entries(id byte) (entry func(*reader), what string, size, limit
 	}
 }
 
-// custom remembers where the functions' names are and drops everything else.
+// custom records the position of the functions' names and drops all other custom sections.
 func (m *module) custom(r *reader) {
 	if name := r.name(); r.err == nil && name == "name" {
 		m.names = span{start: r.pos, end: r.end, present: true}
@@ -204,7 +203,7 @@ func (m *module) custom(r *reader) {
 	r.pos = r.end
 }
 
-// finish checks what can be checked only when all sections are known.
+// finish makes the checks that need all sections.
 func (m *module) finish(r *reader) {
 	bodies, defined := m.sections[codeSection].count, len(m.functions)-m.imported[Func]
 	if bodies != defined {

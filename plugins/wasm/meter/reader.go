@@ -5,9 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// reader walks over a module. The first failure sticks: from then on it is at
-// the end and everything it reads is zero, so callers check err once for each
-// entry of a loop.
+// reader reads a module. The first failure is final: from then on the reader is at
+// the end and reads zeros, so callers check err once for each entry of a loop.
 type reader struct {
 	b        []byte
 	pos, end int // end of the section or body that is read, at most len(b)
@@ -34,7 +33,7 @@ func (r *reader) byte() byte {
 	return c
 }
 
-// skip passes over n bytes.
+// skip skips n bytes.
 func (r *reader) skip(n int) {
 	if n < 0 || n > r.end-r.pos {
 		r.failf(r.pos, "%d bytes are announced where there are %d", n, r.end-r.pos)
@@ -68,8 +67,8 @@ func (r *reader) longU32() uint32 {
 	return 0
 }
 
-// skipLEB passes over a signed LEB128 of at most size bytes. Whether its last
-// bits agree with its sign is the validator's business: the length is the same.
+// skipLEB skips a signed LEB128 of at most size bytes. The engine's validator checks
+// its last bits, which do not change the length.
 func (r *reader) skipLEB(size int) {
 	start := r.pos
 	for range size {
@@ -95,7 +94,7 @@ func (r *reader) count(what string, size, limit int) int {
 	return int(n)
 }
 
-// bytes reads a vector of bytes, which still belong to the module.
+// bytes reads a vector of bytes, as a part of the module.
 func (r *reader) bytes(what string) []byte {
 	n := r.count(what, 1, r.end-r.pos)
 	start := r.pos
@@ -124,15 +123,15 @@ func (r *reader) index(what string, limit int) uint32 {
 	return i
 }
 
-// within returns a reader of the next n bytes and moves behind them. Its failure
-// is its own until join.
+// within returns a reader of the next n bytes and skips them. Its failure is not
+// r's until join.
 func (r *reader) within(n int) reader {
 	start := r.pos
 	r.skip(n)
 	return reader{b: r.b, pos: start, end: r.pos, function: r.function, err: r.err}
 }
 
-// join takes over the failure of a reader that within returned.
+// join takes over the failure of a reader from within.
 func (r *reader) join(inner *reader) {
 	if r.err == nil && inner.err != nil {
 		r.err, r.pos = inner.err, r.end

@@ -7,7 +7,7 @@ const (
 	itself  = -1 // parent of a class that depends on none
 )
 
-// point is a place where a charge may be inserted: the beginning of a class, or
+// point is a position where a charge may be inserted: the beginning of a class, or
 // a bulk instruction.
 type point struct {
 	at     int // offset in the module, in front of which the charge goes
@@ -16,8 +16,8 @@ type point struct {
 	// due is whether it is charged whatever it costs: entries and loop heads.
 	due    bool
 	bulk   bulk
-	units  uint64 // what its own instructions cost
-	folded uint64 // what the classes that hang on it cost
+	units  uint64 // price of its own instructions
+	folded uint64 // price of the classes charged here
 }
 
 // frame is an open block, loop, if, or the function.
@@ -35,8 +35,8 @@ type frame struct {
 	then int
 }
 
-// scanner divides the code of one function into classes. It is used again for
-// the next: its slices grow once.
+// scanner divides the code of a function into classes. It is reused for the next
+// function, so that its slices grow once.
 type scanner struct {
 	m *module
 	reader
@@ -50,8 +50,8 @@ type scanner struct {
 	bulks  bool
 }
 
-// scan reads the instructions of a function with that many locals, parameters
-// included, of which some are declared, up to its end.
+// scan reads the instructions of a function up to its end. locals counts its locals
+// including parameters, of which declared are declared.
 func (s *scanner) scan(locals, declared, results int) {
 	s.locals, s.loops, s.bulks = locals, 0, false
 	s.effort = effort{}
@@ -79,7 +79,7 @@ func (s *scanner) begin(parent int, due bool) {
 	s.points = append(s.points, point{at: s.pos, depth: len(s.frames), parent: parent, due: due})
 }
 
-// branchOff starts a class that depends on the present one, if that can be reached.
+// branchOff starts a class that depends on the present one, if the present one can be reached.
 func (s *scanner) branchOff() {
 	if s.class != noPoint {
 		s.begin(s.class, false)
@@ -163,8 +163,8 @@ func (s *scanner) refuse(op byte, at int) {
 	s.failf(at, "%s (opcode %#x) cannot be metered", what, op)
 }
 
-// fold lets classes that cost little hang on those that they depend on. A class
-// comes after the one that it depends on, so going backwards meets it complete.
+// fold charges cheap classes at the point of the class that they depend on. A class
+// comes after the one that it depends on, so the loop goes backwards.
 func (s *scanner) fold() {
 	for i := len(s.points) - 1; i > 0; i-- {
 		p := &s.points[i]

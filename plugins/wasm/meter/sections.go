@@ -204,7 +204,7 @@ func (m *module) vectorConstant(r *reader) {
 	r.skip(16)
 }
 
-// reference reads the index of a function of which a reference is made.
+// reference reads the index of a referenced function.
 func (m *module) reference(r *reader) {
 	i := r.index("function", len(m.functions))
 	if int(i) < m.imported[Func] {
@@ -288,7 +288,7 @@ func (m *module) elementKind(r *reader, expressions bool) {
 	}
 }
 
-// codeEntry passes over a body: meterCode reads it when all sections are known.
+// codeEntry skips a body: meterCode reads it when all sections are known.
 func (m *module) codeEntry(r *reader) { r.bytes("bytes of a function body") }
 
 // dataEntry reads a data segment: 0 active, 1 passive, 2 active with a memory index.
@@ -308,9 +308,8 @@ func (m *module) dataEntry(r *reader) {
 	r.bytes("bytes of a data segment")
 }
 
-// functionNames returns the functions' names, as they stand in the custom section, or
-// nothing if there are none or anything about them is malformed: they are for
-// stack traces only.
+// functionNames returns the encoded functions' names of the custom section. It returns
+// nothing if they are absent or malformed, because only stack traces use them.
 func (m *module) functionNames() []byte {
 	r := &reader{b: m.b, pos: m.names.start, end: m.names.end, function: -1}
 	for !r.done() {

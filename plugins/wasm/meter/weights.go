@@ -37,7 +37,7 @@ const (
 	vecConst       = 0x0c
 )
 
-// shape is what follows an opcode, or that it is unknown.
+// shape describes the immediates of an opcode.
 type shape byte
 
 const (
@@ -71,7 +71,7 @@ const (
 	prefixed
 )
 
-// instruction is what the scanner knows of an opcode.
+// instruction describes an opcode for the scanner.
 type instruction struct {
 	shape shape
 	units uint8
@@ -90,11 +90,11 @@ const (
 	bulkPages
 )
 
-// Units of what is not worth one. They follow what instructions take in wazero's
-// compiler at their worst, denormal numbers included: about a nanosecond for a unit, and
-// mostly a quarter of that. Two things are worse. A load that misses all caches takes as long as
-// hundreds of others, for which the size of a guest's memory is the cure; and
-// what a first touch of a page costs is paid for by memory.grow only in part.
+// Prices of instructions that do not cost one unit. They follow the worst times with
+// wazero's compiler, denormal numbers included: at most about a nanosecond for a unit, and mostly a
+// quarter of that. There are two exceptions. A load that misses all caches takes as long as
+// hundreds of others; the size of a guest's memory limits such loads. And memory.grow charges only
+// a part of the first access to a page.
 const (
 	unitsMemory   = 2 // loads and stores
 	unitsMultiply = 2
@@ -170,7 +170,7 @@ func numeric(t *[256]instruction) {
 	weigh(t, unitsRoot, 0x91, 0x95, 0x9f, 0xa3)
 }
 
-// weigh changes what opcodes cost.
+// weigh sets the prices of opcodes.
 func weigh(t *[256]instruction, units uint8, ops ...byte) {
 	for _, op := range ops {
 		t[op].units = units
