@@ -100,7 +100,7 @@ func (j *memoryJournal) check(t *testing.T, q *Queue) {
 
 // A message that goes to several queues, one of which cannot take it, as its journal has failed, stays in the journal it is in: it
 // was taken out when the other queues had theirs later, and after a restart the one that failed never got it.
-func TestReceiptOfWhatDidNotArrive(t *testing.T) {
+func TestDeferredRemovalOfWhatDidNotArrive(t *testing.T) {
 	lost := errors.New("input/output error")
 	for name, outcomes := range map[string][]error{
 		"the first fails":  {lost, nil, nil},
