@@ -181,7 +181,7 @@ func (q *Queue) nextDeparture() hook.Instant {
 	if q.mailbox.inLine {
 		return 0
 	}
-	next, again := q.nextDeadline(), q.retryAt()
+	next, again := q.nextDeadline(), q.discards.retryAt()
 	if next == 0 || again != 0 && again < next {
 		return again
 	}
