@@ -153,11 +153,11 @@ func (ch *channel) handle(m amqp.Method) error {
 		if !m.Active { // deliveries cannot be stopped this way
 			return amqp.Errorf(amqp.ReplyNotImplemented, "active=false")
 		}
-		return ch.answer(false, &amqp.ChannelFlowOK{Active: true})
+		return ch.answer(nil, false, &amqp.ChannelFlowOK{Active: true})
 	case *amqp.ChannelClose:
 		return ch.closeByPeer(m)
 	case *amqp.AccessRequest: // AMQP 0-9-1 does not use tickets
-		return ch.answer(false, &amqp.AccessRequestOK{Ticket: 1})
+		return ch.answer(nil, false, &amqp.AccessRequestOK{Ticket: 1})
 	case *amqp.ExchangeDeclare:
 		return ch.declareExchange(m)
 	case *amqp.ExchangeDelete:
@@ -244,10 +244,10 @@ func (ch *channel) setMode(m mode) {
 // send makes m pending for the writer.
 func (ch *channel) send(m amqp.Method) { ch.conn.send(ch.id, m) }
 
-// answer sends m, unless the client does not want an answer.
-func (ch *channel) answer(noWait bool, m amqp.Method) error {
-	if !noWait {
+// answer returns err, or else sends m, unless the client does not want an answer.
+func (ch *channel) answer(err error, noWait bool, m amqp.Method) error {
+	if err == nil && !noWait {
 		ch.send(m)
 	}
-	return nil
+	return err
 }

@@ -15,7 +15,7 @@ func (ch *channel) confirmSelect(m *amqp.ConfirmSelect) error {
 		return precondition("cannot switch from tx to confirm mode")
 	}
 	ch.setMode(confirming)
-	return ch.answer(m.NoWait, &amqp.ConfirmSelectOK{})
+	return ch.answer(nil, m.NoWait, &amqp.ConfirmSelectOK{})
 }
 
 // trackConfirms adds the messages published since the last call to the confirm window. The caller hands them to their queues

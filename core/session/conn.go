@@ -80,6 +80,24 @@ type Peer struct {
 	TLS      bool
 }
 
+// phases has the state of a connection in each phase, and RabbitMQ's name for the phase, which reply texts have.
+var phases = [...]struct {
+	state State
+	name  string
+}{
+	awaitHeader:  {Handshake, "starting"},
+	awaitStartOK: {Handshake, "starting"},
+	awaitLogin:   {Handshake, "starting"},
+	awaitTuneOK:  {Handshake, "tuning"},
+	awaitOpen:    {Handshake, "opening"},
+	running:      {Open, "running"},
+	closing:      {Closing, "closing"},
+	denied:       {Denied, "closed"},
+	closed:       {Closed, "closed"},
+}
+
+func (p phase) String() string { return phases[p].name }
+
 // phase is how far a connection has come [AMQP 2.2.4].
 type phase uint8
 
@@ -108,19 +126,7 @@ const (
 )
 
 // State returns the state of the connection.
-func (c *Conn) State() State {
-	switch c.phase {
-	case running:
-		return Open
-	case closing:
-		return Closing
-	case denied:
-		return Denied
-	case closed:
-		return Closed
-	}
-	return Handshake
-}
+func (c *Conn) State() State { return phases[c.phase].state }
 
 // Feed handles the complete frames at the start of data, which lies in block, and returns how many bytes they took. When it
 // returns, their requests are done and the answers are pending. Messages may refer to block and retain it. Feed stops early when

@@ -184,7 +184,7 @@ func (ch *channel) cancel(m *amqp.BasicCancel) error {
 	if cs, ok := ch.lookUp(m.ConsumerTag); ok {
 		ch.remove(cs)
 	}
-	return ch.answer(m.NoWait, &amqp.BasicCancelOK{ConsumerTag: m.ConsumerTag})
+	return ch.answer(nil, m.NoWait, &amqp.BasicCancelOK{ConsumerTag: m.ConsumerTag})
 }
 
 // remove ends a consumer. It returns after the last delivery.

@@ -1,8 +1,6 @@
 package session
 
-import (
-	"github.com/curfewmq/curfew/core/amqp"
-)
+import "github.com/curfewmq/curfew/core/amqp"
 
 // control handles frames on channel 0, and all frames while channels cannot be used.
 func (c *Conn) control(f amqp.Frame) error {
@@ -40,7 +38,8 @@ func (c *Conn) method(m amqp.Method) error {
 		}
 	case *amqp.ConnectionUpdateSecret:
 		if c.phase == running {
-			c.updateSecret(m)
+			c.log().Info("secret updated", "user", c.user.Name, "reason", m.Reason)
+			c.send(0, &amqp.ConnectionUpdateSecretOK{}) // the secret is not used: passwords do not expire
 			return nil
 		}
 	case *amqp.ConnectionCloseOK:
@@ -53,23 +52,6 @@ func (c *Conn) method(m amqp.Method) error {
 		return nil
 	}
 	return amqp.Errorf(amqp.ReplyChannelError, "unexpected method in connection state %s", c.phase).In(m.ID())
-}
-
-// String returns RabbitMQ's name for the phase, as reply texts have it.
-func (p phase) String() string {
-	switch p {
-	case awaitHeader, awaitStartOK, awaitLogin:
-		return "starting"
-	case awaitTuneOK:
-		return "tuning"
-	case awaitOpen:
-		return "opening"
-	case running:
-		return "running"
-	case closing:
-		return "closing"
-	}
-	return "closed"
 }
 
 // openChannel handles a frame on a channel that is not open: only channel.open may come.
@@ -120,12 +102,6 @@ func (c *Conn) checkChannelMax(id uint16) error {
 			"number of channels opened (%d) has reached the negotiated channel_max (%d)", c.openChannels, c.channelMax)
 	}
 	return amqp.Errorf(amqp.ReplyNotAllowed, "channel %d is higher than the negotiated channel_max (%d)", id, c.channelMax)
-}
-
-// updateSecret accepts new credentials. It does not use them, because passwords do not expire.
-func (c *Conn) updateSecret(m *amqp.ConnectionUpdateSecret) {
-	c.log().Info("secret updated", "user", c.user.Name, "reason", m.Reason)
-	c.send(0, &amqp.ConnectionUpdateSecretOK{})
 }
 
 // Block tells a client that understands connection.blocked why it is not read from.

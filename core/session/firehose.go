@@ -23,10 +23,7 @@ func (ch *channel) copyPublished(m *queue.Message, queues []*queue.Mailbox) {
 		channel: ch, exchange: o.Exchange, keys: slices.Concat([]string{o.Key}, o.CC, o.BCC), props: m.Props,
 		extra: amqp.Table{{Key: "routed_queues", Value: routedQueues(o, queues)}},
 	}
-	key := "publish." + o.Exchange
-	if queues, props := fc.route(key); len(queues) > 0 {
-		ch.conn.outbox.add(queues, nil, nil, fc.message(key, props, m.Body), ch.blockRefs())
-	}
+	fc.publish(&ch.conn.outbox, "publish."+o.Exchange, m.Body, ch.blockRefs())
 }
 
 // routedQueues returns the names of the queues that a message goes to, without reply queues. On the default exchange every key
@@ -51,7 +48,6 @@ func (cs *consumer) copyDelivered(ds ...queue.Delivery) {
 		return
 	}
 	var out outbox
-	key := "deliver." + name
 	for i := range ds {
 		d := &ds[i]
 		if string(d.Exchange) == vhost.TraceExchange {
@@ -65,9 +61,7 @@ func (cs *consumer) copyDelivered(ds ...queue.Delivery) {
 			channel: cs.channel, exchange: string(d.Exchange), keys: deliveredKeys(d), props: d.Props,
 			redelivered: amqp.Table{{Key: "redelivered", Value: redelivered}},
 		}
-		if queues, props := fc.route(key); len(queues) > 0 {
-			out.add(queues, nil, nil, fc.message(key, props, bytes.Clone(d.Body)), &blockRefs{})
-		}
+		fc.publish(&out, "deliver."+name, d.Body, nil)
 	}
 	for i, b := range out.batches {
 		out.index.keys[i].queue.PublishAsync(b)
@@ -94,27 +88,29 @@ type firehoseCopy struct {
 	extra       amqp.Table // further headers; dropped if they do not fit
 }
 
-// route returns the queues that the copy goes to, and its properties, which are headers only.
-func (fc *firehoseCopy) route(key string) (queues []*queue.Mailbox, props []byte) {
+// publish adds the copy to out, for the queues that the exchange routes it to. Its body is copied, unless refs are given.
+func (fc *firehoseCopy) publish(out *outbox, key string, body []byte, refs *blockRefs) {
+	key = key[:min(len(key), 255)]
+	var props []byte // headers only
 	headers := func() amqp.RawTable {
 		props = fc.properties()
 		x, _ := amqp.ScanProps(props) // valid, because the broker made them
 		return x.Headers(props)
 	}
-	queues = fc.channel.conn.vhost.RouteCopy(truncatedKey(key), headers, nil)
-	if len(queues) > 0 && props == nil {
+	queues := fc.channel.conn.vhost.RouteCopy(key, headers, nil)
+	if len(queues) == 0 {
+		return
+	}
+	if props == nil {
 		props = fc.properties()
 	}
-	return queues, props
-}
-
-func (fc *firehoseCopy) message(key string, props, body []byte) *queue.Message {
-	return &queue.Message{
-		Routing: &queue.RoutingInfo{Exchange: vhost.TraceExchange, Key: truncatedKey(key)}, Props: props, Body: body, Flags: queue.HasHeaders,
+	if refs == nil {
+		body, refs = bytes.Clone(body), &blockRefs{}
 	}
+	out.add(queues, nil, nil, &queue.Message{
+		Routing: &queue.RoutingInfo{Exchange: vhost.TraceExchange, Key: key}, Props: props, Body: body, Flags: queue.HasHeaders,
+	}, refs)
 }
-
-func truncatedKey(key string) string { return key[:min(len(key), 255)] }
 
 // properties returns the copy's properties. What does not fit a frame is left out: first the message's headers, which may also be
 // nested too deeply for a copy, then CC and BCC keys and the names of queues.

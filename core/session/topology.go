@@ -10,10 +10,7 @@ import (
 )
 
 func (ch *channel) declareExchange(m *amqp.ExchangeDeclare) error {
-	if err := ch.ensureExchange(m); err != nil {
-		return err
-	}
-	return ch.answer(m.NoWait, &amqp.ExchangeDeclareOK{})
+	return ch.answer(ch.ensureExchange(m), m.NoWait, &amqp.ExchangeDeclareOK{})
 }
 
 func (ch *channel) ensureExchange(m *amqp.ExchangeDeclare) error {
@@ -40,13 +37,11 @@ func (ch *channel) ensureExchange(m *amqp.ExchangeDeclare) error {
 
 func (ch *channel) deleteExchange(m *amqp.ExchangeDelete) error {
 	name := rabbit.Sanitise(m.Exchange)
-	if err := ch.conn.mayExchange(auth.Configure, name); err != nil {
-		return err
+	err := ch.conn.mayExchange(auth.Configure, name)
+	if err == nil {
+		err = ch.conn.vhost.DeleteExchange(name, m.IfUnused)
 	}
-	if err := ch.conn.vhost.DeleteExchange(name, m.IfUnused); err != nil {
-		return err
-	}
-	return ch.answer(m.NoWait, &amqp.ExchangeDeleteOK{})
+	return ch.answer(err, m.NoWait, &amqp.ExchangeDeleteOK{})
 }
 
 func (ch *channel) bindExchange(m *amqp.ExchangeBind) error {
@@ -87,13 +82,11 @@ func (ch *channel) queueBinding(queue, exchange, key string, args amqp.Table) (v
 
 // bind makes or removes a binding: change is the vhost's Bind or Unbind.
 func (ch *channel) bind(change func(vhost.Binding, uint64) error, b vhost.Binding, noWait bool, ok amqp.Method) error {
-	if err := ch.mayBind(b); err != nil {
-		return err
+	err := ch.mayBind(b)
+	if err == nil {
+		err = change(b, ch.conn.id)
 	}
-	if err := change(b, ch.conn.id); err != nil {
-		return err
-	}
-	return ch.answer(noWait, ok)
+	return ch.answer(err, noWait, ok)
 }
 
 // mayBind checks the permissions for both ends of a binding [RabbitMQ: access-control.html#authorisation].
@@ -146,7 +139,7 @@ func (ch *channel) declareQueue(m *amqp.QueueDeclare) error {
 
 func (ch *channel) declareOK(noWait bool, name string, messages, consumers int) error {
 	ch.declared = name
-	return ch.answer(noWait, &amqp.QueueDeclareOK{
+	return ch.answer(nil, noWait, &amqp.QueueDeclareOK{
 		Queue: name, MessageCount: count32(messages), ConsumerCount: count32(consumers),
 	})
 }
@@ -194,10 +187,7 @@ func (ch *channel) purgeQueue(m *amqp.QueuePurge) error {
 		return err
 	}
 	n, err := ch.conn.vhost.PurgeQueue(name, ch.conn.id)
-	if err != nil {
-		return err
-	}
-	return ch.answer(m.NoWait, &amqp.QueuePurgeOK{MessageCount: count32(n)})
+	return ch.answer(err, m.NoWait, &amqp.QueuePurgeOK{MessageCount: count32(n)})
 }
 
 func (ch *channel) deleteQueue(m *amqp.QueueDelete) error {
@@ -208,8 +198,5 @@ func (ch *channel) deleteQueue(m *amqp.QueueDelete) error {
 	ch.holdCancels()
 	defer ch.releaseCancels() // the client gets delete-ok before them
 	n, err := ch.conn.vhost.DeleteQueue(name, ch.conn.id, m.IfUnused, m.IfEmpty)
-	if err != nil {
-		return err
-	}
-	return ch.answer(m.NoWait, &amqp.QueueDeleteOK{MessageCount: count32(n)})
+	return ch.answer(err, m.NoWait, &amqp.QueueDeleteOK{MessageCount: count32(n)})
 }

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"bytes"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -76,9 +78,9 @@ func (ch *channel) traceDelivered(cs *consumer, d *queue.Delivery) {
 	}, maskedQueue(cs.Queue.Config().Name), d.Enqueued, c.title, cs.Tag, d.Redelivered)
 }
 
-// maskedKey cuts a routing key that is the name of a reply queue: whoever knows the whole name may send replies.
+// maskedKey cuts a routing key that is the name of a reply queue: a client that knows the whole name may send replies.
 func maskedKey(exchange, key []byte) []byte {
-	if len(exchange) == 0 && len(key) > len(replyTo) && string(key[:len(replyTo)+1]) == replyTo+"." {
+	if len(exchange) == 0 && bytes.HasPrefix(key, []byte(replyTo+".")) {
 		return key[:len(replyTo)]
 	}
 	return key

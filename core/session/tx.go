@@ -128,20 +128,16 @@ func (ch *channel) txCommit() error {
 		ch.tx.settles = t.settles // queues ignore those that were settled
 		return errNotCommitted(err)
 	}
-	ch.returnCredits(t.settles)
+	o := ch.lock()
+	for i := range t.settles {
+		ch.returnCredit(t.settles[i].PendingAck)
+	}
+	o.mu.Unlock()
 	if refused {
 		return precondition("partial tx completion")
 	}
 	ch.send(&amqp.TxCommitOK{})
 	return nil
-}
-
-func (ch *channel) returnCredits(ss []pendingSettle) {
-	o := ch.lock()
-	defer o.mu.Unlock()
-	for i := range ss {
-		ch.returnCredit(ss[i].PendingAck)
-	}
 }
 
 func errNotCommitted(err error) error {

@@ -146,6 +146,13 @@ func (u *unacked) takeUpTo(tag uint64, dst []taggedAck) (_ []taggedAck, ok bool)
 	if u.find(tag) == nil {
 		return dst, false
 	}
+	return u.takeThrough(tag, dst), true
+}
+
+// takeAll removes every pending ack and appends them to dst in order.
+func (u *unacked) takeAll(dst []taggedAck) []taggedAck { return u.takeThrough(u.next, dst) }
+
+func (u *unacked) takeThrough(tag uint64, dst []taggedAck) []taggedAck {
 	n, found := u.search(tag)
 	if found {
 		n++
@@ -164,28 +171,7 @@ func (u *unacked) takeUpTo(tag uint64, dst []taggedAck) (_ []taggedAck, ok bool)
 		*ack = queue.PendingAck{}
 		u.takenFromRing()
 	}
-	return dst, true
-}
-
-// takeAll removes every pending ack and appends them to dst in order.
-func (u *unacked) takeAll(dst []taggedAck) []taggedAck {
-	dst, _ = u.takeUpTo(u.highest(), dst)
 	return dst
-}
-
-// highest returns the highest unacknowledged tag, 0 if there is none.
-func (u *unacked) highest() uint64 {
-	for tag := u.next; u.ringUnacked > 0; tag-- {
-		if u.at(tag).Consumer != nil {
-			return tag
-		}
-	}
-	for _, t := range slices.Backward(u.old) {
-		if t.Consumer != nil {
-			return t.tag
-		}
-	}
-	return 0
 }
 
 func (u *unacked) count() int { return u.ringUnacked + len(u.old) - u.gaps }

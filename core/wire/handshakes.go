@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -43,16 +44,8 @@ func (h *handshakes) enter(c *conn) (crowdedOut *conn) {
 
 // oldestOfBusiest returns the oldest handshake from the source with the most.
 func (h *handshakes) oldestOfBusiest() *conn {
-	most := 0
-	for _, n := range h.bySource {
-		most = max(most, n)
-	}
-	for _, c := range h.open {
-		if h.bySource[c.source] == most {
-			return c
-		}
-	}
-	return nil // there is none
+	most := slices.Max(slices.Collect(maps.Values(h.bySource)))
+	return h.open[slices.IndexFunc(h.open, func(c *conn) bool { return h.bySource[c.source] == most })]
 }
 
 // leave removes a connection; it may have been removed before.
