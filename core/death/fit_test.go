@@ -11,10 +11,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// long is a name of the greatest length, which is the n-th.
+// long returns the n-th name of the maximum length.
 func long(n int) string { return fmt.Sprintf("%03d", n) + strings.Repeat("q", 252) }
 
-// wander sends a message through queues with long names, in all of which it dies.
+// wander makes a message die in several queues with long names.
 func wander(t *testing.T, r *Recorder, headers table, queues int) []byte {
 	t.Helper()
 	m := properties(headers, "")
@@ -35,7 +35,7 @@ func deathsOf(t *testing.T, props []byte) (queues []string) {
 	return queues
 }
 
-// x-death grew with each queue that a message went through, until no client took it any more.
+// x-death grew with each queue that a message passed, until clients refused it.
 func TestAHistoryIsBounded(t *testing.T) {
 	var r Recorder
 	m := wander(t, &r, nil, 300)

@@ -13,7 +13,7 @@ type step struct {
 	reason hook.Reason
 }
 
-// live sends a message through deaths and returns the recorder.
+// live makes a message die several times and returns the recorder.
 func live(t *testing.T, steps []step) *Recorder {
 	t.Helper()
 	r := new(Recorder)
@@ -63,7 +63,7 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// What a client wrote into x-death makes no cycle.
+// An x-death that a client wrote makes no cycle.
 func TestClientDeathsMakeNoCycle(t *testing.T) {
 	var r Recorder
 	forged := xdeath(entry("", 1, "expired", "a", 1, "", "a"))

@@ -45,7 +45,7 @@ func headersOf(t *testing.T, props []byte) table {
 	return p.Headers
 }
 
-// entry is an entry of x-death as semantics prescribe it.
+// entry makes an entry of x-death from its specification.
 func entry(expiration string, count int64, reason, queue string, seconds uint64, exchange string, keys ...any) table {
 	var e table
 	if expiration != "" {
@@ -212,7 +212,7 @@ func TestLaterDeaths(t *testing.T) {
 	e2[0].Value = int64(2)
 	check(t, m, concat(own, xdeath(e2, e3, e1), first, ends("last", "x", "q2", "rejected")))
 
-	// What is not the broker's own is written anew.
+	// An x-death that is not the broker's own is replaced.
 	m = record(t, &r, died("q2", hook.ReasonDeliveryLimit, "x", 60*second), m, false)
 	check(t, m, concat(own, xdeath(entry("", 1, "delivery_limit", "q2", 60, "x")), ends("first", "x", "q2", "delivery_limit"), ends("last", "x", "q2", "delivery_limit")))
 }
@@ -224,7 +224,7 @@ func check(t *testing.T, props []byte, want table) {
 	}
 }
 
-// With a history that does not read as one, the broker starts over.
+// An invalid history is replaced.
 func TestRecordedButUnreadable(t *testing.T) {
 	fresh := concat(xdeath(entry("", 1, "expired", "q", 5, "", "q")), ends("first", "", "q", "expired"), ends("last", "", "q", "expired"))
 	for _, headers := range []table{nil, {}, xdeath(), xdeath("text"), xdeath(table{}, int32(1)), {{Key: "x-death", Value: "text"}}} {
@@ -236,7 +236,7 @@ func TestRecordedButUnreadable(t *testing.T) {
 	}
 }
 
-// A recorder gives what a new one gives, whatever it was prepared for before.
+// A recorder's result does not depend on what it was prepared for before.
 func TestPrepareAgain(t *testing.T) {
 	base := died("queue", hook.ReasonExpired, "ex", 5*second, "a", "bc")
 	var r Recorder
@@ -360,8 +360,7 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// checkHeaders checks that the headers are sorted, each once, with those of the
-// publisher that are not about deaths unchanged.
+// checkHeaders checks that the headers are sorted and unique, and that the publisher's other headers are unchanged.
 func checkHeaders(t *testing.T, before, after table) {
 	t.Helper()
 	for i, f := range after {
@@ -388,7 +387,7 @@ func checkHeaders(t *testing.T, before, after table) {
 
 func encoded(v any) []byte { return amqp.AppendTable(nil, table{{Value: v}}) }
 
-// A message whose headers are those of the one before it has the same said of its death; one that differs in the least has not.
+// A message with the same headers as the one before gets the same record of its death; one that differs in any way does not.
 func TestAppendTellsMessagesApart(t *testing.T) {
 	d := died("q", hook.ReasonExpired, "ex", second, "rk")
 	var other Recorder

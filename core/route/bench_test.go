@@ -65,7 +65,7 @@ func BenchmarkHeaders(b *testing.B) {
 	benchmark(b, table, "", headers)
 }
 
-// A queue's bindings go without a look at those of the others.
+// Removing a queue's bindings does not touch those of other queues.
 func BenchmarkRemoveDestination(b *testing.B) {
 	table := New[int](Topic)
 	for i := range 100_000 {

@@ -62,7 +62,7 @@ func TestHeaders(t *testing.T) {
 			if got := len(match(t, table, "", c.headers)) == 1; got != c.want {
 				t.Errorf("binding %v, headers %v: %v, want %v", c.binding, c.headers, got, c.want)
 			}
-			// The same among more headers than are searched from end to end.
+			// The same with too many headers for a linear search.
 			var many fields
 			for i := range 2 * maxLinear {
 				many = append(many, amqp.Field{Key: fmt.Sprint("z", i), Value: int32(i)})
@@ -129,7 +129,7 @@ func TestHeadersWithoutTable(t *testing.T) {
 	}
 }
 
-// A binding is found whichever of its conditions it is listed under.
+// A binding is found under any of its conditions.
 func TestHeadersAnchors(t *testing.T) {
 	table := New[int](Headers)
 	for i := range 200 {
@@ -186,7 +186,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// headersMatch is RabbitMQ's rule on decoded tables, without thought for speed.
+// headersMatch is RabbitMQ's rule on decoded tables, without optimisation.
 func headersMatch(args, headers amqp.Table) bool {
 	last := map[string]any{}
 	for _, h := range headers {
@@ -211,7 +211,7 @@ func headersMatch(args, headers amqp.Table) bool {
 	return met == conditions
 }
 
-// erlang is the value RabbitMQ decodes a field to, as far as equality goes.
+// erlang returns what RabbitMQ decodes a value to, for comparison.
 func erlang(v any) any {
 	if n, ok := amqp.Integer(v); ok {
 		return n
@@ -249,7 +249,7 @@ func FuzzHeaders(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		// Compare what both sides would be after one encoding: L becomes l.
+		// Compare both sides as they are after one encoding: L becomes l.
 		decoded, err := raw.Decode()
 		if err != nil {
 			t.Fatal(err)

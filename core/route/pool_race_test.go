@@ -2,5 +2,5 @@
 
 package route
 
-// lossyPools is set where sync.Pool drops what it is given at random.
+// lossyPools says that sync.Pool drops random items, as it does under the race detector.
 const lossyPools = true

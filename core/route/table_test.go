@@ -80,8 +80,8 @@ func TestFanoutIgnoresKeyAndArguments(t *testing.T) {
 	}
 }
 
-// A binding is its key, its arguments and its destination; the order of the
-// arguments does not count, their types do.
+// The identity of a binding is its key, its arguments and its destination. The order of the arguments does not count; their
+// types do.
 func TestIdentity(t *testing.T) {
 	one := amqp.Table{{Key: "a", Value: int32(1)}, {Key: "b", Value: "x"}}
 	swapped := amqp.Table{{Key: "b", Value: "x"}, {Key: "a", Value: int32(1)}}
@@ -134,7 +134,7 @@ func TestSameDestinationOnceAcrossKeys(t *testing.T) {
 	}
 }
 
-// Long lists are kept free of duplicates by other means than short ones.
+// Long lists use a map to skip duplicates, short ones do not.
 func TestManyDestinations(t *testing.T) {
 	const n = 500
 	table := New[int](Topic)
@@ -180,8 +180,7 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// Whatever the order of additions and removals, nothing is left behind and a
-// match finds what is bound.
+// After any sequence of additions and removals, matches find what is bound, and nothing is left over.
 func TestChurn(t *testing.T) {
 	type bound struct {
 		key  string

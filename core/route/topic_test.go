@@ -58,7 +58,7 @@ func TestTopic(t *testing.T) {
 	}
 }
 
-// What RabbitMQ answered when asked.
+// RabbitMQ's own results.
 func TestTopicAsRabbitMQ(t *testing.T) {
 	keys := []string{"", "a", "a.b", "a.b.c", "a.", ".", "..", ".a", "*", "#", "a.x.y.b", "a..b", "a.a", "x.a.a"}
 	for binding, want := range map[string][]string{
@@ -97,7 +97,7 @@ func TestTopicAsRabbitMQ(t *testing.T) {
 	}
 }
 
-// topicMatches is RabbitMQ's rule, written down without thought for speed.
+// topicMatches is RabbitMQ's rule, without optimisation.
 func topicMatches(pattern, key []string) bool {
 	if len(pattern) == 0 {
 		return len(key) == 0
@@ -148,8 +148,7 @@ func FuzzTopic(f *testing.F) {
 	})
 }
 
-// Hostile keys: with 63 # between repeated words, a matcher that tries every
-// way to share out the words would not come back.
+// Hostile keys: with 63 # between repeated words, a matcher that tries every way to distribute the words would not return.
 func TestTopicManyHashes(t *testing.T) {
 	table := New[string](Topic)
 	pattern := strings.Repeat("#.a.", 63) + "b"

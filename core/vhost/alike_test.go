@@ -15,14 +15,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What becomes of dead letters does not depend on which of them leave together.
+// The outcome of dead letters does not depend on which of them leave together.
 func TestTogetherAsOneByOne(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v, _ := newVHost(t)
 				from := declare(t, v, "from")
-				bury(t, v)
+				declareTargets(t, v)
 				ds := mixed(t, rand.New(rand.NewPCG(seed, 0)))
 				alone := make([]queue.DeadLetter, len(ds))
 				copy(alone, ds)
@@ -48,8 +48,8 @@ func TestTogetherAsOneByOne(t *testing.T) {
 
 const second = hook.Instant(1e9)
 
-// bury declares where the dead of mixed go.
-func bury(t *testing.T, v *VHost) {
+// declareTargets declares the queues and exchanges that mixed is dead-lettered to.
+func declareTargets(t *testing.T, v *VHost) {
 	t.Helper()
 	for _, q := range []string{"a", "b", "copy", "blind"} {
 		declare(t, v, q)
@@ -61,7 +61,7 @@ func bury(t *testing.T, v *VHost) {
 	bind(t, v, "amq.fanout", "a", "")
 }
 
-// mixed is dead letters, many of which are like the one before, and some almost.
+// mixed returns dead letters. Many are alike the one before, some almost.
 func mixed(t *testing.T, r *rand.Rand) []queue.DeadLetter {
 	t.Helper()
 	targets := []*hook.Target{
@@ -104,7 +104,7 @@ func mixed(t *testing.T, r *rand.Rand) []queue.DeadLetter {
 	return ds
 }
 
-// kinds are properties; in the second half, those of the first after a death.
+// kinds returns properties. The second half are those of the first half after a death.
 func kinds(t *testing.T) (all [][]byte) {
 	t.Helper()
 	for _, p := range []amqp.Properties{
@@ -134,7 +134,7 @@ func kinds(t *testing.T) (all [][]byte) {
 	return all
 }
 
-// all is what has arrived, by queue.
+// all returns the messages that arrived, by queue.
 func all(t *testing.T, v *VHost) map[string][]got {
 	t.Helper()
 	arrived := map[string][]got{}

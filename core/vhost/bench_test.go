@@ -52,7 +52,7 @@ func BenchmarkRedeclare(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleQueue reports what a queue costs that nobody uses.
+// BenchmarkIdleQueue reports the memory of an unused queue.
 func BenchmarkIdleQueue(b *testing.B) {
 	const n = 100_000
 	for b.Loop() {

@@ -13,14 +13,14 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// everything describes all that is durable and what follows from it.
+// everything describes all that is durable, and what follows from it.
 func everything(v *VHost) string {
 	p := v.Policies()
 	return fmt.Sprintln(durable(v), p.List(policies.User), p.List(policies.Operator), v.Parameters(), v.Limits(), v.Metadata(), v.Generation())
 }
 
-// A change whose definition cannot be written did not happen, and nobody saw it happen meanwhile: exchanges, bindings,
-// policies and parameters were changed in memory first, were used by others at once, and stayed when the disk failed.
+// A change whose definition cannot be written has no effect, and no other client sees it meanwhile. Exchanges, bindings,
+// policies and parameters used to change in memory first, were used by others at once, and stayed when the disk failed.
 func TestChangeThatCannotBeKept(t *testing.T) {
 	routed := Binding{Source: "x", Destination: "q", Key: "k"}
 	for _, tt := range []struct {
@@ -90,7 +90,7 @@ func TestChangeThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// A queue is not deleted when it is known that it would be back after a restart.
+// A queue is not deleted if a restart is known to restore it.
 func TestQueueStaysThatWouldComeBack(t *testing.T) {
 	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
@@ -102,7 +102,7 @@ func TestQueueStaysThatWouldComeBack(t *testing.T) {
 	must(t, err)
 }
 
-// Changes that only add something share the wait for the disk; what removes waits for them, and those that come later for it.
+// Additive changes wait for the disk together. Exclusive changes wait for them, and later ones wait for those.
 func TestChangesShareTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := make(chan error)
@@ -152,8 +152,9 @@ func (v *VHost) restartedOf(t *testing.T, k *memoryLog) *VHost {
 	return k.restart(t)
 }
 
-// Definitions are written anew in parts, with room for others between them: one entry was made with the vhost's lock held,
-// which stopped every publisher for as long as a hundred thousand queues take. Queues that go meanwhile do not come back.
+// Definitions are rewritten in parts, and other changes may happen between them. One entry was made with the vhost locked,
+// which stopped every publisher for as long as a hundred thousand queues take. Queues that are deleted meanwhile are not
+// restored.
 func TestRewrittenInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &memoryLog{}
@@ -191,7 +192,7 @@ func TestRewrittenInParts(t *testing.T) {
 	})
 }
 
-// A vhost has no more bindings than it may. They were without number.
+// A vhost has a limit of bindings. There was none.
 func TestTooManyBindings(t *testing.T) {
 	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
@@ -228,7 +229,7 @@ func TestTooManyBindings(t *testing.T) {
 	refused()
 }
 
-// Bindings that come at once do not get past the limit together.
+// Concurrent bindings do not exceed the limit together.
 func TestTooManyBindingsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, did := make(chan error), make(chan error, 5)
@@ -253,8 +254,8 @@ func TestTooManyBindingsAtOnce(t *testing.T) {
 	})
 }
 
-// A binding that has come is not one that is coming as well: it counted twice until its client was told, and another client's was
-// refused though there was room for it.
+// A binding in its table is no longer pending. It counted twice until its client was answered, and other bindings below the
+// limit were refused.
 func TestABindingCountsOnce(t *testing.T) {
 	v, _ := newVHostWith(t, nil)
 	v.maxBindings = 2
@@ -273,9 +274,9 @@ func TestABindingCountsOnce(t *testing.T) {
 	}
 }
 
-// A declaration that waits for a queue of that name to be gone, or is refused because that will be back after a restart, holds
-// nobody up: it counted as a change that was being made, and exchanges, unbindings, parameters and condensing waited for it,
-// and the declarations of queues for those, in the second case for ever.
+// A declaration that waits for a deleted queue's dead letters, or is refused because a restart will restore that queue, delays
+// no other change. It counted as a change under way: exchanges, unbindings, parameters and compaction waited for it, and
+// declarations of queues waited for those, in the second case for ever.
 func TestNameOfAQueueThatGoes(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Whatever many clients and queues do at the same time, the topology stays consistent.
+// The topology stays consistent under concurrent clients and queues.
 func TestConcurrentUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
@@ -48,7 +48,7 @@ func TestConcurrentUse(t *testing.T) {
 	})
 }
 
-// client does one random thing after the other.
+// client makes random requests.
 type client struct {
 	v      *VHost
 	owner  Owner
@@ -119,7 +119,7 @@ func (c *client) deadLetter(name string) error {
 	return err
 }
 
-// consistent checks that bindings and what notes them at their ends agree.
+// consistent checks that bindings agree with the sources at their destinations.
 func (v *VHost) consistent(t *testing.T) {
 	t.Helper()
 	v.mu.RLock()

@@ -16,7 +16,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// die gives up messages of a queue for a reason and waits until they have arrived wherever they go.
+// die removes messages from a queue for a reason, and waits until their dead letters have arrived.
 func die(v *VHost, from *queue.Mailbox, reason hook.Reason, target *hook.Target, ms ...queue.Message) {
 	ds := make([]queue.DeadLetter, len(ms))
 	for i, m := range ms {
@@ -44,7 +44,7 @@ func die(v *VHost, from *queue.Mailbox, reason hook.Reason, target *hook.Target,
 
 type outcomes [telemetry.Outcomes]uint64
 
-// dead is what became of messages that left for a reason.
+// dead returns the outcomes of messages that were removed for a reason.
 func dead(v *VHost, why hook.Reason) outcomes {
 	var sum outcomes
 	for _, e := range v.Stats().Removals {
@@ -141,7 +141,7 @@ func TestDeadLetter(t *testing.T) {
 	})
 }
 
-// A dead-lettered message enters its queue with the priority and durability it had.
+// A dead letter keeps its priority and its durability.
 func TestDeadLetterFlags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
@@ -240,7 +240,7 @@ func TestDeadLetterKeys(t *testing.T) {
 	}
 }
 
-// A message routed by the key of its queue's own choosing has left its CC behind for good.
+// CC no longer applies after a message was routed by a dead-letter routing key.
 func TestCopiesEndWithAnotherKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
@@ -265,7 +265,7 @@ func TestCopiesEndWithAnotherKey(t *testing.T) {
 	})
 }
 
-// As long as nobody chooses another key, they count with every death.
+// CC applies at every death before that.
 func TestCopiesGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
@@ -388,7 +388,7 @@ func TestDeadLetterCycle(t *testing.T) {
 	})
 }
 
-// again takes a dead-lettered message from its queue as it would be published into it.
+// again takes a dead letter from its queue as a message to publish there.
 func again(t *testing.T, s *queue.Mailbox) queue.Message {
 	t.Helper()
 	m, ok := take(t, s)
@@ -401,7 +401,7 @@ func again(t *testing.T, s *queue.Mailbox) queue.Message {
 	return p
 }
 
-// Somebody who rejects is no timer: what is rejected may go round.
+// A rejected message may circulate: a consumer decided so, not a timer.
 func TestRejectedMayGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, log := newVHost(t)
@@ -446,7 +446,7 @@ func TestDeadLetterSizes(t *testing.T) {
 	})
 }
 
-// Names so long that a death takes more room than is usual.
+// Long names make deaths larger than blocks expect.
 func TestDeadLetterOutgrowsItsBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
@@ -464,7 +464,7 @@ func TestDeadLetterOutgrowsItsBlock(t *testing.T) {
 	})
 }
 
-// Blocks of dead letters are given back once the queues have taken what lies in them.
+// Blocks of dead letters are released once the queues have stored the messages.
 func TestDeadLettersHoldNoBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)

@@ -291,7 +291,7 @@ func TestDeclaredCounts(t *testing.T) {
 	want(t, err, NotFound, "no queue 'none' in vhost '/'")
 }
 
-// full is a channel that takes nothing.
+// full is a sink without credit.
 type full struct{}
 
 func (full) Deliver(*queue.Consumer, []queue.Delivery) int { return 0 }

@@ -20,7 +20,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// memoryLog keeps definitions in memory. Messages it loses.
+// memoryLog logs definitions in memory. It discards messages.
 type memoryLog struct {
 	queue.Journal
 	numbers atomic.Uint64
@@ -76,7 +76,7 @@ func (k *memoryLog) WaitDurable() error {
 	return k.wait()
 }
 
-// read returns what was written.
+// read replays what was written.
 func (k *memoryLog) read(t *testing.T) *Definitions {
 	t.Helper()
 	d := NewDefinitions(nil)
@@ -90,7 +90,7 @@ func (k *memoryLog) read(t *testing.T) *Definitions {
 	return d
 }
 
-// restart returns the vhost as it is made of what was written.
+// restart returns the vhost that is restored from what was written.
 func (k *memoryLog) restart(t *testing.T) *VHost {
 	t.Helper()
 	v, _ := newVHostWith(t, k)
@@ -141,7 +141,7 @@ func durable(v *VHost) string {
 	return strings.Join(all, "\n")
 }
 
-// Whatever clients do, a restart finds what is durable and nothing else, from all that was written and from a rewrite.
+// A restart restores exactly what is durable, from all that was written and from a rewrite.
 func TestDefinitionsSurvive(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestDefinitionsSurvive(t *testing.T) {
 			if got := durable(k.restart(t)); got != want {
 				t.Fatalf("of the rewritten definitions there is\n%s\nwant\n%s", got, want)
 			}
-			// Bindings must also be taken apart as they should.
+			// Removing bindings must work on restored ones, too.
 			disturb(t, after, r)
 			for _, q := range after.Queues() {
 				_, err := after.DeleteQueue(q.Config().Name, 0, false, false)
@@ -183,7 +183,7 @@ func bindingsBetweenExchanges(v *VHost) (n int) {
 	return n
 }
 
-// disturb does something, which may be refused.
+// disturb makes a random request, which may be refused.
 func disturb(t *testing.T, v *VHost, r *rand.Rand) {
 	t.Helper()
 	pick := func(names ...string) string { return names[r.IntN(len(names))] }
@@ -222,8 +222,8 @@ func disturb(t *testing.T, v *VHost, r *rand.Rand) {
 	}
 }
 
-// So it does when many do it at once, with the same names, while each waits for a disk of its own pace, and definitions are
-// written anew meanwhile.
+// The same holds for concurrent requests for the same names, while each waits for a disk of its own speed, and definitions are
+// rewritten meanwhile.
 func TestDefinitionsSurviveManyClients(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -268,7 +268,7 @@ func surviveManyClients(t *testing.T, seed uint64) {
 	}
 }
 
-// A durable queue is there once its definition is durable, not before: what is published to it by then is safe.
+// A durable queue exists once its definition is durable, not before. What is published to it then is safe.
 func TestQueueComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := make(chan error)
@@ -315,7 +315,7 @@ func TestQueueComes(t *testing.T) {
 	})
 }
 
-// A queue that could not be written down is not there, and may be declared again.
+// A queue whose definition could not be written does not exist, and can be declared again.
 func TestQueueDoesNotCome(t *testing.T) {
 	broken := errors.New("input/output error")
 	k := &memoryLog{wait: func() error { return broken }}
@@ -331,7 +331,7 @@ func TestQueueDoesNotCome(t *testing.T) {
 	declare(t, v, "q")
 }
 
-// Nothing of what is not durable is written, or waits for the disk.
+// What is not durable is not written, and does not wait for the disk.
 func TestTransientIsNotWritten(t *testing.T) {
 	k := &memoryLog{wait: func() error { return errors.New("it was waited") }}
 	v, _ := newVHostWith(t, k)
@@ -352,7 +352,7 @@ func TestTransientIsNotWritten(t *testing.T) {
 	}
 }
 
-// A plugin that would not take a queue's arguments any more does not keep the queue from coming back.
+// A queue is restored even if a plugin no longer accepts its arguments.
 func TestRestoreChecksNoArguments(t *testing.T) {
 	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
@@ -408,7 +408,7 @@ func TestMalformedDefinitions(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are, reading them ends well.
+// Parsing arbitrary bytes does not panic.
 func FuzzDefinitions(f *testing.F) {
 	k := &memoryLog{}
 	v, _ := newVHostWith(f, k)

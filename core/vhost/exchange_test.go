@@ -93,7 +93,8 @@ func TestDeleteExchange(t *testing.T) {
 	}
 }
 
-// An auto-delete exchange goes with the last binding it is the source of, however that went, and one after the other.
+// An auto-delete exchange is deleted with the last binding it is the source of, however that was removed, and so on along the
+// chain.
 func TestAutoDeleteExchange(t *testing.T) {
 	for name, end := range map[string]func(v *VHost) error{
 		"unbind": func(v *VHost) error { return v.Unbind(Binding{Source: "c", Destination: "q", Key: "k"}, 0) },

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plugin stands in for the real ones: it has their arguments, expires idle queues and dead-letters what is dropped.
+// plugin replaces the real plugins: it has their arguments, expires idle queues and dead-letters what is dropped.
 type plugin struct{}
 
 func (plugin) Arguments() []hook.Argument {
@@ -69,7 +69,7 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	return h
 }
 
-// lines is what was logged.
+// lines collects log lines.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -127,7 +127,7 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// args makes a table of names and values in turn.
+// args makes a table from names and values in turn.
 func args(pairs ...any) amqp.Table {
 	var t amqp.Table
 	for i := 0; i < len(pairs); i += 2 {
@@ -137,7 +137,7 @@ func args(pairs ...any) amqp.Table {
 	return t
 }
 
-// declare creates a queue that must be possible.
+// declare creates a queue, or fails the test.
 func declare(tb testing.TB, v *VHost, name string, pairs ...any) *queue.Mailbox {
 	tb.Helper()
 	d, err := v.DeclareQueue(QueueDeclare{Name: name, Durable: true, Args: args(pairs...)})
@@ -160,7 +160,7 @@ func bindExchange(tb testing.TB, v *VHost, source, destination, key string) {
 	must(tb, v.Bind(Binding{Source: source, Destination: destination, ToExchange: true, Key: key}, 0))
 }
 
-// publish puts a message into a queue, without routing it.
+// publish publishes messages to a queue, without routing them.
 func publish(s *queue.Mailbox, messages ...queue.Message) {
 	b := queue.NewBatch()
 	b.Messages = append(b.Messages, messages...)
@@ -191,7 +191,7 @@ func take(t *testing.T, s *queue.Mailbox) (m got, ok bool) {
 	return m, ok
 }
 
-// leave takes every message of a queue out and settles it in the given way.
+// leave gets every message of a queue, and settles them all in one way.
 func leave(tb testing.TB, s *queue.Mailbox, kind queue.SettleKind) {
 	tb.Helper()
 	var items []queue.PendingAck
@@ -204,7 +204,7 @@ func leave(tb testing.TB, s *queue.Mailbox, kind queue.SettleKind) {
 	s.Settle(kind, items)
 }
 
-// names routes a message and returns the names of its queues in the order it was routed.
+// names returns the names of the queues that a message is routed to, in order.
 func names(t *testing.T, v *VHost, exchange, key string, extra ...string) string {
 	t.Helper()
 	queues, err := v.Route(exchange, key, nil, extra, nil)

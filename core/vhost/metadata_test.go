@@ -27,7 +27,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// setParameter is SetParameter for those who want no more than to have done it.
+// setParameter is SetParameter without the first result.
 func (v *VHost) setParameter(component, name, value string) error {
 	_, err := v.SetParameter(Parameter{component, name, []byte(value)})
 	return err
@@ -56,7 +56,7 @@ func TestWrongMetadata(t *testing.T) {
 	must(t, CheckName("/"))
 }
 
-// The default type is for queues that can have it and name none.
+// The default type applies to queues that can have it and name none.
 func TestDefaultQueueType(t *testing.T) {
 	v, _ := newVHost(t)
 	must(t, v.SetMetadata(Metadata{DefaultQueueType: queue.Quorum}))

@@ -107,7 +107,7 @@ func TestQueueLimit(t *testing.T) {
 	}
 }
 
-// Whatever the value of a parameter is, it is there after a restart, or an error.
+// Any value of a parameter is either restored or refused.
 func FuzzSetParameter(f *testing.F) {
 	f.Add("c", "n", `{"a": [1, 2.5e3, "\u0000"]}`)
 	f.Add("vhost-limits", "limits", `{"max-queues": 1, "max-connections": -1}`)
@@ -125,7 +125,7 @@ func FuzzSetParameter(f *testing.F) {
 	})
 }
 
-// A policymaker could fill the memory with parameters, which mean nothing here: 10,000 of 64 KiB in each vhost.
+// A policymaker could fill the memory with parameters that have no effect: 10,000 of 64 KiB in each vhost.
 func TestParametersHaveASize(t *testing.T) {
 	v, _ := newVHost(t)
 	value := `"` + strings.Repeat("x", maxParameter-2) + `"`

@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// policy makes one from its settings, in turn name and value.
+// policy makes a policy from names and values of settings in turn.
 func policy(tb testing.TB, kind policies.Kind, name, pattern string, priority int, settings ...any) *policies.Policy {
 	tb.Helper()
 	d := map[string]any{}
@@ -36,7 +36,7 @@ func setPolicy(tb testing.TB, v *VHost, kind policies.Kind, p *policies.Policy) 
 	must(tb, err)
 }
 
-// effective is a queue's setting as its plugins see it; -1 is none.
+// effective returns a queue's setting as its plugins see it; -1 means none.
 func effective(s *queue.Mailbox, name string) int64 {
 	v, _ := s.Config().Settings(name)
 	n, ok := hook.Int(v)
@@ -84,7 +84,7 @@ func TestPolicyReachesQueues(t *testing.T) {
 	}
 }
 
-// Queues that are alike before a change share what follows from it.
+// Queues that shared a profile before a change share one afterwards.
 func TestQueuesShareWhatPoliciesMakeOfThem(t *testing.T) {
 	v, _ := newVHost(t)
 	a, b := declare(t, v, "a", "x-expires", int32(5000)), declare(t, v, "b", "x-expires", int32(5000))
@@ -186,7 +186,7 @@ func TestPoliciesSurvive(t *testing.T) {
 	}
 }
 
-// A queue that is declared while the policies change has those in force in the end.
+// A queue that is declared while policies change has the final ones.
 func TestDeclareWhilePoliciesChange(t *testing.T) {
 	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
@@ -205,7 +205,7 @@ func TestDeclareWhilePoliciesChange(t *testing.T) {
 	}
 }
 
-// Whoever follows the broker's events sees what a policy was applied to.
+// The broker's events show what a policy was applied to.
 func TestPoliciesAreTold(t *testing.T) {
 	v, _ := newVHost(t)
 	v.telemetry = telemetry.New(telemetry.Options{Events: 1})

@@ -155,7 +155,7 @@ func TestQueueExpires(t *testing.T) {
 	})
 }
 
-// A redeclaration that is refused is no use of the queue.
+// A refused redeclaration is no use of the queue.
 func TestRefusedDeclarationsRenewNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
@@ -205,7 +205,7 @@ func TestExpiryStormIsSummedUp(t *testing.T) {
 	})
 }
 
-// A queue can be gone and in the table still, for as long as it takes its own turn to say so.
+// A deleted queue is in the table until its own turn reports the deletion.
 func TestGoneButInTheTable(t *testing.T) {
 	v, _ := newVHost(t)
 	end := func() *queue.Mailbox {

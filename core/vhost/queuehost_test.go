@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// watched returns a vhost whose events are remembered.
+// watched returns a vhost with an event recorder.
 func watched(tb testing.TB) (*VHost, *telemetry.Recorder) {
 	tb.Helper()
 	v, _ := newVHost(tb)
@@ -28,7 +28,7 @@ func events(r *telemetry.Recorder) (all []string) {
 	return all
 }
 
-// What leaves a queue is told and counted once, with what became of it, and goes on being counted when the queue is gone.
+// A removal is reported and counted once, with its outcome, and the counts outlive the queue.
 func TestWhatLeavesIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, r := watched(t)
@@ -77,7 +77,7 @@ func TestQueuesThatExpireAreTold(t *testing.T) {
 	})
 }
 
-// A dead letter is followed as far as the message was.
+// A dead letter is traced if the message was.
 func TestDeadLettersAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := watched(t)
@@ -114,7 +114,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// Telling costs no memory, whoever listens.
+// Reporting allocates nothing, with or without listeners.
 func TestTellingAllocatesNothing(t *testing.T) {
 	v, _ := watched(t)
 	q := declare(t, v, "q")

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// sorted is for routes whose order is nobody's business.
+// sorted sorts names, where the order of a route does not matter.
 func sorted(names string) string {
 	all := strings.Fields(names)
 	slices.Sort(all)
@@ -126,7 +126,7 @@ func TestRouteThroughInternalExchange(t *testing.T) {
 	}
 }
 
-// A result for which the headers were not looked at may be kept.
+// A route is reusable if matching it did not read the headers.
 func TestHeadersAreLookedAtOnlyWhereTheyMatter(t *testing.T) {
 	v, _ := newVHost(t)
 	declare(t, v, "a")

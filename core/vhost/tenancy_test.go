@@ -59,7 +59,7 @@ func TestDelete(t *testing.T) {
 		t.Errorf("%d definitions were written", deleted)
 	}
 
-	// Who is still there can change nothing any more.
+	// Connections that are still open can change nothing.
 	want(t, v.AddConnection(2, "u", nil), NotAllowed, "vhost / not found")
 	for _, durable := range []bool{true, false} {
 		_, err = v.DeclareQueue(QueueDeclare{Name: "late", Durable: durable})
@@ -79,7 +79,7 @@ func encodedDeletion(v *VHost) []byte {
 	return amqp.AppendTable(nil, v.define(opDeleteVHost))
 }
 
-// Queues that are declared while the vhost is deleted are gone, too.
+// Queues that are declared while the vhost is deleted are deleted, too.
 func TestDeleteWhileDeclaring(t *testing.T) {
 	for range 50 {
 		v, _ := newVHostWith(t, &memoryLog{})
