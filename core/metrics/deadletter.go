@@ -22,7 +22,8 @@ var deadLetterFamilies = [...]struct {
 	{hook.ReasonRejected, "rejected", "due to basic.reject or basic.nack"},
 }
 
-// deadLetters adds what left queues, deleted ones included. As in RabbitMQ, the strategy disabled counts messages that were dropped.
+// deadLetters adds removals by dead-letter strategy, those from deleted queues included. As in RabbitMQ, messages that were dropped
+// count for the strategy disabled.
 func (b *builder) deadLetters(t *vhostTotals) {
 	b.family(Counter, "rabbitmq_global_messages_dead_lettered_confirmed_total", "Total number of messages dead-lettered and confirmed by target queues").
 		add(label("queue_type", "rabbit_quorum_queue", "dead_letter_strategy", vhost.AtLeastOnce.String()), float64(t.arrived))

@@ -44,7 +44,7 @@ var logValues = [...]struct {
 	{Gauge, "curfew_logs_full", "Logs that there is no room for on the disk", func(l *store.LogStats) float64 { return truth(l.Full) }},
 }
 
-// gatherLogs adds what is written to disk.
+// gatherLogs adds the families of logs.
 func (c *Collector) gatherLogs(b *builder) {
 	all := c.Store.Logs()
 	kinds := [len(logKinds)][]store.LogStats{all[:1], all[1:]} // the log of definitions is the first

@@ -64,7 +64,7 @@ type Collection struct {
 	Families    []*Family
 }
 
-// Options are what a [Collector] gathers from.
+// Options configure a [Collector].
 type Options struct {
 	Version  string // of the broker
 	RabbitMQ string // version of RabbitMQ that the broker is like
@@ -88,7 +88,7 @@ type Options struct {
 	Queues int
 }
 
-// Machine is what the operating system says.
+// Machine describes the process and its machine.
 type Machine struct {
 	Memory, MemoryLimit uint64 // bytes that the process has, and above which publishers wait
 	DiskFree, DiskLimit uint64 // bytes that are free, and below which publishers wait
@@ -173,7 +173,7 @@ func (f *Family) distribution(l *Labels, d telemetry.Distribution) {
 	f.Points = append(f.Points, Point{Labels: l, Distribution: d})
 }
 
-// truth is 1 or 0.
+// truth returns 1 for true, and 0 for false.
 func truth(b bool) float64 {
 	if b {
 		return 1

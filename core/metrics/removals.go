@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// reasonFamilies are the families of what left queues, by queue.
+// reasonFamilies are the families that count removals from each queue.
 type reasonFamilies struct{ expired, deadLettered, dropped *Family }
 
 func newReasonFamilies() reasonFamilies {
@@ -43,7 +43,7 @@ func (f *reasonFamilies) add(q *queueSample) {
 // maxVHosts is how many vhosts have series of their own. Others are counted together, without a name.
 const maxVHosts = 1000
 
-// removalTotals adds up what left queues: by vhost, and together for vhosts that came when there were too many.
+// removalTotals adds up removals from queues: by vhost, and together for vhosts that were created when there were too many.
 type removalTotals struct {
 	named map[*vhost.VHost]struct{}
 	last  map[*vhost.VHost]vhost.Stats // of the others
@@ -89,7 +89,7 @@ func (t *removalTotals) forgetOthers(all []*vhost.VHost) {
 	maps.DeleteFunc(t.last, func(v *vhost.VHost, _ vhost.Stats) bool { return deleted(v) })
 }
 
-// removalFamilies are the families of what left queues, by vhost.
+// removalFamilies are the families that count removals in each vhost.
 type removalFamilies struct{ expired, deadLettered, dropped, refused, queues *Family }
 
 // gatherRemovals adds why messages and queues were removed.

@@ -23,7 +23,7 @@ type seriesSelector struct {
 	best       ranks
 }
 
-// activity is what is remembered of a queue from one collection to the next.
+// activity holds the counts of a queue at its last collection.
 type activity struct {
 	passed, published uint64 // messages that went through so far, and that clients published
 	collection        uint64 // the last one that saw the queue

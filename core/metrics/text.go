@@ -82,17 +82,9 @@ func appendLabels(b []byte, names, values []string) []byte {
 			sep = '{'
 		}
 		b = append(append(append(b, sep), name...), '=', '"')
-		b = append(appendEscaped(b, values[i]), '"')
+		b = append(append(b, labelEscapes.Replace(values[i])...), '"')
 	}
 	return append(b, '}')
-}
-
-// appendEscaped appends the value of a label.
-func appendEscaped(b []byte, s string) []byte {
-	if strings.IndexByte(s, '\\') < 0 && strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\n') < 0 {
-		return append(b, s...)
-	}
-	return append(b, labelEscapes.Replace(s)...)
 }
 
 // Replacers have no state.

@@ -20,7 +20,7 @@ const (
 	counts
 )
 
-// vhostTotals is what was counted in vhosts.
+// vhostTotals are the counts of one vhost, or of several.
 type vhostTotals struct {
 	n           [counts]uint64
 	deliveries  [queue.Types]session.DeliveryCounters
@@ -28,7 +28,7 @@ type vhostTotals struct {
 	arrived     uint64 // dead letters that were confirmed
 }
 
-// totalsOf returns what was counted in a vhost, with what was counted on its channels.
+// totalsOf returns the counts of a vhost. t are those of its channels.
 func totalsOf(v *vhost.VHost, t *session.Counters) vhostTotals {
 	churn := v.Churn()
 	all := vhostTotals{deliveries: t.Deliveries, n: [counts]uint64{

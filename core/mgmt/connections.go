@@ -100,7 +100,7 @@ func connectionState(s *session.Status) string {
 	return "running"
 }
 
-// connectionDetails is what the objects of other things say of their connection.
+// connectionDetails returns what the objects of channels and queues say of their connection.
 func connectionDetails(conn *wire.OpenConn) object {
 	host, port := splitAddress(conn.Peer.Address)
 	return object{{"name", conn.Name()}, {"peer_host", host}, {"peer_port", port}}

@@ -6,8 +6,6 @@ import (
 	"mime"
 	"net/http"
 	"time"
-
-	"github.com/curfewmq/curfew/core/vhost"
 )
 
 const (
@@ -17,24 +15,18 @@ const (
 	importTimeout = 30 * time.Minute
 )
 
-func (a *API) exportAll(c *request) error { return a.export(c, nil) }
-
-func (a *API) exportVHost(c *request) error { return a.export(c, c.vhost) }
-
-func (a *API) export(c *request, v *vhost.VHost) error {
+// export writes the definitions of the vhost that the path names or, if it names none, of the whole broker.
+func (a *API) export(c *request) error {
 	if name := c.query.raw.Get("download"); name != "" {
 		c.w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	}
 	c.w.Header().Set("Content-Type", "application/json")
-	_ = a.files.Export(timedWriter{c.w}, v) // it fails if the client is gone
+	_ = a.files.Export(timedWriter{c.w}, c.vhost) // it fails if the client is gone
 	return nil
 }
 
-func (a *API) importAll(c *request) error { return a.load(c, "") }
-
-func (a *API) importVHost(c *request) error { return a.load(c, c.vhost.Name()) }
-
-func (a *API) load(c *request, in string) error {
+// load imports definitions into the vhost that the path names or, if it names none, into the whole broker.
+func (a *API) load(c *request) error {
 	timeouts := http.NewResponseController(c.w) // a server without deadlines, as in tests, needs none
 	_ = timeouts.SetReadDeadline(time.Now().Add(uploadTimeout))
 	b, err := c.upload()
@@ -42,7 +34,7 @@ func (a *API) load(c *request, in string) error {
 		return err
 	}
 	_ = timeouts.SetWriteDeadline(time.Now().Add(importTimeout))
-	return c.done(a.files.Import(b, in, c.user.Name))
+	return c.done(a.files.Import(b, c.vars["vhost"], c.user.Name))
 }
 
 // upload reads the body: JSON, or a form as browsers send them, with the JSON as its file.

@@ -97,7 +97,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Options are what the API shows and changes.
+// Options configure the API.
 type Options struct {
 	Product, Version string
 	Node             string // the broker's name, "curfew@host"
@@ -142,7 +142,7 @@ func (l *Listener) hostPort() (host string, port int) {
 	return host, port
 }
 
-// Machine is what the operating system says.
+// Machine describes the process and its machine.
 type Machine struct {
 	Memory, MemoryLimit uint64 // bytes that the process has, and above which publishers wait; 0 = unknown
 	MemoryTotal         uint64 // bytes that the process could have; 0 = unknown

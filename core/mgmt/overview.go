@@ -90,16 +90,15 @@ func (a *API) objectTotals(c *request) object {
 		exchanges += s.Exchanges
 		queues += s.Queues
 	}
-	connections, channels := 0, 0
-	for _, conn := range c.connections() {
-		connections++
+	connections, channels := c.connections(), 0
+	for _, conn := range connections {
 		for _, ch := range conn.Session().Channels() {
 			channels++
 			consumers += ch.Consumers
 		}
 	}
 	return object{
-		{"channels", channels}, {"connections", connections}, {"consumers", consumers}, {"exchanges", exchanges}, {"queues", queues},
+		{"channels", channels}, {"connections", len(connections)}, {"consumers", consumers}, {"exchanges", exchanges}, {"queues", queues},
 	}
 }
 

@@ -131,7 +131,7 @@ func (a *API) routes() []route {
 			get(monitor, a.withModules(oneModule)), put(administrator, a.withModules(putModule)), remove(administrator, a.withModules(deleteModule)),
 		}},
 		{"wasm/policies/{name}/reload", []endpoint{post(administrator, a.withModules(reloadModule))}},
-		{"definitions", []endpoint{get(administrator, a.exportAll), post(administrator, a.importAll)}},
-		{"definitions/{vhost}", []endpoint{get(administrator, a.exportVHost), post(administrator, a.importVHost)}},
+		{"definitions", []endpoint{get(administrator, a.export), post(administrator, a.load)}},
+		{"definitions/{vhost}", []endpoint{get(administrator, a.export), post(administrator, a.load)}},
 	}
 }

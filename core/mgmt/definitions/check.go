@@ -238,7 +238,7 @@ func (k *checker) checkBindingLimits() error {
 	return nil
 }
 
-// bindingIdentity is what tells a binding from all others.
+// bindingIdentity tells a binding from all others.
 type bindingIdentity struct {
 	vhost, source, destination, key, args string
 	toExchange                            bool

@@ -18,7 +18,7 @@ type (
 	reader = jsonobj.Reader
 )
 
-// Options are what definitions are taken from and put into.
+// Options configure [Definitions].
 type Options struct {
 	Product, Version string
 	RabbitMQ         string // version of RabbitMQ that exported definitions name

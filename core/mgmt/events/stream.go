@@ -25,7 +25,7 @@ const (
 	atOnce = 64
 )
 
-// Reader is who reads a stream.
+// Reader is the user who reads a stream.
 type Reader interface {
 	// Renew looks up again what the reader may see, and reports whether it still may read the stream.
 	Renew() bool
@@ -33,7 +33,7 @@ type Reader interface {
 	MaySee(*telemetry.Event) bool
 }
 
-// Options are what a stream is made of.
+// Options configure a stream.
 type Options struct {
 	Ring    *telemetry.Ring
 	Filter  Filter
