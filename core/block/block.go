@@ -9,21 +9,21 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// Block is a piece of memory that several owners look into: a connection reads
-// into it and the batches cut from it point there. The last Release recycles it.
+// Block is memory with several owners. A connection reads into it, and the batches of
+// messages retain it while their bytes are used. The last Release recycles it.
 type Block struct {
 	Buf  []byte
-	kind blockKind
+	kind kind
 	refs atomic.Int32
 }
 
-// blockKind says where the memory of a block goes when nobody owns it any more.
-type blockKind uint8
+// kind says where the memory goes after the last Release.
+type kind uint8
 
 const (
-	pooled blockKind = iota // to the next block of its size
-	queued                  // it is a slab, of a queue
-	lone                    // it is a large slab that is in no queue, and not counted with those
+	pooled kind = iota // to a pool of its size
+	queued             // to the slabs, as memory of queued messages
+	lone               // to the large slabs that do not count as used
 )
 
 // Retain adds an owner.
@@ -35,12 +35,12 @@ func (k *Block) Shared() bool { return k.refs.Load() > 1 }
 // Release drops an owner.
 func (k *Block) Release() {
 	if k.refs.Add(-1) == 0 {
-		recycle(k)
+		k.recycle()
 	}
 }
 
-// Blocks come in powers of two between these sizes; larger ones are large slabs,
-// which the system need not have cleared for the collector and has back at once.
+// Pooled blocks have the sizes of powers of two. Larger ones are large slabs: these need
+// not be cleared for the garbage collector, and are returned to the system at once.
 const (
 	minBlockBits = 12 // 4 KiB
 	maxBlockBits = 24 // 16 MiB
@@ -53,43 +53,31 @@ var pools [maxBlockBits - minBlockBits + 1]sync.Pool
 func New(size int) *Block {
 	class := max(bits.Len(uint(max(size, 1)-1)), minBlockBits)
 	if class > maxBlockBits {
-		k := &Block{Buf: slab.AllocLarge(size), kind: lone}
-		k.refs.Store(1)
-		return k
+		return newBlock(slab.AllocLarge(size), lone)
 	}
 	if k, ok := pools[class-minBlockBits].Get().(*Block); ok {
 		k.refs.Store(1)
 		return k
 	}
-	return makePooled(1 << class)
+	return newBlock(make([]byte, 1<<class), pooled)
 }
 
-func makePooled(size int) *Block {
-	k := &Block{Buf: make([]byte, size)}
+// OfSlab makes a block of a slab, with one owner. The slab is freed after the last Release.
+func OfSlab(b []byte) *Block { return newBlock(b[:cap(b)], queued) }
+
+func newBlock(b []byte, goesTo kind) *Block {
+	k := &Block{Buf: b, kind: goesTo}
 	k.refs.Store(1)
 	return k
 }
 
-// OfSlab makes a block with one owner of a slab, which is free when it has none.
-func OfSlab(b []byte) *Block {
-	k := &Block{Buf: b[:cap(b)], kind: queued}
-	k.refs.Store(1)
-	return k
-}
-
-func recycle(k *Block) {
+func (k *Block) recycle() {
 	switch k.kind {
 	case queued:
 		slab.Free(k.Buf)
-		return
 	case lone:
 		slab.FreeLarge(k.Buf)
-		return
 	case pooled:
+		pools[bits.Len(uint(len(k.Buf)-1))-minBlockBits].Put(k)
 	}
-	class := bits.Len(uint(len(k.Buf) - 1))
-	if class > maxBlockBits || len(k.Buf) != 1<<class {
-		return
-	}
-	pools[class-minBlockBits].Put(k)
 }

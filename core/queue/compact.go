@@ -4,23 +4,23 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// compaction is how far compact has come.
+// compaction is the position of compact.
 type compaction struct {
 	level int
 	chunk uint64 // its number
 }
 
-// What a turn looks at and moves at most, but for one message.
+// What compact looks at and moves in one turn, except for one message more.
 const (
 	compactedSlots = 16 * chunkSlots
 	compactedBytes = segmentSize
 )
 
-// compactAgainMillis is how long after a part of it the next is due at the latest.
+// compactAgainMillis is the longest pause between two parts of a compaction.
 const compactAgainMillis = 1
 
-// compact moves what is left in segments that are mostly gone to new ones, a part
-// of it, and reports whether there is more.
+// compact moves records out of sparse segments to new ones, so that the sparse ones are
+// dropped. It does a part of that, and reports whether there is more.
 func (q *Queue) compact() (more bool) {
 	slots, bytes, at := 0, 0, &q.compacting
 	last := q.store.last()
@@ -49,8 +49,7 @@ func (q *Queue) compact() (more bool) {
 	return false
 }
 
-// endTurn ends a turn: it gives memory back, or arms that when the queue has become
-// empty.
+// endTurn releases memory, or arms a timer to do so if the queue has just become empty.
 func (q *Queue) endTurn(now hook.Instant) {
 	if q.contents == nil {
 		return
@@ -67,11 +66,11 @@ func (q *Queue) endTurn(now hook.Instant) {
 	q.release(now)
 }
 
-// trimAfterMillis is how long an empty queue keeps the memory of its last
-// messages ready for the next.
+// trimAfterMillis is how long an empty queue retains the memory of its last messages
+// for the next ones.
 const trimAfterMillis = 5000
 
-// release gives back the memory of a queue that has been empty for a while.
+// release releases the memory of an empty queue, trimAfterMillis after the first call.
 func (q *Queue) release(now hook.Instant) {
 	if q.trim == 0 {
 		q.trim = now.AddMillis(trimAfterMillis)

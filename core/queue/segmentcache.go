@@ -94,19 +94,24 @@ func (s *store) releaseBuf(g *segment) {
 	g.replace(nil)
 }
 
-// load brings a segment to memory: its messages are next. Its page stays valid until
-// the segment changes. The following segment is probably next, and is read early.
-func (s *store) load(n uint32) {
-	g := s.at(n)
-	if g.inMemory() {
-		return
+// load returns a segment in memory, and brings it there if need be: its messages are
+// next. Its page stays valid until the segment changes.
+func (s *store) load(n uint32) *segment {
+	if g := s.at(n); g.buf != nil {
+		return g
 	}
+	return s.loadSpilled(n)
+}
+
+func (s *store) loadSpilled(n uint32) *segment {
+	g := s.at(n)
 	s.startLoad(g)
 	if err := s.awaitLoad(g); err != nil {
 		spill.Load().fail(err)
 	}
 	s.loaded = append(s.loaded, n)
 	s.prefetch(n + 1)
+	return g
 }
 
 // startLoad begins to read a segment if that was not done before.
@@ -141,25 +146,9 @@ func (s *store) prefetch(n uint32) {
 	}
 }
 
-// peek returns a whole record's bytes: they alias the segment, or are a copy when
-// that is in the file or has them in two places.
-func (s *store) peek(at slot) []byte {
-	if at.flags&alike != 0 {
-		return s.whole(at)
-	}
-	g := s.at(at.segment)
-	if g.buf != nil {
-		return g.buf[at.offset : at.offset+at.length]
-	}
-	b := make([]byte, at.length)
-	spill.Load().read(b, g.page*pageSize+int64(at.offset))
-	return b
-}
-
 // pin brings a segment to memory for good, because it changes.
 func (s *store) pin(n uint32) {
-	s.load(n)
-	g := s.at(n)
+	g := s.load(n)
 	if g.state == evicting {
 		s.finishEviction(g)
 	}

@@ -9,100 +9,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A record is a message's bytes as its queue keeps them, in a segment:
-//
-//	 0        4       5     5+e          6+e            p           p+len
-//	+--------+-------+-----+--------+---+--------------+-----------+------+
-//	| age    | e     | exchange     | k | routing key  | props len | props| body
-//	| u32    | u8    |     |        |u8 |              | uvarint   |      |
-//	+--------+-------+-----+--------+---+--------------+-----------+------+
-//
-// age is when the message entered the queue, in milliseconds after the segment
-// was begun. The record starts with its mark: with the slot flag hasState 8 bytes,
-// and with hasDigest 8 more. With hasBCC the blind-copy keys follow the routing key: a count and,
-// for each, length and key, the numbers as uvarints (headers can name keys that
-// are longer than a routing key may be). The body is the rest.
-//
-// Messages in a row often have the same properties: what x-death says of thousands
-// that expired in one second is the same to the letter. Where a record has those of
-// an earlier one in its segment, their offset, a u32, stands for length and
-// properties, and the slot has the flag alike. Its length is that of the whole
-// record all the same, which is what the journal has.
-
-// record is a record taken apart. Its slices alias the segment.
-type record struct {
-	exchange, key []byte
-	bcc           []byte // count and keys as stored; nil = none
-	props, body   []byte
-	enqueued      hook.Instant
-	strategyData
-}
-
-// strategyData is what a strategy keeps with a message: bytes of its own, and whose the
-// deadline is. See [hook.Verdict].
-type strategyData struct {
-	state  int64
-	digest uint64
-}
-
-// hasStrategyData are the flags of what is there of a mark: 8 bytes for each.
-const hasStrategyData = hasState | hasDigest
-
-func strategyDataOf(v *hook.Verdict) strategyData { return strategyData{v.State, v.Digest} }
-
-// flags are those of a record that takes the mark.
-func (m strategyData) flags() (f slotFlags) {
-	if m.state != 0 {
-		f |= hasState
-	}
-	if m.digest != 0 {
-		f |= hasDigest
-	}
-	return f
-}
-
-// strategyDataSize is what a mark takes in a record with these flags.
-func (f slotFlags) strategyDataSize() int {
-	n := 0
-	if f&hasState != 0 {
-		n = 8
-	}
-	if f&hasDigest != 0 {
-		n += 8
-	}
-	return n
-}
-
-// putTo writes as much of a mark to the start of b as there is room for in a record
-// with these flags.
-func (m strategyData) putTo(b []byte, flags slotFlags) {
-	if flags&hasState != 0 {
-		binary.LittleEndian.PutUint64(b, uint64(m.state))
-		b = b[8:]
-	}
-	if flags&hasDigest != 0 {
-		binary.LittleEndian.PutUint64(b, m.digest)
-	}
-}
-
-// cutStrategyData takes the mark off the start of a record.
-func cutStrategyData(b []byte, flags slotFlags) (m strategyData, rest []byte) {
-	if flags&hasState != 0 {
-		m.state = int64(binary.LittleEndian.Uint64(b))
-		b = b[8:]
-	}
-	if flags&hasDigest != 0 {
-		m.digest = binary.LittleEndian.Uint64(b)
-		b = b[8:]
-	}
-	return m, b
-}
-
-// segment is a run of records. It begins small and grows by copying until it
-// has a slab of segmentSize; a record that is larger has a segment to itself.
+// segment is a memory segment: a run of records. It begins small and grows by copying
+// until it has a slab of segmentSize. A larger record has a segment to itself.
 type segment struct {
 	buf   []byte
-	block *block.Block // that buf lies in, once somebody may hold on to it; nil = nobody does
+	block *block.Block // of buf, once it may have other owners; nil = it has none
 	began hook.Instant
 	live  uint32 // records not freed
 	bytes uint32 // their bytes
@@ -118,50 +29,48 @@ const (
 	segmentSize  = 256 << 10
 )
 
-// store keeps the records of one queue. The zero value is empty and holds no
-// memory; it belongs to the queue's turn.
+// store holds the records of one queue. The zero value is empty and holds no memory.
+// It belongs to the queue's turn.
 type store struct {
 	segments      []segment
 	first         uint32   // number of segments[0]
 	residentBytes int      // bytes of all segments in memory
-	spilled       int      // bytes of all in the spill file
+	spilled       int      // bytes of all segments in the spill file
 	live          int      // bytes of records not freed
-	loaded        []uint32 // segments that were brought back from the spill file
-	evicting      []uint32 // segments that are on their way there, and may be gone since
-	prefetched    uint32   // the last one that was read before it was asked for
+	loaded        []uint32 // numbers of segments that became cached, in that order
+	evicting      []uint32 // numbers of segments whose eviction began, in that order
+	prefetched    uint32   // number of the segment that was prefetched last
 	shared        shared
 }
 
-// shared is properties in the segment that is being filled, with their length, for
-// the next records to refer to. The bytes before the end of a segment that is not
-// empty do not change, but for marks.
+// shared locates properties, with their length, that the next records of the segment
+// can refer to. Nothing but strategy data changes in a segment until it is empty.
 type shared struct {
 	segment, offset uint32
 	size            int // of the properties; 0 = there are none
 }
 
-// worthSharing is the size of properties from which on they are not stored twice.
+// worthSharing is the least size of properties that are not stored twice.
 const worthSharing = 24
 
 func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
 
-// add copies a message in and returns where it lies.
+// add stores a message and returns its slot.
 func (s *store) add(now hook.Instant, m *Message, k strategyData, flags slotFlags) slot {
 	size := recordSize(m, flags)
 	n := s.segmentFor(size, now)
 	g := s.at(n)
 	off := len(g.buf)
-	g.buf = appendHead(g.buf, now, g.began, m, k, flags)
+	g.buf = appendHead(g.buf, age(now, g.began), m, k, flags)
 	flags |= s.appendProps(n, g, m.Props)
 	g.buf = append(g.buf, m.Body...)
-	g.live++
-	g.bytes += uint32(size)
-	s.live += size
-	return slot{segment: n, offset: uint32(off), length: uint32(size), flags: flags}
+	at := slot{segment: n, offset: uint32(off), length: uint32(size), flags: flags}
+	s.count(g, at)
+	return at
 }
 
-// appendProps appends the properties of a record, or where they are. It returns the
-// flag that says which.
+// appendProps appends the properties of a record, or the offset of the same properties.
+// It returns the flag alike for an offset, else 0.
 func (s *store) appendProps(n uint32, g *segment, props []byte) slotFlags {
 	h := &s.shared
 	if h.size > 0 && h.segment == n && h.size == len(props) {
@@ -178,7 +87,7 @@ func (s *store) appendProps(n uint32, g *segment, props []byte) slotFlags {
 	return 0
 }
 
-// put appends a whole record that has no flag alike yet, and returns its flags.
+// put appends a whole record, and returns its flags as it is stored.
 func (s *store) put(n uint32, record []byte, flags slotFlags) slotFlags {
 	g := s.at(n)
 	flags &^= alike
@@ -193,41 +102,34 @@ func (s *store) put(n uint32, record []byte, flags slotFlags) slotFlags {
 	return flags
 }
 
-// cutRecord divides a whole record: head is what is before the length of the
-// properties.
-func cutRecord(b []byte, flags slotFlags) (head, props, body []byte) {
-	at := headSize(b, flags)
-	size, n := binary.Uvarint(b[at:])
-	from := at + n
-	return b[:at], b[from : from+int(size)], b[from+int(size):]
-}
-
-// headSize returns where the length of the properties is in a record, or what
-// stands for it.
-func headSize(b []byte, flags slotFlags) int {
-	at := flags.strategyDataSize() + 4
-	at += 1 + int(b[at])
-	at += 1 + int(b[at])
-	if flags&hasBCC != 0 {
-		at += keysLen(b[at:])
-	}
-	return at
-}
-
-// restore copies in a record that raw returned once, of a message that entered
-// the queue at entered.
-func (s *store) restore(entered hook.Instant, record []byte, flags slotFlags) slot {
-	n := s.segmentFor(len(record), entered)
+// addWhole stores a whole record of a message that entered the queue at entered. began,
+// which is not later, is when a new segment begins.
+func (s *store) addWhole(began, entered hook.Instant, record []byte, flags slotFlags) slot {
+	n := s.segmentFor(len(record), began)
 	g := s.at(n)
-	off := len(g.buf)
-	flags = s.put(n, record, flags)
-	s.releaseSpilled() // there are no turns while queues are restored
-	at := slot{segment: n, offset: uint32(off), length: uint32(len(record)), flags: flags}
-	s.settle(g, entered, at)
+	at := slot{segment: n, offset: uint32(len(g.buf)), length: uint32(len(record))}
+	at.flags = s.put(n, record, flags)
+	binary.LittleEndian.PutUint32(g.buf[int(at.offset)+flags.strategyDataSize():], age(entered, g.began))
+	s.count(g, at)
 	return at
 }
 
-// free marks a record as gone and gives back its segment when it was the last.
+// count counts a record that was added.
+func (s *store) count(g *segment, at slot) {
+	g.live++
+	g.bytes += at.length
+	s.live += int(at.length)
+}
+
+// restore stores a record that peek returned, of a message that entered the queue at
+// entered.
+func (s *store) restore(entered hook.Instant, record []byte, flags slotFlags) slot {
+	at := s.addWhole(entered, entered, record, flags)
+	s.releaseSpilled() // a replay has no turns that would end with it
+	return at
+}
+
+// free removes a record. Its segment goes with the last one.
 func (s *store) free(at slot) {
 	g := s.at(at.segment)
 	g.live--
@@ -244,6 +146,7 @@ func (s *store) free(at slot) {
 	s.drop(g)
 }
 
+// drop releases a segment without records.
 func (s *store) drop(g *segment) {
 	s.discard(g)
 	gone := 0
@@ -254,7 +157,7 @@ func (s *store) drop(g *segment) {
 	s.first += uint32(gone)
 }
 
-// release gives back everything; no record may be used afterwards.
+// release drops all segments; no record may be used afterwards.
 func (s *store) release() {
 	for i := range s.segments {
 		s.discard(&s.segments[i])
@@ -262,8 +165,8 @@ func (s *store) release() {
 	*s = store{first: s.first + uint32(len(s.segments))}
 }
 
-// sparse reports whether most of the memory, and of the spill file, belongs to
-// records that are gone: their segments live on for the sake of a few that stay.
+// sparse reports whether most of the memory and of the spill file belongs to removed
+// records, whose segments hold a few others.
 func (s *store) sparse() bool { return s.residentBytes+s.spilled > 4*s.live+sparseFloor }
 
 const sparseFloor = 4 << 20
@@ -271,7 +174,7 @@ const sparseFloor = 4 << 20
 // last returns the number of the segment that is being filled.
 func (s *store) last() uint32 { return s.first + uint32(len(s.segments)) - 1 }
 
-// mostlyGone reports whether the records of a segment are worth moving.
+// mostlyGone reports whether the records of a segment should be moved to another.
 func (s *store) mostlyGone(n uint32) bool {
 	g := s.at(n)
 	if g.onPage() {
@@ -280,23 +183,15 @@ func (s *store) mostlyGone(n uint32) bool {
 	return int(g.bytes) < cap(g.buf)/2
 }
 
-// move copies a record out of its segment to one that is being filled.
+// move copies a record out of its segment to the one that is being filled.
 func (s *store) move(at slot) slot {
-	b := s.peek(at)
-	entered := s.parse(at, b).enqueued
-	n := s.segmentFor(len(b), s.at(at.segment).began)
-	g := s.at(n)
-	moved := at
-	moved.segment, moved.offset = n, uint32(len(g.buf))
-	moved.flags = s.put(n, b, at.flags)
-	s.settle(g, entered, moved)
+	b, began := s.peek(at), s.at(at.segment).began
+	moved := s.addWhole(began, enteredAt(b, began, at.flags), b, at.flags)
 	s.free(at)
 	return moved
 }
 
-// maxAge is how long a segment may be filled: ages are 32 bits of milliseconds.
-const maxAge = hook.Instant(1) << 31 * 1e6
-
+// segmentFor returns the number of the last segment, with capacity for size bytes.
 func (s *store) segmentFor(size int, now hook.Instant) uint32 {
 	last := len(s.segments) - 1
 	if last >= 0 {
@@ -312,7 +207,7 @@ func (s *store) segmentFor(size int, now hook.Instant) uint32 {
 	return s.last()
 }
 
-// fits makes room for size bytes in the last segment if it may grow that far.
+// fits grows the last segment by size bytes, and reports false if it must not.
 func (s *store) fits(g *segment, size int) bool {
 	need := len(g.buf) + size
 	if need <= cap(g.buf) {
@@ -332,7 +227,7 @@ func (s *store) fits(g *segment, size int) bool {
 	return true
 }
 
-// block returns the block that a segment in memory lies in, for somebody to hold on to.
+// block returns the block of a segment in memory, for others to retain.
 func (s *store) block(n uint32) *block.Block {
 	g := s.at(n)
 	if g.block == nil {
@@ -341,8 +236,8 @@ func (s *store) block(n uint32) *block.Block {
 	return g.block
 }
 
-// empty makes a segment without records ready for others. Memory that somebody holds
-// on to is left to them.
+// empty prepares a segment without records for new ones. Memory that has other owners
+// is left to them.
 func (g *segment) empty() {
 	if g.block != nil && g.block.Shared() {
 		g.replace(slab.Alloc(cap(g.buf)))
@@ -350,7 +245,7 @@ func (g *segment) empty() {
 	g.buf = g.buf[:0]
 }
 
-// replace gives a segment other memory; nil is none.
+// replace exchanges the memory of a segment; nil = none.
 func (g *segment) replace(b []byte) {
 	if g.block == nil {
 		slab.Free(g.buf)
@@ -360,8 +255,8 @@ func (g *segment) replace(b []byte) {
 	g.buf, g.block = b, nil
 }
 
-// nextSize is small for a queue that holds little and a whole slab for one that
-// already filled one.
+// nextSize returns the size of the next segment: a whole slab if the queue filled half
+// of one already.
 func (s *store) nextSize() int {
 	if s.live >= segmentSize/2 {
 		return segmentSize
@@ -369,9 +264,13 @@ func (s *store) nextSize() int {
 	return firstSegment
 }
 
+// begin begins another segment. An empty last one was to be filled again, and never
+// will be.
 func (s *store) begin(size int, now hook.Instant) {
-	if g := s.emptied(); g != nil {
-		s.drop(g) // it was kept to be filled again, and never will be
+	if len(s.segments) > 0 {
+		if g := s.at(s.last()); g.live == 0 && g.state == resident {
+			s.drop(g)
+		}
 	}
 	s.evictLast()
 	b := slab.Alloc(size)
@@ -379,112 +278,65 @@ func (s *store) begin(size int, now hook.Instant) {
 	s.segments = append(s.segments, segment{buf: b[:0], began: now})
 }
 
-// emptied returns the last segment if it is in memory without a record, else nil.
-func (s *store) emptied() *segment {
-	if len(s.segments) == 0 {
-		return nil
-	}
-	if g := s.at(s.last()); g.live == 0 && g.state == resident {
-		return g
-	}
-	return nil
-}
-
-// read takes the record at a slot apart.
+// read decodes a record.
 func (s *store) read(at slot) record {
-	if at.flags&alike == 0 {
-		return s.parse(at, s.peek(at))
+	head, props, body := s.parts(at)
+	r := record{props: props, body: body}
+	began := s.at(at.segment).began
+	r.enqueued = enteredAt(head, began, at.flags)
+	r.strategyData, head = cutStrategyData(head, at.flags)
+	e := int(head[4])
+	r.exchange = head[5 : 5+e]
+	head = head[5+e:]
+	k := int(head[0])
+	r.key = head[1 : 1+k]
+	if at.flags&hasBCC != 0 {
+		r.bcc = head[1+k:]
 	}
-	g := s.resident(at.segment)
-	b := g.buf[at.offset:]
-	head := headSize(b, at.flags)
-	r := s.parseHead(at, b[:head])
-	props, whole := g.alike(b[head:])
-	r.props = props
-	r.body = b[head+4:][:int(at.length)-head-whole]
 	return r
 }
 
-// parts are the bytes of a record without the length of its properties.
+// parts returns a record without the length of its properties.
 func (s *store) parts(at slot) (head, props, body []byte) {
 	if at.flags&alike == 0 {
 		return cutRecord(s.peek(at), at.flags)
 	}
-	g := s.resident(at.segment)
+	g := s.load(at.segment)
 	b := g.buf[at.offset:]
 	n := headSize(b, at.flags)
-	props, whole := g.alike(b[n:])
-	return b[:n], props, b[n+4:][:int(at.length)-n-whole]
+	shared := g.buf[binary.LittleEndian.Uint32(b[n:]):]
+	size, l := binary.Uvarint(shared)
+	props = shared[l : l+int(size)]
+	return b[:n], props, b[n+4:][:int(at.length)-n-l-len(props)]
 }
 
-// alike returns the properties that an offset stands for, and what they take in a
-// whole record.
-func (g *segment) alike(offset []byte) (props []byte, whole int) {
-	b := g.buf[binary.LittleEndian.Uint32(offset):]
-	size, n := binary.Uvarint(b)
-	return b[n : n+int(size)], n + int(size)
-}
-
-// whole puts the bytes of a record together that has the properties of another.
-func (s *store) whole(at slot) []byte {
-	g := s.resident(at.segment)
-	b := g.buf[at.offset:]
-	head := headSize(b, at.flags)
-	_, size := g.alike(b[head:])
-	from := binary.LittleEndian.Uint32(b[head:])
-	w := make([]byte, 0, at.length)
-	w = append(w, b[:head]...)
-	w = append(w, g.buf[from:][:size]...)
-	return append(w, b[head+4:][:int(at.length)-head-size]...)
-}
-
-// resident returns a segment that is in memory, if need be because it is brought
-// there.
-func (s *store) resident(n uint32) *segment {
-	if g := s.at(n); g.buf != nil {
-		return g
+// peek returns a whole record's bytes. They alias the segment, or are a copy if the
+// segment is spilled or the properties are another record's.
+func (s *store) peek(at slot) []byte {
+	if at.flags&alike != 0 {
+		head, props, body := s.parts(at)
+		w := append(make([]byte, 0, at.length), head...)
+		w = append(binary.AppendUvarint(w, uint64(len(props))), props...)
+		return append(w, body...)
 	}
-	s.load(n)
-	return s.at(n)
-}
-
-// parse takes the bytes of the whole record at a slot apart.
-func (s *store) parse(at slot, b []byte) record {
-	head, props, body := cutRecord(b, at.flags)
-	r := s.parseHead(at, head)
-	r.props, r.body = props, body
-	return r
-}
-
-// parseHead takes what is before the properties apart.
-func (s *store) parseHead(at slot, b []byte) record {
-	var r record
-	r.strategyData, b = cutStrategyData(b, at.flags)
-	r.enqueued = s.at(at.segment).began + hook.Instant(binary.LittleEndian.Uint32(b))*1e6
-	e := int(b[4])
-	r.exchange = b[5 : 5+e]
-	b = b[5+e:]
-	k := int(b[0])
-	r.key = b[1 : 1+k]
-	if at.flags&hasBCC != 0 {
-		r.bcc = b[1+k:]
+	g := s.at(at.segment)
+	if g.buf != nil {
+		return g.buf[at.offset : at.offset+at.length]
 	}
-	return r
+	b := make([]byte, at.length)
+	spill.Load().read(b, g.page*pageSize+int64(at.offset))
+	return b
 }
 
-// age is how much later than its segment a record began, in milliseconds, rounded
-// up: a deadline that is worked out from it must not be early.
-func age(entered, began hook.Instant) uint32 { return uint32((entered - began + 999_999) / 1e6) }
-
-// setStrategyData changes the mark of a record, which is copied when it has no room for it. It reports whether the record had
-// another.
+// setStrategyData changes the strategy data of a record, which is copied if it has no
+// space for them, and reports whether they were different.
 func (s *store) setStrategyData(at *slot, m strategyData) (changed bool) {
 	flags := at.flags | m.flags()
 	if flags&hasStrategyData == 0 {
 		return false
 	}
 	if flags != at.flags {
-		s.enlarge(at, s.peek(*at), flags)
+		*at = s.enlarge(*at, flags)
 	} else if s.read(*at).strategyData == m {
 		return false
 	}
@@ -493,98 +345,13 @@ func (s *store) setStrategyData(at *slot, m strategyData) (changed bool) {
 	return true
 }
 
-// enlarge copies a record, the bytes of which are b, to one that has room for the
-// mark of other flags.
-func (s *store) enlarge(at *slot, b []byte, flags slotFlags) {
-	entered, began := s.parse(*at, b).enqueued, s.at(at.segment).began
+// enlarge moves a record to one that has space for the strategy data of other flags.
+func (s *store) enlarge(at slot, flags slotFlags) slot {
+	b, began := s.peek(at), s.at(at.segment).began
+	entered := enteredAt(b, began, at.flags)
 	before, size := at.flags.strategyDataSize(), flags.strategyDataSize()
-	bigger := slot{length: at.length + uint32(size-before), flags: flags}
-	if bigger.segment = s.segmentFor(int(bigger.length), began); bigger.segment == at.segment {
-		b = s.peek(*at) // the segment may have grown, and lie elsewhere
-	}
-	to := s.at(bigger.segment)
-	bigger.offset = uint32(len(to.buf))
-	bigger.flags = s.put(bigger.segment, append(make([]byte, size, int(bigger.length)), b[before:]...), flags)
-	s.settle(to, entered, bigger)
-	s.free(*at)
-	*at = bigger
-}
-
-// settle completes a record of a message that entered at entered, which was
-// copied in.
-func (s *store) settle(to *segment, entered hook.Instant, at slot) {
-	b := to.buf[int(at.offset)+at.flags.strategyDataSize():]
-	// segmentFor has begun a segment no later than the record's.
-	binary.LittleEndian.PutUint32(b, age(entered, to.began))
-	to.live++
-	to.bytes += at.length
-	s.live += int(at.length)
-}
-
-func recordSize(m *Message, flags slotFlags) int {
-	n := 4 + 1 + len(m.Routing.Exchange) + 1 + len(m.Routing.Key) + uvarintLen(len(m.Props)) + len(m.Props) + len(m.Body)
-	n += flags.strategyDataSize()
-	if flags&hasBCC != 0 {
-		n += uvarintLen(len(m.Routing.BCC))
-		for _, k := range m.Routing.BCC {
-			n += uvarintLen(len(k)) + len(k)
-		}
-	}
-	return n
-}
-
-// appendHead appends what is before the properties of a record.
-func appendHead(b []byte, now, began hook.Instant, m *Message, k strategyData, flags slotFlags) []byte {
-	if flags&hasStrategyData != 0 {
-		n := flags.strategyDataSize()
-		b = append(b, make([]byte, n)...)
-		k.putTo(b[len(b)-n:], flags)
-	}
-	b = binary.LittleEndian.AppendUint32(b, age(now, began))
-	b = append(b, byte(len(m.Routing.Exchange)))
-	b = append(b, m.Routing.Exchange...)
-	b = append(b, byte(len(m.Routing.Key)))
-	b = append(b, m.Routing.Key...)
-	if flags&hasBCC != 0 {
-		b = binary.AppendUvarint(b, uint64(len(m.Routing.BCC)))
-		for _, k := range m.Routing.BCC {
-			b = binary.AppendUvarint(b, uint64(len(k)))
-			b = append(b, k...)
-		}
-	}
-	return b
-}
-
-// keysLen returns the length of a stored list of keys.
-func keysLen(b []byte) int {
-	count, at := binary.Uvarint(b)
-	for range count {
-		size, n := binary.Uvarint(b[at:])
-		at += n + int(size)
-	}
-	return at
-}
-
-// blindKeys takes a stored list of keys apart; nil holds none.
-func blindKeys(b []byte) []string {
-	if b == nil {
-		return nil
-	}
-	count, at := binary.Uvarint(b)
-	keys := make([]string, count)
-	for i := range keys {
-		size, n := binary.Uvarint(b[at:])
-		at += n
-		keys[i] = string(b[at : at+int(size)])
-		at += int(size)
-	}
-	return keys
-}
-
-func uvarintLen(n int) int {
-	l := 1
-	for ; n >= 0x80; n >>= 7 {
-		l++
-	}
-	return l
+	bigger := append(make([]byte, size, size+len(b)), b[before:]...)
+	moved := s.addWhole(began, entered, bigger, flags)
+	s.free(at)
+	return moved
 }
