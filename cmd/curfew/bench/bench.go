@@ -1,4 +1,4 @@
-// package bench is the load generator behind "curfew bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
+// Package bench is the load generator behind "curfew bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
 // rates, latencies, how late messages and queues expire, and, given the broker's process, its CPU time and memory.
 //
 // It shares the machine with the broker, so it is as cheap as possible. Publishers write prepared messages, in which only the stamps

@@ -53,10 +53,10 @@ func (st *storm) run(ctx context.Context) error {
 	st.by = st.newFleet(ctx)
 	st.cleanUp(st.by.stop)
 	st.sample(&st.from)
-	if err := st.fill(queue); err != nil {
+	if err := st.fill(queue); err != nil { //nolint:contextcheck // the fleets' contexts descend from ctx
 		return err
 	}
-	if err := st.bystand(own); err != nil { //nolint:contextcheck // the fleet's context descends from ctx
+	if err := st.bystand(own); err != nil {
 		return err
 	}
 	if err := st.watch(st.due); err != nil {
