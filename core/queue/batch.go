@@ -58,9 +58,9 @@ type Publisher interface {
 	Failed(b *Batch, err error)
 }
 
-// Tracking says who learns what becomes of a batch. At most one field is set.
+// Tracking follows a batch until it is durable or has failed. At most one field is set.
 type Tracking struct {
-	Publisher Publisher        // nil means that nobody awaits confirms
+	Publisher Publisher        // gets the confirms; nil means none are awaited
 	Removal   *DeferredRemoval // of dead letters from their old queue; nil means none
 }
 
@@ -103,7 +103,7 @@ func (b *Batch) release() {
 	batches.Put(b)
 }
 
-// complete tells whoever tracks the batch what became of it, and releases it.
+// complete passes the batch's outcome to its tracking, and releases it.
 func (b *Batch) complete(err error) {
 	switch {
 	case b.Publisher == nil:

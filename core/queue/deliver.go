@@ -102,8 +102,8 @@ func (r *record) deliverySize() int {
 	return frames + len(r.props) + len(r.body) + len(r.body)/perBody
 }
 
-// markAsked makes the hooks be asked again about messages that they kept at the head,
-// whenever those are next again: because nobody took them, or they came back.
+// markAsked marks the messages that hooks kept at the head in this turn. Whenever such a
+// message is next again, not delivered or requeued, its hooks are asked again.
 func (q *Queue) markAsked() {
 	for _, r := range q.buf.asked {
 		if h, ok := q.locate(r); ok && !h.slot().is(stateFree) {

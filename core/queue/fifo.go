@@ -123,7 +123,7 @@ func (f *fifo) tail(seq uint64) *chunk {
 	return c
 }
 
-// remove frees the slot with an index, and the memory of chunks that nobody needs.
+// remove frees the slot with an index, and the memory of chunks that are not needed.
 func (f *fifo) remove(c *chunk, i int) {
 	c.slots[i].become(stateFree)
 	c.live--

@@ -172,7 +172,7 @@ func (q *Queue) commit(c journal.Completer) {
 // commitReturned is commit of a turn that requeued messages and did nothing else. On a
 // full disk, consumers that requeue forever would fill the memory with such operations,
 // so the journal may refuse them. Then a delivery count may be too low after a restart,
-// unless the message comes back once more; deliveries are journalled with the next
+// unless the message is requeued once more; deliveries are journalled with the next
 // commit.
 func (q *Queue) commitReturned() {
 	n := &q.buf.ops

@@ -60,7 +60,7 @@ func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (l
 	return leaving, late
 }
 
-// isLate reports whether a message that comes back is past its deadline in a queue that
+// isLate reports whether a requeued message is past its deadline in a queue that
 // acts on deadlines at no other time.
 func (q *Queue) isLate(now, at hook.Instant) bool {
 	return q.hooks.Scan == hook.ScanLazy && at != 0 && now >= at

@@ -46,7 +46,7 @@ func (s *slot) become(state slotFlags) { s.flags = s.flags&^stateMask | state }
 
 const returnsShift = 16
 
-// returns is how often the message came back undelivered, up to 65,535.
+// returns is how often a delivery of the message failed, up to 65,535.
 func (s *slot) returns() uint16 { return uint16(s.flags >> returnsShift) }
 
 func (s *slot) setReturns(n uint16) {

@@ -38,7 +38,7 @@ func (t *traffic) admit(m *Mailbox) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.waiting.Store(true) // before the second try: whoever removes bytes after that looks at the line
+	t.waiting.Store(true) // before the second try: a remove after that looks at the line
 	if t.reserve() {
 		t.waiting.Store(len(t.line) > 0)
 		return true
