@@ -29,7 +29,7 @@ func (p *probe) exchange(name, kind string) {
 	do[*amqp.ExchangeDeclareOK](p, 1, &amqp.ExchangeDeclare{Exchange: name, Type: kind})
 }
 
-// Topic permissions hold for messages, with all their routing keys, from the moment they are set.
+// Topic permissions apply to all routing keys of a message as soon as they are set.
 func TestPublishToTopic(t *testing.T) {
 	p := newProbe(t, ownUsers(t)).open().channel(1)
 	p.exchange("x", "topic")
@@ -70,7 +70,7 @@ func TestPublishToTopic(t *testing.T) {
 	p.silent()
 }
 
-// Another exchange of the same name has other rules: what was found out before does not count.
+// Another exchange of the same name may be of another type: cached permissions do not apply to it.
 func TestTopicPermissionsFollowTheExchange(t *testing.T) {
 	p := newProbe(t, ownUsers(t)).open().channel(1)
 	p.grantTopics("^a", ".*")
@@ -138,7 +138,7 @@ func TestUserLimits(t *testing.T) {
 	}
 }
 
-// A connection that the broker has no room for is not counted anywhere.
+// A connection beyond the broker's limit is counted nowhere.
 func TestRefusedConnectionLeaves(t *testing.T) {
 	s := testServer(t, ownUsers(t), func(o *Options) { o.Connections = 1 })
 	probeOf(t, s, Peer{}).open()
@@ -150,7 +150,7 @@ func TestRefusedConnectionLeaves(t *testing.T) {
 	}
 }
 
-// woken is a connection that says when it has to be ticked.
+// woken is a connection that reports when Tick must be called.
 func woken(t *testing.T, s *Server) (p *probe, wakes *int) {
 	t.Helper()
 	wakes = new(int)
@@ -200,7 +200,7 @@ func TestDeletedVHost(t *testing.T) {
 	late.refused(530, "NOT_ALLOWED - vhost / not found")
 }
 
-// Whoever fails to log in too often is told no more than before.
+// A client that fails to log in too often learns no more than before.
 func TestTooManyFailedLogins(t *testing.T) {
 	s := testServer(t, ownUsers(t))
 	try := func(password string) *probe {
@@ -226,7 +226,7 @@ func setTags(t *testing.T, users *auth.Store, tags ...string) {
 	must(t, err)
 }
 
-// Whoever has the tag impersonator may publish in any name. That is looked at whenever other properties come than before.
+// A user with the tag impersonator may publish with any user-id. The tag is checked whenever the properties change.
 func TestImpersonator(t *testing.T) {
 	p := newProbe(t, ownUsers(t)).open().channel(1)
 	m := published{key: "q", props: amqp.Properties{UserID: "bob"}}

@@ -70,7 +70,7 @@ func TestConsumerTimeoutOfFetched(t *testing.T) {
 	p.closed(1, 406, timedOut)
 }
 
-// Consumers and queues may have timeouts of their own; 0 is none.
+// Consumers and queues may have timeouts of their own; 0 means none.
 func TestConsumerTimeoutOfItsOwn(t *testing.T) {
 	tests := []struct {
 		name            string
@@ -138,7 +138,7 @@ func TestConsumerTimeoutOfQuorumQueue(t *testing.T) {
 	}
 }
 
-// Marks are few however long a delivery stays.
+// There are few tag times, however long a delivery stays.
 func TestConsumerTimeoutMarks(t *testing.T) {
 	p := newProbe(t, withTimeout(1000*time.Hour)).open().channel(1)
 	p.queue(1, "q")

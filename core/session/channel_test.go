@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// published is a message on its way in or out.
+// published is a message that is published or delivered.
 type published struct {
 	exchange, key string
 	mandatory     bool
@@ -15,7 +15,7 @@ type published struct {
 	body          string
 }
 
-// frames are the message as a publisher sends it.
+// frames returns the message as a publisher sends it.
 func (m published) frames(channel uint16) []byte {
 	b := amqp.AppendMethod(nil, channel, &amqp.BasicPublish{Exchange: m.exchange, RoutingKey: m.key, Mandatory: m.mandatory})
 	b = amqp.AppendContentHeader(b, channel, uint64(len(m.body)), m.props.Append(nil))

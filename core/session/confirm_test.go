@@ -86,7 +86,7 @@ func TestConfirms(t *testing.T) {
 	p.closed(1, 406, "PRECONDITION_FAILED - unknown delivery tag 99")
 }
 
-// confirms shows all that is confirmed: + or - and the sequence number, with two dots for "and all before".
+// confirms formats all confirms: + or - and the sequence number, with two dots for "and all before".
 func (p *probe) confirms(channel uint16) (s string) {
 	p.t.Helper()
 	for len(p.out) > 0 && [2]byte(p.out[7:9]) == [2]byte{0, 60} {
@@ -111,7 +111,7 @@ func (p *probe) confirms(channel uint16) (s string) {
 	return s
 }
 
-// publisher is a client that keeps books of its confirms.
+// publisher is a client that records its confirms.
 type publisher struct {
 	t       *testing.T
 	waiting map[uint64]bool // sequence numbers
@@ -152,8 +152,8 @@ func (p *publisher) settle(tag uint64, multiple, ack bool) {
 	}
 }
 
-// In whatever order queues answer, every message is confirmed exactly once, as soon as all its queues have answered, and
-// the way they did.
+// In whatever order queues answer, every message is confirmed exactly once: as soon as all its queues have answered, and as they
+// answered.
 func TestConfirmWindow(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -204,7 +204,7 @@ func TestConfirmWindow(t *testing.T) {
 	}
 }
 
-// The window is as long as what is not confirmed, not as what ever was.
+// The window is as long as the unconfirmed messages, not as all messages so far.
 func TestConfirmWindowIsBounded(t *testing.T) {
 	var w confirmWindow
 	var dst []byte

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// rawFrame is a frame as a broken peer writes it.
+// rawFrame returns a frame as a broken peer writes it.
 func rawFrame(kind byte, channel uint16, payload string) []byte {
 	b := binary.BigEndian.AppendUint16([]byte{kind}, channel)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))
@@ -17,7 +17,7 @@ func rawFrame(kind byte, channel uint16, payload string) []byte {
 
 func methodFrame(channel uint16, m amqp.Method) []byte { return amqp.AppendMethod(nil, channel, m) }
 
-// What a client gets for frames that may not come on an open connection, to the letter as RabbitMQ 3.10 answers them.
+// Unexpected frames on an open connection get the answers of RabbitMQ 3.10, to the letter.
 func TestConnectionErrors(t *testing.T) {
 	header := "\x00\x3c\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	tests := []struct {
@@ -69,7 +69,7 @@ func TestConnectionErrors(t *testing.T) {
 	}
 }
 
-// A frame over frame-max is refused when its size is known: nobody waits for the rest, or makes room for it.
+// A frame over frame-max is refused when its size is known. The broker neither waits for the rest nor allocates for it.
 func TestLargeFrame(t *testing.T) {
 	p := newProbe(t).login()
 	p.send(0, &amqp.ConnectionTuneOK{ChannelMax: 1, FrameMax: 4096}, &amqp.ConnectionOpen{VirtualHost: "/"})
@@ -77,12 +77,11 @@ func TestLargeFrame(t *testing.T) {
 	p.feed([]byte{amqp.FrameBody, 0, 1, 0xff, 0xff, 0xff, 0xff})
 	p.refused(501, "FRAME_ERROR - type 3, all octets = <<>>: {frame_too_large,4294967295,4088}")
 
-	// Where the next frame begins is unknown: nobody waits for close-ok.
+	// Nobody knows where the next frame begins, so the connection does not wait for close-ok.
 	p.state(Closed)
 }
 
-// A client that closed the connection has its socket for itself, and is answered when it closes again, as by RabbitMQ. The sending
-// side was shut at once.
+// A client that closed the connection may close it again, and gets an answer, as from RabbitMQ. The sending side was shut at once.
 func TestCloseByClient(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.send(0, &amqp.ConnectionClose{ReplyCode: 200, ReplyText: "bye"})
@@ -98,7 +97,7 @@ func TestCloseByClient(t *testing.T) {
 	p.state(Closed)
 }
 
-// When a client reads connection.close, the connection holds nothing any more: it is in no list, and its exclusive queues are gone.
+// When a client reads connection.close, the connection is in no list any more, and its exclusive queues are deleted.
 func TestClosedConnectionHoldsNothing(t *testing.T) {
 	s := testServer(t)
 	p, other := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
@@ -190,7 +189,7 @@ func TestThousandChannels(t *testing.T) {
 	expect[*amqp.ConnectionCloseOK](p, 0)
 }
 
-// Every division of the input in reads means the same.
+// The result does not depend on how the input is divided into reads.
 func TestFramesInPieces(t *testing.T) {
 	b := []byte(amqp.ProtocolHeader)
 	b = amqp.AppendMethod(b, 0, startOK())

@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// What comes from queues of different types is counted apart, also when one method acknowledges it all.
+// Deliveries from queues of different types are counted apart, even if one method acknowledges all of them.
 func TestTallyByQueueType(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "classic")

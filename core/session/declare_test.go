@@ -14,7 +14,7 @@ func TestQueueMethods(t *testing.T) {
 	if !strings.HasPrefix(m.Queue, "amq.gen-") {
 		t.Errorf("got name %q", m.Queue)
 	}
-	// Without names, the queue declared last is meant, as the routing key, too.
+	// Without names, both the queue and the routing key are the queue declared last.
 	do[*amqp.QueueBindOK](p, 1, &amqp.QueueBind{Exchange: "amq.direct"})
 	p.publish(1, published{exchange: "amq.direct", key: m.Queue, body: "1"}, published{key: m.Queue, body: "2"})
 	p.holds(1, m.Queue, 2)
@@ -74,7 +74,7 @@ func TestChannelMethods(t *testing.T) {
 	p.channel(1)
 }
 
-// What needs which permission, by RabbitMQ's table. A user with all the others is refused.
+// Every method needs the permissions of RabbitMQ's table. A user with all the others is refused.
 func TestPermissions(t *testing.T) {
 	const all = ".*"
 	write := auth.Permissions{Configure: all, Write: "^$", Read: all}

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// deliveries shows what is delivered: consumer tag, delivery tag and body, with an asterisk for redelivered.
+// deliveries formats what is delivered: consumer tag, delivery tag and body, with an asterisk for redelivered.
 func (p *probe) deliveries(channel uint16) (s string) {
 	p.t.Helper()
 	for len(p.out) > 0 && [4]byte(p.out[7:11]) == [4]byte{0, 60, 0, 60} {
@@ -71,7 +71,7 @@ func TestChannelPrefetch(t *testing.T) {
 	p.publish(1, bodies("q", "q1", "q2", "q3")...)
 	p.publish(1, bodies("r", "r1")...)
 	p.delivers(1, "a1:q1 a2:q2")
-	// What is fetched neither needs room nor makes any.
+	// basic.get neither uses nor returns credit.
 	do[*amqp.BasicGetOK](p, 1, &amqp.BasicGet{Queue: "q"})
 	if _, body := p.content(1); body != "q3" {
 		t.Errorf("got %s", body)
@@ -87,8 +87,8 @@ func TestChannelPrefetch(t *testing.T) {
 	p.delivers(1, "a5:q4 a6:q5")
 }
 
-// A consumer that acknowledges nothing got messages while its channel was at its limit. RabbitMQ lets it wait, and have all
-// there is as soon as there is room, which it does not use up. Direct replies do not wait.
+// A consumer without acknowledgements got messages while its channel had no credit. RabbitMQ lets it wait, and gives it everything as
+// soon as there is credit, which it does not use. Direct replies do not wait.
 func TestChannelPrefetchWithoutAcknowledgements(t *testing.T) {
 	p := newProbe(t).open().channel(1).channel(2)
 	p.queue(1, "q")
@@ -109,8 +109,8 @@ func TestChannelPrefetchWithoutAcknowledgements(t *testing.T) {
 	p.delivers(1, "n5:r3 n6:r4")
 }
 
-// One queue had every place that was freed below a channel's limit: of three with 100 messages each, one was empty after 99
-// acknowledgements, and the others untouched.
+// One queue got all the credit that returned to a channel: of three with 100 messages each, one was empty after 99 acknowledgements,
+// and the others untouched.
 func TestChannelPrefetchIsSharedFairly(t *testing.T) {
 	for _, limit := range []uint64{1, 4} {
 		p := newProbe(t).open().channel(1)
@@ -136,8 +136,8 @@ func TestChannelPrefetchIsSharedFairly(t *testing.T) {
 	}
 }
 
-// RabbitMQ has no limits of channels for quorum queues: it refuses a consumer of one on a channel that has a limit. Of one
-// that was there before neither deliveries nor acknowledgements count.
+// RabbitMQ has no global prefetch for quorum queues: it refuses their consumers on a channel that has one. Of a consumer that was
+// there before, neither deliveries nor acknowledgements count.
 func TestQuorumQueuesHaveNoChannelPrefetch(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
@@ -160,7 +160,7 @@ func TestQuorumQueuesHaveNoChannelPrefetch(t *testing.T) {
 	}
 }
 
-// A consumer whose channel was at its limit kept another client's consumer, which had nothing to do, from a message.
+// A consumer whose channel had no credit kept another client's idle consumer from getting a message.
 func TestAChannelAtItsLimitStopsNobodyElse(t *testing.T) {
 	s := testServer(t)
 	a, b, p := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
@@ -180,7 +180,7 @@ func TestAChannelAtItsLimitStopsNobodyElse(t *testing.T) {
 	b.delivers(1, "b1:y")
 }
 
-// What a consumer that is gone had not acknowledged was delivered in any order with a limit of the channel alone: 1 3 5 2.
+// With a global prefetch only, the unacknowledged messages of a cancelled consumer were delivered in any order: 1 3 5 2.
 func TestWhatCameBackIsDeliveredInOrder(t *testing.T) {
 	s := testServer(t)
 	a, b := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
@@ -198,8 +198,8 @@ func TestWhatCameBackIsDeliveredInOrder(t *testing.T) {
 	}
 }
 
-// Whoever followed a single active consumer got what was still in the queue first, and what that had not acknowledged after
-// it, however it went. RabbitMQ keeps the order.
+// The successor of a single active consumer got the ready messages first, and the unacknowledged ones after them. RabbitMQ keeps the
+// order.
 func TestTheNextActiveConsumerIsServedInOrder(t *testing.T) {
 	closers := map[string]func(p *probe){
 		"channel.close":    func(p *probe) { do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{ReplyCode: 200}) },
@@ -251,7 +251,7 @@ func TestRedelivery(t *testing.T) {
 	p.silent()
 }
 
-// A channel that closes gives back what it did not acknowledge, in order, whoever closes it.
+// A channel that closes returns its unacknowledged messages in order, whichever side closes it.
 func TestUnackedGoBack(t *testing.T) {
 	closers := map[string]func(p *probe){
 		"by the client": func(p *probe) { do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{ReplyCode: 200}) },
@@ -330,7 +330,7 @@ func TestConsumerTags(t *testing.T) {
 	p.delivers(1, "quiet1:1")
 }
 
-// A client that understands it is told that a queue took its consumer along; what it holds may be acknowledged all the same.
+// A client that understands basic.cancel gets it when a queue is deleted. It may still acknowledge what it got.
 func TestCancelNotify(t *testing.T) {
 	for _, can := range [][]string{nil, {"consumer_cancel_notify"}} {
 		t.Run(fmt.Sprint(can), func(t *testing.T) {
@@ -355,7 +355,7 @@ func TestCancelNotify(t *testing.T) {
 	}
 }
 
-// A peer that does not read leaves its messages in their queue, but for a bounded number, and gets them when it reads.
+// The messages for a peer that does not read stay in their queue, except for a bounded number. The peer gets them when it reads.
 func TestSlowConsumer(t *testing.T) {
 	r := newRig(t)
 	do[*amqp.BasicConsumeOK](r.probe, 1, &amqp.BasicConsume{Queue: "q", NoAck: true})
@@ -376,7 +376,7 @@ func TestSlowConsumer(t *testing.T) {
 	}
 }
 
-// The same with a limit for the channel: who waits for it is woken by an acknowledgement, not by the writer.
+// The same with a global prefetch: an acknowledgement wakes the consumers that it stalled, not the writer.
 func TestSlowConsumerWithLimit(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
@@ -417,8 +417,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// What a channel gave back went to the next one of the same connection, and so on, when the connection was closed; each time
-// counted as a delivery, and with 20 channels a message of a quorum queue was out of attempts.
+// When a connection was closed, what one of its channels returned went to the next channel, and so on. Each time counted as a
+// delivery: with 20 channels, a message of a quorum queue exceeded its delivery limit.
 func TestAConnectionThatClosesDoesNotHandMessagesToItself(t *testing.T) {
 	const channels = 25
 	p := newProbe(t).open().channel(1)
@@ -441,8 +441,7 @@ func TestAConnectionThatClosesDoesNotHandMessagesToItself(t *testing.T) {
 	}
 }
 
-// Who deletes a queue that it consumes from hears that the queue is deleted, and then that its consumers are no more, by tag: it was
-// the other way round.
+// A client that deletes a queue it consumes from gets delete-ok, and then basic.cancel for its consumers. It was the other way round.
 func TestDeleteOKIsBeforeCancel(t *testing.T) {
 	s := testServer(t)
 	p, other := probeOf(t, s, Peer{}).open("consumer_cancel_notify").channel(1), probeOf(t, s, Peer{}).open("consumer_cancel_notify").channel(1)
@@ -468,8 +467,8 @@ func TestDeleteOKIsBeforeCancel(t *testing.T) {
 	}
 }
 
-// A consumer that waited for room below its channel's limit stayed in the line when it was cancelled: who consumes and cancels
-// again and again filled the memory with them.
+// A consumer that was stalled by a global prefetch stayed in the list when it was cancelled: a client that consumes and cancels again
+// and again filled the memory.
 func TestWhoHasLeftDoesNotWait(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")

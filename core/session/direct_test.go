@@ -35,7 +35,7 @@ func call[T amqp.Method](tb testing.TB, d *Direct, m amqp.Method) (T, Reply) {
 	return got, r
 }
 
-// A message goes in with a confirm, comes out, goes back and comes out again.
+// A message is published with a confirm, fetched, requeued and fetched again.
 func TestDirect(t *testing.T) {
 	d := testDirect(t, auth.User{Name: auth.Guest})
 	call[*amqp.QueueDeclareOK](t, d, &amqp.QueueDeclare{Queue: "q", Durable: true})
@@ -73,7 +73,7 @@ func TestDirectReturn(t *testing.T) {
 	}
 }
 
-// What a client would be refused is refused, with the same words.
+// A Direct is refused what a client is refused, with the same texts.
 func TestDirectRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -94,7 +94,7 @@ func TestDirectRefused(t *testing.T) {
 	}
 }
 
-// Nobody waits longer than they want to.
+// Next waits no longer than its context allows.
 func TestDirectPatience(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -37,7 +37,7 @@ func onDisk(t *testing.T, disk *crashfs.FS, shards int) *diskProbe {
 	return &diskProbe{p, s}
 }
 
-// end ends the broker, whatever state it is in.
+// end ends the broker in any state.
 func (p *diskProbe) end() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -60,7 +60,7 @@ func (p *diskProbe) fetch(channel uint16, name string) (tag uint64, body string)
 	return m.DeliveryTag, body
 }
 
-// contents takes what is in a queue.
+// contents takes the messages of a queue.
 func (p *diskProbe) contents(name string) (bodies []string) {
 	p.t.Helper()
 	v, _ := p.store.VHost("/")
@@ -75,7 +75,7 @@ func (p *diskProbe) contents(name string) (bodies []string) {
 	return bodies
 }
 
-// shardOf is the shard that a queue is in.
+// shardOf returns the shard of a queue.
 func (p *diskProbe) shardOf(name string) uint32 {
 	p.t.Helper()
 	v, _ := p.store.VHost("/")
@@ -86,8 +86,7 @@ func (p *diskProbe) shardOf(name string) uint32 {
 	return s.Config().Storage.Shard
 }
 
-// The power goes at every write of a commit: of the transaction all is there afterwards or nothing, and all if the client was
-// told that it was committed.
+// Power fails at every write of a commit. Afterwards all of the transaction is there or nothing, and all if the client got commit-ok.
 func TestTransactionIsAllOrNothing(t *testing.T) {
 	none, all := "cause other|||", "|a|b c|"
 	for seed := range uint64(6) {
@@ -115,8 +114,8 @@ func TestTransactionIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// replace commits a transaction that acknowledges a message, rejects another, and publishes some to other queues. The power
-// goes during the commit, after a number of writes.
+// replace commits a transaction that acknowledges a message, rejects another, and publishes some to other queues. Power fails during
+// the commit, after a number of writes.
 func (p *diskProbe) replace(disk *crashfs.FS, cut int) (committed bool) {
 	p.t.Helper()
 	p.channel(1)
@@ -135,7 +134,7 @@ func (p *diskProbe) replace(disk *crashfs.FS, cut int) (committed bool) {
 	return committed
 }
 
-// With several shards it is all or nothing in each, and never what was acknowledged without what was published.
+// With several shards it is all or nothing in each, and never the acknowledgements without the publishes.
 func TestTransactionInSeveralShards(t *testing.T) {
 	const shards = 3
 	names := []string{"q1", "q2", "q3", "q4"}
@@ -170,7 +169,7 @@ func TestTransactionInSeveralShards(t *testing.T) {
 	}
 }
 
-// Transactions move tokens from queue to queue, until the power goes, again and again: there is always one of each.
+// Transactions move tokens from queue to queue until power fails, again and again. There is always one of each.
 func TestTransactionsMoveInOnePiece(t *testing.T) {
 	const tokens, queues, lives = 12, 5, 6
 	name := func(n int) string { return "q" + strconv.Itoa(n) }
@@ -210,7 +209,7 @@ func TestTransactionsMoveInOnePiece(t *testing.T) {
 	}
 }
 
-// move moves a few tokens in one transaction. It reports false when there is no power.
+// move moves a few tokens in one transaction. It returns false after power has failed.
 func (p *diskProbe) move(rng *rand.Rand, name func(int) string, queues int) bool {
 	p.t.Helper()
 	for range 1 + rng.IntN(4) {
@@ -230,8 +229,8 @@ func (p *diskProbe) move(rng *rand.Rand, name func(int) string, queues int) bool
 	return ok
 }
 
-// A disk fails one shard. Who uses its queues is told, on the channel that does, and nothing of them is served any more;
-// the other shard goes on. A restart finds what was durable.
+// The disk fails one shard. Channels that use its queues are closed, and the queues serve nothing any more; the other shard goes on. A
+// restart finds what was durable.
 func TestStoppedShard(t *testing.T) {
 	disk := crashfs.New(1)
 	p := onDisk(t, disk, 2)
@@ -245,7 +244,7 @@ func TestStoppedShard(t *testing.T) {
 	shard := p.shardOf("a")
 	text := fmt.Sprintf("INTERNAL_ERROR - queue 'a' in vhost '/' is stopped: shard %d failed, see the broker logfile", shard)
 
-	// One consumer has its fill, so that messages are ready.
+	// One consumer has no credit, so that messages are ready.
 	do[*amqp.BasicQosOK](p.probe, 3, &amqp.BasicQos{PrefetchCount: 1})
 	p.consume(3, "a", "c")
 	p.publish(1, published{key: "a", body: "transient"})
@@ -318,7 +317,7 @@ func (p *diskProbe) confirmed(channel uint16, ms ...published) {
 	}
 }
 
-// sync waits until everything published so far has been stored, or was not. Then queues have taken notice.
+// sync waits until everything published so far has been stored or has failed, and the queues know.
 func (p *diskProbe) sync() {
 	v, _ := p.store.VHost("/")
 	for _, s := range v.Queues() {

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// brokenDisk keeps definitions and loses messages: it is a vhost's keeper and a queue's journal.
+// brokenDisk stores definitions and loses messages: it is a vhost's log of definitions and a queue's journal.
 type brokenDisk struct{}
 
 func (brokenDisk) Sync() error { return errors.New("input/output error") }
@@ -48,7 +48,7 @@ func newBrokenProbe(t *testing.T) *probe {
 	return p
 }
 
-// kept is a persistent message for a queue.
+// kept returns a persistent message for a queue.
 func kept(queue, body string) published {
 	m := published{key: queue, props: amqp.Properties{DeliveryMode: 2}, body: body}
 	m.props.Set(amqp.PropDeliveryMode)
@@ -89,7 +89,7 @@ func TestNotStored(t *testing.T) {
 	p.channel(1)
 }
 
-// A transaction that cannot be stored is not committed: what it acknowledges comes back.
+// A transaction that cannot be stored is not committed: what it acknowledged is requeued.
 func TestTransactionNotStored(t *testing.T) {
 	p := newBrokenProbe(t)
 	p.publish(1, kept("passing", "cause"))
@@ -115,8 +115,8 @@ func TestAcknowledgementNotStored(t *testing.T) {
 	p.notStored(2)
 }
 
-// A transaction that acknowledges messages of several queues, one of which is stopped, left those of the others out of reach
-// until the broker was restarted.
+// If a transaction acknowledged messages of several queues, one of which had stopped, those of the others were out of reach until the
+// broker was restarted.
 func TestAcknowledgementsElsewhereComeBack(t *testing.T) {
 	p := newProbe(t).open().channel(1).channel(2)
 	do[*amqp.TxSelectOK](p, 2, &amqp.TxSelect{})
@@ -127,11 +127,11 @@ func TestAcknowledgementsElsewhereComeBack(t *testing.T) {
 		p.content(2)
 		p.send(2, &amqp.BasicAck{DeliveryTag: uint64(tag + 1)})
 	}
-	shell, err := p.conn.vhost.Queue("one", p.conn.id)
+	mailbox, err := p.conn.vhost.Queue("one", p.conn.id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { q.End() })
+	_ = mailbox.Do(func(q *queue.Queue, _ hook.Instant) { q.End() })
 	p.send(2, &amqp.TxCommit{})
 	p.closed(2, amqp.ReplyInternalError, "INTERNAL_ERROR - queue 'one' in vhost '/' is stopped: the broker is shutting down, see the broker logfile")
 	p.holds(1, "another", 1)

@@ -6,8 +6,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// FuzzFeed gives a connection with an open channel whatever comes. It may be refused, but with frames that can be read, and
-// it must give back everything.
+// FuzzFeed feeds arbitrary bytes to a connection with an open channel. They may be refused, but with well-formed frames, and the
+// connection must give back everything.
 func FuzzFeed(f *testing.F) {
 	one := func(ms ...amqp.Method) []byte {
 		var b []byte

@@ -19,7 +19,7 @@ func (p *probe) trace(on bool) {
 	}
 }
 
-// firehose is a probe with queues whose vhost is traced; what comes out is in the queue "trace".
+// firehose is a probe with queues in a traced vhost. The copies go to the queue "trace".
 func firehose(t *testing.T) *probe {
 	t.Helper()
 	p := probeOf(t, testServer(t, func(o *Options) { o.Node = "curfew@here" }), Peer{Address: "192.0.2.1:4711", Local: "192.0.2.2:5672"})
@@ -34,7 +34,7 @@ func firehose(t *testing.T) *probe {
 	return p
 }
 
-// copies takes what came out of the firehose: the key, the body, and the headers as text.
+// copies takes the copies from the queue: the key, the body, and the headers as text.
 func (p *probe) copies() []string {
 	p.t.Helper()
 	var all []string
@@ -53,7 +53,7 @@ func (p *probe) copies() []string {
 	}
 }
 
-// typed is a table as text, with the types of its values.
+// typed formats a table with the types of its values.
 func typed(v any) string {
 	var parts []string
 	switch v := v.(type) {
@@ -81,8 +81,8 @@ const (
 // secretName is the name of a reply queue, which is different each time.
 var secretName = regexp.MustCompile(`amq\.rabbitmq\.reply-to\.[\w+/=.]+`)
 
-// Everything that is published, delivered and fetched in a vhost that is traced comes out of amq.rabbitmq.trace as from a RabbitMQ
-// 3.10, to the order of the headers. Tracing could be switched on, and nothing came.
+// All messages that are published, delivered and fetched in a traced vhost are copied to amq.rabbitmq.trace as by RabbitMQ 3.10, down
+// to the order of the headers. Tracing could be switched on, and nothing was copied.
 func TestFirehose(t *testing.T) {
 	p := firehose(t)
 	all := amqp.Properties{
@@ -162,7 +162,7 @@ func TestFirehose(t *testing.T) {
 	}
 }
 
-// A copy whose original has as many headers as fit into a frame is without these: its own would not.
+// If the headers of a message fill a frame, its copy omits them.
 func TestFirehoseOfLargeHeaders(t *testing.T) {
 	p := firehose(t)
 	m := published{key: "q1", body: "large", props: withHeaders("large", strings.Repeat("x", 130_900))}
@@ -176,7 +176,7 @@ func TestFirehoseOfLargeHeaders(t *testing.T) {
 	}
 }
 
-// The key of a copy is cut off where a key may not be longer.
+// The key of a copy is cut to the longest that a key may be.
 func TestFirehoseOfLongName(t *testing.T) {
 	p := firehose(t)
 	long := strings.Repeat("q", 255)
@@ -190,7 +190,7 @@ func TestFirehoseOfLongName(t *testing.T) {
 	}
 }
 
-// Headers that nest as deep as they may nested deeper in the copy, where they are a table in a table: nobody could read it.
+// Headers that were nested as deep as allowed were nested deeper in the copy, as a table in a table: no client could read it.
 func TestFirehoseCopiesDeepHeaders(t *testing.T) {
 	p := firehose(t)
 	deepest := amqp.Table{}
@@ -208,7 +208,7 @@ func TestFirehoseCopiesDeepHeaders(t *testing.T) {
 	}
 }
 
-// A message that goes to so many queues that their names fit no frame had a copy that nobody could be sent.
+// A message for so many queues that their names did not fit a frame had a copy that could not be delivered.
 func TestFirehoseOfManyQueues(t *testing.T) {
 	p := firehose(t)
 	for i := range 700 {

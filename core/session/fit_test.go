@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// narrow is a client that takes small frames only.
+// narrow is a client with a small frame-max.
 func (p *probe) narrow() *probe {
 	p.t.Helper()
 	p.login().send(0, &amqp.ConnectionTuneOK{ChannelMax: 10, FrameMax: amqp.FrameMinSize}, &amqp.ConnectionOpen{VirtualHost: "/"})
@@ -53,7 +53,7 @@ func wantLatestDeaths(t *testing.T, props amqp.Properties, body, want string) {
 	}
 }
 
-// What its publisher made larger than the frames of who is to get it closes the channel, and stays in its queue.
+// A message with headers larger than the consumer's frames closes the consumer's channel, and stays in its queue.
 func TestAMessageThatFitsNoFrame(t *testing.T) {
 	const large = 5000
 	srv := testServer(t)

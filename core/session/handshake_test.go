@@ -116,8 +116,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// The reader waited for the password to be checked, and for the passwords of others before, and could not end a handshake that took
-// too long. Now the check is somebody else's business; what the client says meanwhile is not read.
+// The reader waited for the check of the password, and for those of others before, so that it could not end a slow handshake. Another
+// goroutine checks it now; what the client sends meanwhile is not read.
 func TestLoginIsNotTheReadersBusiness(t *testing.T) {
 	p := newProbe(t).start()
 	feed := func(ms ...amqp.Method) (consumed, all int) {
@@ -152,7 +152,7 @@ func TestLoginIsNotTheReadersBusiness(t *testing.T) {
 	expect[*amqp.ConnectionOpenOK](p, 0)
 }
 
-// Whoever is turned away because too many log in is told to come again, not that the password is wrong: many clients never try again
+// A client that is refused because too many log in is told to try again, not that the password is wrong: many clients never try again
 // after that.
 func TestLoginsThatComeToNothing(t *testing.T) {
 	for _, can := range [][]string{{"authentication_failure_close"}, nil} {
@@ -177,7 +177,7 @@ func TestLoginsThatComeToNothing(t *testing.T) {
 	}
 }
 
-// A connection that ends while its login waits does not come back to life.
+// A connection that ends while its login waits stays ended.
 func TestLoginAfterTheEnd(t *testing.T) {
 	p := newProbe(t).start()
 	b := amqp.AppendMethod(nil, 0, startOK())
@@ -279,7 +279,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// What a peer gets for frames that come too early. Nobody is told anything before the login.
+// Frames that come too early are refused, without an answer before the login.
 func TestHandshakeOutOfOrder(t *testing.T) {
 	steps := map[string]func(*probe) *probe{
 		"start": (*probe).start,
@@ -329,7 +329,7 @@ func TestHeartbeatInHandshake(t *testing.T) {
 	expect[*amqp.ConnectionTune](p, 0)
 }
 
-// Before frame-max is negotiated, nobody can make the broker take a large frame.
+// Before frame-max is negotiated, no client can make the broker accept a large frame.
 func TestLargeFrameInHandshake(t *testing.T) {
 	p := newProbe(t).start()
 	p.feed([]byte{amqp.FrameMethod, 0, 0, 0, 1, 0, 0})

@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// fed hands over frames in a block as a reader does, which reads on in it unless somebody holds it. It returns the block.
+// fed feeds frames in a block as a reader does, which reads on in the block unless it is shared. It returns the block.
 func (p *probe) fed(b []byte) *block.Block {
 	p.t.Helper()
 	k := block.New(len(b))
@@ -22,8 +22,8 @@ func (p *probe) fed(b []byte) *block.Block {
 	return k
 }
 
-// A body is written from the block that it lies in, and that block is held until then. Of a message with a frame of no bytes before
-// its body the block was held that is for bodies of several frames: what was read next was written in the body's place.
+// A body is written from the block that it lies in, which is retained until then. If an empty body frame came first, the block for
+// bodies of several frames was retained instead: the next read overwrote the body.
 func TestTheBlockOfABodyIsHeld(t *testing.T) {
 	const frameMax = 128 << 10
 	body := bytes.Repeat([]byte("body"), queue.WorthHolding/4)

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// dice takes decisions from a fuzzer's bytes; when they are used up, everything is 0.
+// dice reads decisions from a fuzzer's bytes; after the last byte they are 0.
 type dice struct{ bytes []byte }
 
 func (d *dice) n(below int) int {
@@ -29,7 +29,7 @@ func (d *dice) yes() bool { return d.n(2) == 1 }
 
 func (d *dice) name() string { return fmt.Sprintf("q%d", d.n(3)) }
 
-// message is the frames of a message, maybe broken.
+// message returns the frames of a message, which may be invalid.
 func (d *dice) message(channel uint16) []byte {
 	m := published{key: d.name(), body: strings.Repeat("x", d.n(3)*50), mandatory: d.yes()}
 	switch d.n(12) {
@@ -53,7 +53,7 @@ func (d *dice) message(channel uint16) []byte {
 	return b
 }
 
-// method is a method that a client may send, for good or ill.
+// method returns a method that a client may send, valid or not.
 func (d *dice) method() amqp.Method {
 	tag := uint64(d.n(12))
 	switch d.n(19) {
@@ -91,7 +91,7 @@ func (d *dice) method() amqp.Method {
 	return &amqp.BasicConsume{Queue: replyTo, ConsumerTag: "r", NoAck: true}
 }
 
-// frames is what a client sends next on one of three channels.
+// frames returns what a client sends next on one of three channels.
 func (d *dice) frames() []byte {
 	channel := uint16(1 + d.n(3))
 	switch d.n(12) {
@@ -107,8 +107,8 @@ func (d *dice) frames() []byte {
 	return methodFrame(channel, d.method())
 }
 
-// FuzzChannels lets two clients send whatever they like. Nothing breaks; when they are gone, so is what they held, and
-// every message is where it was.
+// FuzzChannels lets two clients send anything. Nothing breaks, and when they have left, they hold nothing and every message is where it
+// was.
 func FuzzChannels(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for range 30 {
@@ -141,8 +141,8 @@ func FuzzChannels(f *testing.F) {
 			}
 		}
 		left := map[*queue.Mailbox]int{}
-		for _, shell := range v.Queues() {
-			left[shell] = stats(shell).Ready + stats(shell).Unacked
+		for _, mailbox := range v.Queues() {
+			left[mailbox] = stats(mailbox).Ready + stats(mailbox).Unacked
 		}
 		for _, p := range clients {
 			p.conn.Release(p.now)
@@ -151,19 +151,19 @@ func FuzzChannels(f *testing.F) {
 	})
 }
 
-func stats(shell *queue.Mailbox) (s queue.Stats) {
-	_ = shell.Do(func(q *queue.Queue, _ hook.Instant) { s = q.Stats() })
+func stats(mailbox *queue.Mailbox) (s queue.Stats) {
+	_ = mailbox.Do(func(q *queue.Queue, _ hook.Instant) { s = q.Stats() })
 	return s
 }
 
-// checkIdle expects that nobody uses the broker, and the messages that queues had are there.
+// checkIdle expects that no client uses the broker, and that the queues have their messages.
 func checkIdle(t *testing.T, s *Server, v *vhost.VHost, messages map[*queue.Mailbox]int) {
 	t.Helper()
-	for _, shell := range v.Queues() {
-		got := stats(shell)
-		if got.Consumers != 0 || got.Unacked != 0 || got.Ready != messages[shell] {
+	for _, mailbox := range v.Queues() {
+		got := stats(mailbox)
+		if got.Consumers != 0 || got.Unacked != 0 || got.Ready != messages[mailbox] {
 			t.Errorf("%s: got %d consumers, %d unacknowledged, %d ready, want %d ready",
-				shell.Config().Name, got.Consumers, got.Unacked, got.Ready, messages[shell])
+				mailbox.Config().Name, got.Consumers, got.Unacked, got.Ready, messages[mailbox])
 		}
 		c := got.Counters
 		gone := c.DeliveredNoAck + c.Acked + c.Purged
@@ -171,7 +171,7 @@ func checkIdle(t *testing.T, s *Server, v *vhost.VHost, messages map[*queue.Mail
 			gone += n
 		}
 		if want := c.Published - gone; uint64(got.Ready) != want {
-			t.Errorf("%s: got %d ready, the counters say %d: %+v", shell.Config().Name, got.Ready, want, c)
+			t.Errorf("%s: got %d ready, the counters say %d: %+v", mailbox.Config().Name, got.Ready, want, c)
 		}
 	}
 	if n := s.PendingBytes(); n != 0 {

@@ -21,7 +21,7 @@ func newRig(tb testing.TB, change ...func(*Options)) *rig {
 	return &rig{probe: p, block: block.New(256 << 10)}
 }
 
-// feed hands over bytes as a socket would: into a block that is used again if nobody holds it.
+// feed feeds bytes as a reader does: in a block that is reused unless it is shared.
 func (r *rig) feed(b []byte) {
 	if r.block.Shared() {
 		r.block.Release()
@@ -33,7 +33,7 @@ func (r *rig) feed(b []byte) {
 	}
 }
 
-// drain throws away what waits to be written, and wakes who waited for that.
+// drain discards the pending bytes, and wakes the consumers that were stalled.
 func (r *rig) drain() (n int) {
 	for {
 		b, waiting, _ := r.conn.Writer().Next()
@@ -49,7 +49,7 @@ func (r *rig) drain() (n int) {
 	}
 }
 
-// many is how many messages or acknowledgements a read brings.
+// many is how many messages or acknowledgements one read has.
 const many = 500
 
 func messages(n int, m published) (b []byte) {
@@ -65,7 +65,7 @@ func hundredBytes() published {
 	return published{key: "q", body: fmt.Sprintf("%0100d", 0), props: props}
 }
 
-// acks are basic.ack for n deliveries from a tag on.
+// acks appends basic.ack for n deliveries from a tag on.
 func acks(from uint64, n int, dst []byte) []byte {
 	for i := range n {
 		dst = amqp.AppendAck(dst, 1, from+uint64(i), false)
@@ -73,7 +73,7 @@ func acks(from uint64, n int, dst []byte) []byte {
 	return dst
 }
 
-// cycle publishes, and lets a consumer have and acknowledge what it published.
+// cycle publishes, delivers and acknowledges messages.
 type cycle struct {
 	*rig
 	publish []byte

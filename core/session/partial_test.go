@@ -9,8 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// pour lets b arrive in pieces, which are read as the reader of a connection reads them: to where they belong if the connection
-// knows. It returns how many bytes were.
+// pour feeds b in pieces as a reader does, some of them through BodySpace. It returns how many bytes took that way.
 func (p *probe) pour(b []byte, piece func() int) (placed int) {
 	p.t.Helper()
 	for len(b) > 0 {
@@ -28,7 +27,7 @@ func (p *probe) pour(b []byte, piece func() int) (placed int) {
 	return placed
 }
 
-// fragments returns frames of large messages on two channels, now of the one and now of the other, and their bodies.
+// fragments returns alternating frames of large messages on two channels, and their bodies.
 func fragments(rng *rand.Rand) (b []byte, messages map[string]int) {
 	messages = map[string]int{}
 	var left [3][]byte
@@ -84,7 +83,7 @@ func TestLargeMessagesInPieces(t *testing.T) {
 	}
 }
 
-// What is wrong with the frames of a large message is found and told as if they had arrived at once.
+// Errors in the frames of a large message are the same as if the frames had arrived at once.
 func TestLargeMessageGoesWrong(t *testing.T) {
 	half := strings.Repeat("0123456789abcdef", 3000)
 	begin := methodFrame(1, &amqp.BasicPublish{RoutingKey: "q"})
@@ -112,7 +111,7 @@ func TestLargeMessageGoesWrong(t *testing.T) {
 	}
 }
 
-// A channel may be closed, and its connection too, while a frame of it is read. The rest of the frame is passed over.
+// A channel or its connection may be closed while a frame of it is read. The rest of the frame is ignored.
 func TestChannelEndsWhileAFrameIsRead(t *testing.T) {
 	body := strings.Repeat("x", 300_000)
 	b := methodFrame(1, &amqp.BasicPublish{RoutingKey: "q"})
@@ -149,7 +148,7 @@ func TestChannelEndsWhileAFrameIsRead(t *testing.T) {
 	}
 }
 
-// What a client has announced and not sent takes no memory, beyond a few times of what it has sent.
+// A body takes at most a few times the memory of the bytes that have come, not of those announced.
 func TestRoomForABodyGrowsWithIt(t *testing.T) {
 	const announced = 64 << 20
 	p := newProbe(t, func(o *Options) { o.MessageMax = announced }).open().channel(1)

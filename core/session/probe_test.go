@@ -32,7 +32,7 @@ func probeOf(tb testing.TB, s *Server, peer Peer) *probe {
 	return p
 }
 
-// feed hands over raw bytes, as one read.
+// feed feeds raw bytes, as one read.
 func (p *probe) feed(b []byte) {
 	p.t.Helper()
 	p.in = append(p.in, b...)
@@ -64,7 +64,7 @@ func (p *probe) send(channel uint16, ms ...amqp.Method) {
 	p.feed(b)
 }
 
-// frame returns the next frame the connection has said; ok is false when there is none.
+// frame returns the next frame from the connection; ok is false if there is none.
 func (p *probe) frame() (f amqp.Frame, ok bool) {
 	p.t.Helper()
 	f, n, err := amqp.NextFrame(p.out, 1<<20)
@@ -75,7 +75,7 @@ func (p *probe) frame() (f amqp.Frame, ok bool) {
 	return f, n > 0
 }
 
-// method returns the next method the connection has said, nil when there is none.
+// method returns the next method from the connection, nil if there is none.
 func (p *probe) method() (channel uint16, m amqp.Method) {
 	p.t.Helper()
 	f, ok := p.frame()
@@ -109,7 +109,7 @@ func (p *probe) refused(code uint16, text string) {
 	}
 }
 
-// silent expects that nothing was said.
+// silent expects nothing from the connection.
 func (p *probe) silent() {
 	p.t.Helper()
 	if len(p.out) > 0 {

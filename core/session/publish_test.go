@@ -82,8 +82,8 @@ func TestContentFrameOrder(t *testing.T) {
 	}
 }
 
-// However the bytes of messages are cut into reads, and bodies into frames, the same messages arrive. The memory of a read is
-// written over as soon as nobody holds it.
+// However messages are divided into reads, and bodies into frames, the same messages arrive. The memory of a read is reused as soon as
+// it is not shared.
 func TestMessagesInPieces(t *testing.T) {
 	props := amqp.Properties{MessageID: "id", Headers: table("k", "v")}
 	props.Set(amqp.PropMessageID, amqp.PropHeaders)
@@ -156,7 +156,7 @@ func TestInterleavedChannels(t *testing.T) {
 	}
 }
 
-// A body takes memory as it comes, which counts, and is given back when the channel closes in the middle of it.
+// A body takes memory as it comes. The memory is counted, and released if the channel closes in the middle of it.
 func TestUnfinishedMessage(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	s := p.conn.srv
@@ -176,8 +176,8 @@ func TestUnfinishedMessage(t *testing.T) {
 	}
 }
 
-// The properties of a message whose body was to come held all that was read with them, 256 KiB, in each of a connection's channels,
-// where no alarm saw it. They are copied, and count.
+// The properties of a message without its body retained all that was read with them, 256 KiB in each of a connection's channels, which
+// no alarm counted. They are copied and counted.
 func TestUnfinishedMessageHoldsItsProperties(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	s := p.conn.srv
@@ -256,7 +256,7 @@ func TestExpiration(t *testing.T) {
 	}
 }
 
-// A remembered route is right for as long as nothing changes.
+// A cached route is valid as long as nothing changes.
 func TestRoutesFollowTheTopology(t *testing.T) {
 	p := newProbe(t).open().channel(1).channel(2)
 	do[*amqp.ExchangeDeclareOK](p, 1, &amqp.ExchangeDeclare{Exchange: "x", Type: "direct"})
@@ -289,7 +289,7 @@ func TestRoutesFollowTheTopology(t *testing.T) {
 	p.closed(1, 404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 }
 
-// A headers exchange looks at every message.
+// A headers exchange routes every message anew.
 func TestRouteByHeaders(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
@@ -332,7 +332,7 @@ func TestManyRoutesAndQueues(t *testing.T) {
 	}
 }
 
-// CC and BCC name further keys; nobody sees BCC.
+// CC and BCC have more keys; consumers do not see BCC.
 func TestCopies(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	for _, name := range []string{"main", "copy", "blind"} {
@@ -373,7 +373,7 @@ func TestMandatory(t *testing.T) {
 	p.silent()
 }
 
-// What is remembered of the last message's properties is not taken for the next one's.
+// Cached properties of the last message are not used for one with others.
 func TestPropertiesOfTheLastMessage(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q", "x-max-priority", int32(5))
@@ -414,7 +414,7 @@ func (p *probe) grant(permissions auth.Permissions) {
 	}
 }
 
-// A permission that is taken away is missed with the next message, and one for another exchange is of no use.
+// Without its permission, which may be revoked, the next message is refused; a permission for another exchange does not help.
 func TestWritePermission(t *testing.T) {
 	p := newProbe(t, ownUsers(t)).open().channel(1)
 	p.queue(1, "q")

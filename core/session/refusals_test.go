@@ -31,8 +31,8 @@ func withReplyTo(s string) amqp.Properties {
 	return p
 }
 
-// What a client gets for requests that a channel refuses, as RabbitMQ words it. The queue q exists and is empty, r holds a
-// message, c has the consumer "c", and the exchange in is internal.
+// Requests that a channel refuses get RabbitMQ's texts. The queue q exists and is empty, r has a message, c has the consumer "c", and
+// the exchange in is internal.
 func TestRefusals(t *testing.T) {
 	const missing = "NOT_FOUND - no queue 'nope' in vhost '/'"
 	const missingExchange = "NOT_FOUND - no exchange 'nope' in vhost '/'"
@@ -141,7 +141,7 @@ func TestRefusals(t *testing.T) {
 			if got.code != tt.code || got.text != tt.text || got.class != class || got.method != method {
 				t.Errorf("got %+v\nwant %d %q in %d, %d", got, tt.code, tt.text, class, method)
 			}
-			// The channel is as new afterwards, or the connection is closed.
+			// The channel can be opened again afterwards, or the connection is closed.
 			if (got.channel == 0) != (p.conn.State() == Closing) {
 				t.Errorf("connection state %d", p.conn.State())
 			}
@@ -156,7 +156,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// refusal is what channel.close or connection.close says.
+// refusal is the content of channel.close or connection.close.
 type refusal struct {
 	channel, code, class, method uint16
 	text                         string
@@ -208,7 +208,7 @@ func TestExclusiveQueueOfAnother(t *testing.T) {
 	other.closed(1, 404, "NOT_FOUND - no queue 'mine' in vhost '/'")
 }
 
-// A channel that was closed for an error passes everything over until close-ok.
+// A channel that was closed for an error ignores everything until close-ok.
 func TestClosingChannelIsDeaf(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
@@ -237,7 +237,7 @@ func (p *probe) queueless() {
 	}
 }
 
-// A channel has no more consumers than it may. They were without number.
+// A channel has a maximum of consumers. There was none.
 func TestTooManyConsumers(t *testing.T) {
 	p := newProbe(t, func(o *Options) { o.Consumers = 2 }).open().channel(1).channel(2)
 	p.queue(1, "q")

@@ -11,8 +11,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
-// What a client sees does not depend on whether its queues are in memory or on a disk, nor on whether the broker was started
-// again in between, in good order or by a loss of power: for the client that is the end of its connection.
+// What a client sees does not depend on whether its queues are in memory or on a disk, nor on whether the broker was restarted in
+// between, in good order or after a power failure: for the client that is the end of its connection.
 func TestQueuesAreTheSameInMemoryAndOnDisk(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -40,13 +40,13 @@ func TestQueuesAreTheSameInMemoryAndOnDisk(t *testing.T) {
 	}
 }
 
-// sight is something that a client sees.
+// sight is one thing that a client sees.
 type sight struct {
 	what  string
 	again bool // it is marked as redelivered
 }
 
-// home is where a broker has its queues.
+// home is where a broker keeps its queues.
 type home interface {
 	// start returns a client of a new broker, which finds what the last one left.
 	start(t *testing.T) *probe
@@ -114,7 +114,7 @@ func (h *onDiskHome) losePower(*testing.T) {
 	h.probe.end()
 }
 
-// playRandomly does random things to a few queues and returns what came of them.
+// playRandomly uses a few queues at random and returns the results.
 func playRandomly(t *testing.T, seed uint64, h home) []sight {
 	t.Helper()
 	g := &game{probe: h.start(t), rng: rand.New(rand.NewPCG(seed, 1))}

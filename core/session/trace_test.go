@@ -14,13 +14,13 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// tape is a sink that writes down the spans that it is handed.
+// tape is a sink that records spans.
 type tape struct {
 	mu    sync.Mutex // guards lines
 	lines []string
 }
 
-// noted are the attributes that are written down.
+// noted are the attributes that tape records.
 var noted = []string{"messaging.rabbitmq.destination.routing_key", "curfew.publish.queues", "curfew.delivery.redelivered", "curfew.delivery.consumer_tag"}
 
 func (t *tape) Take(s *telemetry.Span) bool {
@@ -41,7 +41,7 @@ func (t *tape) Take(s *telemetry.Span) bool {
 	return true
 }
 
-// tracing is a server that traces, and what becomes of that.
+// tracing is a server with tracing on, and its spans.
 type tracing struct {
 	t     *testing.T
 	tape  tape
@@ -59,7 +59,7 @@ func (tr *tracing) options(o *Options) {
 	o.Telemetry = telemetry.New(telemetry.Options{Events: 1, Spans: tr.spans})
 }
 
-// want compares what was told.
+// want compares the recorded spans.
 func (tr *tracing) want(lines ...string) {
 	tr.t.Helper()
 	if !slices.Equal(tr.tape.lines, lines) {
@@ -85,7 +85,7 @@ const (
 	unsampled  = "00-" + theirTrace + "-b7ad6b7169203331-00"
 )
 
-// A message that comes without a context gets one, and is followed from then on.
+// A message without a context gets one, and is traced from then on.
 func TestOrphansAreAdopted(t *testing.T) {
 	tr := newTracing(t, 1)
 	p := newProbe(t, tr.options).open().channel(1)
@@ -110,7 +110,7 @@ func TestOrphansAreAdopted(t *testing.T) {
 	tr.want(want...)
 }
 
-// A message whose headers fill a frame is left as it is: with more in it, its consumers would not take it.
+// A message whose headers fill a frame is left as it is: with a context, it would not fit its consumers' frames.
 func TestNoRoomForAContext(t *testing.T) {
 	tr := newTracing(t, 1)
 	p := newProbe(t, tr.options).login()
@@ -130,7 +130,7 @@ func TestNoRoomForAContext(t *testing.T) {
 	}
 }
 
-// What a publisher says of its messages being traced counts, and stays as it is.
+// The publisher's own sampling decision applies, and its context stays as it is.
 func TestParentsDecide(t *testing.T) {
 	for _, tc := range []struct {
 		parent string
@@ -153,7 +153,7 @@ func TestParentsDecide(t *testing.T) {
 	}
 }
 
-// With nobody to be told, messages stay as they are, and so they do where chance says no.
+// With tracing off, messages stay as they are, and so do those that are not sampled.
 func TestNobodyFollows(t *testing.T) {
 	tr := newTracing(t, 0)
 	for _, change := range [][]func(*Options){nil, {tr.options}} {
@@ -167,7 +167,7 @@ func TestNobodyFollows(t *testing.T) {
 	tr.want()
 }
 
-// A message that was traced before a restart may find nobody who wants to know.
+// A message that was traced before a restart may be delivered with tracing off.
 func TestTracedFromBefore(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
@@ -180,7 +180,7 @@ func TestTracedFromBefore(t *testing.T) {
 	p.delivers(1, "c1:m")
 }
 
-// A message that leads nowhere is published nevertheless, and returned with its context.
+// An unroutable message has a publish span, too, and is returned with its context.
 func TestTracesOfUnroutableMessages(t *testing.T) {
 	tr := newTracing(t, 1)
 	p := newProbe(t, tr.options).open().channel(1)
@@ -191,7 +191,7 @@ func TestTracesOfUnroutableMessages(t *testing.T) {
 	tr.want("publish amq.default nowhere 0 in " + id)
 }
 
-// What is published in a transaction is published when that is committed.
+// The spans of a transaction's messages are recorded when it is committed.
 func TestTracesOfTransactions(t *testing.T) {
 	tr := newTracing(t, 0)
 	p := newProbe(t, tr.options).open().channel(1)
@@ -206,7 +206,7 @@ func TestTracesOfTransactions(t *testing.T) {
 	tr.want("publish amq.default nowhere 0 in "+theirTrace, "publish amq.default q 1 in "+theirTrace)
 }
 
-// Who reads traces must not learn where replies go: whoever knows may send some.
+// Readers of traces must not learn the address of replies: anyone who knows it may send some.
 func TestTracesDoNotTellWhereRepliesGo(t *testing.T) {
 	tr := newTracing(t, 0)
 	s := testServer(t, tr.options)
@@ -223,7 +223,7 @@ func TestTracesDoNotTellWhereRepliesGo(t *testing.T) {
 	)
 }
 
-// What comes over the management API is followed as what comes over AMQP.
+// Messages from the management API are traced as those from AMQP.
 func TestTracesOfDirect(t *testing.T) {
 	tr := newTracing(t, 1)
 	s := testServer(t, tr.options)

@@ -27,7 +27,7 @@ func newPeer(t *testing.T, s *Server, channels int) *peer {
 	return p
 }
 
-// write is the writer. It hands frames on.
+// write is the writer. It passes frames on.
 func (p *peer) write() {
 	defer close(p.done)
 	defer close(p.frames)
@@ -62,8 +62,8 @@ func (p *peer) read(b []byte) {
 	k.Release()
 }
 
-// Several publishers and consumers on one queue at once: every message arrives once, and every publisher is told. A consumer
-// gets each publisher's messages in order; when it has stalled, others may get ahead of those it could not take.
+// Several publishers and consumers use one queue at once: every message arrives once, and every publish is confirmed. A consumer gets
+// each publisher's messages in order; while it is stalled, other consumers may get later messages first.
 func TestTraffic(t *testing.T) {
 	t.Run("limited consumers", func(t *testing.T) { checkOrder(t, traffic(t, false)) })
 	t.Run("limited channels", func(t *testing.T) { traffic(t, true) })

@@ -58,7 +58,7 @@ func TestTransaction(t *testing.T) {
 	p.holds(2, "q", 2)
 }
 
-// A message that a queue refuses does not keep others from being taken, and the client is told.
+// A message that a queue refuses does not prevent others from being accepted, and the client gets an error.
 func TestPartialTransaction(t *testing.T) {
 	p := newProbe(t, withPicky(t)).open().channel(1).channel(2)
 	p.queue(1, "picky", "x-picky", true)
@@ -71,7 +71,7 @@ func TestPartialTransaction(t *testing.T) {
 	p.holds(2, "q", 1)
 }
 
-// What a transaction makes the broker hold is counted and bounded.
+// The memory of a transaction is counted and bounded.
 func TestTransactionSize(t *testing.T) {
 	p := newProbe(t, func(o *Options) { o.MessageMax = 10_000 }).open().channel(1)
 	s := p.conn.srv
@@ -106,8 +106,8 @@ func TestTransactionSize(t *testing.T) {
 	p.holds(1, "q", 7)
 }
 
-// What was acknowledged in a transaction made room below the channel's limit before it was committed: after a rollback the
-// channel held more than that.
+// Acknowledgements in a transaction returned credit to the channel before the commit: after a rollback the channel had more deliveries
+// than its global prefetch.
 func TestTransactionsAndLimit(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
@@ -132,9 +132,8 @@ func TestTransactionsAndLimit(t *testing.T) {
 	p.delivers(1, "c3:3")
 }
 
-// A transaction's messages go to the queues that have, at commit, the names that they were routed to when they were published, and a
-// mandatory one that has none left comes back before commit-ok, as in RabbitMQ. Those whose queue was gone were lost without a
-// word.
+// A transaction's messages go to the queues that have, at commit, the names that they were routed to when they were published. A
+// mandatory message without a queue is returned before commit-ok, as in RabbitMQ. Messages whose queue was deleted were lost silently.
 func TestRoutedAtCommit(t *testing.T) {
 	tests := []struct {
 		name         string
@@ -189,7 +188,7 @@ func declare(name string) amqp.Method { return &amqp.QueueDeclare{Queue: name} }
 func remove(name string) amqp.Method  { return &amqp.QueueDelete{Queue: name} }
 func bind(name string) amqp.Method    { return &amqp.QueueBind{Queue: name, Exchange: "amq.fanout"} }
 
-// run sends methods that are answered in good order.
+// run sends methods and expects their answers.
 func (p *probe) run(channel uint16, ms ...amqp.Method) {
 	p.t.Helper()
 	for _, m := range ms {
@@ -200,7 +199,7 @@ func (p *probe) run(channel uint16, ms ...amqp.Method) {
 	}
 }
 
-// Who selects transactions once more goes on with the one at hand: it was forgotten, with what was acknowledged in it.
+// A second tx.select continues the open transaction. It dropped the transaction, with what was acknowledged in it.
 func TestSecondSelect(t *testing.T) {
 	p := newProbe(t).open().channel(1).channel(2)
 	p.queue(2, "q")
@@ -225,8 +224,7 @@ func TestSecondSelect(t *testing.T) {
 	p.holds(2, "q", 3)
 }
 
-// What basic.recover sends back makes room below the channel's limit at once, in a transaction, too, of which it is no part.
-// The channel got nothing any more.
+// basic.recover returns credit at once, in a transaction, too, because it is not part of it. The channel got nothing any more.
 func TestRecoverInATransaction(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// books is what unacked should be: the unsettled deliveries in order.
+// books is a model of unacked: the unsettled deliveries in order.
 type books struct{ all []taggedAck }
 
 func (b *books) take(tag uint64) (queue.PendingAck, bool) {
@@ -37,7 +37,7 @@ func (b *books) restore(ts []taggedAck) {
 	slices.SortFunc(b.all, func(x, y taggedAck) int { return int(x.tag) - int(y.tag) })
 }
 
-// Whatever is delivered, settled, and unsettled again by rollbacks: unacked knows what is not settled.
+// unacked agrees with the model, whatever is delivered, settled, and restored by rollbacks.
 func TestUnacked(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	c := &queue.Consumer{}
@@ -115,7 +115,7 @@ func TestUnacked(t *testing.T) {
 	}
 }
 
-// What is never acknowledged does not cost more and more memory while others come and go.
+// A delivery that is never acknowledged does not take more and more memory while others come and go.
 func TestUnackedStragglers(t *testing.T) {
 	c := &queue.Consumer{}
 	var u unacked

@@ -20,7 +20,7 @@ func write(o *writeBuffer, b string) {
 	o.kick()
 }
 
-// taken takes what waits to be written, in as many pieces as it comes in.
+// taken takes all pending bytes.
 func taken(o *writeBuffer) string {
 	var all []byte
 	for {
@@ -126,7 +126,7 @@ func TestOutCongestion(t *testing.T) {
 	}
 }
 
-// What was handed to the writer does not change while it is written.
+// The bytes that the writer took do not change while they are written.
 func TestOutBuffersDoNotMix(t *testing.T) {
 	o := newWriteBuffer(new(atomic.Int64), true)
 	for i := range 100 {
@@ -151,7 +151,7 @@ func TestOutIdleHoldsNothing(t *testing.T) {
 	}
 }
 
-// A large message is written in chunks, none of which is copied when another is begun.
+// A large message is written in chunks, which are not copied when another begins.
 func TestOutChunks(t *testing.T) {
 	const frameMax = 128 << 10
 	body := bytes.Repeat([]byte("0123456789abcdef"), 5*largestChunk/16/2)
@@ -190,7 +190,7 @@ func TestOutChunks(t *testing.T) {
 	}
 }
 
-// What comes after the last frame is thrown away, and what came before it is not, however many chunks it takes.
+// Bytes after the last frame are discarded, those before it are not, however many chunks they take.
 func TestOutSealedChunks(t *testing.T) {
 	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, string(make([]byte, largestChunk)))
@@ -204,8 +204,8 @@ func TestOutSealedChunks(t *testing.T) {
 	}
 }
 
-// While a client read more slowly than one of its consumers was served, its other consumers got nothing: that one filled the
-// connection's buffer each time it had been written.
+// While a client read slowly, one of its consumers filled the connection's buffer each time it had been written, and the others got
+// nothing.
 func TestConsumersShareTheBufferOfASlowClient(t *testing.T) {
 	s := testServer(t)
 	p, other := probeOf(t, s, Peer{}).open().channel(1).channel(2), probeOf(t, s, Peer{}).open().channel(1)
@@ -246,7 +246,7 @@ func TestConsumersShareTheBufferOfASlowClient(t *testing.T) {
 	}
 }
 
-// bodyIn returns a delivery whose body lies somewhere in a block of more.
+// bodyIn returns a delivery whose body is a part of a larger block.
 func bodyIn(k *block.Block, size int) *queue.Delivery {
 	for i := range k.Buf {
 		k.Buf[i] = byte(i * 7)
@@ -254,8 +254,8 @@ func bodyIn(k *block.Block, size int) *queue.Delivery {
 	return &queue.Delivery{Props: []byte{0, 0}, Body: k.Buf[100:][:size], Block: k}
 }
 
-// Large bodies were copied to be written: once more than there is reason to. They are written from where they lie, which is held
-// until they are written, or never will be.
+// Large bodies were copied to be written. They are written from their own blocks, which are retained until then or until the connection
+// ends.
 func TestOutRefersToBodies(t *testing.T) {
 	const frameMax = 128 << 10
 	for _, size := range []int{queue.WorthHolding, frameMax - amqp.FrameOverhead, frameMax, 3*largestChunk + 1} {
@@ -327,7 +327,7 @@ func TestOutCopiesBodies(t *testing.T) {
 	}
 }
 
-// A client that reads slowly holds memory for the bodies that wait for it: not much more than counts.
+// A client that reads slowly retains not much more memory for pending bodies than is counted.
 func TestOutCountsWhatItHolds(t *testing.T) {
 	const size = queue.WorthHolding
 	var total atomic.Int64
@@ -356,7 +356,7 @@ func TestOutCountsWhatItHolds(t *testing.T) {
 	}
 }
 
-// Who stops writing in the middle lets go of what was being written.
+// A writer that stops in the middle releases what it was writing.
 func TestOutEndOfWriting(t *testing.T) {
 	k := block.New(1 << 20)
 	o := newWriteBuffer(new(atomic.Int64), true)

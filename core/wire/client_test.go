@@ -18,7 +18,7 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// newServer returns a server without plugins that listens nowhere. It is shut down when the test, or its bubble, ends.
+// newServer returns a server without plugins or listeners. It is shut down when the test, or its bubble, ends.
 func newServer(t *testing.T, change ...func(*Options)) *Server {
 	t.Helper()
 	users := auth.New(auth.Options{})
@@ -62,7 +62,7 @@ func cutOff(s *Server) {
 	_ = s.Shutdown(ctx) // says that it did not wait
 }
 
-// client is a hand-driven AMQP client. What the server says is read at once, whether the test looks at it or not.
+// client is a hand-driven AMQP client. It reads what the server sends at once, whether the test needs it or not.
 type client struct {
 	t      *testing.T
 	socket net.Conn
@@ -154,7 +154,7 @@ func expectMethod[M amqp.Method](c *client) M {
 	return got
 }
 
-// ended waits until the server closes the connection, saying nothing more.
+// ended waits until the server closes the connection without sending more.
 func (c *client) ended() {
 	c.t.Helper()
 	for f := range c.frames {

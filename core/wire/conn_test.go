@@ -47,7 +47,7 @@ func TestOpenAndClose(t *testing.T) {
 	})
 }
 
-// Whoever stops in the middle of the handshake is sent away when the time for it is over.
+// A client that stops in the middle of the handshake is disconnected at its timeout.
 func TestHandshakeTimeout(t *testing.T) {
 	tests := []struct {
 		name string
@@ -85,7 +85,7 @@ func TestHandshakeTimeout(t *testing.T) {
 	}
 }
 
-// A drop at a time does not make the handshake last longer.
+// Sending single bytes does not extend the handshake.
 func TestSlowHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, newServer(t))
@@ -99,8 +99,8 @@ func TestSlowHandshake(t *testing.T) {
 	})
 }
 
-// A client whose login waits for those of others was kept for as long as that took, whatever the limit for a handshake, and
-// its password was checked although it had gone.
+// A client whose login waited for other logins stayed connected as long as that took, whatever the handshake timeout, and its password
+// was checked after it had left.
 func TestHandshakeTimeoutWhileOthersLogIn(t *testing.T) {
 	s := newServer(t, func(o *Options) { o.HandshakeTimeout = 300 * time.Millisecond })
 	users := s.options.Session.Users
@@ -145,7 +145,7 @@ func TestOpenConnectionOutlivesTheHandshakeTimeout(t *testing.T) {
 	})
 }
 
-// A failed login is left in the dark for three seconds, unless the client understands an answer.
+// A failed login gets no answer for three seconds, unless the client understands one.
 func TestDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, newServer(t))
@@ -183,8 +183,8 @@ func TestErrorWithCloseOK(t *testing.T) {
 	})
 }
 
-// A connection that the broker closed is in no list from then on, though its client takes its time. It stayed, as closing, until
-// the client hung up.
+// A connection that the broker closed is in no list from then on, even if its client leaves the socket open. It stayed, as closing,
+// until the client closed its socket.
 func TestClosedConnectionIsNotListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -204,8 +204,8 @@ func TestClosedConnectionIsNotListed(t *testing.T) {
 	})
 }
 
-// Who closed the connection may close it again, and has a while to close the socket. The broker had shut its side, and the second
-// answer never came.
+// A client that closed the connection may close it again, and has some time to close the socket. The broker had shut its side, and the
+// second answer never came.
 func TestSecondClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -224,7 +224,7 @@ func TestSecondClose(t *testing.T) {
 	})
 }
 
-// A peer that floods the connection after an error does not keep it.
+// A peer that sends without end after an error does not keep the connection.
 func TestFloodAfterError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, newServer(t)).open(0)
@@ -244,7 +244,7 @@ func TestFloodAfterError(t *testing.T) {
 	})
 }
 
-// When it is unknown where the next frame begins, there is no use in waiting for close-ok.
+// When nobody knows where the next frame begins, the broker does not wait for close-ok.
 func TestFrameError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, newServer(t)).open(0)
@@ -258,8 +258,8 @@ func TestFrameError(t *testing.T) {
 	})
 }
 
-// A heartbeat goes out after every half interval in which nothing else did, as from RabbitMQ. The broker took its own heartbeat
-// for traffic and sent one per interval: clients that give up after a silent interval lost idle connections.
+// A heartbeat is sent after every half interval in which nothing else was, as by RabbitMQ. The broker counted its own heartbeat as
+// traffic and sent one per interval: clients that give up after a silent interval lost idle connections.
 func TestHeartbeatsFromServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := time.Now()
@@ -295,7 +295,7 @@ func (c *client) keepAlive(t *testing.T, interval time.Duration) {
 	})
 }
 
-// What else is written in a half interval stands for its heartbeat, not for that of the next one.
+// Other bytes written in a half interval replace its heartbeat, not that of the next one.
 func TestHeartbeatsBesideTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := time.Now()
@@ -320,8 +320,8 @@ func TestHeartbeatsBesideTraffic(t *testing.T) {
 	})
 }
 
-// A peer is given up when it said nothing in two whole intervals, seen from when the connection was opened, after the one that
-// it said something in: after two to three intervals of silence, as by RabbitMQ. It was given up after two.
+// A connection ends when its peer sent nothing in two whole intervals, counted from its opening, after the one in which it sent its last
+// byte: after two to three intervals of silence, as in RabbitMQ. It ended after two.
 func TestSilentClient(t *testing.T) {
 	tests := []struct{ spoke, given time.Duration }{ // since the connection was opened, in seconds
 		{0, 30},
@@ -352,7 +352,7 @@ func TestSilentClient(t *testing.T) {
 	}
 }
 
-// Any traffic stands for a heartbeat, in both directions.
+// Any traffic replaces a heartbeat, in both directions.
 func TestTrafficInsteadOfHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, newServer(t)).open(10)
@@ -455,7 +455,7 @@ func TestClientGone(t *testing.T) {
 	})
 }
 
-// A consumer that keeps a message for too long loses its channel, though nothing is said on the connection.
+// A consumer that does not acknowledge in time loses its channel, even on an idle connection.
 func TestConsumerTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, newServer(t, func(o *Options) { o.Session.ConsumerTimeout = time.Hour })).open(0).channel()
@@ -480,7 +480,7 @@ func TestConsumerTimeout(t *testing.T) {
 	})
 }
 
-// A peer that says all that it has to say, and closes its side of the socket, still reads the answers.
+// A peer that sends everything and closes its side of the socket still gets the answers.
 func TestHalfClosed(t *testing.T) {
 	s := start(t, func(o *Options) { o.AMQP = "127.0.0.1:0" })
 	for name, last := range map[string]amqp.Method{
@@ -501,7 +501,7 @@ func TestHalfClosed(t *testing.T) {
 	}
 }
 
-// Connections that have nothing to do are looked at together. One at a time, 20,000 of them woke a processor 700 times a second.
+// Idle connections are checked together. One at a time, 20,000 of them woke a processor 700 times a second.
 func TestConnectionsAreLookedAtTogether(t *testing.T) {
 	const interval = 30 * time.Second
 	at := map[hook.Instant]bool{}

@@ -16,7 +16,7 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// alarm is one that a test raises and ends.
+// alarm is an alarm that a test raises and clears.
 type alarm struct {
 	mu   sync.Mutex // guards over
 	over chan struct{}
@@ -41,7 +41,7 @@ func (a *alarm) get() <-chan struct{} {
 	return a.over
 }
 
-// While the disk is full publishers wait, and then for the other alarm that came meanwhile.
+// Publishers wait while the disk is full, and then for the other alarm that was raised meanwhile.
 func TestPublisherWaitsForSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk alarm
@@ -70,8 +70,7 @@ func TestPublisherWaitsForSpace(t *testing.T) {
 	})
 }
 
-// The limit for memory can be changed while the broker runs: the alarm follows at once, and those who are told of it. It could be
-// changed by a restart alone.
+// The memory limit can be changed while the broker runs, with effect on the alarm at once. Only a restart could change it.
 func TestMemoryLimitIsChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var used atomic.Int64
@@ -112,7 +111,7 @@ func TestMemoryLimitIsChanged(t *testing.T) {
 	})
 }
 
-// slowDisk is a keeper and a journal of a disk that does not keep up, and then breaks.
+// slowDisk is a log of definitions and a journal on a disk that falls behind, and then fails.
 type slowDisk struct{ alarm }
 
 func (d *slowDisk) NewStorage() *queue.Storage     { return &queue.Storage{Journal: d, ID: 1} }
@@ -134,8 +133,8 @@ func (d *slowDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	}()
 }
 
-// A publisher that is faster than the disk is not read from until that has caught up. It need not be told. When its messages
-// could not be stored its channel is closed at once, although the publisher is silent.
+// A publisher that is faster than the disk is not read from until the log has caught up. It gets no notice. When its messages could not
+// be stored, its channel is closed at once, even if the publisher sends nothing.
 func TestPublisherWaitsForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk slowDisk
@@ -177,7 +176,7 @@ func TestPublisherWaitsForTheDisk(t *testing.T) {
 	})
 }
 
-// What others than its connections published was seen by nobody who looks at alarms: only publishers looked.
+// Alarms did not show memory that filled without publishers on connections: only those checked.
 func TestMemoryAlarmWithoutPublishers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Who only connects takes a place among a few: sockets that say nothing had no limit. When all are taken the oldest goes, and a
-// client that logs in as usual gets in.
+// Connections in the handshake are limited; there was no limit for silent sockets. At the limit the oldest is closed, so that a client
+// that logs in as usual gets in.
 func TestTooManyHandshakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := make(lines, 100)
@@ -55,8 +55,8 @@ func TestTooManyHandshakes(t *testing.T) {
 	})
 }
 
-// Who was refused without an answer and had to make place held memory and goroutines for three seconds more: as many as a stranger
-// has bad logins in three seconds, whatever the limit.
+// A connection that was denied without an answer, and then crowded out, kept memory and goroutines for three more seconds: as many as
+// there are failed logins in three seconds, whatever the limit.
 func TestRefusedMakePlaceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, func(o *Options) { o.Handshakes = 3 })

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/block"
 )
 
-// fillFrom puts b where the reader would, as far as there is space, and returns the rest.
+// fillFrom copies b to where the reader would read, as far as there is space, and returns the rest.
 func (in *input) fillFrom(b []byte) []byte {
 	n := copy(in.space(), b)
 	in.added(n)
@@ -54,7 +54,7 @@ func TestInputShrinksWhenIdle(t *testing.T) {
 	}
 }
 
-// A frame that fits no buffer so far gets one, and no longer than it takes.
+// A frame larger than the buffer gets a larger one, for as long as it is needed.
 func TestInputFrameLargerThanBuffer(t *testing.T) {
 	in := newInput()
 	defer func() { in.release() }()
@@ -73,8 +73,8 @@ func TestInputFrameLargerThanBuffer(t *testing.T) {
 	}
 }
 
-// Whatever the sizes of reads and frames, and whoever holds on to blocks: the bytes come in order, and those that are held
-// do not change.
+// Whatever the sizes of reads and frames, and whichever blocks are retained: the bytes come in order, and those in retained blocks do
+// not change.
 func TestInputKeepsBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	in := newInput()
@@ -123,7 +123,7 @@ func TestInputKeepsBytes(t *testing.T) {
 	}
 }
 
-// A connection that waits for something to read holds no buffer, unless part of a frame is in it, or it is a large one.
+// A connection that waits for input has no buffer, unless a part of a frame is in it, or it is a large one.
 func TestInputParks(t *testing.T) {
 	in := newInput()
 	defer func() { in.release() }()

@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Bodies of all sizes go to a consumer and to basic.get as they came, over TLS too: some are read to where they belong, and some
-// written from where they lie, while others are read and written before and behind them.
+// Bodies of all sizes reach a consumer and basic.get unchanged, over TLS too. Some are read directly to their blocks and written from
+// there, while others are copied before and behind them.
 func TestLargeMessagesComeAsTheyWere(t *testing.T) {
 	a := newAuthority(t)
 	s := start(t, func(o *Options) {

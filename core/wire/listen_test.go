@@ -72,7 +72,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// poor is a listener that is out of file descriptors for some time.
+// poor is a listener that lacks file descriptors for some time.
 type poor struct {
 	net.Listener
 	failures int
@@ -98,7 +98,7 @@ func (p *poor) Close() error {
 	return nil
 }
 
-// When sockets run out, the server waits longer and longer, and goes on as soon as there are some.
+// While file descriptors are lacking, the server waits longer and longer, and continues when there are some.
 func TestAcceptBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -135,7 +135,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue writes NAME.pem and NAME.key, signed by parent or by itself.
+// issue writes NAME.pem and NAME.key, signed by parent or self-signed.
 func (a *authority) issue(name string, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -185,7 +185,7 @@ func (a *authority) server(name string) TLS {
 	return TLS{Cert: a.path(name + ".pem"), Key: a.path(name + ".key")}
 }
 
-// client returns what a client needs that has a certificate of its own if name is not empty.
+// client returns the configuration of a client, with a certificate of its own if name is not empty.
 func (a *authority) client(name string) *tls.Config {
 	a.t.Helper()
 	c := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
@@ -223,7 +223,7 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Whoever could not agree on TLS was only seen with log.level debug; whoever just looks whether the port is open still is.
+// Failed TLS handshakes were logged at level debug only; a check whether the port is open still is.
 func TestFailedTLSIsLogged(t *testing.T) {
 	a := newAuthority(t)
 	strict := func(o *Options) { o.TLS.CA, o.TLS.VerifyPeer = a.path("ca.pem"), true }
@@ -356,8 +356,8 @@ func TestReloadTLS(t *testing.T) {
 	}
 }
 
-// The authorities that sign client certificates are read anew like the certificate: they were not, whatever the documentation
-// said, so that who was let in first was let in until the next restart, by a resumed session too.
+// The authorities of client certificates are reloaded like the certificate. They were not, in spite of the documentation: a client that
+// had been accepted once was accepted until the next restart, by a resumed session, too.
 func TestReloadAuthorities(t *testing.T) {
 	a, next := newAuthority(t), newAuthority(t)
 	s := start(t, func(o *Options) {

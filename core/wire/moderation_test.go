@@ -71,7 +71,7 @@ func TestModeration(t *testing.T) {
 	}
 }
 
-// A peer that becomes quiet is not polled any more, and one that begins to wait for answers neither.
+// Polling ends when a peer becomes quiet, or begins to wait for answers.
 func TestModerationEnds(t *testing.T) {
 	busy := peer{every: 5 * time.Microsecond, size: 150}
 	for name, next := range map[string]peer{
@@ -94,7 +94,7 @@ func TestModerationEnds(t *testing.T) {
 	}
 }
 
-// Intervals grow while very much arrives, and only then: otherwise they would add to the latency of each message.
+// Intervals grow only while very much arrives: otherwise they would add to the latency of each message.
 func TestModerationGrows(t *testing.T) {
 	flatOut := peer{every: 2 * time.Microsecond, size: 150}
 	modest := peer{every: 50 * time.Microsecond, size: 150}
@@ -108,8 +108,8 @@ func TestModerationGrows(t *testing.T) {
 	}
 }
 
-// A peer that sends less when intervals are longer, because it waits for answers, gets the shorter ones back, and is left alone for
-// longer and longer.
+// A peer that sends less at longer intervals, because it waits for answers, gets the shorter ones back, and the pauses between trials
+// grow.
 func TestModerationStopsGrowing(t *testing.T) {
 	windowed := peer{every: 2 * time.Microsecond, size: 150, window: 60, answer: 2 * time.Microsecond}
 	var m moderation
@@ -120,8 +120,8 @@ func TestModerationStopsGrowing(t *testing.T) {
 	}
 }
 
-// What gathered while a connection was polled is read at once when polling ends. It says nothing of how fast the peer is, but was
-// what the next trial was compared with, which then failed.
+// Input that accumulated during polling is read at once when polling ends. It does not show how fast the peer is, but the next trial
+// was compared with it, and failed.
 func TestBurstIsNoRate(t *testing.T) {
 	flatOut := peer{every: 4 * time.Microsecond, size: 150}
 	var m moderation

@@ -30,7 +30,7 @@ func (c *client) declare(queue string) *amqp.QueueDeclareOK {
 	return expectMethod[*amqp.QueueDeclareOK](c)
 }
 
-// Under a memory alarm those who publish are not read from, and told so; the others are served.
+// Under a memory alarm, publishers are not read from and get a notice; others are served.
 func TestPublisherIsBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var used atomic.Int64
@@ -50,7 +50,7 @@ func TestPublisherIsBlocked(t *testing.T) {
 			t.Errorf("blocked are %+v, want the publisher", b)
 		}
 
-		// It cannot be heard now: its silence is not held against it, but it gets heartbeats.
+		// It is not read from now: its silence does not count, but it gets heartbeats.
 		time.Sleep(time.Minute + time.Second)
 		if n := len(publisher.frames); n < 5 {
 			t.Errorf("got %d heartbeats in a minute, want at least 5", n)
@@ -100,7 +100,7 @@ func TestBlockedPublisherAtShutdown(t *testing.T) {
 	})
 }
 
-// A consumer that does not read makes the broker hold a bounded amount for it; the rest stays in its queue.
+// The broker buffers a bounded amount for a consumer that does not read; the rest stays in its queue.
 func TestConsumerThatNeverReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const messages, size = 200, 100 << 10
@@ -136,7 +136,7 @@ func TestConsumerThatNeverReads(t *testing.T) {
 	})
 }
 
-// A client that asks and does not read the answers is not read from until it does.
+// A client that sends requests and does not read the answers is not read from until it does.
 func TestClientThatNeverReadsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const requests, size = 200, 100 << 10
@@ -192,8 +192,8 @@ func ahead(t *testing.T, s *Server) (publisher *client) {
 	return publisher
 }
 
-// A publisher that is ahead of the consumers is held back for each byte, in whatever messages they come. It was held back once
-// for a message, however large: a stream of large messages ran away from consumers that were as fast.
+// A publisher that is faster than its consumers is throttled by bytes, whatever the size of messages. It was throttled once for each
+// message, however large: a stream of large messages outran consumers that were as fast.
 func TestPublisherAheadIsHeldBack(t *testing.T) {
 	const bytes = 8 << 20
 	for _, size := range []int{16 << 10, 200 << 10, 1 << 20, bytes} {
@@ -214,8 +214,8 @@ func TestPublisherAheadIsHeldBack(t *testing.T) {
 	}
 }
 
-// A publisher that is ahead of some consumers is held back for what it publishes to them. While a message on another channel was
-// not complete, all that it had published to anybody since then was counted as well, and then it was held back for seconds.
+// A publisher that is faster than some consumers is throttled for what it publishes to them. While a message on another channel was
+// incomplete, everything it had published since then was counted as well, and then it was paused for seconds.
 func TestPublisherIsNotHeldBackForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		publisher := ahead(t, newServer(t))

@@ -15,7 +15,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// linked returns a link and the far end of its connection.
+// linked returns a tcpConn and the far end of its connection.
 func linked(t *testing.T, ahead bool) (l *tcpConn, far net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,7 +57,7 @@ func TestLinkInHaste(t *testing.T) {
 	}
 	_ = l.SetReadDeadline(time.Time{})
 
-	// Few bytes are reported again as soon as nobody polls any more.
+	// Few bytes wake the reader again as soon as polling has ended.
 	if _, err := far.Write([]byte("d")); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func eventually(t *testing.T, r io.Reader, p []byte) string {
 	}
 }
 
-// A timer that fails, as one does that the system has no room to watch, was the end of the connection that was polled with it.
+// A timer that failed, for example because the system could not poll it, ended the connection.
 func TestReadsWithoutATimer(t *testing.T) {
 	l, far := linked(t, false)
 	c := newConn(newServer(t), l)
@@ -119,8 +119,8 @@ func TestReadsWithoutATimer(t *testing.T) {
 	c.in.release()
 }
 
-// What a client sends as one record a message is read as far as it is there, and not a record at a time; a part of a record is
-// kept until the rest comes.
+// If a client sends each message as a TLS record, all records that are there are read at once. A part of a record is kept until the
+// rest comes.
 func TestRecordsAreReadAhead(t *testing.T) {
 	a := newAuthority(t)
 	l, far := linked(t, true)
@@ -180,8 +180,8 @@ func TestRecordsAreReadAhead(t *testing.T) {
 	}
 }
 
-// A client need not wait for answers, and may end its side as soon as it has said all. Over TLS the end was read together with what
-// came before it, and then what had to wait for something, as all does for the login, was never looked at.
+// A client need not wait for answers, and may close its side after its last byte. Over TLS the end was read together with what came
+// before it, and bytes that had to wait, as all do for the login, were never handled.
 func TestLastWordsWait(t *testing.T) {
 	a := newAuthority(t)
 	s := start(t, func(o *Options) { o.AMQP, o.AMQPS, o.TLS = "127.0.0.1:0", "127.0.0.1:0", a.server("broker") })
@@ -226,7 +226,7 @@ func TestLastWordsWait(t *testing.T) {
 	}
 }
 
-// recorder keeps what is written while it is to hold it.
+// recorder holds back what is written, on request.
 type recorder struct {
 	net.Conn
 	hold bool
@@ -241,8 +241,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A connection that is not read from for long is not polled: 10,000 ticks a second woke the process for as long as an alarm went
-// on.
+// A connection that is not read from for long is not polled: 10,000 ticks a second woke the process as long as an alarm lasted.
 func TestWhoIsHeldIsNotPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := linked(t, false)
@@ -267,8 +266,8 @@ func TestWhoIsHeldIsNotPolled(t *testing.T) {
 	})
 }
 
-// A client that sends one message at a time, as fast as it can, may be polled: nothing is lost or changes places, over TLS
-// neither, and its last words are heard.
+// A client that sends one message at a time, as fast as it can, may be polled. Nothing is lost or reordered, over TLS neither, and its
+// last bytes are read.
 func TestMessagesOneAtATime(t *testing.T) {
 	a := newAuthority(t)
 	s := start(t, func(o *Options) {
@@ -300,7 +299,7 @@ func TestMessagesOneAtATime(t *testing.T) {
 	}
 }
 
-// While there is nothing to read, nothing is kept to read into.
+// While there is nothing to read, there is no read buffer.
 func TestLinkIdles(t *testing.T) {
 	l, far := linked(t, false)
 	p, idled := make([]byte, 100), make(chan bool, 1)
