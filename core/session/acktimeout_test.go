@@ -59,7 +59,7 @@ func TestConsumerTimeoutCountsFromTheDelivery(t *testing.T) {
 	}
 }
 
-func TestConsumerTimeoutOfFetched(t *testing.T) {
+func TestConsumerTimeoutOfGet(t *testing.T) {
 	p := newProbe(t, withTimeout(time.Minute)).open("consumer_cancel_notify").channel(1)
 	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "q", Durable: true, Arguments: table("x-queue-type", "quorum")})
 	p.publish(1, bodies("q", "1")...)
@@ -139,7 +139,7 @@ func TestConsumerTimeoutOfQuorumQueue(t *testing.T) {
 }
 
 // There are few tag times, however long a delivery stays.
-func TestConsumerTimeoutMarks(t *testing.T) {
+func TestTagTimesAreBounded(t *testing.T) {
 	p := newProbe(t, withTimeout(1000*time.Hour)).open().channel(1)
 	p.queue(1, "q")
 	p.consume(1, "q", "c")

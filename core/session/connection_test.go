@@ -228,7 +228,7 @@ func TestBlocked(t *testing.T) {
 	p.silent() // the client did not say that it knows the methods
 }
 
-func TestBeat(t *testing.T) {
+func TestHeartbeat(t *testing.T) {
 	p := newProbe(t).open()
 	p.conn.SendHeartbeat()
 	p.conn.SendHeartbeat() // one is enough while it waits to be written

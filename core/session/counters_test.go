@@ -8,7 +8,7 @@ import (
 )
 
 // Deliveries from queues of different types are counted apart, even if one method acknowledges all of them.
-func TestTallyByQueueType(t *testing.T) {
+func TestCountersByQueueType(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "classic")
 	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{

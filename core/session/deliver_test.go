@@ -181,7 +181,7 @@ func TestAChannelAtItsLimitStopsNobodyElse(t *testing.T) {
 }
 
 // With a global prefetch only, the unacknowledged messages of a cancelled consumer were delivered in any order: 1 3 5 2.
-func TestWhatCameBackIsDeliveredInOrder(t *testing.T) {
+func TestReturnedMessagesAreDeliveredInOrder(t *testing.T) {
 	s := testServer(t)
 	a, b := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
 	a.queue(1, "q")
@@ -252,7 +252,7 @@ func TestRedelivery(t *testing.T) {
 }
 
 // A channel that closes returns its unacknowledged messages in order, whichever side closes it.
-func TestUnackedGoBack(t *testing.T) {
+func TestUnackedAreReturned(t *testing.T) {
 	closers := map[string]func(p *probe){
 		"by the client": func(p *probe) { do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{ReplyCode: 200}) },
 		"by an error": func(p *probe) {
@@ -469,7 +469,7 @@ func TestDeleteOKIsBeforeCancel(t *testing.T) {
 
 // A consumer that was stalled by a global prefetch stayed in the list when it was cancelled: a client that consumes and cancels again
 // and again filled the memory.
-func TestWhoHasLeftDoesNotWait(t *testing.T) {
+func TestCancelledConsumerIsNotStalled(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
 	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})

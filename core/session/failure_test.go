@@ -117,7 +117,7 @@ func TestAcknowledgementNotStored(t *testing.T) {
 
 // If a transaction acknowledged messages of several queues, one of which had stopped, those of the others were out of reach until the
 // broker was restarted.
-func TestAcknowledgementsElsewhereComeBack(t *testing.T) {
+func TestAcknowledgementsOfOtherQueuesAreRestored(t *testing.T) {
 	p := newProbe(t).open().channel(1).channel(2)
 	do[*amqp.TxSelectOK](p, 2, &amqp.TxSelect{})
 	for tag, name := range []string{"one", "another"} {

@@ -118,7 +118,7 @@ func TestLogin(t *testing.T) {
 
 // The reader waited for the check of the password, and for those of others before, so that it could not end a slow handshake. Another
 // goroutine checks it now; what the client sends meanwhile is not read.
-func TestLoginIsNotTheReadersBusiness(t *testing.T) {
+func TestLoginDoesNotBlockTheReader(t *testing.T) {
 	p := newProbe(t).start()
 	feed := func(ms ...amqp.Method) (consumed, all int) {
 		var b []byte

@@ -24,7 +24,7 @@ func (p *probe) fed(b []byte) *block.Block {
 
 // A body is written from the block that it lies in, which is retained until then. If an empty body frame came first, the block for
 // bodies of several frames was retained instead: the next read overwrote the body.
-func TestTheBlockOfABodyIsHeld(t *testing.T) {
+func TestTheBlockOfABodyIsRetained(t *testing.T) {
 	const frameMax = 128 << 10
 	body := bytes.Repeat([]byte("body"), queue.WorthHolding/4)
 	head := amqp.AppendContentHeader(amqp.AppendMethod(nil, 1, &amqp.BasicPublish{RoutingKey: "q"}), 1, uint64(len(body)), []byte{0, 0})

@@ -149,7 +149,7 @@ func TestChannelEndsWhileAFrameIsRead(t *testing.T) {
 }
 
 // A body takes at most a few times the memory of the bytes that have come, not of those announced.
-func TestRoomForABodyGrowsWithIt(t *testing.T) {
+func TestMemoryForABodyGrowsWithIt(t *testing.T) {
 	const announced = 64 << 20
 	p := newProbe(t, func(o *Options) { o.MessageMax = announced }).open().channel(1)
 	b := methodFrame(1, &amqp.BasicPublish{RoutingKey: "q"})

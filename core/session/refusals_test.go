@@ -209,7 +209,7 @@ func TestExclusiveQueueOfAnother(t *testing.T) {
 }
 
 // A channel that was closed for an error ignores everything until close-ok.
-func TestClosingChannelIsDeaf(t *testing.T) {
+func TestClosingChannelIgnoresFrames(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
 	expect[*amqp.ChannelClose](p, 1)

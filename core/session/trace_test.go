@@ -86,7 +86,7 @@ const (
 )
 
 // A message without a context gets one, and is traced from then on.
-func TestOrphansAreAdopted(t *testing.T) {
+func TestMessagesWithoutAContextGetOne(t *testing.T) {
 	tr := newTracing(t, 1)
 	p := newProbe(t, tr.options).open().channel(1)
 	p.queue(1, "q")
@@ -131,7 +131,7 @@ func TestNoRoomForAContext(t *testing.T) {
 }
 
 // The publisher's own sampling decision applies, and its context stays as it is.
-func TestParentsDecide(t *testing.T) {
+func TestParentSampling(t *testing.T) {
 	for _, tc := range []struct {
 		parent string
 		spans  []string
@@ -154,7 +154,7 @@ func TestParentsDecide(t *testing.T) {
 }
 
 // With tracing off, messages stay as they are, and so do those that are not sampled.
-func TestNobodyFollows(t *testing.T) {
+func TestNotTraced(t *testing.T) {
 	tr := newTracing(t, 0)
 	for _, change := range [][]func(*Options){nil, {tr.options}} {
 		p := newProbe(t, change...).open().channel(1)
@@ -207,7 +207,7 @@ func TestTracesOfTransactions(t *testing.T) {
 }
 
 // Readers of traces must not learn the address of replies: anyone who knows it may send some.
-func TestTracesDoNotTellWhereRepliesGo(t *testing.T) {
+func TestTracesMaskReplyAddresses(t *testing.T) {
 	tr := newTracing(t, 0)
 	s := testServer(t, tr.options)
 	p, server := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)

@@ -41,7 +41,7 @@ func signalled(c <-chan struct{}) bool {
 	}
 }
 
-func TestOutWakesASleepingWriterOnce(t *testing.T) {
+func TestWriteBufferWakesASleepingWriterOnce(t *testing.T) {
 	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, "a")
 	if signalled(o.wake) {
@@ -63,7 +63,7 @@ func TestOutWakesASleepingWriterOnce(t *testing.T) {
 	}
 }
 
-func TestOutSealed(t *testing.T) {
+func TestWriteBufferSealed(t *testing.T) {
 	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, "a")
 	o.seal([]byte("Z"))
@@ -89,7 +89,7 @@ func TestOutSealed(t *testing.T) {
 	}
 }
 
-func TestOutClosed(t *testing.T) {
+func TestWriteBufferClosed(t *testing.T) {
 	var total atomic.Int64
 	o := newWriteBuffer(&total, true)
 	write(&o, string(make([]byte, maxReplyBuffer)))
@@ -106,7 +106,7 @@ func TestOutClosed(t *testing.T) {
 	}
 }
 
-func TestOutCongestion(t *testing.T) {
+func TestWriteBufferCongestion(t *testing.T) {
 	var total atomic.Int64
 	o := newWriteBuffer(&total, true)
 	part := string(make([]byte, accountingStep))
@@ -127,7 +127,7 @@ func TestOutCongestion(t *testing.T) {
 }
 
 // The bytes that the writer took do not change while they are written.
-func TestOutBuffersDoNotMix(t *testing.T) {
+func TestWriteBuffersDoNotMix(t *testing.T) {
 	o := newWriteBuffer(new(atomic.Int64), true)
 	for i := range 100 {
 		want := bytes.Repeat([]byte{byte(i)}, 1+i*397)
@@ -141,7 +141,7 @@ func TestOutBuffersDoNotMix(t *testing.T) {
 	}
 }
 
-func TestOutIdleHoldsNothing(t *testing.T) {
+func TestIdleWriteBufferHoldsNoMemory(t *testing.T) {
 	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, string(make([]byte, maxDeliveryBuffer)))
 	taken(&o)
@@ -152,7 +152,7 @@ func TestOutIdleHoldsNothing(t *testing.T) {
 }
 
 // A large message is written in chunks, which are not copied when another begins.
-func TestOutChunks(t *testing.T) {
+func TestWriteBufferChunks(t *testing.T) {
 	const frameMax = 128 << 10
 	body := bytes.Repeat([]byte("0123456789abcdef"), 5*largestChunk/16/2)
 	want := amqp.AppendContentHeader([]byte("before"), 7, uint64(len(body)), []byte{0, 0})
@@ -191,7 +191,7 @@ func TestOutChunks(t *testing.T) {
 }
 
 // Bytes after the last frame are discarded, those before it are not, however many chunks they take.
-func TestOutSealedChunks(t *testing.T) {
+func TestWriteBufferSealedChunks(t *testing.T) {
 	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, string(make([]byte, largestChunk)))
 	write(&o, "a")
@@ -256,7 +256,7 @@ func bodyIn(k *block.Block, size int) *queue.Delivery {
 
 // Large bodies were copied to be written. They are written from their own blocks, which are retained until then or until the connection
 // ends.
-func TestOutRefersToBodies(t *testing.T) {
+func TestWriteBufferRefersToBodies(t *testing.T) {
 	const frameMax = 128 << 10
 	for _, size := range []int{queue.WorthHolding, frameMax - amqp.FrameOverhead, frameMax, 3*largestChunk + 1} {
 		var total atomic.Int64
@@ -299,7 +299,7 @@ func TestOutRefersToBodies(t *testing.T) {
 	}
 }
 
-func TestOutCopiesBodies(t *testing.T) {
+func TestWriteBufferCopiesBodies(t *testing.T) {
 	for name, tt := range map[string]struct {
 		size   int
 		refers bool
@@ -328,7 +328,7 @@ func TestOutCopiesBodies(t *testing.T) {
 }
 
 // A client that reads slowly retains not much more memory for pending bodies than is counted.
-func TestOutCountsWhatItHolds(t *testing.T) {
+func TestWriteBufferCountsWhatItRetains(t *testing.T) {
 	const size = queue.WorthHolding
 	var total atomic.Int64
 	o := newWriteBuffer(&total, true)
@@ -357,7 +357,7 @@ func TestOutCountsWhatItHolds(t *testing.T) {
 }
 
 // A writer that stops in the middle releases what it was writing.
-func TestOutEndOfWriting(t *testing.T) {
+func TestWriteBufferEndOfWriting(t *testing.T) {
 	k := block.New(1 << 20)
 	o := newWriteBuffer(new(atomic.Int64), true)
 	o.mu.Lock()

@@ -502,7 +502,7 @@ func TestHalfClosed(t *testing.T) {
 }
 
 // Idle connections are checked together. One at a time, 20,000 of them woke a processor 700 times a second.
-func TestConnectionsAreLookedAtTogether(t *testing.T) {
+func TestConnectionsAreCheckedTogether(t *testing.T) {
 	const interval = 30 * time.Second
 	at := map[hook.Instant]bool{}
 	for i := range 20_000 {

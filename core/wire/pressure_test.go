@@ -194,7 +194,7 @@ func ahead(t *testing.T, s *Server) (publisher *client) {
 
 // A publisher that is faster than its consumers is throttled by bytes, whatever the size of messages. It was throttled once for each
 // message, however large: a stream of large messages outran consumers that were as fast.
-func TestPublisherAheadIsHeldBack(t *testing.T) {
+func TestFastPublisherIsThrottled(t *testing.T) {
 	const bytes = 8 << 20
 	for _, size := range []int{16 << 10, 200 << 10, 1 << 20, bytes} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestPublisherAheadIsHeldBack(t *testing.T) {
 
 // A publisher that is faster than some consumers is throttled for what it publishes to them. While a message on another channel was
 // incomplete, everything it had published since then was counted as well, and then it was paused for seconds.
-func TestPublisherIsNotHeldBackForOthers(t *testing.T) {
+func TestPublisherIsNotThrottledForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		publisher := ahead(t, newServer(t))
 		publisher.declare("r")
@@ -237,7 +237,7 @@ func TestPublisherIsNotHeldBackForOthers(t *testing.T) {
 	})
 }
 
-func TestPublisherAheadHearsOfShutdown(t *testing.T) {
+func TestThrottledPublisherIsShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		publisher := ahead(t, s)

@@ -37,7 +37,7 @@ func linked(t *testing.T, ahead bool) (l *tcpConn, far net.Conn) {
 	return l, far
 }
 
-func TestLinkInHaste(t *testing.T) {
+func TestReadWithoutWaiting(t *testing.T) {
 	l, far := linked(t, false)
 	l.noWait = true
 	l.setLowWater(lowWater)
@@ -182,7 +182,7 @@ func TestRecordsAreReadAhead(t *testing.T) {
 
 // A client need not wait for answers, and may close its side after its last byte. Over TLS the end was read together with what came
 // before it, and bytes that had to wait, as all do for the login, were never handled.
-func TestLastWordsWait(t *testing.T) {
+func TestEndDoesNotOvertakeInput(t *testing.T) {
 	a := newAuthority(t)
 	s := start(t, func(o *Options) { o.AMQP, o.AMQPS, o.TLS = "127.0.0.1:0", "127.0.0.1:0", a.server("broker") })
 	said := append([]byte(amqp.ProtocolHeader), amqp.AppendMethod(nil, 0, &amqp.ConnectionStartOK{Mechanism: "PLAIN", Response: "\x00guest\x00guest", Locale: "en_US"})...)
@@ -242,7 +242,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 }
 
 // A connection that is not read from for long is not polled: 10,000 ticks a second woke the process as long as an alarm lasted.
-func TestWhoIsHeldIsNotPolled(t *testing.T) {
+func TestBlockedConnectionIsNotPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := linked(t, false)
 		c := newConn(newServer(t), l)
@@ -300,7 +300,7 @@ func TestMessagesOneAtATime(t *testing.T) {
 }
 
 // While there is nothing to read, there is no read buffer.
-func TestLinkIdles(t *testing.T) {
+func TestReadOrIdle(t *testing.T) {
 	l, far := linked(t, false)
 	p, idled := make([]byte, 100), make(chan bool, 1)
 	l.onIdle = func() { idled <- l.space == nil }
