@@ -84,7 +84,8 @@ func (m *model) due(now hook.Instant) (h DueHistogram) {
 // counted scans a queue in parts of so many slots.
 func counted(q *Queue, now hook.Instant, part int) DueHistogram {
 	d := NewDueScan(now)
-	for !d.next(q, part) {
+	for done := false; !done; {
+		done = d.next(q, part)
 	}
 	return d.DueHistogram
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// spilling makes bodies beyond budget bytes lie in a file for one test.
+// spilling spills bodies beyond budget bytes in one test.
 func spilling(t *testing.T, budget int64) {
 	t.Helper()
 	if err := SpillTo(t.TempDir(), slab.Used()+budget, nil, nil); err != nil {
@@ -29,7 +29,7 @@ func spilling(t *testing.T, budget int64) {
 	})
 }
 
-// busy reports whether room is being given back to the disk.
+// busy reports whether disk space is being returned.
 func (p *pages) busy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,8 +143,8 @@ func TestBodiesTakeNothingOfADiskThatIsAlmostFull(t *testing.T) {
 	q.close()
 }
 
-// A few messages that stay do not keep the memory, or the room on the disk, of
-// all that were queued beside them.
+// A few messages that stay do not retain the memory, or the disk space, of all that were
+// queued beside them.
 func TestSurvivorsAreMovedTogether(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -190,9 +190,8 @@ func TestSurvivorsAreMovedTogether(t *testing.T) {
 	}
 }
 
-// Pages that are not in use lose their place on the disk, but for some while
-// others are in use.
-func TestTheFileGivesRoomBack(t *testing.T) {
+// Free pages lose their disk space, except for some while others are in use.
+func TestFreePagesReturnDiskSpace(t *testing.T) {
 	spilling(t, 0)
 	p := spill.Load()
 	blocks := func() int64 {
