@@ -146,7 +146,7 @@ func (q *Queue) restoreDiscard(r Ref, reason hook.Reason) {
 
 // waiting returns how many messages wait to leave, or for confirms.
 func (q *Queue) waiting() int {
-	n := q.departing.count()
+	n := len(q.departing)
 	if q.discards != nil {
 		n += q.discards.count
 	}

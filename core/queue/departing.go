@@ -2,13 +2,8 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// departing is dead letters that wait for capacity: see traffic. They are in the queue
-// until then, out of reach.
-type departing struct {
-	list []departure // in the order in which they left
-}
-
-// departure is a message that is to go to a target.
+// departure is a dead letter that waits for capacity: see traffic. It is in its queue
+// until then, out of reach of consumers.
 type departure struct {
 	ref    Ref
 	reason hook.Reason
@@ -18,14 +13,6 @@ type departure struct {
 // departBytes is about how much leaves at a time.
 const departBytes = 256 << 10
 
-// count returns how many messages wait.
-func (d *departing) count() int {
-	if d == nil {
-		return 0
-	}
-	return len(d.list)
-}
-
 // deferDepartures makes dead letters wait for which there is no capacity, and returns
 // the other messages. All are taken. admitted reports that dead letters are among
 // these, for which traffic has admitted the queue.
@@ -34,7 +21,7 @@ func (q *Queue) deferDepartures(ms []leaving) (_ []leaving, admitted bool) {
 	for i := range ms {
 		m := &ms[i]
 		if m.verdict.Action == hook.Route {
-			admitted = admitted || q.departing.count() == 0 && underway.admit(q.mailbox)
+			admitted = admitted || len(q.departing) == 0 && underway.admit(q.mailbox)
 			if !admitted || bytes > departBytes {
 				q.deferDeparture(m)
 				continue
@@ -50,16 +37,13 @@ func (q *Queue) deferDepartures(ms []leaving) (_ []leaving, admitted bool) {
 }
 
 func (q *Queue) deferDeparture(m *leaving) {
-	if q.departing == nil {
-		q.departing = &departing{}
-	}
-	q.departing.list = append(q.departing.list, departure{m.ref, m.verdict.Reason, m.verdict.Target})
+	q.departing = append(q.departing, departure{m.ref, m.verdict.Reason, m.verdict.Target})
 	q.unacked--
 }
 
 // depart publishes waiting dead letters while there is capacity.
 func (q *Queue) depart(now hook.Instant) {
-	for q.departing.count() > 0 && underway.admit(q.mailbox) {
+	for len(q.departing) > 0 && underway.admit(q.mailbox) {
 		underway.during(func() { q.departSome(now) })
 	}
 }
@@ -71,7 +55,7 @@ const farewellBytes = 64 << 20
 // departNow publishes waiting dead letters of a queue that is about to be deleted: with
 // capacity they would have left long ago. Beyond farewellBytes they go with the queue.
 func (q *Queue) departNow(now hook.Instant) {
-	for bytes := 0; q.departing.count() > 0 && bytes < farewellBytes; {
+	for bytes := 0; len(q.departing) > 0 && bytes < farewellBytes; {
 		bytes += q.departSome(now)
 	}
 }
@@ -79,19 +63,19 @@ func (q *Queue) departNow(now hook.Instant) {
 // departSome publishes the first waiting dead letters, and returns how many bytes they
 // are.
 func (q *Queue) departSome(now hook.Instant) (bytes int) {
-	w, d := q.buf, q.departing
-	_, vs := w.batch(min(len(d.list), maxBatch))
+	w, waiting := q.buf, q.departing
+	_, vs := w.batch(min(len(waiting), maxBatch))
 	ms := w.leaving[:0]
 	for i := 0; i < len(vs) && bytes <= departBytes; i++ {
-		l := d.list[i]
+		l := waiting[i]
 		s := q.at(l.ref).slot()
 		bytes += int(s.length)
 		vs[i] = hook.Verdict{Action: hook.Route, Reason: l.reason, Target: l.target}
 		ms = append(ms, leaving{l.ref, q.store.read(*s), &vs[i]})
 	}
 	w.leaving = ms
-	clear(d.list[:len(ms)])
-	if d.list = d.list[len(ms):]; len(d.list) == 0 {
+	clear(waiting[:len(ms)])
+	if q.departing = waiting[len(ms):]; len(q.departing) == 0 {
 		q.departing = nil
 	}
 	q.unacked += len(ms)

@@ -59,7 +59,7 @@ func (q *Queue) advanceEnding(now hook.Instant) {
 		q.ending = nil
 		return
 	}
-	if q.departing.count() == 0 && q.ready > 0 {
+	if len(q.departing) == 0 && q.ready > 0 {
 		before := q.ready
 		q.dropFromHead(now, hook.ReasonQueueExpired, func() bool { return before-q.ready < maxBatch })
 	}

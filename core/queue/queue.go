@@ -37,9 +37,9 @@ type Queue struct {
 
 	ready, unacked int
 	readyBytes     int64
-	departing      *departing // nil unless dead letters wait for capacity
-	ending         *ending    // nil unless its lease ran out
-	discards       *discards  // nil until the first at-least-once dead letter
+	departing      []departure // dead letters that wait for capacity, in the order in which they left
+	ending         *ending     // nil unless its lease ran out
+	discards       *discards   // nil until the first at-least-once dead letter
 	garbage        *garbage
 	stopped        *StoppedError // nil while it works
 
@@ -163,7 +163,7 @@ func (q *Queue) next() hook.Instant {
 	if q.contents != nil && (q.overflowing || q.restamping != nil) {
 		return atOnce
 	}
-	if q.ending != nil && q.departing.count() == 0 && (q.ready > 0 || q.waiting() == 0) {
+	if q.ending != nil && len(q.departing) == 0 && (q.ready > 0 || q.waiting() == 0) {
 		return atOnce
 	}
 	var next hook.Instant
@@ -226,7 +226,7 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 		return 0, ErrNotEmpty
 	}
 	messages = q.ready
-	if q.departing.count() > 0 {
+	if len(q.departing) > 0 {
 		q.departNow(q.mailbox.clock())
 	}
 	q.close()
