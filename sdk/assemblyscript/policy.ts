@@ -12,9 +12,9 @@
 //     }
 //
 // Times are milliseconds since 1970, durations milliseconds, and NONE stands for
-// none or never. What a hook is given is valid until it returns. A hook that
-// says nothing leaves the decision to the broker, which then does what the
-// message's expiration and the queue's message-ttl say.
+// none or never. A hook's arguments are valid until it returns. If a hook sets
+// no verdict, the broker decides by the message's expiration and the queue's
+// message-ttl.
 
 /** None, or never. */
 export const NONE: i64 = -1;
@@ -30,8 +30,8 @@ const ABSENT: i32 = -1;
 
 // Records, and verdicts behind them: as many of each as the call has messages.
 const buffer = memory.data(64 * 96, 8);
-// What names and texts are encoded in on their way to the broker, and texts from
-// it arrive in.
+// The buffer in which names and texts for the broker are encoded, and in which
+// texts from it arrive.
 const first = memory.data(4 * 1024);
 const second = memory.data(4 * 1024);
 // Where verdicts point to for exchange and routing key: room for both, for each
@@ -59,13 +59,13 @@ export enum Property {
 /** A message, as hooks see it. */
 @unmanaged
 export class Message {
-  enqueued: i64; // when it entered this queue
+  enqueued: i64; // when it was enqueued in this queue
   expiration: i64; // the publisher's expiration, a duration
   queueTTL: i64; // the queue's message-ttl, a duration
   deadline: i64; // in force
-  state: i64; // what the policy had stored with it
+  state: i64; // stored by the policy
   size: u32; // bytes of body
-  deliveries: u32; // how often it was handed out and came back
+  deliveries: u32; // how often it was delivered and requeued
   deaths: u32; // how often it was dead-lettered
   private queue: u32;
   priority: u8;
@@ -87,7 +87,7 @@ export class Message {
     return (this.flags & 4) != 0;
   }
 
-  // Its place in the call at hand.
+  // Its number in the current call.
   private get index(): u32 {
     return <u32>((changetype<usize>(this) - buffer) / RECORD);
   }
@@ -202,7 +202,7 @@ export class Verdict {
 
 /** What on_idle returns if it is not the time to ask again at. */
 export namespace Idle {
-  export const NO_OPINION: i64 = 0; // what the queue's own x-expires says
+  export const NO_OPINION: i64 = 0; // the queue's x-expires decides
   export const DELETE: i64 = -1; // delete it
   export const STAYS: i64 = -2; // it stays, and is not asked about again
 }

@@ -8,9 +8,9 @@
 //     POLICY_HOOK(on_enqueue, now, m, v) { policy_keep(v, now + 30000); }
 //
 // Times are milliseconds since 1970, durations milliseconds, and POLICY_NONE
-// stands for none or never. Pointers that a hook is given are valid until it
-// returns. A hook that says nothing leaves the decision to the broker, which
-// then does what the message's expiration and the queue's message-ttl say.
+// stands for none or never. A hook's pointers are valid until it returns. If a
+// hook sets no verdict, the broker decides by the message's expiration and the
+// queue's message-ttl.
 //
 // Written for clang, --target=wasm32, without a C library.
 #ifndef CURFEW_POLICY_H
@@ -19,8 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// How many messages the broker may hand over at once: 1 to 1024. A policy may
-// define it before the include.
+// The most messages of a call: 1 to 1024. A policy may define it before the
+// include.
 #ifndef POLICY_CAPACITY
 #define POLICY_CAPACITY 64
 #endif
@@ -29,13 +29,13 @@
 
 // A message, as hooks see it.
 struct policy_message {
-  int64_t enqueued_ms;    // when it entered this queue
+  int64_t enqueued_ms;    // when it was enqueued in this queue
   int64_t expiration_ms;  // the publisher's expiration, a duration
   int64_t queue_ttl_ms;   // the queue's message-ttl, a duration
   int64_t deadline_ms;    // in force
-  int64_t state;          // what the policy had stored with it
+  int64_t state;          // stored by the policy
   uint32_t size;          // bytes of body
-  uint32_t deliveries;    // how often it was handed out and came back
+  uint32_t deliveries;    // how often it was delivered and requeued
   uint32_t deaths;        // how often it was dead-lettered
   uint32_t queue;         // for policy_queue_i64 and policy_queue_str
   uint8_t priority;
@@ -47,7 +47,7 @@ struct policy_message {
 enum { POLICY_REDELIVERED = 1, POLICY_PERSISTENT = 2, POLICY_HAS_DLX = 4 };
 enum { POLICY_WHY_ENQUEUE = 1, POLICY_WHY_DEADLINE = 2, POLICY_WHY_HEAD = 3, POLICY_WHY_REQUEUE = 4 };
 
-// What a hook says of a message; the functions below fill it in.
+// A hook's verdict about a message; the functions below fill it in.
 struct policy_verdict {
   uint32_t action;
   uint32_t flags;
@@ -63,23 +63,23 @@ _Static_assert(sizeof(struct policy_verdict) == 32, "a verdict of policy_v1 has 
 
 // --- Verdicts ---
 
-// The message waits until then; POLICY_NONE is for ever.
+// Keeps the message until a time; POLICY_NONE means for ever.
 static inline void policy_keep(struct policy_verdict *v, int64_t until_ms) {
   v->action = 0;
   v->until_ms = until_ms;
 }
 
-// Its time is up: it is dead-lettered if the queue is set up so, and dropped
-// otherwise.
+// Expires the message: it is dead-lettered if the queue is configured for it,
+// and dropped otherwise.
 static inline void policy_expire(struct policy_verdict *v) { v->action = 1; }
 
-// It goes on waiting, and is asked about again at the earliest then.
+// Keeps the message, and asks about it again, not before that time.
 static inline void policy_ask_again(struct policy_verdict *v, int64_t not_before_ms) {
   v->action = 3;
   v->until_ms = not_before_ms;
 }
 
-// It is dropped, and not dead-lettered.
+// Drops the message without dead-lettering it.
 static inline void policy_drop(struct policy_verdict *v) { v->action = 4; }
 
 // Stores eight bytes of the policy's own with the message.
@@ -88,10 +88,10 @@ static inline void policy_set_state(struct policy_verdict *v, int64_t state) {
   v->state = state;
 }
 
-// Has on_head called when the message is next to be handed out.
+// Asks for a call of on_head when the message is delivered next.
 static inline void policy_ask_at_head(struct policy_verdict *v) { v->flags |= 2; }
 
-// Where policy_dead_letter sends messages. It has to stay where it is: make it
+// The target of policy_dead_letter. The broker reads it after the hook: make it
 // static.
 struct policy_route {
   char text[2 * 255];  // the exchange, and the routing key right behind it
@@ -99,7 +99,7 @@ struct policy_route {
   uint16_t key_length;  // 0 = messages keep their own
 };
 
-// The message goes to an exchange of the policy's choice. Needs the grant route.
+// Dead-letters the message to an exchange of the policy's choice. Needs the grant route.
 static inline void policy_dead_letter(struct policy_verdict *v, const struct policy_route *to) {
   v->action = 2;
   v->until_ms = POLICY_NONE;
@@ -143,7 +143,7 @@ __attribute__((unused, no_builtin("strlen"))) static uint32_t policy_length(cons
 #define POLICY_LENGTH(s) (__builtin_constant_p(__builtin_strlen(s)) ? (uint32_t)__builtin_strlen(s) : policy_length(s))
 #define POLICY_INLINE __attribute__((always_inline)) static inline
 
-// The message's place in the call at hand.
+// The message's number in the current call.
 POLICY_INLINE uint32_t policy_index(const struct policy_message *m) {
   return (uint32_t)(m - (const struct policy_message *)policy_buffer);
 }
@@ -153,22 +153,22 @@ enum { POLICY_DEBUG, POLICY_INFO, POLICY_WARN, POLICY_ERROR };
 POLICY_INLINE void policy_log(int32_t level, const char *text) { policy_host_log(level, text, POLICY_LENGTH(text)); }
 POLICY_INLINE bool policy_log_enabled(int32_t level) { return policy_host_log_enabled(level) != 0; }
 
-// In POLICY_CONFIGURE: the configuration is refused, and the operator is told
-// why. In a hook: the call failed, and its messages get what the policy's
-// on-error says. Either way return afterwards.
+// In POLICY_CONFIGURE: refuses the configuration; the operator reads the text. In
+// a hook: fails the call, so that the policy's on-error decides about its
+// messages. Either way return afterwards.
 POLICY_INLINE void policy_fail(const char *why) {
   policy_host_fail(why, POLICY_LENGTH(why));
   policy_result = -1;
 }
 
-// A setting of the configuration. What lies deeper has a name with dots.
+// A setting of the configuration. Nested settings have names with dots.
 POLICY_INLINE int64_t policy_config_i64(const char *name, int64_t otherwise) {
   return policy_host_config_i64(name, POLICY_LENGTH(name), otherwise);
 }
 
 // Functions that return text write nothing if it is longer than limit. They
-// return its length either way, and -1 where there is none. There is no zero
-// byte behind it.
+// return its length either way, and -1 if there is none. No zero byte follows
+// the text.
 POLICY_INLINE int32_t policy_config_str(const char *name, char *buffer, uint32_t limit) {
   return policy_host_config_str(name, POLICY_LENGTH(name), buffer, limit);
 }
@@ -248,7 +248,7 @@ POLICY_INLINE bool policy_route_from_config(struct policy_route *r, const char *
   }                                                                         \
   POLICY_INLINE void policy_read_config(void)
 
-// Asked while the queue has no consumers. Returns when to be asked again, or one
+// Called while the queue has no consumers. Returns when it is called again, or one
 // of the values below:
 // POLICY_IDLE(now, idle_ms, ready, unacked, consumers) { ... }
 #define POLICY_IDLE(now, idle_ms, ready, unacked, consumers)                                                      \

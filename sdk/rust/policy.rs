@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Times are milliseconds since 1970, durations milliseconds, and [`NONE`]
-//! stands for none or never. What a hook is given is valid until it returns.
+//! stands for none or never. A hook's arguments are valid until it returns.
 #![allow(dead_code)] // a policy uses what it needs
 
 use core::cell::{Cell, UnsafeCell};
@@ -23,7 +23,7 @@ use core::cell::{Cell, UnsafeCell};
 /// None, or never.
 pub const NONE: i64 = -1;
 
-/// How many messages the broker may hand over at once.
+/// The most messages of a call.
 pub const CAPACITY: usize = 64;
 
 /// The longest exchange or routing key, in bytes.
@@ -47,7 +47,7 @@ pub struct Message {
     reserved: [u8; 5],
 }
 
-/// What brings a message before a hook. A byte, of which the constants are the
+/// The reason for which a hook is asked about a message. The constants are its
 /// known values.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Why {
     pub const REQUEUE: Why = Why(4);
 }
 
-/// Properties of a message that [`Message::property`] can be asked for.
+/// Properties of a message for [`Message::property`].
 #[derive(Clone, Copy)]
 pub enum Property {
     Exchange = 1,
@@ -72,7 +72,7 @@ pub enum Property {
 }
 
 impl Message {
-    /// Whether it was handed out before.
+    /// Whether it was delivered before.
     pub fn redelivered(&self) -> bool {
         self.flags & 1 != 0
     }
@@ -87,7 +87,7 @@ impl Message {
         self.flags & 4 != 0
     }
 
-    /// Its place in the call at hand.
+    /// Its number in the current call.
     fn index(&self) -> u32 {
         ((self as *const Message as usize - BUFFER.at()) / RECORD) as u32
     }
@@ -119,7 +119,7 @@ impl Message {
         fitting(buffer, |b, n| unsafe { host::queue_arg_str(self.queue, name.as_ptr(), name.len(), b, n) })
     }
 
-    /// What there is of the body from an offset on, as much as the buffer takes.
+    /// The body from an offset on, as much as the buffer takes.
     /// Needs the grant body.
     pub fn body<'a>(&self, offset: u32, buffer: &'a mut [u8]) -> &'a [u8] {
         let n = unsafe { host::body(self.index(), offset, buffer.as_mut_ptr(), buffer.len()) };
@@ -132,7 +132,7 @@ impl Message {
     }
 }
 
-/// What a hook says of a message. Functions make one: [`keep`], [`expire`] and
+/// A hook's decision about a message. Functions make one: [`keep`], [`expire`] and
 /// so on.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -150,18 +150,18 @@ const fn verdict(action: u32, until_ms: i64) -> Verdict {
     Verdict { action, flags: 0, until_ms, state: 0, text: core::ptr::null(), exchange_length: 0, key_length: 0 }
 }
 
-/// The message waits until then; [`NONE`] is for ever.
+/// Keeps the message until a time; [`NONE`] means for ever.
 pub const fn keep(until_ms: i64) -> Verdict {
     verdict(0, until_ms)
 }
 
-/// Its time is up: it is dead-lettered if the queue is set up so, and dropped
-/// otherwise.
+/// Expires the message: it is dead-lettered if the queue is configured for it, and
+/// dropped otherwise.
 pub const fn expire() -> Verdict {
     verdict(1, NONE)
 }
 
-/// The message goes to an exchange of the policy's choice. Needs the grant
+/// Dead-letters the message to an exchange of the policy's choice. Needs the grant
 /// route.
 pub fn dead_letter(to: &'static Route) -> Verdict {
     let mut v = verdict(2, NONE);
@@ -171,18 +171,18 @@ pub fn dead_letter(to: &'static Route) -> Verdict {
     v
 }
 
-/// It goes on waiting, and is asked about again at the earliest then.
+/// Keeps the message, and asks about it again, not before that time.
 pub const fn ask_again(not_before_ms: i64) -> Verdict {
     verdict(3, not_before_ms)
 }
 
-/// It is dropped, and not dead-lettered.
+/// Drops the message without dead-lettering it.
 pub const fn discard() -> Verdict {
     verdict(4, NONE)
 }
 
-/// The broker does what it would do without a policy: what the message's
-/// expiration and the queue's message-ttl say.
+/// The broker decides as without a policy, by the message's expiration and the
+/// queue's message-ttl.
 pub const fn no_opinion() -> Verdict {
     verdict(255, NONE)
 }
@@ -195,17 +195,17 @@ impl Verdict {
         self
     }
 
-    /// Has on_head called when the message is next to be handed out.
+    /// Asks for a call of on_head when the message is delivered next.
     pub const fn and_ask_at_head(mut self) -> Verdict {
         self.flags |= 2;
         self
     }
 }
 
-/// What on_idle says of a queue without consumers.
+/// A decision of on_idle about a queue without consumers.
 #[derive(Clone, Copy)]
 pub enum Idle {
-    /// What the queue's own x-expires says.
+    /// The queue's x-expires decides.
     NoOpinion,
     /// Delete it.
     Delete,
@@ -215,8 +215,8 @@ pub enum Idle {
     AskAt(i64),
 }
 
-/// A value that belongs to the policy, such as a setting: a static that may
-/// change. An instance runs one call at a time, so that nobody else looks on.
+/// A mutable static, for example for a setting of the policy. An instance runs one
+/// call at a time, so no other code reads it meanwhile.
 pub struct Global<T: Copy>(Cell<T>);
 
 unsafe impl<T: Copy> Sync for Global<T> {}
@@ -264,7 +264,7 @@ impl Route {
     }
 }
 
-/// A setting of the configuration. What lies deeper has a name with dots.
+/// A setting of the configuration. Nested settings have names with dots.
 pub fn config(name: &str, otherwise: i64) -> i64 {
     unsafe { host::config_i64(name.as_ptr(), name.len(), otherwise) }
 }
@@ -274,7 +274,7 @@ pub fn config_text<'a>(name: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     fitting(buffer, |b, n| unsafe { host::config_str(name.as_ptr(), name.len(), b, n) })
 }
 
-/// How much a line of the log matters.
+/// The level of a log line.
 #[derive(Clone, Copy)]
 pub enum Level {
     Debug,
@@ -283,7 +283,7 @@ pub enum Level {
     Error,
 }
 
-/// Writes a line to the broker's log, which takes only so many of them.
+/// Writes a line to the broker's log, whose rate is limited.
 pub fn log(level: Level, text: &str) {
     unsafe { host::log(level as i32, text.as_ptr(), text.len()) }
 }
@@ -373,7 +373,7 @@ pub fn each(now: i64, n: usize, hook: impl Fn(i64, &Message) -> Verdict) -> i32 
     0
 }
 
-/// What a configuration that is refused answers, with the reason.
+/// The result of a refused configuration, with the reason.
 pub fn refuse(why: &str) -> i32 {
     unsafe { host::fail(why.as_ptr(), why.len()) };
     -1
@@ -389,7 +389,7 @@ pub fn idle_code(said: Idle) -> i64 {
     }
 }
 
-/// Exports functions as what the broker asks:
+/// Exports functions as the policy's hooks:
 ///
 /// ```ignore
 /// policy::export! {
