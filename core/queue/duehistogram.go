@@ -6,15 +6,15 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// DueBounds are the bounds of the buckets of a [DueHistogram]. They never change.
-var DueBounds = [...]time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
+// dueBounds are the bounds of the buckets of a [DueHistogram]. They never change.
+var dueBounds = [...]time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour}
 
 // DueHistogram counts instants by how far ahead of a point in time they are: deadlines
 // of messages, or ends of leases. The zero value is empty.
 type DueHistogram struct {
 	// Due[i] counts instants up to and including DueBounds[i] ahead, but beyond DueBounds[i-1]. The last
 	// bucket has no bound.
-	Due      [len(DueBounds) + 1]int
+	Due      [len(dueBounds) + 1]int
 	Overdue  int          // part of Due[0]: instants in the past
 	Never    int          // messages or queues without an instant
 	Earliest hook.Instant // 0 = there is none
@@ -33,7 +33,7 @@ func (h *DueHistogram) Add(now, at hook.Instant, n int) {
 		h.Earliest = at
 	}
 	i := 0
-	for i < len(DueBounds) && at > now.Add(DueBounds[i]) {
+	for i < len(dueBounds) && at > now.Add(dueBounds[i]) {
 		i++
 	}
 	h.Due[i] += n

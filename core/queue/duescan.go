@@ -12,7 +12,7 @@ import (
 type DueScan struct {
 	DueHistogram
 	now    hook.Instant
-	limits [len(DueBounds)]hook.Instant
+	limits [len(dueBounds)]hook.Instant
 	level  int
 	chunk  uint64 // the number of the next chunk, in the level
 	last   uint64 // the last one to be counted: later ones are new, and must not make this endless
@@ -22,7 +22,7 @@ type DueScan struct {
 func NewDueScan(now hook.Instant) DueScan {
 	d := DueScan{now: now}
 	for i := range d.limits {
-		d.limits[i] = now.Add(DueBounds[i])
+		d.limits[i] = now.Add(dueBounds[i])
 	}
 	return d
 }
@@ -74,7 +74,7 @@ func (d *DueScan) countChunk(c *chunk, allReady bool) (cost int) {
 		return small + len(c.slots)
 	}
 	// This does what [DueHistogram.Add] does, for many: in local variables it takes a third of the time.
-	var due [len(DueBounds) + 1]int
+	var due [len(dueBounds) + 1]int
 	now, limits, overdue, never, earliest := d.now, d.limits, 0, 0, hook.Instant(math.MaxInt64)
 	full := allReady && int(c.live) == len(c.slots)
 	for i, at := range c.deadlines[:len(c.slots)] {
@@ -100,7 +100,7 @@ func (d *DueScan) countChunk(c *chunk, allReady bool) (cost int) {
 
 // bucket returns the index in Due of an instant. Comparing with all limits, and without
 // a loop, is three times as fast as stopping.
-func bucket(at hook.Instant, limits *[len(DueBounds)]hook.Instant) (n int) {
+func bucket(at hook.Instant, limits *[len(dueBounds)]hook.Instant) (n int) {
 	if at > limits[0] {
 		n++
 	}
