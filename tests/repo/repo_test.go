@@ -1,5 +1,5 @@
 // Package repo holds tests about the repository itself: which package may import which, what lies where,
-// and that the documentation still says what the code does. They read files and run nothing.
+// and that the documentation still says what the code does. They read files, and run nothing but git and go list.
 package repo
 
 import (
