@@ -288,3 +288,24 @@ func TestPasswordChangedWhileItWaits(t *testing.T) {
 		}
 	})
 }
+
+// A user whose tags were removed while the password was checked was logged in with the tags from before.
+func TestTagsChangedWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t)
+		var u User
+		c.Go(func() {
+			u, _ = c.s.Authenticate(t.Context(), "alice", "secret", Origin{Host: "192.0.2.1", Now: hook.Instant(1)})
+		})
+		synctest.Wait()
+		account, _ := c.s.Lookup("alice")
+		account.Tags = []string{"management"}
+		if _, err := c.s.Set(account); err != nil {
+			t.Fatal(err)
+		}
+		c.Wait()
+		if u.Name != "alice" || !slices.Equal(u.Tags, account.Tags) {
+			t.Errorf("got %+v", u)
+		}
+	})
+}

@@ -94,8 +94,10 @@ func (s *Store) authenticate(ctx context.Context, name, password string, from Or
 		h = u.Password
 	}
 	v := s.verifier.verify(ctx, login{name: name, from: from, barred: elsewhere}, &h, password)
-	if v.is == right && s.isCurrent(u) {
-		return User{Name: u.Name, Tags: u.Tags, generation: u.generation}, nil
+	if v.is == right {
+		if now := s.current(u); now != nil {
+			return User{Name: now.Name, Tags: now.Tags, generation: now.generation}, nil
+		}
 	}
 	r := v.refuse(name, &from)
 	r.Elsewhere = elsewhere
@@ -119,10 +121,13 @@ func (v *result) refuse(name string, from *Origin) *Refused {
 	return refuse(name, "user '%s' - invalid credentials", name)
 }
 
-// isCurrent reports whether a user still exists with the same password, after it was checked.
-func (s *Store) isCurrent(u *user) bool {
+// current returns a user as it is after its password was checked; nil if it was deleted or has another password by then.
+func (s *Store) current(u *user) *user {
 	now := s.user(u.Name)
-	return now != nil && now.generation == u.generation && now.Password.equal(&u.Password)
+	if now == nil || now.generation != u.generation || !now.Password.equal(&u.Password) {
+		return nil
+	}
+	return now
 }
 
 func refuse(user, layout string, args ...any) *Refused {
