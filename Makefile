@@ -60,7 +60,7 @@ reloads: ## load a policy anew RELOADS times (default 1000) under load; nothing 
 soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
 	.ci/soak $(SOAK)
 
-perf: ## what messages cost, beside RabbitMQ and the machine's limit, as a table; PERF=flags (about half an hour; PERF=--help)
+perf: ## what messages cost, beside RabbitMQ and the machine's limit, as a table; PERF=flags (half an hour to an hour; PERF=--help)
 	.ci/perf $(value PERF)
 
 ci: ## everything CI runs
