@@ -60,8 +60,7 @@ func (a *asker) failure(ctx context.Context, err error) error {
 }
 
 // close is called after run has returned. The measurement is over, so that errors do not matter.
-func (a *asker) close() error {
+func (a *asker) close() {
 	_ = a.c.close()
 	_ = a.pace.Close()
-	return nil
 }

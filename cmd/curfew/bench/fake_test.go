@@ -34,6 +34,7 @@ type fakeBroker struct {
 	jam    int                    // publishes after which a publisher's connection is blocked and read no more; 0 = never
 
 	late     time.Duration // of expiry and of the end of leases
+	lag      time.Duration // of the answer to a passive declaration
 	password string
 
 	tls     *tls.Config // nil = connections are in the clear
@@ -83,6 +84,7 @@ type fakePeer struct {
 	header   []byte
 	body     []byte
 	left     int
+	gone     bool // guarded by b.mu
 }
 
 func newFakeBroker() *fakeBroker {
@@ -173,6 +175,7 @@ func (p *fakePeer) read() {
 func (p *fakePeer) leave() {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
+	p.gone = true
 	for _, q := range p.b.queues {
 		for i, c := range q.consumers {
 			if c == p {
@@ -277,7 +280,18 @@ func (p *fakePeer) declare(m *amqp.QueueDeclare) {
 			delete(p.b.queues, m.Queue)
 		})
 	}
-	p.send(channel, &amqp.QueueDeclareOK{Queue: m.Queue, MessageCount: uint32(len(q.ready)), ConsumerCount: uint32(len(q.consumers))})
+	answer := &amqp.QueueDeclareOK{Queue: m.Queue, MessageCount: uint32(len(q.ready)), ConsumerCount: uint32(len(q.consumers))}
+	if !m.Passive || p.b.lag == 0 {
+		p.send(channel, answer)
+		return
+	}
+	time.AfterFunc(p.b.lag, func() {
+		p.b.mu.Lock()
+		defer p.b.mu.Unlock()
+		if !p.gone {
+			p.send(channel, answer)
+		}
+	})
 }
 
 func (p *fakePeer) ack(m *amqp.BasicAck) {

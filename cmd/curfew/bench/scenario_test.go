@@ -269,6 +269,22 @@ func TestInterruptEndsARunInOrder(t *testing.T) {
 	}
 }
 
+// The bystander's connection for questions was closed while it waited for an answer: the storm failed with what came instead.
+func TestAStormMayEndBeforeTheLastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFakeBroker()
+		b.lag = 3 * time.Second
+		e, stdout, stderr := b.env(t)
+		if status := e.main(t.Context(), strings.Fields("storm --messages 10 --delay 10s")); status != 0 {
+			t.Errorf("exit status %d: %s", status, stderr)
+		}
+		if !strings.Contains(stdout.String(), "dead-lettered") || len(b.left()) > 0 {
+			t.Errorf("result %q, queues left %v; want a result and none", stdout, b.left())
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestProgressIsShownEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFakeBroker()

@@ -51,7 +51,7 @@ func (st *storm) run(ctx context.Context) error {
 		return err
 	}
 	st.by = st.newFleet(ctx)
-	st.cleanUp(st.by.stop)
+	st.cleanUp(st.leave)
 	st.sample(&st.from)
 	if err := st.fill(queue); err != nil { //nolint:contextcheck // the fleets' contexts descend from ctx
 		return err
@@ -148,10 +148,18 @@ func (st *storm) bystand(own string) error {
 	if st.asker, err = st.newAsker(st.by.ctx, own); err != nil {
 		return err
 	}
-	st.cleanUp(st.asker.close)
 	st.by.publish(p)
 	st.by.start(func() error { return st.asker.run(st.by.ctx) })
 	return nil
+}
+
+// leave ends the bystander: the asker's connection is closed once no goroutine waits for an answer on it.
+func (st *storm) leave() error {
+	err := st.by.stop()
+	if st.asker != nil {
+		st.asker.close()
+	}
+	return err
 }
 
 func (st *storm) watch(until int64) error {
