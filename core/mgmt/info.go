@@ -29,9 +29,12 @@ func (*API) auth(c *request) error {
 	return c.reply(object{{"enable_uaa", false}, {"oauth_enabled", false}, {"uaa_client_id", ""}, {"uaa_location", ""}})
 }
 
-// nothing answers with an empty list: there is no page that plugins could extend, logins are not counted by address, and no
-// feature is deprecated.
-func (*API) nothing(c *request) error { return listObjects(c, nil) }
+// nothing answers with an empty list, never in pages: there is nothing that plugins could extend, logins are not counted by
+// address, and no feature is deprecated.
+func (*API) nothing(c *request) error {
+	c.query = query{}
+	return listObjects(c, nil)
+}
 
 // features are what tools ask for before they use it, with descriptions.
 var features = [...][2]string{
