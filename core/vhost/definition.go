@@ -1,6 +1,8 @@
 package vhost
 
 import (
+	"slices"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
@@ -51,21 +53,30 @@ const (
 // fieldRef is a field of a definition with the variable that it is written from and read into.
 type fieldRef struct {
 	name string
-	load func() any
-	read func(*definition.Definition, *error)
+	variable
 }
 
-func ref[T any](name string, value *T) fieldRef {
-	return fieldRef{
-		name: name,
-		load: func() any { return *value },
-		read: func(d *definition.Definition, err *error) { definition.Read(d, name, value, err) },
-	}
+type variable interface {
+	load() any
+	read(d *definition.Definition, name string) error
 }
+
+// pointer is a [variable]. It is as large as a pointer, so that it lies in an interface without an allocation: a restart reads as
+// many fields as all queues and bindings have.
+type pointer[T any] struct{ to *T }
+
+func (p pointer[T]) load() any { return *p.to }
+
+func (p pointer[T]) read(d *definition.Definition, name string) (err error) {
+	definition.Read(d, name, p.to, &err)
+	return err
+}
+
+func ref[T any](name string, value *T) fieldRef { return fieldRef{name, pointer[T]{value}} }
 
 // define makes a definition of the vhost.
 func (v *VHost) define(op string, fields ...fieldRef) amqp.Table {
-	t := definition.New(op, amqp.Field{Key: fieldVHost, Value: v.name})
+	t := slices.Grow(definition.New(op, amqp.Field{Key: fieldVHost, Value: v.name}), len(fields))
 	for _, f := range fields {
 		t = append(t, amqp.Field{Key: f.name, Value: f.load()})
 	}
@@ -77,11 +88,13 @@ func (v *VHost) defineName(op, name string) amqp.Table {
 }
 
 // read reads fields, up to the first that is missing or has another type.
-func read(d *definition.Definition, fields ...fieldRef) (err error) {
+func read(d *definition.Definition, fields ...fieldRef) error {
 	for _, f := range fields {
-		f.read(d, &err)
+		if err := f.read(d, f.name); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // Resets reports whether a definition with this op voids all earlier ones of its vhost.
