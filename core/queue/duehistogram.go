@@ -12,8 +12,8 @@ var dueBounds = [...]time.Duration{time.Second, 10 * time.Second, time.Minute, 1
 // DueHistogram counts instants by how far ahead of a point in time they are: deadlines
 // of messages, or ends of leases. The zero value is empty.
 type DueHistogram struct {
-	// Due[i] counts instants up to and including DueBounds[i] ahead, but beyond DueBounds[i-1]. The last
-	// bucket has no bound.
+	// Due[i] counts instants up to and including dueBounds[i] ahead, but beyond dueBounds[i-1]. The
+	// last bucket has no bound.
 	Due      [len(dueBounds) + 1]int
 	Overdue  int          // part of Due[0]: instants in the past
 	Never    int          // messages or queues without an instant

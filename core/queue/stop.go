@@ -101,12 +101,12 @@ func (q *Queue) End() (lost int) {
 }
 
 // declineStopped answers a task for a stopped queue.
-func (q *Queue) declineStopped(now hook.Instant, o *task) {
-	switch o.kind {
+func (q *Queue) declineStopped(now hook.Instant, t *task) {
+	switch t.kind {
 	case taskPublish:
-		o.batch.complete(q.stopped)
+		t.batch.complete(q.stopped)
 	case taskCall:
-		o.call.fn(q, now)
-		close(o.call.done)
+		t.call.fn(q, now)
+		close(t.call.done)
 	}
 }

@@ -68,8 +68,9 @@ func Free(b []byte) {
 	}
 }
 
-// Make returns n zero elements in a slab. T must not contain pointers: the garbage
-// collector does not look into slabs.
+// Make returns n zero elements in a slab, at most 1 MiB of them: FreeSlice does not know the
+// size of a larger slab. T must not contain pointers, because the garbage collector does
+// not look into slabs.
 func Make[T any](n int) []T {
 	var t T
 	size := n * int(unsafe.Sizeof(t))
