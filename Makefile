@@ -41,20 +41,20 @@ generate: ## rewrite generated files
 upstream: ## the test suite of RabbitMQ's Go client against this broker
 	go test -count=1 -v -timeout 20m ./tests/upstream
 
-record: ## write anew what RabbitMQ's own tools print and export, for tests/management (needs Debian's rabbitmq-server)
+record: ## record again what RabbitMQ's own tools print and export, for tests/management (needs Debian's rabbitmq-server)
 	go test -count=1 -v -timeout 20m -run TestRecordExport ./tests/management -rewrite
 	go test -count=1 -v -timeout 20m -run TestTranscripts ./tests/management -rewrite
 
 crash: ## kill the broker CRASH_CYCLES times (default 1000) under load; what was confirmed must be there
 	CRASH_CYCLES=$(CRASH_CYCLES) go test -count=1 -v -timeout 3h -run Crash ./tests/crash
 
-powerloss: ## have a simulated machine lose power POWER_LOSSES times (default 1000) with each durability; what was confirmed must be there
+powerloss: ## cut the power of a simulated machine POWER_LOSSES times (default 1000) with each durability; what was confirmed must be there
 	POWER_LOSSES=$(POWER_LOSSES) go test -count=1 -v -timeout 3h -run PowerLoss ./tests/crash/power
 
 disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root; emptying the queues must end it, and lose nothing
 	DISK_CYCLES=$(DISK_CYCLES) go test -count=1 -v -timeout 3h -run TestAFullDisk ./tests/disk
 
-reloads: ## load a policy anew RELOADS times (default 1000) under load; nothing may be lost, or stay in memory
+reloads: ## reload a policy RELOADS times (default 1000) under load; nothing may be lost or stay in memory
 	RELOADS=$(RELOADS) go test -count=1 -v -timeout 1h -run HotReloads ./tests/wasm
 
 soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
