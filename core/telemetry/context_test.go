@@ -142,8 +142,8 @@ func FuzzParseParent(f *testing.F) {
 	})
 }
 
-// Whatever headers hold, judging them and adopting the message does no harm, and what else is in them stays.
-func FuzzAdopt(f *testing.F) {
+// ParentSamplingOf and Inject accept any headers, and Inject leaves those that are not about the context as they are.
+func FuzzInject(f *testing.F) {
 	f.Add([]byte("\x00\x00"))
 	f.Add(propsOf(nil))
 	f.Add(propsOf(table(amqp.Field{Key: "traceparent", Value: sampled}, amqp.Field{Key: "a", Value: true})))
@@ -156,12 +156,12 @@ func FuzzAdopt(f *testing.F) {
 		}
 		before := x.Headers(props)
 		s.ParentSamplingOf(before)
-		adopted, _ := s.Inject(props, x)
-		y, err := amqp.ScanProps(adopted)
+		injected, _ := s.Inject(props, x)
+		y, err := amqp.ScanProps(injected)
 		if err != nil {
-			t.Fatalf("%q became %q: %v", props, adopted, err)
+			t.Fatalf("%q became %q: %v", props, injected, err)
 		}
-		after := y.Headers(adopted)
+		after := y.Headers(injected)
 		if c := contextOf(after); !c.valid() {
 			t.Fatalf("no context in %q", after)
 		}
@@ -171,7 +171,7 @@ func FuzzAdopt(f *testing.F) {
 	})
 }
 
-// others are the headers that are not the broker's business.
+// others returns the headers that are not about the context.
 func others(headers amqp.RawTable) []byte {
 	var rest []byte
 	for f := range headers.All() {

@@ -20,7 +20,7 @@ func benchSpans(b *testing.B, share int) *Spans {
 	})
 }
 
-// What a publish of an orphan costs on the connection's goroutine.
+// BenchmarkPublished measures the span of a message without a context, on the reader's goroutine.
 func BenchmarkPublished(b *testing.B) {
 	for _, share := range shares {
 		b.Run(fmt.Sprintf("%d%%", share), func(b *testing.B) {
@@ -30,10 +30,10 @@ func BenchmarkPublished(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if s != nil && s.SampleRoot() {
-					adopted := *m
-					adopted.Props, _ = s.Inject(m.Props, x)
-					adopted.Injected = true
-					s.Published(&adopted, "app", 1)
+					injected := *m
+					injected.Props, _ = s.Inject(m.Props, x)
+					injected.Injected = true
+					s.Published(&injected, "app", 1)
 				}
 			}
 		})
@@ -67,8 +67,8 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// What an orphan costs that is traced, but for what tells of it.
-func BenchmarkAdopt(b *testing.B) {
+// BenchmarkInject measures the context that a message gets, without its spans.
+func BenchmarkInject(b *testing.B) {
 	s := benchSpans(b, 1)
 	m := message(nil)
 	x := indexOf(m.Props)

@@ -171,7 +171,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-func TestAdopt(t *testing.T) {
+func TestInject(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		headers amqp.RawTable
@@ -185,7 +185,7 @@ func TestAdopt(t *testing.T) {
 			s := &Spans{}
 			before := propsOf(tc.headers)
 			kept := bytes.Clone(before)
-			props := adopt(s, before)
+			props := inject(s, before)
 			p, err := amqp.ParseProperties(props)
 			if err != nil {
 				t.Fatal(err)
@@ -212,20 +212,20 @@ func indexOf(props []byte) amqp.PropIndex {
 	return x
 }
 
-// adopt is Adopt without the index.
-func adopt(s *Spans, props []byte) []byte {
-	adopted, _ := s.Inject(props, indexOf(props))
-	return adopted
+// inject calls Inject for properties without an index.
+func inject(s *Spans, props []byte) []byte {
+	injected, _ := s.Inject(props, indexOf(props))
+	return injected
 }
 
 // Properties share memory: none writes over another's, whatever their sizes, also when something is appended to them.
-func TestAdoptedPropertiesAreApart(t *testing.T) {
+func TestInjectedPropertiesAreApart(t *testing.T) {
 	s := NewSpans(SpanOptions{Sampling: Sampling{Ratio: 0.5}})
 	var all, copies [][]byte
 	for i := range 500 {
 		p := amqp.Properties{MessageID: strings.Repeat("x", i%250)}
 		p.Set(amqp.PropMessageID)
-		props := adopt(s, p.Append(nil))
+		props := inject(s, p.Append(nil))
 		all, copies = append(all, props), append(copies, bytes.Clone(props))
 	}
 	seen := map[spanContext]bool{}
@@ -258,12 +258,12 @@ func TestPublished(t *testing.T) {
 		"curfew.vhost=/", "curfew.publish.queues=2")
 }
 
-// The span of an orphan's publishing is the one that its new context names, and begins the trace.
-func TestAdoptedMessagesBelongToTheirPublishing(t *testing.T) {
+// A message without a context gets one that names the span of its publishing, which begins the trace.
+func TestInjectedContextNamesThePublishing(t *testing.T) {
 	var props []byte
 	s := one(t, func(s *Spans) {
 		m := message(nil)
-		m.Props, m.Injected = adopt(s, m.Props), true
+		m.Props, m.Injected = inject(s, m.Props), true
 		props = m.Props
 		s.Published(m, "app", 1)
 	})
