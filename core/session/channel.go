@@ -52,7 +52,7 @@ type channel struct {
 	counters       Counters
 }
 
-// mode is what happens to the messages that a channel publishes.
+// mode says how a channel answers for the messages that it publishes.
 type mode uint8
 
 const (

@@ -136,7 +136,7 @@ func (c *Conn) Lost(why error) {
 	}
 }
 
-// endOfConsumers is what closing channels take back from one queue.
+// endOfConsumers lists the consumers and unacknowledged messages of closing channels at one queue.
 type endOfConsumers struct {
 	queue     *queue.Mailbox
 	consumers []*queue.Consumer

@@ -113,7 +113,7 @@ const (
 	closed                    // nothing is read; only pending bytes are written
 )
 
-// State is what a connection needs from the owner of its socket.
+// State tells the owner of a connection's socket how to treat it.
 type State uint8
 
 // The states, in order.
@@ -171,7 +171,8 @@ func (c *Conn) step(data []byte) int {
 	return n
 }
 
-// failFraming ends the connection when nobody knows where the next frame starts, so that no close-ok can be recognised.
+// failFraming ends the connection after an error in a frame's form. The start of the next frame is unknown, so close-ok could not be
+// recognised.
 func (c *Conn) failFraming(err error) {
 	c.fail(err)
 	c.End()

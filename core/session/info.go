@@ -11,7 +11,7 @@ import (
 
 // The methods in this file may be called from any goroutine.
 
-// ConnInfo is what never changes about an open connection. It is read only.
+// ConnInfo describes an open connection: the facts that never change. It is read only.
 type ConnInfo struct {
 	ID          uint64 // unique in this process
 	Peer        Peer
@@ -44,7 +44,7 @@ func (c *Conn) Info() *ConnInfo { return c.info.Load() }
 // IsOpen reports whether the connection is past its handshake and closed by neither side.
 func (c *Conn) IsOpen() bool { return c.Info() != nil && !c.ended.Load() }
 
-// Status is what changes about an open connection.
+// Status describes an open connection: the facts that change.
 type Status struct {
 	Channels int
 	Blocked  bool // it is not read from, because of an alarm

@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// parsedProps is what the broker needs from a message's properties. It is cached for the next message, because most publishers
+// parsedProps holds what the broker needs from a message's properties. It is cached for the next message, because most publishers
 // send the same properties again and again.
 type parsedProps struct {
 	known bool

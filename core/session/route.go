@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// cachedRoute is what a connection remembers about messages with one exchange and routing key.
+// cachedRoute caches how messages with one exchange and routing key are routed.
 type cachedRoute struct {
 	info        *queue.RoutingInfo
 	permissions uint64 // version of the permissions under which the user may publish to the exchange

@@ -20,7 +20,7 @@ func TestQueuesAreTheSameInMemoryAndOnDisk(t *testing.T) {
 			for _, tc := range []struct {
 				name  string
 				home  home
-				marks bool // it is known what was handed out
+				marks bool // it is known which messages were delivered
 			}{
 				{"on disk", &onDiskHome{disk: crashfs.New(seed)}, true},
 				{"restarted", &onDiskHome{disk: crashfs.New(seed), restart: (*onDiskHome).stop}, true},

@@ -34,7 +34,7 @@ type Options struct {
 	Telemetry *telemetry.Recorder // nil records nothing
 }
 
-// Server is what all connections share. Any goroutine may use it.
+// Server holds the state that all connections share. Any goroutine may use it.
 type Server struct {
 	Options
 	start   []byte // the frame of connection.start

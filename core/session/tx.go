@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// transaction is what a channel published and settled since the last commit [AMQP 1.9].
+// transaction holds the messages and settlements of a channel since its last commit [AMQP 1.9].
 type transaction struct {
 	messages   []pendingMessage
 	settles    []pendingSettle

@@ -45,7 +45,7 @@ type writeBuffer struct {
 }
 
 const (
-	// maxDeliveryBuffer is what a slow peer can make the broker buffer. Beyond it, deliveries stay in their queues.
+	// maxDeliveryBuffer bounds the bytes that are buffered for a slow peer. Beyond it, messages stay in their queues.
 	maxDeliveryBuffer = 512 << 10
 	// maxReplyBuffer is the amount of unread answers at which the peer's requests are no longer read.
 	maxReplyBuffer = 4 * maxDeliveryBuffer

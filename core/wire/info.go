@@ -23,7 +23,7 @@ func (t *traffic) wrote(n int) {
 	t.bytesOut.Add(uint64(n))
 }
 
-// Traffic is what was read and written so far. With TLS, the bytes are those before encryption.
+// Traffic counts the bytes read and written so far. With TLS, they are counted before encryption.
 type Traffic struct{ Reads, BytesIn, Writes, BytesOut uint64 }
 
 func (t *Traffic) add(o *traffic) {

@@ -50,7 +50,7 @@ func (p *pause) failed(now hook.Instant) {
 	p.until = now.Add(p.length)
 }
 
-// rate is what was read in a time.
+// rate counts the bytes read in a time.
 type rate struct {
 	bytes, reads int
 	over         time.Duration

@@ -19,7 +19,8 @@ type TLS struct {
 	MinVersion uint16 // tls.VersionTLS12 or tls.VersionTLS13
 }
 
-// Certificates are what a listener needs for TLS. Any goroutine may reload them while connections come in.
+// Certificates holds the certificate, the key and the authorities of a listener. Any goroutine may reload them while connections come
+// in.
 type Certificates struct {
 	options TLS
 	current atomic.Pointer[certified]
