@@ -87,7 +87,7 @@ func (a *API) describeConnection(conn wire.OpenConn, noStats bool) object {
 	}
 	t := conn.Traffic()
 	o = append(o, member{"send_pend", s.Pending}, member{"recv_cnt", t.Reads}, member{"send_cnt", t.Writes})
-	return a.meters.append(o, connectionKey{conn.ID}, []namedCount{{"recv_oct", int64(t.BytesIn)}, {"send_oct", int64(t.BytesOut)}})
+	return a.meters.append(o, connectionKey{conn.ID}, []namedCount{{"recv_oct", "recv_oct_details", int64(t.BytesIn)}, {"send_oct", "send_oct_details", int64(t.BytesOut)}})
 }
 
 func connectionState(s *session.Status) string {

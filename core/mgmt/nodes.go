@@ -62,15 +62,15 @@ func (a *API) describeNode() object {
 		{"net_ticktime", 0},
 	}
 	return a.meters.append(o, nodeKey{}, []namedCount{
-		{"mem_used", int64(m.Memory)},
-		{"fd_used", int64(m.Files)},
-		{"sockets_used", int64(a.AMQP.Connections())},
-		{"proc_used", int64(runtime.NumGoroutine())},
-		{"disk_free", int64(m.DiskFree)},
-		{"connection_created", int64(churn.ConnectionsOpened.Load())},
-		{"connection_closed", int64(churn.ConnectionsClosed.Load())},
-		{"channel_created", int64(churn.ChannelsOpened.Load())},
-		{"channel_closed", int64(churn.ChannelsClosed.Load())},
+		{"mem_used", "mem_used_details", int64(m.Memory)},
+		{"fd_used", "fd_used_details", int64(m.Files)},
+		{"sockets_used", "sockets_used_details", int64(a.AMQP.Connections())},
+		{"proc_used", "proc_used_details", int64(runtime.NumGoroutine())},
+		{"disk_free", "disk_free_details", int64(m.DiskFree)},
+		{"connection_created", "connection_created_details", int64(churn.ConnectionsOpened.Load())},
+		{"connection_closed", "connection_closed_details", int64(churn.ConnectionsClosed.Load())},
+		{"channel_created", "channel_created_details", int64(churn.ChannelsOpened.Load())},
+		{"channel_closed", "channel_closed_details", int64(churn.ChannelsClosed.Load())},
 	})
 }
 

@@ -138,18 +138,18 @@ func (a *API) channelCounters() map[string]session.Counters {
 func channelCounts(t *session.Counters) []namedCount {
 	h := t.AllDeliveries()
 	return []namedCount{
-		{"ack", int64(h[session.Acked])},
-		{"confirm", int64(t.Confirmed)},
-		{"deliver", int64(h[session.Delivered])},
-		{"deliver_get", int64(h[session.Delivered] + h[session.DeliveredNoAck] + h[session.Got] + h[session.GotNoAck])},
-		{"deliver_no_ack", int64(h[session.DeliveredNoAck])},
-		{"drop_unroutable", int64(t.Dropped)},
-		{"get", int64(h[session.Got])},
-		{"get_empty", int64(h[session.GetEmpty])},
-		{"get_no_ack", int64(h[session.GotNoAck])},
-		{"publish", int64(t.Published)},
-		{"redeliver", int64(h[session.Redelivered])},
-		{"return_unroutable", int64(t.Returned)},
+		{"ack", "ack_details", int64(h[session.Acked])},
+		{"confirm", "confirm_details", int64(t.Confirmed)},
+		{"deliver", "deliver_details", int64(h[session.Delivered])},
+		{"deliver_get", "deliver_get_details", int64(h[session.Delivered] + h[session.DeliveredNoAck] + h[session.Got] + h[session.GotNoAck])},
+		{"deliver_no_ack", "deliver_no_ack_details", int64(h[session.DeliveredNoAck])},
+		{"drop_unroutable", "drop_unroutable_details", int64(t.Dropped)},
+		{"get", "get_details", int64(h[session.Got])},
+		{"get_empty", "get_empty_details", int64(h[session.GetEmpty])},
+		{"get_no_ack", "get_no_ack_details", int64(h[session.GotNoAck])},
+		{"publish", "publish_details", int64(t.Published)},
+		{"redeliver", "redeliver_details", int64(h[session.Redelivered])},
+		{"return_unroutable", "return_unroutable_details", int64(t.Returned)},
 	}
 }
 
@@ -163,12 +163,12 @@ func (a *API) churn() object {
 	}
 	n := a.AMQP.Sessions().Churn()
 	return a.meters.append(nil, churnKey{}, []namedCount{
-		{"channel_closed", int64(n.ChannelsClosed.Load())},
-		{"channel_created", int64(n.ChannelsOpened.Load())},
-		{"connection_closed", int64(n.ConnectionsClosed.Load())},
-		{"connection_created", int64(n.ConnectionsOpened.Load())},
-		{"queue_created", int64(created)},
-		{"queue_declared", int64(declared)},
-		{"queue_deleted", int64(deleted)},
+		{"channel_closed", "channel_closed_details", int64(n.ChannelsClosed.Load())},
+		{"channel_created", "channel_created_details", int64(n.ChannelsOpened.Load())},
+		{"connection_closed", "connection_closed_details", int64(n.ConnectionsClosed.Load())},
+		{"connection_created", "connection_created_details", int64(n.ConnectionsOpened.Load())},
+		{"queue_created", "queue_created_details", int64(created)},
+		{"queue_declared", "queue_declared_details", int64(declared)},
+		{"queue_deleted", "queue_deleted_details", int64(deleted)},
 	})
 }

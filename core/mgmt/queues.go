@@ -36,23 +36,24 @@ func (a *API) queues(c *request) error {
 	})
 }
 
-// queueFields are the members of a queue's object that are known without asking the queue.
+// queueFields are the members of a queue's object that are known without asking the queue. Their names are of the type that members
+// have: see namedCount.
 var queueFields = [...]struct {
-	name string
-	get  func(*queueRef) any
+	name any
+	get  func(queueRef) any
 }{
-	{"name", func(r *queueRef) any { return r.cfg.Name }},
-	{"vhost", func(r *queueRef) any { return r.cfg.VHost }},
-	{"type", func(r *queueRef) any { return r.cfg.Kind }},
-	{"durable", func(r *queueRef) any { return r.cfg.Durable }},
-	{"auto_delete", func(r *queueRef) any { return r.cfg.AutoDelete }},
-	{"exclusive", func(r *queueRef) any { return r.cfg.Exclusive }},
-	{"arguments", func(r *queueRef) any { return jsonobj.OfArgs(r.cfg.Args) }},
-	{"node", func(r *queueRef) any { return r.node }},
-	{"policy", func(r *queueRef) any { return policyName(r.cfg.Policies.User) }},
-	{"operator_policy", func(r *queueRef) any { return policyName(r.cfg.Policies.Operator) }},
-	{"effective_policy_definition", func(r *queueRef) any { return definitions.PolicyDefinition(r.cfg.Policies.Definition()) }},
-	{"expiry_strategy", func(r *queueRef) any { return r.cfg.Strategy }},
+	{"name", func(r queueRef) any { return r.cfg.Name }},
+	{"vhost", func(r queueRef) any { return r.cfg.VHost }},
+	{"type", func(r queueRef) any { return r.cfg.Kind }},
+	{"durable", func(r queueRef) any { return r.cfg.Durable }},
+	{"auto_delete", func(r queueRef) any { return r.cfg.AutoDelete }},
+	{"exclusive", func(r queueRef) any { return r.cfg.Exclusive }},
+	{"arguments", func(r queueRef) any { return jsonobj.OfArgs(r.cfg.Args) }},
+	{"node", func(r queueRef) any { return r.node }},
+	{"policy", func(r queueRef) any { return policyName(r.cfg.Policies.User) }},
+	{"operator_policy", func(r queueRef) any { return policyName(r.cfg.Policies.Operator) }},
+	{"effective_policy_definition", func(r queueRef) any { return definitions.PolicyDefinition(r.cfg.Policies.Definition()) }},
+	{"expiry_strategy", func(r queueRef) any { return r.cfg.Strategy }},
 }
 
 func policyName(p *policies.Policy) any {
@@ -66,23 +67,25 @@ func policyName(p *policies.Policy) any {
 func queueField(r queueRef, name string) (any, bool) {
 	for i := range queueFields {
 		if queueFields[i].name == name {
-			return queueFields[i].get(&r), true
+			return queueFields[i].get(r), true
 		}
 	}
-	i := slices.Index(depthNames[:], name)
+	i := slices.IndexFunc(depthNames[:], func(names [2]any) bool { return names[0] == name })
 	if i < 0 && name != "consumers" {
 		return nil, false
 	}
-	s, err := stats(r.mailbox)
-	switch {
-	case err != nil: // it was deleted
-		return nil, true
-	case i < 0:
-		return s.Consumers, true
-	}
-	var d depth
-	d.add(&s)
-	return d[i], true
+	var value any // nil if the queue was deleted
+	_ = r.mailbox.Look(func(q *queue.Queue) {
+		s := q.Stats()
+		if i < 0 {
+			value = s.Consumers
+			return
+		}
+		var d depth
+		d.add(&s)
+		value = d[i]
+	})
+	return value, true
 }
 
 // describeQueue returns a queue as an object, and asks the queue only for members that the query wants. A queue that was deleted
@@ -90,7 +93,7 @@ func queueField(r queueRef, name string) (any, bool) {
 func (a *API) describeQueue(c *request, r queueRef) object {
 	o, q := make(object, len(queueFields)), &c.query
 	for i := range queueFields {
-		o[i] = member{queueFields[i].name, queueFields[i].get(&r)}
+		o[i] = member{queueFields[i].name, queueFields[i].get(r)}
 	}
 	if q.within(o) {
 		return o

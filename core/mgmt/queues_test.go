@@ -1,6 +1,8 @@
 package mgmt
 
 import (
+	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -135,6 +137,39 @@ func sorted(o string) string {
 	v, _ := jsonobj.Parse([]byte(o))
 	return string(jsonobj.Append(nil, jsonobj.FromParsed(v)))
 }
+
+// The names of members were made into values of type any for each object: a list of queues took twice the allocations.
+func TestAllocationsForEachQueue(t *testing.T) {
+	const queues = 200
+	r := newRig(t)
+	for i := range queues {
+		r.do(201, "PUT", "/api/queues/%2F/q"+strconv.Itoa(i), "")
+	}
+	for _, tc := range []struct {
+		path string
+		most float64
+	}{
+		{"/api/queues", 50},
+		{"/api/queues?columns=name,messages", 27},
+		{"/api/queues?disable_stats=true&enable_queue_totals=true", 15},
+		{"/api/queues?sort=messages&page=1&page_size=1", 4},
+		{"/api/bindings", 9},
+		{"/api/overview", 2},
+	} {
+		q := r.request(guest, "GET", tc.path, "")
+		n := testing.AllocsPerRun(10, func() { r.api.ServeHTTP(discard{}, q) }) / queues
+		if n > tc.most {
+			t.Errorf("%s: got %.1f allocations for each queue, want %.0f at most", tc.path, n, tc.most)
+		}
+	}
+}
+
+// discard is a [http.ResponseWriter] that keeps nothing.
+type discard struct{}
+
+func (discard) Header() http.Header         { return http.Header{} }
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) WriteHeader(int)             {}
 
 // What was counted of a vhost goes with it: one that is made anew begins with nothing.
 func TestDeletedVHostIsForgotten(t *testing.T) {

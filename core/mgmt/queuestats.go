@@ -12,7 +12,10 @@ import (
 // only: no consumer gets them.
 type depth [3]int64
 
-var depthNames = [len(depth{})]string{"messages", "messages_ready", "messages_unacknowledged"}
+// depthNames are the names of the counts, and of their rates.
+var depthNames = [len(depth{})][2]any{
+	{"messages", "messages_details"}, {"messages_ready", "messages_ready_details"}, {"messages_unacknowledged", "messages_unacknowledged_details"},
+}
 
 func (d *depth) add(s *queue.Stats) {
 	d[0] += int64(s.Ready + s.Unacked + s.Discarded)
@@ -22,11 +25,13 @@ func (d *depth) add(s *queue.Stats) {
 
 // depthOf adds up the queues of vhosts.
 func depthOf(vs ...*vhost.VHost) (d depth) {
+	add := func(q *queue.Queue) { // one closure for all queues
+		s := q.Stats()
+		d.add(&s)
+	}
 	for _, v := range vs {
 		for _, m := range v.Mailboxes() {
-			if s, err := stats(m); err == nil { // else it was deleted
-				d.add(&s)
-			}
+			_ = m.Look(add) // it fails if the queue was deleted
 		}
 	}
 	return d
@@ -35,15 +40,9 @@ func depthOf(vs ...*vhost.VHost) (d depth) {
 func (d depth) counts() []namedCount {
 	counts := make([]namedCount, len(d), len(d)+8) // with capacity for queueCounts
 	for i, name := range depthNames {
-		counts[i] = namedCount{name, d[i]}
+		counts[i] = namedCount{name[0], name[1], d[i]}
 	}
 	return counts
-}
-
-// stats returns the statistics of a queue. It fails if the queue was deleted.
-func stats(m *queue.Mailbox) (s queue.Stats, err error) {
-	err = m.Look(func(q *queue.Queue) { s = q.Stats() })
-	return s, err
 }
 
 // queueSnapshot is a queue at one moment.
@@ -145,10 +144,18 @@ func (c *request) connectionsByID() map[vhost.Owner]wire.OpenConn {
 	return c.byID
 }
 
+// reasonNames are the names of reasons, as values of members: see namedCount.
+var reasonNames = func() (names [hook.Reasons]any) {
+	for r := range hook.Reasons {
+		names[r] = r.String()
+	}
+	return names
+}()
+
 func byReason(n *[hook.Reasons]uint64) object {
-	o := object{}
+	o := make(object, 0, hook.Reasons-1)
 	for r := hook.ReasonNone + 1; r < hook.Reasons; r++ {
-		o.Add(r.String(), n[r])
+		o = append(o, member{reasonNames[r], n[r]})
 	}
 	return o
 }
@@ -156,11 +163,11 @@ func byReason(n *[hook.Reasons]uint64) object {
 // queueCounts returns a queue's counters by RabbitMQ's names. Messages that basic.get fetched count as delivered.
 func queueCounts(n *queue.Counters) []namedCount {
 	return []namedCount{
-		{"ack", int64(n.Acked)},
-		{"deliver", int64(n.Delivered)},
-		{"deliver_get", int64(n.Delivered + n.DeliveredNoAck)},
-		{"deliver_no_ack", int64(n.DeliveredNoAck)},
-		{"publish", int64(n.Published)},
-		{"redeliver", int64(n.Redelivered)},
+		{"ack", "ack_details", int64(n.Acked)},
+		{"deliver", "deliver_details", int64(n.Delivered)},
+		{"deliver_get", "deliver_get_details", int64(n.Delivered + n.DeliveredNoAck)},
+		{"deliver_no_ack", "deliver_no_ack_details", int64(n.DeliveredNoAck)},
+		{"publish", "publish_details", int64(n.Published)},
+		{"redeliver", "redeliver_details", int64(n.Redelivered)},
 	}
 }

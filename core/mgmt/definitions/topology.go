@@ -72,16 +72,18 @@ func BindingsOf(v *vhost.VHost, bs []vhost.Binding) []VHostBinding {
 	return all
 }
 
-// Binding returns the definition of a binding.
+// Binding returns the definition of a binding, with capacity for one member more.
 func Binding(b VHostBinding) jsonobj.Object {
-	return object{
+	o := object{
 		{"source", b.Source},
 		{"vhost", b.VHost},
 		{"destination", b.Destination},
 		{"destination_type", b.destinationType()},
 		{"routing_key", b.Key},
 		{"arguments", jsonobj.OfTable(b.Args)},
+		{},
 	}
+	return o[:len(o)-1]
 }
 
 func (b *VHostBinding) destinationType() string {
