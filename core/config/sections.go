@@ -42,7 +42,7 @@ const (
 
 // Memory bounds the memory that messages take.
 type Memory struct {
-	Bodies Watermark `koanf:"bodies" doc:"Message bodies kept in memory; the others are read back from disk when they are due. A share of the machine's memory, or a size."`
+	Bodies Watermark `koanf:"bodies" doc:"Message bodies kept in memory; the others are read back from disk when they are next. A share of the machine's memory, or a size."`
 }
 
 // TLS configures the listeners listen.amqps and listen.management-tls.

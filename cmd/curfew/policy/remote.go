@@ -142,7 +142,7 @@ func unloadCommand() command {
 		name: "unload", operands: []string{"NAME"}, run: runUnload,
 		about: "takes a policy away from a running broker",
 		flags: func(f *flags) {
-			f.Bool("force", false, "even if queues have chosen it: those have no strategy then")
+			f.Bool("force", false, "even if queues have chosen it: those get the default strategy")
 			remote(f)
 		},
 		more: environmentHelp,
