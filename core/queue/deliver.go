@@ -47,6 +47,10 @@ func (q *Queue) nextRef() Ref {
 	return ref(l, q.levels[l].peek())
 }
 
+// nextInMemory reports whether the message that is next, of which there must be one,
+// can be read without the spill file.
+func (q *Queue) nextInMemory() bool { return q.store.at(q.at(q.nextRef()).slot().segment).inMemory() }
+
 // nextMessage returns the message that is next, of which there must be one. ask says
 // that it must not be delivered before its hooks were asked: because it is due, or
 // because they want to see it when it is next.
@@ -62,15 +66,20 @@ func (q *Queue) nextMessage(now hook.Instant) (h handle, why hook.Why, ask bool)
 }
 
 // assign takes the messages that are next, at most n, up to one that its hooks must see
-// first.
+// first, or up to one in another spilled segment once they fill a segment: a connection
+// may take few of them, and segments are not loaded for messages that it does not take.
 func (q *Queue) assign(now hook.Instant, n int) (ds []Delivery, why hook.Why, ask bool) {
 	ds = q.buf.deliveries[:0]
-	for len(ds) < n && q.ready > 0 {
+	for size := 0; len(ds) < n && q.ready > 0; {
+		if size >= segmentSize && !q.nextInMemory() {
+			break
+		}
 		var h handle
 		if h, why, ask = q.nextMessage(now); ask {
 			break
 		}
 		r := q.store.read(*h.slot())
+		size += int(h.slot().length)
 		ds = append(ds, q.delivery(h, &r))
 		q.take(h, len(r.body))
 	}

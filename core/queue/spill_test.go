@@ -143,6 +143,46 @@ func TestBodiesTakeNothingOfADiskThatIsAlmostFull(t *testing.T) {
 	q.close()
 }
 
+// slowSink takes as many deliveries as the test allows, and measures the memory in use
+// meanwhile.
+type slowSink struct {
+	*sink
+	used int64
+}
+
+func (s *slowSink) Deliver(c *Consumer, ds []Delivery) int {
+	s.used = max(s.used, slab.Used())
+	return s.sink.Deliver(c, ds)
+}
+
+// For each message of 100 KB that a connection took, the segments of 256 messages were
+// loaded, and released again: a backlog was delivered at 15 messages a second.
+func TestMessagesThatASlowConnectionDoesNotTakeAreNotLoaded(t *testing.T) {
+	spilling(t, 1<<20)
+	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
+	const n, size = 200, 100_000
+	for i := range uint64(n) {
+		q.enqueue(second, batchOf(patterned(i, size)))
+	}
+	before := slab.Used()
+	s := &slowSink{sink: &sink{room: 1}}
+	c := &Consumer{NoAck: true, Sink: s}
+	if err := q.AddConsumer(second, c); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if len(s.got) != i+1 || !bytes.Equal(s.got[i].Body, patterned(uint64(i), size).Body) {
+			t.Fatalf("%d messages were delivered unchanged, want %d", len(s.got), i+1)
+		}
+		s.room = 1
+		q.wake(second, c)
+	}
+	if loaded := s.used - before; loaded > 6*segmentSize {
+		t.Errorf("%d KiB were loaded to deliver one message", loaded>>10)
+	}
+	q.close()
+}
+
 // A few messages that stay do not retain the memory, or the disk space, of all that were
 // queued beside them.
 func TestSurvivorsAreMovedTogether(t *testing.T) {
