@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -73,10 +74,26 @@ func TestFrontIsCutOff(t *testing.T) {
 	k.close()
 }
 
-// syncedFS calls a function before each sync of the definitions.
+// syncedFS calls a function before each sync of the definitions, by whichever goroutine.
 type syncedFS struct {
 	vfs.FS
+	mu     sync.Mutex // guards before, and what it does
 	before func()
+}
+
+// call sets the function; nil = none.
+func (s *syncedFS) call(before func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before = before
+}
+
+func (s *syncedFS) beforeSync() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.before != nil {
+		s.before()
+	}
 }
 
 type syncedFile struct {
@@ -93,9 +110,7 @@ func (s *syncedFS) Open(name string, mode vfs.Mode) (vfs.File, error) {
 }
 
 func (f syncedFile) Sync() error {
-	if f.fs.before != nil {
-		f.fs.before()
-	}
+	f.fs.beforeSync()
 	return f.File.Sync()
 }
 
@@ -120,17 +135,17 @@ func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
 	k.furnish(t)
 	want := fmt.Sprint(k.says(), len(k.v.Bindings()))
 	var next *crashfs.FS
-	synced.before = func() {
+	synced.call(func() {
 		if nth--; nth < 0 && next == nil {
 			next = disk.LosePower()
 		}
-	}
+	})
 	for _, rewrite := range []func(){k.v.CompactDefinitions, k.users.CompactDefinitions, k.globals.compactDefinitions} {
 		k.reclaimUpTo.Store(k.definitions.Extent())
 		rewrite()
 		_ = k.definitions.Sync() // it fails once the power is gone
 	}
-	synced.before = nil
+	synced.call(nil)
 	if meanwhile = next != nil; !meanwhile {
 		next = disk.LosePower()
 	}
