@@ -18,7 +18,7 @@ type Input struct {
 	File    string   // path of the YAML file
 	Environ []string // as os.Environ returns it
 	Flags   []Flag
-	Plugins []hook.Factory // every plugin that plugins.chain may name
+	Plugins []hook.Factory // every plugin that plugins.chain may name; the default chain is all of them in this order
 	Version string         // the broker's version, the default of compat.version
 	// Check, if set, checks the plugins of the chain together. Its errors read "plugins.NAME: KEY: problem".
 	Check func([]Plugin) error
@@ -61,6 +61,9 @@ type Plugin struct {
 // the lines.
 func Load(in Input) (*Config, error) {
 	c := defaults(in.Version)
+	for _, f := range in.Plugins {
+		c.chain = append(c.chain, f.Name)
+	}
 	var err error
 	if c.settings, err = bind("", c, nil); err != nil {
 		return nil, err
@@ -116,7 +119,6 @@ func defaults(version string) *Config {
 			Metrics: Metrics{Exporter: ExportAuto, Queues: 500},
 		},
 		Compat: Compat{Product: "Curfew", Version: version},
-		chain:  []string{"ttl", "wasm", "maxlength", "deadletter", "expires"},
 	}
 	return c
 }

@@ -122,7 +122,7 @@ func TestDefaults(t *testing.T) {
 	for _, p := range c.Plugins {
 		chain = append(chain, p.Name)
 	}
-	if got, want := strings.Join(chain, " "), "ttl wasm maxlength deadletter expires"; got != want {
+	if got, want := strings.Join(chain, " "), "ttl wasm maxlength deadletter expires audit-log"; got != want {
 		t.Errorf("chain = %s, want %s", got, want)
 	}
 }

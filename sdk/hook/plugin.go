@@ -39,16 +39,69 @@ type Dynamic interface {
 	OnChange(changed func(strategy string, recompute bool))
 }
 
-// Argument is a queue argument that a plugin understands.
+// Argument is a queue argument that a plugin understands, and with Policy also a
+// key of policies.
 type Argument struct {
-	// Name is the name in declarations, such as "x-message-ttl".
+	// Name is the name in declarations, such as "x-message-ttl". Policies and
+	// [Queue.Setting] know it without "x-".
 	Name string
 	// Check refuses invalid values; all has every argument of the declaration. Its
 	// error is an [ArgError] or [ArgTypeError].
 	Check func(v any, all Args) error
 	// QueueTypes limits the argument to these types ("classic", "quorum"); nil means both.
 	QueueTypes []string
+	// Order is the argument's place when arguments are checked and compared: the
+	// client is told of the first wrong one. 0 comes last, in the order of the chain.
+	// RabbitMQ's order is x-expires 10, x-message-ttl 20, and so on in steps of 10.
+	Order int
+	// NamesExchange means that the value is the name of an exchange to which the
+	// broker will publish the queue's messages: who declares the queue needs
+	// permission to write to it, and to read from the queue.
+	NamesExchange bool
+	// Policy makes the argument, without "x-", a key of policies. nil means that only
+	// declarations can set it.
+	Policy *PolicyKey
 }
+
+// PolicyKey says how policies set an argument. Values of policies come from JSON:
+// bool, int64, float64, string, []any, map[string]any or nil.
+type PolicyKey struct {
+	// Check refuses invalid values. Its error is an [InvalidError], or any other whose
+	// text is a line of the reply and names the value. nil accepts any value.
+	Check func(v any) error
+	// Operator means that operator policies may have the key, too. Otherwise it is
+	// unknown there.
+	Operator bool
+	// Merge combines the value of an operator policy with that of a user policy.
+	Merge Merge
+	// Argument combines the value of the policies with that of the argument.
+	Argument Merge
+	// QuorumArgument, if not nil, replaces Argument for quorum queues.
+	QuorumArgument *Merge
+	// QueueTypes are the types of queues to which a policy with the key applies; nil
+	// means all.
+	QueueTypes []string
+}
+
+// Merge says which of two values of a setting applies. The stronger one is that of
+// the operator policy, or of the policies where the other is an argument.
+type Merge uint8
+
+// The ways to merge. Integers are compared; another value cannot have passed the
+// checks.
+const (
+	TakeStronger   Merge = iota // the operator policy's, and the policies' over the argument's
+	TakeWeaker                  // the user policy's, and the argument's
+	TakeLower                   // the lower integer
+	TakeHigher                  // the higher integer
+	TakeLowerLimit              // the lower integer; a negative one means no limit
+)
+
+// InvalidError refuses a value of a policy: "VALUE is not a valid WHAT", where the
+// broker prints the value as RabbitMQ does.
+type InvalidError struct{ What string }
+
+func (e *InvalidError) Error() string { return "not a valid " + e.What }
 
 // Args are the arguments of a declaration, in the order in which they were sent.
 // Values have the Go type of their AMQP type: bool, int8 to int64, uint8

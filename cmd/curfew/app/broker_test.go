@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 // newNode is a broker on a disk of the test's.
 func newNode(t *testing.T, disk *crashfs.FS) *node {
 	t.Helper()
-	c, err := (&app{}).load("", []config.Flag{{Name: "--amqp", Key: "listen.amqp", Value: "127.0.0.1:0"}}, chain.Options{})
+	c, err := (&app{plugins: allPlugins(nil)}).load("", []config.Flag{{Name: "--amqp", Key: "listen.amqp", Value: "127.0.0.1:0"}}, chain.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

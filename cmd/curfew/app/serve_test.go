@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"bytes"
@@ -120,7 +120,7 @@ func launch(t *testing.T, f *fake, yaml string, args ...string) *process {
 		exited: make(chan int, 1), dir: t.TempDir(), addr: map[string]string{},
 	}
 	writeFile(t, p.file(), yaml)
-	a := &app{stdout: io.Discard, stderr: p, signals: p.signals, newBroker: f.open}
+	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: p.signals, newBroker: f.open}
 	args = append([]string{"serve", "--config", p.file()}, args...)
 	go func() {
 		defer close(p.lines)
@@ -315,7 +315,7 @@ func TestAddressesInUse(t *testing.T) {
 func TestBrokerCannotStart(t *testing.T) {
 	p := launch(t, newFake(), local)
 	p.stop()
-	a := &app{stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 1), newBroker: func(context.Context, setup) (broker, error) { return nil, errors.New("no") }}
+	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 1), newBroker: func(context.Context, setup) (broker, error) { return nil, errors.New("no") }}
 	p.lines = make(chan record, 100)
 	if code := a.run([]string{"serve", "--config", p.file()}); code != exitFailure {
 		t.Errorf("exit status %d, want %d", code, exitFailure)
@@ -329,7 +329,7 @@ func TestBrokerCannotStart(t *testing.T) {
 func TestDataDirectoryCannotBeMade(t *testing.T) {
 	p := launch(t, newFake(), local)
 	p.stop()
-	a := &app{stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 1), newBroker: newBroker}
+	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 1), newBroker: newBroker}
 	p.lines = make(chan record, 100)
 	dir := filepath.Join(p.file(), "data") // in what is a file
 	if code := a.run([]string{"serve", "--config", p.file(), "--data", dir}); code != exitFailure {
@@ -408,7 +408,7 @@ func TestSignalWhileStarting(t *testing.T) {
 	p := &process{t: t, lines: make(chan record, 100), dir: t.TempDir(), addr: map[string]string{}}
 	writeFile(t, p.file(), local)
 	starting := make(chan struct{})
-	a := &app{stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 4), newBroker: func(ctx context.Context, _ setup) (broker, error) {
+	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 4), newBroker: func(ctx context.Context, _ setup) (broker, error) {
 		close(starting)
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -1,11 +1,11 @@
-package main
+package app
 
 import (
 	"fmt"
 	"runtime"
 )
 
-// version is set by release builds, with -ldflags "-X main.version=…".
+// version is set by release builds, with -ldflags "-X github.com/curfewmq/curfew/cmd/curfew/app.version=…".
 var version = "0.1.0"
 
 func (a *app) printVersion(args []string) int {

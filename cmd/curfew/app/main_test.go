@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asBroker) != "" {
-		main()
+		Main()
 	}
 	goleak.VerifyTestMain(m)
 }

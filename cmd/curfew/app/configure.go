@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"cmp"
@@ -57,7 +57,7 @@ func (a *app) load(file string, set []config.Flag, o chain.Options) (configurati
 	loaded := configuration{file: file}
 	var err error
 	loaded.Config, err = config.Load(config.Input{
-		File: file, Environ: a.environ, Flags: set, Plugins: plugins(), Version: version,
+		File: file, Environ: a.environ, Flags: set, Plugins: a.plugins, Version: version,
 		Check: func(ps []config.Plugin) error {
 			var err error
 			loaded.chain, err = chain.New(named(ps), o)

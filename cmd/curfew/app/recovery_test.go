@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ type kept struct {
 
 func reopen(t *testing.T, disk vfs.FS) *kept {
 	t.Helper()
-	c, err := (&app{}).load("", nil, chain.Options{})
+	c, err := (&app{plugins: allPlugins(nil)}).load("", nil, chain.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,167 @@
+// Package app is the program curfew: the broker and its tools serve, config, ctl, policy, log, bench, version. Called rabbitmqctl, it
+// is "curfew ctl".
+//
+// A program with further plugins, which "curfew build" writes and compiles, is a call of [Main] with their factories.
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/curfewmq/curfew/cmd/curfew/bench"
+	"github.com/curfewmq/curfew/cmd/curfew/ctl"
+	"github.com/curfewmq/curfew/cmd/curfew/policy"
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// The exit statuses. A wrong call or configuration has another one than a broker that failed.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// Main runs the command line of the process, and exits with its status: 0, 1 if the command failed, 2 if it was called wrongly. The
+// broker has its own plugins and the given ones.
+func Main(plugins ...hook.Factory) {
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == rabbitmqctl {
+		args = append([]string{rabbitmqctl}, args...)
+	}
+	os.Exit(run(args, os.Stdout, os.Stderr, plugins...))
+}
+
+// rabbitmqctl is the name under which the binary stands in for RabbitMQ's tool.
+const rabbitmqctl = "rabbitmqctl"
+
+// run executes the command line args, without the program's name, and returns the exit status.
+func run(args []string, stdout, stderr io.Writer, plugins ...hook.Factory) int {
+	a := &app{
+		stdout: stdout, stderr: stderr, environ: os.Environ(), plugins: allPlugins(plugins),
+		signals: make(chan os.Signal, 4), newBroker: newBroker,
+	}
+	return a.run(args)
+}
+
+// app is what a command uses of the process. Tests replace it.
+type app struct {
+	stdout, stderr io.Writer
+	environ        []string
+	plugins        []hook.Factory // of this binary, in the order of the default chain
+	signals        chan os.Signal // serve also has the process's signals sent here
+	newBroker      func(context.Context, setup) (broker, error)
+}
+
+// command is what the first word of a command line selects.
+type command struct {
+	name, summary string
+	run           func(a *app, args []string) int
+}
+
+func commands() []command {
+	return []command{
+		{"serve", "run the broker", (*app).serve},
+		{"config", "print the effective configuration, with the source of each value", (*app).printConfig},
+		{"ctl", "manage a running broker, as rabbitmqctl does", (*app).ctl},
+		{"policy", "write, build, test and load expiry policies in WebAssembly", (*app).policy},
+		{"log", "read a data directory offline: verify it, or print what it holds", (*app).log},
+		{"bench", "put load on an AMQP broker and measure it", (*app).bench},
+		{"version", "print the version", (*app).printVersion},
+		{"help", `explain a command, as in "curfew help serve"`, (*app).help},
+	}
+}
+
+func (a *app) run(args []string) int {
+	if len(args) == 0 {
+		a.writeHelp(a.stderr)
+		return exitUsage
+	}
+	name, args := args[0], args[1:]
+	switch name {
+	case rabbitmqctl:
+		return a.manage(rabbitmqctl, args)
+	case "-h", "-help", "--help":
+		name = "help"
+	case "-v", "-version", "--version":
+		name = "version"
+	}
+	c, code, ok := a.lookup(name)
+	if !ok {
+		return code
+	}
+	return c.run(a, args)
+}
+
+// lookup finds a command. If there is none of that name it says so, and returns the exit status.
+func (a *app) lookup(name string) (c command, code int, ok bool) {
+	var names []string
+	for _, c := range commands() {
+		if c.name == name {
+			return c, exitOK, true
+		}
+		names = append(names, c.name)
+	}
+	return command{}, a.misuse("", usage.Unknown(name, names)), false
+}
+
+// misuse reports a wrong command line; command is "" if there is none.
+func (a *app) misuse(command, problem string) int {
+	words := strings.TrimSpace("curfew " + command)
+	help := strings.TrimSpace("curfew help " + command)
+	fmt.Fprintf(a.stderr, "%s: %s\nRun %q for help.\n", words, problem, help)
+	return exitUsage
+}
+
+func (a *app) bench(args []string) int { return bench.Main(args, a.stdout, a.stderr) }
+
+func (a *app) policy(args []string) int {
+	p := policy.Program{Environ: a.environ, Stdout: a.stdout, Stderr: a.stderr}
+	return p.Run(args)
+}
+
+func (a *app) ctl(args []string) int { return a.manage("curfew ctl", args) }
+
+// manage runs "curfew ctl" under the name it was called by.
+func (a *app) manage(as string, args []string) int {
+	p := ctl.Program{Name: as, Version: version, Environ: a.environ, Stdin: os.Stdin, Stdout: a.stdout, Stderr: a.stderr}
+	return p.Run(args)
+}
+
+func (a *app) help(args []string) int {
+	if len(args) == 0 {
+		a.writeHelp(a.stdout)
+		return exitOK
+	}
+	if args[0] == "help" {
+		return a.help(nil)
+	}
+	c, code, ok := a.lookup(args[0])
+	if !ok {
+		return code
+	}
+	return c.run(a, append(args[1:], "--help"))
+}
+
+func (a *app) writeHelp(w io.Writer) {
+	var b strings.Builder
+	for _, c := range commands() {
+		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.summary)
+	}
+	fmt.Fprintf(w, `Curfew is an AMQP 0-9-1 broker in which every message and every queue knows
+when its time is up. RabbitMQ clients connect to it unchanged.
+
+Usage:
+  curfew COMMAND [FLAGS]
+
+Commands:
+%s
+Start here:
+  curfew serve
+AMQP is then on port 5672, for user guest with password guest from this machine.
+`, b.String())
+}

@@ -1,0 +1,147 @@
+package hook
+
+// ExchangeTyper is a plugin that offers exchange types. One that does nothing else
+// embeds [NoHooks].
+type ExchangeTyper interface {
+	Plugin
+	// ExchangeTypes returns the types. It is called once, when the broker starts.
+	ExchangeTypes() []ExchangeType
+}
+
+// ExchangeFilterer is a plugin that decides about messages before an exchange of
+// any type routes them.
+type ExchangeFilterer interface {
+	Plugin
+	// ExchangeArguments returns the arguments that exchanges of any type may have for
+	// the filter. It is called once, when the broker starts.
+	ExchangeArguments() []ExchangeArgument
+	// Filter returns the filter of an exchange that is created; nil if it has none.
+	Filter(x *Exchange) Filter
+}
+
+// Filter reports whether the exchange routes a message. Otherwise the exchange
+// leads it nowhere, not even to its alternate exchange. The rules of [Router.Route]
+// apply, and messages to the exchange are asked about one by one.
+type Filter func(m *Publishing) bool
+
+// ExchangeType is a type that exchanges can have.
+type ExchangeType struct {
+	// Name is the type in declarations, such as "x-random".
+	Name string
+	// Description is one sentence for lists of the types.
+	Description string
+	// Arguments are the arguments that exchanges of this type understand.
+	// Declarations may have others, too, which mean nothing.
+	Arguments []ExchangeArgument
+	// Check refuses a declaration whose arguments are valid one by one. The text of
+	// its error is that of the client's PRECONDITION_FAILED. nil accepts any.
+	Check func(x *Exchange) error
+	// CheckBinding refuses a binding of an exchange, in the same way. nil accepts any.
+	CheckBinding func(x *Exchange, key string, args Args) error
+	// New is called when an exchange is created, or found when the broker starts.
+	// Afterwards the Router is told of each binding.
+	New func(x *Exchange) Router
+	// Volatile means that Route must be asked about each message. Otherwise the
+	// broker asks only once about messages with the same routing keys while the
+	// exchange keeps its bindings, if Route looked at nothing else of the message.
+	Volatile bool
+}
+
+// ExchangeArgument is an argument of exchanges.
+type ExchangeArgument struct {
+	Name string
+	// Check refuses invalid values. The text of its error is that of the client's
+	// PRECONDITION_FAILED. nil accepts any.
+	Check func(x *Exchange, v any) error
+	// Compared means that a redeclaration must have the same value. RabbitMQ compares
+	// no argument but the alternate exchange.
+	Compared bool
+}
+
+// Exchange describes an exchange.
+type Exchange struct {
+	VHost, Name, Type string
+	Args              Args
+}
+
+// Destination stands for the queue or exchange that a binding leads to, within one
+// Router. It is the same for all bindings to it, as long as there is one.
+type Destination int32
+
+// Binding is a binding of an exchange. Destination, Key and Args together are its
+// identity.
+type Binding struct {
+	Destination Destination
+	Name        string // of the queue or exchange
+	ToExchange  bool   // it leads to an exchange
+	Key         string
+	Args        Args // sorted by name
+}
+
+// Router has the bindings of one exchange, and matches messages against them. The
+// broker calls Bind and Unbind alone, and Route from many goroutines at once but
+// never while Bind or Unbind runs: a Router needs no lock for its bindings.
+//
+// When the broker starts, bindings come in any order. Where that matters, sort by
+// their names, so that messages go where they went before.
+type Router interface {
+	// Bind adds a binding, which passed CheckBinding and is new.
+	Bind(b *Binding)
+	// Unbind removes a binding.
+	Unbind(b *Binding)
+	// Route appends the destinations of m to dst. The broker ignores repeated ones.
+	// Route must not block, retain m, start a goroutine or read a clock. If it panics,
+	// the message is refused: its publisher's channel is closed.
+	Route(m *Publishing, dst []Destination) []Destination
+}
+
+// Publishing is a message on its way through an exchange. It is valid during the
+// call only.
+type Publishing struct {
+	Now  Instant
+	Key  string   // its routing key
+	More []string // further routing keys, of its CC and BCC headers
+
+	source Source
+	read   bool
+}
+
+// Bind ties a message to its source, at index 0; the broker and test kits call it.
+func (m *Publishing) Bind(s Source) { m.source, m.read = s, false }
+
+// Read reports whether more than the routing keys was read since Bind.
+func (m *Publishing) Read() bool { return m.read }
+
+// Part returns a part of the message; nil if it has none.
+func (m *Publishing) Part(p Part) []byte {
+	m.read = true
+	return m.source.Part(0, p)
+}
+
+// Header returns the value of a header and whether the message has it.
+func (m *Publishing) Header(name string) (any, bool) {
+	m.read = true
+	return m.source.Header(0, name)
+}
+
+// HeaderInt returns the value of a header that is a number, as [Message.HeaderInt].
+func (m *Publishing) HeaderInt(name string) (int64, bool) {
+	m.read = true
+	return m.source.HeaderInt(0, name)
+}
+
+// HeaderText returns the value of a header that is a string or a binary. It does
+// not allocate.
+func (m *Publishing) HeaderText(name string) ([]byte, bool) {
+	m.read = true
+	return m.source.HeaderText(0, name)
+}
+
+// NoHooks is embedded by plugins that take no part in queues.
+type NoHooks struct{}
+
+// Arguments implements [Plugin].
+func (NoHooks) Arguments() []Argument { return nil }
+
+// Attach implements [Plugin].
+func (NoHooks) Attach(Queue) Hooks { return Hooks{Shared: true} }
