@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // strategyArgument is the queue argument that chooses an expiry strategy.
@@ -91,7 +92,7 @@ func (c *Chain) addStrategies(p *pluginEntry) error {
 	if !ok {
 		return nil
 	}
-	if _, ok := s.(hook.Dynamic); ok {
+	if _, ok := s.(guest.Dynamic); ok {
 		c.dynamic = append(c.dynamic, p)
 		return nil
 	}
@@ -176,10 +177,10 @@ func (c *Chain) owner(strategy string) *pluginEntry {
 }
 
 // OnStrategyChange sets the callback for strategies that are added, removed or
-// replaced; see [hook.Dynamic]. It must be called at most once.
+// replaced; see [guest.Dynamic]. It must be called at most once.
 func (c *Chain) OnStrategyChange(changed func(strategy string, recompute bool)) {
 	for _, p := range c.dynamic {
-		p.plugin.(hook.Dynamic).OnChange(changed) //nolint:forcetypeassert // dynamic has only these
+		p.plugin.(guest.Dynamic).OnChange(changed) //nolint:forcetypeassert // dynamic has only these
 	}
 }
 
@@ -229,7 +230,7 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 		}
 		h.strategy, strategyIdle = p, hs.OnIdle
 		requeue = appendStep(requeue, hs.OnRequeue, p)
-		restamp, h.Restamps = appendStep(restamp, hs.OnRestamp, p), restamps(&hs)
+		restamp, h.Restamps = appendStep(restamp, hs.OnRestamp, p), restamps(&hs, slices.Contains(c.dynamic, p))
 		if hs.Scan <= hook.ScanLazy {
 			h.Scan = hs.Scan
 		}
@@ -249,11 +250,11 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 }
 
 // restamps returns when a strategy's OnRestamp is asked.
-func restamps(hs *hook.Hooks) Restamps {
+func restamps(hs *hook.Hooks, dynamic bool) Restamps {
 	switch {
 	case hs.OnRestamp == nil:
 		return NeverRestamp
-	case hs.RestampAsked:
+	case dynamic:
 		return WhenAsked
 	}
 	return OnChange

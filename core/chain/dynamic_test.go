@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
@@ -16,7 +17,7 @@ type passing struct {
 
 func (p passing) OnChange(changed func(strategy string, recompute bool)) { *p.changed = changed }
 
-var _ hook.Dynamic = passing{}
+var _ guest.Dynamic = passing{}
 
 func TestStrategiesComeAndGo(t *testing.T) {
 	var changed func(string, bool)
@@ -51,7 +52,7 @@ func TestStrategiesComeAndGo(t *testing.T) {
 }
 
 func TestRestamp(t *testing.T) {
-	old := hook.Message{Why: hook.WhyChange, Deadline: 900, State: 9, Digest: 8}
+	old, stays := signed(hook.Message{Why: hook.WhyChange, Deadline: 900, State: 9}, 8), guest.Signed(hook.Verdict{Deadline: 900, State: 9}, 8)
 	for _, tc := range []struct {
 		name   string
 		call   batchFunc
@@ -61,9 +62,9 @@ func TestRestamp(t *testing.T) {
 		{name: "a new deadline", call: deadline(50), want: hook.Verdict{Deadline: 50}},
 		{name: "none", call: asIs, want: hook.Verdict{}},
 		{name: "a state", call: state(3), want: hook.Verdict{State: 3}},
-		{name: "Drop", call: set(expired), want: hook.Verdict{Deadline: 900, State: 9, Digest: 8}, faults: 1},
-		{name: "a negative deadline", call: deadline(-1), want: hook.Verdict{Deadline: 900, State: 9, Digest: 8}, faults: 1},
-		{name: "a panic", call: panicking, want: hook.Verdict{Deadline: 900, State: 9, Digest: 8}, faults: 1},
+		{name: "Drop", call: set(expired), want: stays, faults: 1},
+		{name: "a negative deadline", call: deadline(-1), want: stays, faults: 1},
+		{name: "a panic", call: panicking, want: stays, faults: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := strategyAt(onRequeue, asIs)
@@ -80,18 +81,23 @@ func TestRestamp(t *testing.T) {
 
 func TestWhenToRestamp(t *testing.T) {
 	for _, tc := range []struct {
-		hooks    hook.Hooks
-		strategy bool
-		want     Restamps
+		name    string
+		hooks   hook.Hooks
+		dynamic bool
+		want    Restamps
 	}{
-		{hook.Hooks{}, true, NeverRestamp},
-		{hook.Hooks{OnRestamp: asIs}, true, OnChange},
-		{hook.Hooks{OnRestamp: asIs, RestampAsked: true}, true, WhenAsked},
-		{hook.Hooks{OnRestamp: asIs}, false, NeverRestamp},
+		{"without the hook", hook.Hooks{Strategy: true}, false, NeverRestamp},
+		{"a strategy", hook.Hooks{Strategy: true, OnRestamp: asIs}, false, OnChange},
+		{"a strategy that comes and goes", hook.Hooks{Strategy: true, OnRestamp: asIs}, true, WhenAsked},
+		{"no strategy", hook.Hooks{OnRestamp: asIs}, false, NeverRestamp},
 	} {
-		tc.hooks.Strategy = tc.strategy
-		if _, h := attach(t, strategist{fake: fake{hooks: tc.hooks}, names: []string{"s"}}); h.Restamps != tc.want {
-			t.Errorf("%+v: got %d, want %d", tc.hooks, h.Restamps, tc.want)
+		s := strategist{fake: fake{hooks: tc.hooks}, names: []string{"s"}}
+		var p hook.Plugin = s
+		if tc.dynamic {
+			p = passing{&s, new(func(string, bool))}
+		}
+		if _, h := attach(t, p); h.Restamps != tc.want {
+			t.Errorf("%s: got %d, want %d", tc.name, h.Restamps, tc.want)
 		}
 	}
 }

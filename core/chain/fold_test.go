@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
@@ -61,17 +62,20 @@ func ask(h *Hooks, p hookPoint, m hook.Message, v hook.Verdict) hook.Verdict {
 }
 
 var (
-	expired   = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired}
-	rejected  = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonRejected}
-	target    = &hook.Target{Exchange: "e"}
-	routed    = hook.Verdict{Action: hook.Route, Reason: hook.ReasonExpired, Target: target}
-	refused   = hook.Verdict{Action: hook.Refuse}
-	due       = hook.Message{Why: hook.WhyDue, Deadline: 900, State: 9}
-	leaving   = hook.Message{Why: hook.WhyLeaving, Deadline: 2000}
-	asIs      = func(hook.Instant, []hook.Message, []hook.Verdict) {}
-	deadline  = func(t hook.Instant) batchFunc { return each(func(_ *hook.Message, v *hook.Verdict) { v.Deadline = t }) }
-	state     = func(n int64) batchFunc { return each(func(_ *hook.Message, v *hook.Verdict) { v.State = n }) }
-	digest    = func(n uint64) batchFunc { return each(func(_ *hook.Message, v *hook.Verdict) { v.Digest = n }) }
+	expired  = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired}
+	rejected = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonRejected}
+	target   = &hook.Target{Exchange: "e"}
+	routed   = hook.Verdict{Action: hook.Route, Reason: hook.ReasonExpired, Target: target}
+	refused  = hook.Verdict{Action: hook.Refuse}
+	due      = hook.Message{Why: hook.WhyDue, Deadline: 900, State: 9}
+	leaving  = hook.Message{Why: hook.WhyLeaving, Deadline: 2000}
+	asIs     = func(hook.Instant, []hook.Message, []hook.Verdict) {}
+	deadline = func(t hook.Instant) batchFunc { return each(func(_ *hook.Message, v *hook.Verdict) { v.Deadline = t }) }
+	state    = func(n int64) batchFunc { return each(func(_ *hook.Message, v *hook.Verdict) { v.State = n }) }
+	digest   = func(n uint64) batchFunc {
+		return each(func(_ *hook.Message, v *hook.Verdict) { guest.SetDigest(v, n) })
+	}
+	signed    = func(m hook.Message, n uint64) hook.Message { guest.SetMessageDigest(&m, n); return m }
 	inForce   = func(v hook.Verdict, m hook.Message) hook.Verdict { v.Deadline, v.State = m.Deadline, m.State; return v }
 	panicking = func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
 		for i := range vs {
@@ -120,8 +124,8 @@ func TestFold(t *testing.T) {
 			fake{hooks: hook.Hooks{Strategy: true, OnEnqueue: deadline(60)}},
 		}, want: hook.Verdict{Deadline: 50}},
 		{name: "state by the strategy", point: onEnqueue, plugins: []hook.Plugin{strategyAt(onEnqueue, state(7)), at(onEnqueue, state(8))}, want: hook.Verdict{State: 7}},
-		{name: "digest by the strategy", point: onEnqueue, plugins: []hook.Plugin{strategyAt(onEnqueue, digest(7)), at(onEnqueue, digest(8))}, want: hook.Verdict{Digest: 7}},
-		{name: "digest stays in force", point: onHead, plugins: []hook.Plugin{at(onHead, digest(5))}, message: hook.Message{Why: hook.WhyDue, Digest: 6}, want: hook.Verdict{Digest: 6}},
+		{name: "digest by the strategy", point: onEnqueue, plugins: []hook.Plugin{strategyAt(onEnqueue, digest(7)), at(onEnqueue, digest(8))}, want: guest.Signed(hook.Verdict{}, 7)},
+		{name: "digest stays in force", point: onHead, plugins: []hook.Plugin{at(onHead, digest(5))}, message: signed(hook.Message{Why: hook.WhyDue}, 6), want: guest.Signed(hook.Verdict{}, 6)},
 		{name: "no state without one", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, state(8))}},
 
 		{name: "what is in force", point: onHead, plugins: []hook.Plugin{at(onHead, asIs)}, message: due, want: hook.Verdict{Deadline: 900, State: 9}},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // Hooks are the chain's hooks for one queue; the queue reads the exported
@@ -139,7 +140,9 @@ func (h *Hooks) Restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) 
 	}
 	for i := range vs {
 		if !valid(onRestamp, &vs[i]) {
-			h.strategy.putBack(onRestamp, &hook.Verdict{Deadline: ms[i].Deadline, State: ms[i].State, Digest: ms[i].Digest}, &vs[i])
+			var was hook.Verdict
+			guest.Restore(&was, &ms[i])
+			h.strategy.putBack(onRestamp, &was, &vs[i])
 		}
 	}
 }
@@ -147,7 +150,7 @@ func (h *Hooks) Restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) 
 // fillIn copies the deadlines and states in force to the verdicts.
 func fillIn(ms []hook.Message, vs []hook.Verdict) {
 	for i := range vs {
-		vs[i].Deadline, vs[i].State, vs[i].Digest = ms[i].Deadline, ms[i].State, ms[i].Digest
+		guest.Restore(&vs[i], &ms[i])
 	}
 }
 

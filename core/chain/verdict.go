@@ -1,6 +1,9 @@
 package chain
 
-import "github.com/curfewmq/curfew/sdk/hook"
+import (
+	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
+)
 
 // allowed has the valid actions of each hook point, as bits.
 var allowed = [hookPoints]uint8{
@@ -41,7 +44,7 @@ func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs 
 		if before != nil {
 			was = &before[i]
 		}
-		if keeps(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && v.Digest == was.Digest && v.Again == was.Again) {
+		if keeps(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && guest.Digest(v) == guest.Digest(was) && v.Again == was.Again) {
 			continue // the common case
 		}
 		if v.Action == hook.Keep && p == onHead && ms[i].Why == hook.WhyLeaving {
@@ -68,7 +71,8 @@ func (h *Hooks) vetOne(by *pluginEntry, p hookPoint, was, v *hook.Verdict) {
 	if by == h.strategy {
 		return
 	}
-	v.State, v.Digest, v.Again = was.State, was.Digest, was.Again
+	v.State, v.Again = was.State, was.Again
+	guest.SetDigest(v, guest.Digest(was))
 	if was.Deadline != 0 && (v.Deadline == 0 || v.Deadline > was.Deadline) {
 		v.Deadline = was.Deadline
 	}

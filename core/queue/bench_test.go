@@ -7,6 +7,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // nowhere is a sink that always has room.
@@ -20,10 +21,10 @@ func (s *nowhere) Stopped(*Consumer, *StoppedError)       {}
 // recording is a host that tells a recorder, if there is one, and remembers nothing.
 type recording struct{ *telemetry.Recorder }
 
-func (recording) DeadLetter(*Config, hook.Instant, []DeadLetter, Tracking)          {}
-func (recording) Refused(*Config, int)                                              {}
-func (recording) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (recording) Deleted(*Mailbox, Deletion)                                        {}
+func (recording) DeadLetter(*Config, hook.Instant, []DeadLetter, Tracking)           {}
+func (recording) Refused(*Config, int)                                               {}
+func (recording) Decided(*Config, hook.Instant, *telemetry.Message, *guest.Decision) {}
+func (recording) Deleted(*Mailbox, Deletion)                                         {}
 
 func (r recording) Removed(from *Config, now hook.Instant, ls []telemetry.Removal) {
 	r.Recorder.Removed(&telemetry.QueueRef{VHost: from.VHost, Queue: from.Name, Strategy: from.Strategy}, now, ls)

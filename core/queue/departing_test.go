@@ -8,6 +8,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // farewell has a queue end after a second without use, when its messages have gone to a target.
@@ -159,10 +160,10 @@ func (g *graveyard) land() {
 	synctest.Wait()
 }
 
-func (g *graveyard) Removed(*Config, hook.Instant, []telemetry.Removal)                {}
-func (g *graveyard) Refused(*Config, int)                                              {}
-func (g *graveyard) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (g *graveyard) Deleted(*Mailbox, Deletion)                                        {}
+func (g *graveyard) Removed(*Config, hook.Instant, []telemetry.Removal)                 {}
+func (g *graveyard) Refused(*Config, int)                                               {}
+func (g *graveyard) Decided(*Config, hook.Instant, *telemetry.Message, *guest.Decision) {}
+func (g *graveyard) Deleted(*Mailbox, Deletion)                                         {}
 
 // However many queues have dead letters, only so many bytes are under way; all of them have their turn, whoever goes
 // meanwhile; and none of it keeps consumers from what is behind.

@@ -12,6 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -151,7 +152,7 @@ func (h *told) Removed(_ *Config, _ hook.Instant, ls []telemetry.Removal) {
 
 func (h *told) Refused(_ *Config, n int) { h.refused += n }
 
-func (h *told) Decided(_ *Config, _ hook.Instant, m *telemetry.Message, d *hook.Decision) {
+func (h *told) Decided(_ *Config, _ hook.Instant, m *telemetry.Message, d *guest.Decision) {
 	h.decided = append(h.decided, d.Policy+" "+string(m.Key))
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // Host is what a queue needs from its vhost. It is called on the queue's turn. Slices
@@ -18,7 +19,7 @@ type Host interface {
 	// Refused reports how many messages were refused: their publishers get basic.nack.
 	Refused(from *Config, messages int)
 	// Decided reports what a policy decided about a traced message.
-	Decided(from *Config, now hook.Instant, m *telemetry.Message, d *hook.Decision)
+	Decided(from *Config, now hook.Instant, m *telemetry.Message, d *guest.Decision)
 	// Deleted reports that the queue deleted itself. Its mailbox rejects tasks already.
 	Deleted(m *Mailbox, why Deletion)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // A record is a message's bytes as its queue holds them, in a memory segment:
@@ -35,7 +36,7 @@ type record struct {
 }
 
 // strategyData is what a strategy stores with a message: its own state, and the digest
-// of the policy that set the deadline. See [hook.Verdict].
+// of the policy that set the deadline. See package guest.
 type strategyData struct {
 	state  int64
 	digest uint64
@@ -44,7 +45,7 @@ type strategyData struct {
 // hasStrategyData are the flags of strategy data: 8 bytes for each.
 const hasStrategyData = hasState | hasDigest
 
-func strategyDataOf(v *hook.Verdict) strategyData { return strategyData{v.State, v.Digest} }
+func strategyDataOf(v *hook.Verdict) strategyData { return strategyData{v.State, guest.Digest(v)} }
 
 // flags are those of a record with the data.
 func (m strategyData) flags() (f slotFlags) {

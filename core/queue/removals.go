@@ -4,6 +4,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // removals collects messages that leave their queue for a reason.
@@ -62,7 +63,7 @@ func (q *Queue) removalOf(now hook.Instant, r Ref, rec *record, v *hook.Verdict)
 func refusedRemoval(now hook.Instant, m *Message, v *hook.Verdict) telemetry.Removal {
 	return telemetry.Removal{
 		Exchange: amqp.BytesOf(m.Routing.Exchange), Key: amqp.BytesOf(m.Routing.Key), Props: m.Props, Size: len(m.Body),
-		Enqueued: now, Deadline: v.Deadline, Reason: v.Reason, Target: targetOf(v), Digest: v.Digest,
+		Enqueued: now, Deadline: v.Deadline, Reason: v.Reason, Target: targetOf(v), Digest: guest.Digest(v),
 		Traced: m.Flags&Traced != 0,
 	}
 }

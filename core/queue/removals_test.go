@@ -14,6 +14,7 @@ import (
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // Whatever happens to a queue, its host is told of every message that left for a reason, once, and of no other: as many as it
@@ -151,7 +152,7 @@ func (c *censor) Refused(_ *Config, n int) {
 	c.told.Refused += uint64(n)
 }
 
-func (c *censor) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
+func (c *censor) Decided(*Config, hook.Instant, *telemetry.Message, *guest.Decision) {}
 
 func (c *censor) Deleted(_ *Mailbox, d Deletion) {
 	c.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // slowJournal takes its time.
@@ -61,10 +62,10 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, t Track
 	next.PublishAsync(b)
 }
 
-func (r *ring) Removed(*Config, hook.Instant, []telemetry.Removal)                {}
-func (r *ring) Refused(*Config, int)                                              {}
-func (r *ring) Decided(*Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
-func (r *ring) Deleted(*Mailbox, Deletion)                                        {}
+func (r *ring) Removed(*Config, hook.Instant, []telemetry.Removal)                 {}
+func (r *ring) Refused(*Config, int)                                               {}
+func (r *ring) Decided(*Config, hook.Instant, *telemetry.Message, *guest.Decision) {}
+func (r *ring) Deleted(*Mailbox, Deletion)                                         {}
 
 // Queues that dead-letter to one another in a circle, more than may be under way, neither stop one another nor lose any.
 func TestARingOfQueuesComesToAnEnd(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 func TestRecordsComeBackAsTheyWere(t *testing.T) {
@@ -36,7 +37,8 @@ func checkRecord(t *testing.T, o *RoutingInfo, k strategyData, props, body []byt
 	var s store
 	defer s.release()
 	m := Message{Routing: o, Props: props, Body: body}
-	flags := slotFlagsOf(&m, &hook.Verdict{State: k.state, Digest: k.digest})
+	v := guest.Signed(hook.Verdict{State: k.state}, k.digest)
+	flags := slotFlagsOf(&m, &v)
 	at := s.add(5*second, &m, k, flags)
 	if size := recordSize(&m, flags); int(at.length) != size || len(s.at(at.segment).buf) != size {
 		t.Fatalf("record of %d bytes was announced as %d", len(s.at(at.segment).buf), size)

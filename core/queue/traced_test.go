@@ -10,6 +10,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // A log as it was written before there were traces and digests.
@@ -176,7 +177,8 @@ func TestLeft(t *testing.T) {
 			case "refuse":
 				vs[i].Action = hook.Refuse
 			case "drop":
-				vs[i] = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonMaxLen, Nack: true, Target: &hook.Target{}, Digest: 5}
+				vs[i] = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonMaxLen, Nack: true, Target: &hook.Target{}}
+				guest.SetDigest(&vs[i], 5)
 			case "route":
 				vs[i] = hook.Verdict{Action: hook.Route, Reason: hook.ReasonMaxLen, Target: &hook.Target{}}
 			}
@@ -325,7 +327,7 @@ func TestDigestsStay(t *testing.T) {
 			for i := range ms {
 				vs[i].Deadline = now.AddMillis(ms[i].Expiration.N())
 				if ms[i].Priority == 1 {
-					vs[i].Digest = digest
+					guest.SetDigest(&vs[i], digest)
 				}
 			}
 		},
@@ -339,8 +341,8 @@ func TestDigestsStay(t *testing.T) {
 		OnRequeue: func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 			for i := range ms { // gives the others one
 				vs[i].Deadline, vs[i].State = ms[i].Deadline.AddMillis(1000), ms[i].State+3
-				if ms[i].Digest == 0 {
-					vs[i].Digest = 1
+				if guest.MessageDigest(&ms[i]) == 0 {
+					guest.SetDigest(&vs[i], 1)
 				}
 			}
 		},
@@ -388,7 +390,7 @@ func TestDigestsStay(t *testing.T) {
 func TestDecisionsAreTold(t *testing.T) {
 	said := func(_ hook.Instant, ms []hook.Message, _ []hook.Verdict) {
 		for i := range ms {
-			ms[i].Decided(&hook.Decision{Policy: "p"})
+			guest.Decided(&ms[i], &guest.Decision{Policy: "p"})
 		}
 	}
 	q, h := passive(t, Config{}, hook.Hooks{Strategy: true, OnEnqueue: said, OnHead: said, OnRequeue: said})

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // leaving is a taken message that its hooks see, and what they decide.
@@ -50,10 +51,11 @@ func (q *Queue) present(now hook.Instant, refs []Ref, why hook.Why) ([]hook.Mess
 		w.leaving = append(w.leaving, leaving{ref, q.store.read(*s), &vs[i]})
 		r := &w.leaving[i].record
 		views[i] = hook.Message{
-			Enqueued: r.enqueued, Deadline: h.deadline(), State: r.state, Digest: r.digest, Size: len(r.body),
+			Enqueued: r.enqueued, Deadline: h.deadline(), State: r.state, Size: len(r.body),
 			Deliveries: uint32(s.returns()), Priority: uint8(ref.level()), Why: why,
 			Redelivered: s.flags&redelivered != 0, Persistent: s.flags&persistent != 0, Traced: s.flags&traced != 0,
 		}
+		guest.SetMessageDigest(&views[i], r.digest)
 		views[i].Bind(&w.view, i)
 	}
 	w.view = messageView{queue: q, now: now, stored: w.leaving}

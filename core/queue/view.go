@@ -4,6 +4,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // pluginView is a Queue as its plugins see it.
@@ -32,8 +33,8 @@ type messageView struct {
 }
 
 var (
-	_ hook.Source  = (*messageView)(nil)
-	_ hook.Witness = (*messageView)(nil)
+	_ hook.Source   = (*messageView)(nil)
+	_ guest.Witness = (*messageView)(nil)
 )
 
 // contents returns the bytes of a message, and whether its deaths were recorded by the broker.
@@ -106,8 +107,8 @@ func (v *messageView) Deaths(i int) int {
 	return 0
 }
 
-// Decided implements [hook.Witness].
-func (v *messageView) Decided(i int, d *hook.Decision) {
+// Decided implements [guest.Witness].
+func (v *messageView) Decided(i int, d *guest.Decision) {
 	m, _, _ := v.contents(i)
 	m.VHost = v.queue.cfg.VHost
 	v.queue.host.Decided(v.queue.cfg, v.now, &m, d)

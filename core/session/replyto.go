@@ -13,6 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // replyTo is a queue that every channel can consume from, to get the replies to its requests without declaring a queue. Requests
@@ -88,7 +89,7 @@ func (noopHost) Removed(*queue.Config, hook.Instant, []telemetry.Removal) {}
 
 func (noopHost) Refused(*queue.Config, int) {}
 
-func (noopHost) Decided(*queue.Config, hook.Instant, *telemetry.Message, *hook.Decision) {}
+func (noopHost) Decided(*queue.Config, hook.Instant, *telemetry.Message, *guest.Decision) {}
 
 func (noopHost) Deleted(*queue.Mailbox, queue.Deletion) {}
 

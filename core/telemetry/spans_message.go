@@ -5,6 +5,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // Published records that a client published a traced message, and the number of queues that it was routed to.
@@ -36,7 +37,7 @@ func since(began, now hook.Instant) hook.Instant {
 }
 
 // Decided records a policy's decision about a traced message.
-func (s *Spans) Decided(q *QueueRef, now hook.Instant, m *Message, d *hook.Decision) {
+func (s *Spans) Decided(q *QueueRef, now hook.Instant, m *Message, d *guest.Decision) {
 	about := m.subject()
 	p := s.open(&about, "policy", d.Policy)
 	p.addMessage(&about, "policy", q.Queue)
@@ -52,7 +53,7 @@ func (s *Spans) Decided(q *QueueRef, now hook.Instant, m *Message, d *hook.Decis
 const maxPolicyAttributes = 2 * 32
 
 // addVerdict adds the verdict's consequences and the policy's own attributes.
-func (p *Span) addVerdict(d *hook.Decision) {
+func (p *Span) addVerdict(d *guest.Decision) {
 	p.addText(reasonKey, reasonName(d.Verdict.Reason))
 	if d.Verdict.Deadline != 0 && d.Verdict.Action == hook.Keep {
 		p.add(deadlineKey.String(instant(d.Verdict.Deadline)))

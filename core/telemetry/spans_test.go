@@ -14,6 +14,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // tape is a sink that remembers.
@@ -295,7 +296,7 @@ func TestDecided(t *testing.T) {
 	attributes := []string{"colour", "red"}
 	target := &hook.Target{Exchange: "dlx", Key: "k", HasKey: true}
 	s := one(t, func(s *Spans) {
-		s.Decided(&QueueRef{VHost: "/", Queue: "q"}, noon, message(traced), &hook.Decision{
+		s.Decided(&QueueRef{VHost: "/", Queue: "q"}, noon, message(traced), &guest.Decision{
 			Policy: "size-ttl", Digest: "sha256:00", Hook: "on_enqueue", Took: time.Millisecond, Batch: 3, Fuel: 99,
 			Verdict: hook.Verdict{Action: hook.Route, Reason: hook.ReasonExpired, Target: target}, Failure: "no \xff fuel", Attributes: attributes,
 		})

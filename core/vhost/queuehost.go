@@ -5,6 +5,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // queueHost is a vhost as its queues call it, from their turns. The type of its own hides these methods from VHost's users.
@@ -24,7 +25,7 @@ func (h *queueHost) Removed(from *queue.Config, now hook.Instant, rs []telemetry
 func (h *queueHost) Refused(_ *queue.Config, messages int) { h.refused.Add(uint64(messages)) }
 
 // Decided reports what a policy decided about a traced message.
-func (h *queueHost) Decided(from *queue.Config, now hook.Instant, m *telemetry.Message, d *hook.Decision) {
+func (h *queueHost) Decided(from *queue.Config, now hook.Instant, m *telemetry.Message, d *guest.Decision) {
 	if s := h.telemetry.Spans(); s != nil {
 		ref := refOf(from)
 		s.Decided(&ref, now, m, d)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // callReason is why a policy is asked about messages. It selects the hook, the
@@ -321,7 +322,8 @@ func (c *call) applyKeep(i int, b []byte) bool {
 	if le.Uint64(b[abi.VerdictAction:]) != abi.Keep || until < abi.Earliest || until > math.MaxInt64/1_000_000-1 || c.vs[i].Deadline != 0 {
 		return false
 	}
-	c.vs[i].Deadline, c.vs[i].Digest = hook.Instant(until)*1_000_000+c.now%1_000_000, c.digest
+	c.vs[i].Deadline = hook.Instant(until)*1_000_000 + c.now%1_000_000
+	guest.SetDigest(&c.vs[i], c.digest)
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // binding ties a policy to a queue, or to all queues with equal settings if the
@@ -31,7 +32,7 @@ func bind(q hook.Queue, p, shadow *policy) hook.Hooks {
 	b.recheck = p.recheck.Load()
 	hs := hook.Hooks{
 		Strategy: true, Scan: hook.ScanAnywhere, Shared: shared,
-		OnEnqueue: b.enqueue, OnHead: b.head, OnRestamp: b.restamp, RestampAsked: true,
+		OnEnqueue: b.enqueue, OnHead: b.head, OnRestamp: b.restamp,
 	}
 	v := p.active.Load()
 	if v == nil {
@@ -140,7 +141,7 @@ func (b *binding) requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 
 func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	for i := range vs {
-		vs[i].Deadline, vs[i].State, vs[i].Digest = ms[i].Deadline, ms[i].State, ms[i].Digest
+		guest.Restore(&vs[i], &ms[i])
 	}
 	c := call{binding: b, at: atChange, now: now, ms: ms, vs: vs}
 	v := b.policy.active.Load()

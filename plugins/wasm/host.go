@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // Host is the plugin: all policies of a broker. Any goroutine may call its methods,
@@ -26,7 +27,7 @@ type Host struct {
 	engine *engine    // nil: not open
 }
 
-var _ hook.Dynamic = (*Host)(nil)
+var _ guest.Dynamic = (*Host)(nil)
 
 // Env is what a host needs from its broker. Every field is optional.
 type Env struct {
@@ -91,7 +92,7 @@ func (h *Host) Strategies() []string {
 // ours.
 func (*Host) DefaultStrategy() string { return "" }
 
-// OnChange implements [hook.Dynamic].
+// OnChange implements [guest.Dynamic].
 func (h *Host) OnChange(changed func(strategy string, recompute bool)) { h.onChange.Store(&changed) }
 
 // changed attaches the queues of a strategy again.

@@ -11,6 +11,7 @@ import (
 	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
@@ -93,7 +94,8 @@ func enqueue1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
 
 // head1 asks about one message that is there.
 func head1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
-	vs := []hook.Verdict{{Deadline: m.Deadline, State: m.State, Digest: m.Digest}}
+	vs := make([]hook.Verdict, 1)
+	guest.Restore(&vs[0], &m)
 	hs.OnHead(at, hooktest.Messages(m), vs)
 	return vs[0]
 }

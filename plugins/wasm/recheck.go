@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // When a policy fails, or one of its versions is replaced for failing, some queued messages have no deadline of a working
@@ -13,7 +14,7 @@ import (
 type recheck struct{ failed []uint64 } // digests
 
 func (d *recheck) covers(m *hook.Message) bool {
-	return m.Digest == 0 || slices.Contains(d.failed, m.Digest)
+	return guest.MessageDigest(m) == 0 || slices.Contains(d.failed, guest.MessageDigest(m))
 }
 
 // maxFailedVersions is the most failed versions that a policy remembers.

@@ -9,6 +9,7 @@ import (
 	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
@@ -27,7 +28,8 @@ func picky(millis int64) []byte {
 func restamp(hs hook.Hooks, digests ...uint64) (waits []int64) {
 	ms, vs := make([]hook.Message, len(digests)), make([]hook.Verdict, len(digests))
 	for i, d := range digests {
-		ms[i] = hook.Message{Enqueued: now, Deadline: now.AddMillis(3_600_000), Digest: d, Why: hook.WhyChange}
+		ms[i] = hook.Message{Enqueued: now, Deadline: now.AddMillis(3_600_000), Why: hook.WhyChange}
+		guest.SetMessageDigest(&ms[i], d)
 	}
 	hooktest.Bind(ms)
 	hs.OnRestamp(now, ms, vs)

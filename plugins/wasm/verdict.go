@@ -9,6 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // verdict is a guest's decoded verdict.
@@ -172,9 +173,9 @@ func (c *call) keep(i int, a *verdict) {
 func (c *call) set(v *hook.Verdict, t hook.Instant) {
 	switch {
 	case t == 0:
-		v.Digest = 0
+		guest.SetDigest(v, 0)
 	case t != v.Deadline || c.at == atEnqueue || c.at == atChange:
-		v.Digest = c.digest
+		guest.SetDigest(v, c.digest)
 	}
 	v.Deadline = t
 }
@@ -211,7 +212,8 @@ func (c *call) noOpinion(i int) {
 			v.Deadline = t
 		}
 	case atChange:
-		v.Deadline, v.State, v.Digest = c.builtin(m), m.State, 0
+		v.Deadline, v.State = c.builtin(m), m.State
+		guest.SetDigest(v, 0)
 	case atDue:
 		c.remove(v, hook.Drop, false, nil)
 	}
@@ -259,7 +261,7 @@ func (c *call) fallBackOne(ver *version, i int) {
 	case atEnqueue:
 		c.failedToEnter(ver, i)
 	case atChange:
-		v.Deadline, v.State, v.Digest = m.Deadline, m.State, m.Digest
+		guest.Restore(v, m)
 	case atDue:
 		c.failedWhenDue(ver, i)
 	}

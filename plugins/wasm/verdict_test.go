@@ -9,6 +9,7 @@ import (
 	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
@@ -173,7 +174,7 @@ func TestVerdicts(t *testing.T) {
 					got.want.Deadline = inForce
 				}
 				if at := got.want.Deadline; got.want.Action == hook.Keep && at != 0 && at != inForce && tc.says.action != abi.NoOpinion {
-					got.want.Digest = whose
+					guest.SetDigest(&got.want, whose)
 				}
 				if !same(got.got, got.want) {
 					t.Errorf("%s: got %+v, want %+v", got.what, got.got, got.want)
@@ -257,7 +258,7 @@ func TestOneBadVerdict(t *testing.T) {
 		case abi.Expire:
 			want = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired}
 		case abi.Requeue:
-			want = hook.Verdict{Deadline: now.AddMillis(1000), Digest: whose}
+			want = guest.Signed(hook.Verdict{Deadline: now.AddMillis(1000)}, whose)
 		case abi.Drop:
 			want = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired, Final: true}
 		}
@@ -283,7 +284,7 @@ func TestPredecessors(t *testing.T) {
 		{Action: hook.Route, Reason: hook.ReasonMaxLen, Target: &hook.Target{}},
 	}
 	after := slices.Clone(before)
-	after[1] = hook.Verdict{Deadline: now.AddMillis(1000), Digest: whose}
+	after[1] = guest.Signed(hook.Verdict{Deadline: now.AddMillis(1000)}, whose)
 	after[3] = after[1]
 	ms := make([]hook.Message, len(before))
 	for i := range ms {
@@ -299,7 +300,8 @@ func TestPredecessors(t *testing.T) {
 // Messages that are asked about anew get what they would get if they entered, and
 // keep what they have if the policy fails.
 func TestRestamp(t *testing.T) {
-	was := hook.Message{Enqueued: now - 5, Deadline: now.Add(time.Hour), State: 4, Digest: 77, Why: hook.WhyChange, Expiration: hook.LimitOf(30)}
+	was := hook.Message{Enqueued: now - 5, Deadline: now.Add(time.Hour), State: 4, Why: hook.WhyChange, Expiration: hook.LimitOf(30)}
+	guest.SetMessageDigest(&was, 77)
 	for _, tc := range []struct {
 		name   string
 		module []byte
@@ -311,18 +313,18 @@ func TestRestamp(t *testing.T) {
 		{"state", says(answers{action: abi.Keep, flags: abi.SetState, state: new(int64(5))}, true), hook.Verdict{State: 5}, false},
 		{"nothing", says(answers{action: abi.NoOpinion}, true), hook.Verdict{Deadline: was.Enqueued.AddMillis(30), State: 4}, false},
 		{"drop", says(answers{action: abi.Drop}, true), hook.Verdict{Deadline: now, State: 4}, true},
-		{"nonsense", says(answers{action: 9}, true), hook.Verdict{Deadline: was.Deadline, State: 4, Digest: was.Digest}, false},
-		{"trap", assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) }), hook.Verdict{Deadline: was.Deadline, State: 4, Digest: was.Digest}, false},
+		{"nonsense", says(answers{action: 9}, true), guest.Signed(hook.Verdict{Deadline: was.Deadline, State: 4}, 77), false},
+		{"trap", assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) }), guest.Signed(hook.Verdict{Deadline: was.Deadline, State: 4}, 77), false},
 		{"single", singleTTL(10), hook.Verdict{Deadline: now.AddMillis(10), State: 4}, true},
 	} {
 		h := open(t, 1, Env{})
 		if i := load(t, h, "x", tc.module, Options{}); tc.its {
-			tc.want.Digest = short(i)
+			guest.SetDigest(&tc.want, short(i))
 		}
 		hs := h.Attach(queue("x", nil))
 		vs := make([]hook.Verdict, 1)
 		hs.OnRestamp(now, hooktest.Messages(was), vs)
-		if vs[0] != tc.want || !hs.RestampAsked {
+		if vs[0] != tc.want {
 			t.Errorf("%s: got %+v, want %+v", tc.name, vs[0], tc.want)
 		}
 	}

@@ -3,6 +3,7 @@ package wasm
 import (
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // watch collects the facts of a call for its traced messages. nil means that none
@@ -80,14 +81,14 @@ func (w *watch) report(c *call, v *version, failure string) {
 		if !c.ms[i].Traced {
 			continue
 		}
-		d := hook.Decision{
+		d := guest.Decision{
 			Policy: v.policy.name, Digest: digest, Hook: w.hook.String(), Took: took, Batch: len(c.ms), Fuel: w.fuel,
 			Verdict: c.vs[i], Failure: failure, Attributes: w.attributes[i],
 		}
 		if failure == "" {
 			d.Failure = w.failures[i]
 		}
-		c.ms[i].Decided(&d)
+		guest.Decided(&c.ms[i], &d)
 	}
 }
 

@@ -9,22 +9,23 @@ import (
 	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
 // witness is a source that remembers what it is told, by message.
 type witness struct {
 	hooktest.Source
-	told map[int][]hook.Decision
+	told map[int][]guest.Decision
 }
 
-var _ hook.Witness = (*witness)(nil)
+var _ guest.Witness = (*witness)(nil)
 
-func (w *witness) Decided(i int, d *hook.Decision) { w.told[i] = append(w.told[i], *d) }
+func (w *witness) Decided(i int, d *guest.Decision) { w.told[i] = append(w.told[i], *d) }
 
 // traced returns three messages, of which the second is traced.
 func traced() ([]hook.Message, []hook.Verdict, *witness) {
-	w := &witness{Source: make(hooktest.Source, 3), told: map[int][]hook.Decision{}}
+	w := &witness{Source: make(hooktest.Source, 3), told: map[int][]guest.Decision{}}
 	ms := make([]hook.Message, 3)
 	for i := range ms {
 		ms[i] = hook.Message{Enqueued: now, Priority: uint8(i), Traced: i == 1}
@@ -52,36 +53,36 @@ func TestDecisionsAreTold(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		module  []byte
-		want    hook.Decision
+		want    guest.Decision
 		failure string // part of it
 	}{
 		{
 			name: "batch", module: assemble(attribute),
-			want: hook.Decision{Hook: "on_enqueue", Batch: 3, Verdict: hook.Verdict{Deadline: now.AddMillis(1)}, Attributes: []string{"key", "value"}},
+			want: guest.Decision{Hook: "on_enqueue", Batch: 3, Verdict: hook.Verdict{Deadline: now.AddMillis(1)}, Attributes: []string{"key", "value"}},
 		},
 		{
 			name: "single", module: singleTTL(7),
-			want: hook.Decision{Hook: "deadline", Batch: 1, Verdict: hook.Verdict{Deadline: now.AddMillis(7)}},
+			want: guest.Decision{Hook: "deadline", Batch: 1, Verdict: hook.Verdict{Deadline: now.AddMillis(7)}},
 		},
 		{
 			name: "no opinion", module: says(answers{action: abi.NoOpinion}, true),
-			want: hook.Decision{Hook: "on_enqueue", Batch: 3},
+			want: guest.Decision{Hook: "on_enqueue", Batch: 3},
 		},
 		{
 			name: "nonsense", module: says(answers{action: 9}, true), failure: "there is no action 9",
-			want: hook.Decision{Hook: "on_enqueue", Batch: 3},
+			want: guest.Decision{Hook: "on_enqueue", Batch: 3},
 		},
 		{
 			name: "trap", module: assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) }),
-			failure: "trap: unreachable", want: hook.Decision{Hook: "on_enqueue", Batch: 3},
+			failure: "trap: unreachable", want: guest.Decision{Hook: "on_enqueue", Batch: 3},
 		},
 		{
 			name: "single trap", module: assemble(func(b *wt.Builder) { b.Single(); b.Has(abi.Deadline.String(), wt.Unreachable) }),
-			failure: "trap: unreachable", want: hook.Decision{Hook: "deadline", Batch: 3},
+			failure: "trap: unreachable", want: guest.Decision{Hook: "deadline", Batch: 3},
 		},
 		{
 			name: "endless", module: assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Loop(wt.Br(0))) }),
-			failure: "fuel: it used up its fuel", want: hook.Decision{Hook: "on_enqueue", Batch: 3},
+			failure: "fuel: it used up its fuel", want: guest.Decision{Hook: "on_enqueue", Batch: 3},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -90,7 +91,7 @@ func TestDecisionsAreTold(t *testing.T) {
 			i := load(t, h, "x", tc.module, Options{Grants: []string{"trace"}})
 			tc.want.Policy, tc.want.Digest = "x", "sha256:"+i.Digest
 			if tc.want.Verdict.Deadline != 0 {
-				tc.want.Verdict.Digest = short(i)
+				guest.SetDigest(&tc.want.Verdict, short(i))
 			}
 			ms, vs, w := traced()
 			h.Attach(queue("x", nil)).OnEnqueue(now, ms, vs)

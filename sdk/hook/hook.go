@@ -10,7 +10,11 @@
 // no other.
 package hook
 
-import "time"
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook/internal/access"
+)
 
 // Instant is a point in time in nanoseconds since the Unix epoch. Zero means
 // "none": no deadline, not asked again.
@@ -138,12 +142,13 @@ type Verdict struct {
 	Again    bool
 	Deadline Instant // Keep: the message's deadline; OnIdle: when to ask again; 0 = never
 	State    int64   // Keep: the strategy's own 8 bytes, stored with the message
-	// Digest is, with a Deadline set by a module, the first 8 bytes of the module's
-	// SHA-256 as a big-endian number. It is stored with the message and shown in
-	// events and traces. 0 = not set by a module.
-	Digest uint64
-	Target *Target // with Route
+	Target   *Target // with Route
+
+	digest uint64 // see package guest
 }
+
+// Guest gives package guest its field; no other package can call it.
+func (v *Verdict) Guest(access.Key) (digest *uint64) { return &v.digest }
 
 // Why is the reason for which a callback is asked about a message.
 type Why uint8
@@ -164,7 +169,6 @@ type Message struct {
 	Enqueued   Instant // when it was enqueued in this queue; now in OnEnqueue
 	Deadline   Instant // in force; 0 = none
 	State      int64   // the strategy's own bytes
-	Digest     uint64  // of the module that set the deadline; see [Verdict]
 	Expiration Limit   // the publisher's expiration property, milliseconds
 	Size       int     // body bytes
 	Deliveries uint32  // how often it was delivered and requeued
@@ -172,9 +176,10 @@ type Message struct {
 	Why        Why
 	Redelivered,
 	Persistent,
-	Traced bool // it has a trace; see [Message.Decided]
+	Traced bool // it has a trace
 
 	index  int32
+	digest uint64 // see package guest
 	source Source
 }
 
@@ -244,33 +249,9 @@ func (m *Message) HeaderText(name string) ([]byte, bool) {
 // Deaths returns how often the message was dead-lettered so far.
 func (m *Message) Deaths() int { return m.source.Deaths(int(m.index)) }
 
-// Decided adds the decision of a policy from outside the broker to the message's
-// trace. It does nothing for a message that is not traced, and does not retain the
-// decision.
-func (m *Message) Decided(d *Decision) {
-	if w, ok := m.source.(Witness); ok && m.Traced {
-		w.Decided(int(m.index), d)
-	}
-}
-
-// Decision is a policy's decision about one message.
-type Decision struct {
-	Policy  string        // its name
-	Digest  string        // of its module, "sha256:" and hexadecimal digits
-	Hook    string        // that was called, "on_enqueue" for example
-	Took    time.Duration // for the whole batch
-	Batch   int           // messages of the same call
-	Fuel    int64         // used by the call
-	Verdict Verdict
-	Failure string // why the policy gave no verdict; "" = it gave one
-	// Attributes are the policy's own attributes, alternating names and values.
-	Attributes []string
-}
-
-// Witness is a [Source] that takes decisions.
-type Witness interface {
-	// Decided is [Message.Decided].
-	Decided(i int, d *Decision)
+// Guest gives package guest its fields; no other package can call it.
+func (m *Message) Guest(access.Key) (digest *uint64, s Source, i int) {
+	return &m.digest, m.source, int(m.index)
 }
 
 // Scan is where in a queue deadlines are acted on. The queue's expiry strategy
@@ -308,9 +289,6 @@ type Hooks struct {
 	// so that it can often be the same function. If it is nil, messages keep theirs.
 	// Only the queue's expiry strategy is asked.
 	OnRestamp func(now Instant, ms []Message, vs []Verdict)
-	// RestampAsked means that OnRestamp is called only when a [Dynamic] plugin asks
-	// for it, and not for a change of the settings.
-	RestampAsked bool
 	// OnIdle is called when the queue is or becomes unused (idle counts from the
 	// last use), and again at the Deadline of its verdict while the queue has no
 	// consumer. Drop deletes the queue. The queue's expiry strategy is asked last.

@@ -27,18 +27,6 @@ type Strategist interface {
 	DefaultStrategy() string
 }
 
-// Dynamic is a Strategist whose strategies come and go while the broker runs.
-// Strategies may be called from any goroutine.
-type Dynamic interface {
-	Strategist
-	// OnChange is called once, when the broker starts. The plugin calls changed when
-	// a strategy is added, removed or replaced, from any goroutine but not in a
-	// queue's turn, that is not from Attach or a callback. When changed returns, the
-	// queues of the strategy are attached again. With recompute, OnRestamp is then
-	// asked about their messages.
-	OnChange(changed func(strategy string, recompute bool))
-}
-
 // Argument is a queue argument that a plugin understands, and with Policy also a
 // key of policies.
 type Argument struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // reporter is the part of [testing.T] that the checks use.
@@ -236,7 +237,7 @@ func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 		return fmt.Errorf("there is no deadline %d", v.Deadline)
 	case v.State != in.verdict.State && !a.hooks.Strategy:
 		return errors.New("sets a state, which only the queue's strategy may")
-	case v.Digest != in.verdict.Digest && v.Action == hook.Keep && !a.hooks.Strategy:
+	case guest.Digest(v) != guest.Digest(&in.verdict) && v.Action == hook.Keep && !a.hooks.Strategy:
 		return errors.New("sets a digest, which only the queue's strategy may")
 	}
 	return a.lateComplaint(p, m, v)

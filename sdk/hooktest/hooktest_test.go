@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -198,7 +199,7 @@ func TestBadCallbacks(t *testing.T) {
 		},
 		{
 			name:   "sets a digest",
-			attach: always(hook.Hooks{OnEnqueue: each(func(_ *hook.Message, v *hook.Verdict) { v.Digest = 77 })}),
+			attach: always(hook.Hooks{OnEnqueue: each(func(_ *hook.Message, v *hook.Verdict) { guest.SetDigest(v, 77) })}),
 			want:   "sets a digest",
 		},
 		{

@@ -1,6 +1,9 @@
 package hooktest
 
-import "github.com/curfewmq/curfew/sdk/hook"
+import (
+	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
+)
 
 // Content has a message's data beyond the fields of [hook.Message].
 type Content struct {
@@ -72,9 +75,10 @@ func Messages(ms ...hook.Message) []hook.Message {
 func Scribble(ms []hook.Message) {
 	for i := range ms {
 		ms[i] = hook.Message{
-			Enqueued: -1, Deadline: -1, State: -1, Digest: 1<<64 - 1, Expiration: -1, Size: -1,
+			Enqueued: -1, Deadline: -1, State: -1, Expiration: -1, Size: -1,
 			Deliveries: 1<<32 - 1, Priority: 255, Why: 255, Redelivered: true, Persistent: true, Traced: true,
 		}
+		guest.SetMessageDigest(&ms[i], 1<<64-1)
 		ms[i].Bind(returned{}, -1)
 	}
 }

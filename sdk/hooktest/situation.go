@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
 // situation is a message for a callback, with the verdict so far.
@@ -54,15 +55,14 @@ func situate(p point, r *rand.Rand) situation {
 	case onRequeue:
 		m.Why, m.Deadline, m.Redelivered = hook.WhyRequeue, pick(r, 0, now-1, now.Add(time.Hour)), true
 	}
-	v.Deadline, v.State, v.Digest = m.Deadline, m.State, m.Digest
+	guest.Restore(v, m)
 	return s
 }
 
 func message(r *rand.Rand) hook.Message {
-	return hook.Message{
+	m := hook.Message{
 		Enqueued:    now.Add(-time.Duration(r.Int64N(int64(time.Hour)))),
 		State:       pick(r, 0, 1, -1, math.MaxInt64, math.MinInt64, r.Int64()),
-		Digest:      pick(r, 0, 0, r.Uint64()),
 		Expiration:  pick(r, 0, 0, hook.LimitOf(0), hook.LimitOf(1), hook.LimitOf(r.Int64N(1e6)), hook.LimitOf(math.MaxInt64)),
 		Size:        pick(r, 0, 1, 100, 1<<20, math.MaxInt32),
 		Deliveries:  pick[uint32](r, 0, 0, 1, 20, math.MaxUint32),
@@ -71,6 +71,8 @@ func message(r *rand.Rand) hook.Message {
 		Persistent:  r.Uint32()%2 == 0,
 		Traced:      r.Uint32()%2 == 0,
 	}
+	guest.SetMessageDigest(&m, pick(r, 0, 0, r.Uint64()))
+	return m
 }
 
 func content(r *rand.Rand) Content {

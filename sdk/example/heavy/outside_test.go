@@ -51,7 +51,7 @@ replace github.com/curfewmq/curfew => `+curfew+"\n")
 			imported = append(imported, pkg)
 		}
 	}
-	if got, want := strings.Join(imported, " "), "github.com/curfewmq/curfew/sdk/hook example.com/heavy"; got != want {
+	if got, want := strings.Join(imported, " "), "github.com/curfewmq/curfew/sdk/hook/internal/access github.com/curfewmq/curfew/sdk/hook example.com/heavy"; got != want {
 		t.Errorf("the plugin is built from %s, want %s and the standard library", got, want)
 	}
 }

@@ -1,0 +1,6 @@
+// Package access lets packages below sdk/hook reach fields of hook's types that
+// plugins do not see.
+package access
+
+// Key is an argument of methods that only these packages can call.
+type Key struct{}
