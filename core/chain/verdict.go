@@ -23,7 +23,7 @@ func valid(p hookPoint, v *hook.Verdict) bool {
 	case hook.Drop:
 		return hasReason(v.Reason)
 	case hook.Route:
-		return hasReason(v.Reason) && v.Target != nil
+		return hasReason(v.Reason) && v.Reason != hook.ReasonDuplicate && v.Target != nil
 	case hook.Keep:
 		return v.Deadline >= 0
 	}

@@ -73,7 +73,7 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	t.AtLeastOnce = atLeastOnce(q)
 	route := func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
 		for i := range vs {
-			if v := &vs[i]; v.Action == hook.Drop && !v.Final {
+			if v := &vs[i]; v.Action == hook.Drop && !v.Final && v.Reason != hook.ReasonDuplicate {
 				v.Action, v.Target = hook.Route, t
 			}
 		}

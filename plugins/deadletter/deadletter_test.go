@@ -26,7 +26,7 @@ func attach(tb testing.TB, settings map[string]any) hook.Hooks {
 func TestEveryDropIsRouted(t *testing.T) {
 	h := attach(t, map[string]any{"dead-letter-exchange": "dlx"})
 	for at, call := range map[string]func(hook.Instant, []hook.Message, []hook.Verdict){"OnEnqueue": h.OnEnqueue, "OnHead": h.OnHead} {
-		for r := hook.ReasonExpired; r < hook.Reasons; r++ {
+		for r := hook.ReasonExpired; r <= hook.ReasonQueueExpired; r++ {
 			vs := []hook.Verdict{{Action: hook.Drop, Reason: r, Nack: true}}
 			call(1, hooktest.Messages(hook.Message{}), vs)
 			v := vs[0]
@@ -44,6 +44,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 		{},
 		{Deadline: 5, State: 6, AskHead: true},
 		{Action: hook.Refuse},
+		{Action: hook.Drop, Reason: hook.ReasonDuplicate}, // its twin is in the queue
 		{Action: hook.Route, Reason: hook.ReasonExpired, Target: elsewhere},
 	} {
 		vs := []hook.Verdict{want}

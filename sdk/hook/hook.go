@@ -76,7 +76,7 @@ func (l Limit) Min(o Limit) Limit {
 }
 
 // Reason is why a message is removed or a queue deleted. Its strings are those of
-// x-death.
+// x-death, metrics and events.
 type Reason uint8
 
 // The reasons, in the order of RabbitMQ's documentation, followed by ours.
@@ -87,14 +87,17 @@ const (
 	ReasonMaxLen               // the queue was longer than its limit
 	ReasonDeliveryLimit        // it was requeued too often
 	ReasonQueueExpired         // its queue's lease ended
+	// ReasonDuplicate: the queue holds an equal message already. Such a message is
+	// dropped, and never dead-lettered: its twin is there.
+	ReasonDuplicate
 
 	// Reasons is the number of reasons, for tables indexed by Reason.
 	Reasons
 )
 
-// String returns the reason's name in x-death.
+// String returns the reason's name in x-death, metrics and events.
 func (r Reason) String() string {
-	return [Reasons]string{"", "expired", "rejected", "maxlen", "delivery_limit", "queue_expired"}[r]
+	return [Reasons]string{"", "expired", "rejected", "maxlen", "delivery_limit", "queue_expired", "duplicate"}[r]
 }
 
 // Action is what becomes of a message.

@@ -47,7 +47,7 @@ func TestTypes(t *testing.T) {
 func TestReasons(t *testing.T) {
 	for r, want := range map[Reason]string{
 		ReasonNone: "", ReasonExpired: "expired", ReasonRejected: "rejected", ReasonMaxLen: "maxlen",
-		ReasonDeliveryLimit: "delivery_limit", ReasonQueueExpired: "queue_expired",
+		ReasonDeliveryLimit: "delivery_limit", ReasonQueueExpired: "queue_expired", ReasonDuplicate: "duplicate",
 	} {
 		if got := r.String(); got != want {
 			t.Errorf("reason %d: got %q, want %q", r, got, want)

@@ -231,6 +231,8 @@ func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 		return errors.New("keeps a message that leaves")
 	case (v.Action == hook.Drop || v.Action == hook.Route) && !named(v.Reason):
 		return errors.New("drops or routes without a reason")
+	case v.Action == hook.Route && v.Reason == hook.ReasonDuplicate:
+		return errors.New("routes a duplicate, which is only ever dropped")
 	case v.Action == hook.Route && v.Target == nil:
 		return errors.New("routes without a target")
 	case v.Deadline < 0:

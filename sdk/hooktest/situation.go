@@ -91,6 +91,9 @@ func predecessors(r *rand.Rand, actions ...hook.Action) hook.Verdict {
 		return v
 	}
 	v.Reason = hook.Reason(1 + r.UintN(uint(hook.Reasons)-1))
+	if v.Reason == hook.ReasonDuplicate { // only ever dropped
+		v.Action, v.Final = hook.Drop, true
+	}
 	if v.Action == hook.Route {
 		v.Target = &hook.Target{Exchange: "elsewhere", Key: "k", HasKey: true}
 	}
