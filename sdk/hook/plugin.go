@@ -3,6 +3,7 @@ package hook
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 )
 
@@ -231,13 +232,17 @@ type Factory struct {
 	// may leave everything unchanged. config is the decoded struct, for printing the
 	// effective configuration.
 	New func(decode func(into any) error) (p Plugin, config any, err error)
+	// Package is the import path of the plugin's package, which errors and
+	// "curfew version" name. [NewFactory] sets it; "" = unknown.
+	Package string
 }
 
-// NewFactory returns the factory of a plugin whose configuration is a C.
+// NewFactory returns the factory of a plugin whose configuration is a C, a struct
+// of the plugin's package.
 // defaults applies without a section. build checks the values; its error is
 // "KEY: ", the value and the accepted values, or several of these joined.
 func NewFactory[C any](name string, defaults C, build func(C) (Plugin, error)) Factory {
-	return Factory{Name: name, New: func(decode func(any) error) (Plugin, any, error) {
+	return Factory{Name: name, Package: reflect.TypeFor[C]().PkgPath(), New: func(decode func(any) error) (Plugin, any, error) {
 		c := defaults
 		if err := decode(&c); err != nil {
 			return nil, nil, err

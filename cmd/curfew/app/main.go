@@ -71,12 +71,18 @@ func commands() []command {
 		{"policy", "write, build, test and load expiry policies in WebAssembly", (*app).policy},
 		{"log", "read a data directory offline: verify it, or print what it holds", (*app).log},
 		{"bench", "put load on an AMQP broker and measure it", (*app).bench},
-		{"version", "print the version", (*app).printVersion},
+		{"version", "print the version, and the plugins of this program", (*app).printVersion},
 		{"help", `explain a command, as in "curfew help serve"`, (*app).help},
 	}
 }
 
 func (a *app) run(args []string) int {
+	if err := checkPlugins(a.plugins); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			fmt.Fprintf(a.stderr, "curfew: this program was built wrongly: %s\n", line)
+		}
+		return exitFailure
+	}
 	if len(args) == 0 {
 		a.writeHelp(a.stderr)
 		return exitUsage

@@ -37,7 +37,7 @@ func TestUsage(t *testing.T) {
 		{"help of help", []string{"help", "help"}, 0, "\nCommands:\n", ""},
 		{"help of a command", []string{"help", "serve"}, 0, "Usage:\n  curfew serve [FLAGS]\n\nFlags:\n  --amqp ADDR ", ""},
 		{"command's help flag", []string{"config", "-h"}, 0, "  --explain          say above", ""},
-		{"command without flags", []string{"version", "--help"}, 0, "Usage:\n  curfew version\n", ""},
+		{"version's help", []string{"version", "--help"}, 0, "Usage:\n  curfew version [FLAGS]\n", ""},
 		{"version", []string{"version"}, 0, "curfew " + version + " (go", ""},
 		{"version flag", []string{"--version"}, 0, "curfew " + version + " (go", ""},
 		{"bench", []string{"help", "bench"}, 0, "Usage:\n  curfew bench [FLAGS]\n\nFlags:\n", ""},

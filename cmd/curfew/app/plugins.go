@@ -1,6 +1,10 @@
 package app
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/curfewmq/curfew/plugins/deadletter"
@@ -19,4 +23,48 @@ func allPlugins(others []hook.Factory) []hook.Factory {
 		others,
 		[]hook.Factory{maxlength.Factory, deadletter.Factory, expires.Factory},
 	)
+}
+
+// From returns the plugins of a package for [Main], with the import path that errors and "curfew version" name. Main refuses a
+// package without plugins. Programs that "curfew build" writes call it.
+func From(pkg string, plugins ...hook.Factory) []hook.Factory {
+	if len(plugins) == 0 {
+		return []hook.Factory{{Package: pkg}}
+	}
+	named := slices.Clone(plugins)
+	for i := range named {
+		named[i].Package = pkg
+	}
+	return named
+}
+
+// validPlugin matches the names of plugins, which are part of configuration keys and variables.
+var validPlugin = regexp.MustCompile(`^[a-z][a-z0-9-]{0,63}$`)
+
+// checkPlugins refuses plugins that cannot be told apart or have no section of the configuration. Its error joins all mistakes.
+func checkPlugins(plugins []hook.Factory) error {
+	var errs []error
+	for i, f := range plugins {
+		errs = append(errs, checkPlugin(f, plugins[:i]))
+	}
+	return errors.Join(errs...)
+}
+
+func checkPlugin(f hook.Factory, before []hook.Factory) error {
+	from := cmp.Or(f.Package, "an unknown package")
+	if f.Name == "" && f.New == nil {
+		return fmt.Errorf("%s has no plugin: its Factories are empty, or its Factory is", from)
+	}
+	if !validPlugin.MatchString(f.Name) || f.Name == "chain" {
+		return fmt.Errorf("the plugin of %s has the name %q; accepted are 1 to 64 lower-case letters, digits and dashes, the first a letter, but not chain", from, f.Name)
+	}
+	if f.New == nil {
+		return fmt.Errorf("the plugin %s of %s has no function New", f.Name, from)
+	}
+	same := slices.IndexFunc(before, func(o hook.Factory) bool { return o.Name == f.Name })
+	if same < 0 {
+		return nil
+	}
+	first := cmp.Or(before[same].Package, "an unknown package")
+	return fmt.Errorf("two plugins have the name %s: those of %s and %s; leave one of them out", f.Name, first, from)
 }

@@ -66,7 +66,7 @@ func (a *app) serve(args []string) int {
 	// The process that reads the log or the spans may end. The broker goes on.
 	signal.Ignore(syscall.SIGPIPE)
 
-	s := &service{running: c, load: load, level: level, log: log, stdout: a.stdout}
+	s := &service{plugins: a.plugins, running: c, load: load, level: level, log: log, stdout: a.stdout}
 	defer s.closeTelemetry()
 	sig, err := s.startUnless(a.signals, a.newBroker)
 	switch {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/mgmt/probe"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // drainTime is how long connections get to close; orchestrators kill after 30 s.
@@ -23,6 +25,7 @@ const drainTime = 20 * time.Second
 
 // service is a running broker and its management API. It belongs to the goroutine that calls run.
 type service struct {
+	plugins []hook.Factory // of this binary
 	running configuration
 	load    func() (configuration, error)
 	level   *slog.LevelVar
@@ -96,6 +99,7 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 	}
 	s.management.open(api)
 	s.logAddresses()
+	s.logPlugins()
 	s.log.Info("ready", "version", version)
 	releaseProgram()
 	return nil
@@ -128,6 +132,26 @@ func (s *service) logAddresses() {
 	for i, addr := range s.broker.Addresses() {
 		s.log.Info("listening", "key", names[i].key, "address", addr.String())
 	}
+}
+
+// logPlugins names the chain, and the sources of plugins that are not of the repository.
+func (s *service) logPlugins() {
+	names := make([]string, len(s.running.Plugins))
+	for i, p := range s.running.Plugins {
+		names[i] = p.Name
+		f := s.factory(p.Name)
+		if m := builtFrom(f.Package); m.path != module {
+			s.log.Info("plugin", "name", f.Name, "package", f.Package, "version", cmp.Or(m.folder, m.version))
+		}
+	}
+	s.log.Info("plugins", "chain", strings.Join(names, ", "))
+}
+
+func (s *service) factory(name string) (f hook.Factory) {
+	if i := slices.IndexFunc(s.plugins, func(o hook.Factory) bool { return o.Name == name }); i >= 0 {
+		f = s.plugins[i]
+	}
+	return f
 }
 
 func (s *service) logManagement() {
