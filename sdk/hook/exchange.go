@@ -85,9 +85,10 @@ type Binding struct {
 // When the broker starts, bindings come in any order. Where that matters, sort by
 // their names, so that messages go where they went before.
 type Router interface {
-	// Bind adds a binding, which passed CheckBinding and is new.
+	// Bind adds a binding, which passed CheckBinding and is new. b is valid during the
+	// call only; a copy of it may be retained.
 	Bind(b *Binding)
-	// Unbind removes a binding.
+	// Unbind removes a binding. b is equal to the one that Bind got, but another value.
 	Unbind(b *Binding)
 	// Route appends the destinations of m to dst. The broker ignores repeated ones.
 	// Route must not block, retain m, start a goroutine or read a clock. If it panics,
@@ -96,7 +97,7 @@ type Router interface {
 }
 
 // Publishing is a message on its way through an exchange. It is valid during the
-// call only.
+// call only, and so are its keys: a plugin that retains them clones them.
 type Publishing struct {
 	Now  Instant
 	Key  string   // its routing key

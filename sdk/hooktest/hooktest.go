@@ -18,6 +18,8 @@ type Case struct {
 	Name    string
 	Section Section // the plugin's section; nil = its defaults
 	Queue   Spec    // Strategy "" and Type "" = each in turn
+	// Exchange is for plugins with exchange types or filters; Type "" = each in turn.
+	Exchange ExchangeSpec
 }
 
 // Run checks that a plugin fulfils the contract of package hook:
@@ -30,14 +32,23 @@ type Case struct {
 //     verdicts, change no message and retain none;
 //   - the same calls get the same answers, and a batch gets the answers of its
 //     messages one by one;
-//   - it starts no goroutine and does not block.
+//   - it starts no goroutine and does not block;
+//   - checks of exchanges and bindings take anything, and answer the same each time;
+//   - exchanges route to bound destinations only, from any goroutine, and retain
+//     neither bindings nor messages;
+//   - exchanges of a type that is not Volatile route by their bindings and the message
+//     alone, in whatever order the bindings came, and by the routing keys alone if
+//     Route read nothing else.
 //
-// Run uses plain queues and those of the cases, which should make the plugin use
-// all of its callbacks.
+// Run uses plain queues and exchanges and those of the cases, which should make the
+// plugin use all of its callbacks. Run it with the race detector, too.
 func Run(t *testing.T, f hook.Factory, cases ...Case) {
 	t.Helper()
 	t.Run("Config", func(t *testing.T) { checkConfig(t, f) })
 	t.Run("Arguments", func(t *testing.T) { checkArguments(t, f) })
+	t.Run("Exchanges", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { checkExchanges(t, f, cases) })
+	})
 	for _, c := range append([]Case{{Name: "plain"}}, cases...) {
 		p, _, err := f.New(c.Section.Decode)
 		if err != nil {
