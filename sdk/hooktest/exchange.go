@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -54,6 +55,9 @@ type Exchange struct {
 
 	bindings []hook.Binding
 	names    []string // by destination; "" = free
+
+	preparing sync.Mutex // guards dirty
+	dirty     bool       // the Router has to prepare for its bindings
 }
 
 // Declare makes an exchange of plugin p. Its error is the plugin's, which would
@@ -153,6 +157,7 @@ func (e *Exchange) bind(b hook.Binding) error {
 	b.Destination = e.destination(label(&b))
 	e.bindings = append(e.bindings, b)
 	e.router.Bind(&b)
+	e.dirty = true
 	scribbleBinding(&b)
 	return nil
 }
@@ -166,6 +171,7 @@ func (e *Exchange) unbind(b hook.Binding) bool {
 	d := b.Destination
 	e.bindings = slices.Delete(e.bindings, i, i+1)
 	e.router.Unbind(&b)
+	e.dirty = true
 	scribbleBinding(&b)
 	if !slices.ContainsFunc(e.bindings, func(o hook.Binding) bool { return o.Destination == d }) {
 		e.names[d] = ""
@@ -219,7 +225,22 @@ func (e *Exchange) Route(m *hook.Publishing) ([]string, error) {
 	if e.router == nil {
 		return nil, errors.New("the exchange is not of one of the plugin's types")
 	}
-	return e.named(e.router.Route(m, nil))
+	return e.named(e.ask(m, nil))
+}
+
+// ask asks the Router, and lets it prepare before.
+func (e *Exchange) ask(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
+	e.prepare()
+	return e.router.Route(m, dst)
+}
+
+func (e *Exchange) prepare() {
+	e.preparing.Lock()
+	defer e.preparing.Unlock()
+	if p, ok := e.router.(interface{ Prepare() }); ok && e.dirty {
+		e.dirty = false
+		p.Prepare()
+	}
 }
 
 // named returns the names of destinations, sorted, each once.
@@ -259,6 +280,7 @@ func Publish(now hook.Instant, key string, c Content, more ...string) *hook.Publ
 func BenchRoute(b *testing.B, e *Exchange, m *hook.Publishing) {
 	b.Helper()
 	dst := make([]hook.Destination, 0, len(e.names))
+	e.prepare()
 	b.ReportAllocs()
 	for b.Loop() {
 		if e.Passes(m) && e.router != nil {

@@ -27,6 +27,8 @@ type Case struct {
 //   - its defaults are valid, its section is decoded into a tagged struct, and it
 //     returns the decoder's errors;
 //   - its argument checks take any value and refuse in the broker's terms;
+//   - the checks of its policy keys take any JSON value, agree with those of the
+//     arguments, fit how values are merged, and lead to the same hooks;
 //   - it reads live counts in callbacks only, and not in shared ones;
 //   - callbacks take any message, any verdict and empty batches, give valid
 //     verdicts, change no message and retain none;
@@ -55,6 +57,9 @@ func Run(t *testing.T, f hook.Factory, cases ...Case) {
 			t.Errorf("case %s: %v", c.Name, err)
 			continue
 		}
+		t.Run(c.Name+"/Policies", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { checkPolicyKeys(t, p, c.Queue.Settings) })
+		})
 		for _, s := range c.specs(p) {
 			name := fmt.Sprintf("%s/%s/%s", c.Name, s.Type, s.Strategy)
 			t.Run(name, func(t *testing.T) {

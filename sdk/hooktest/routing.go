@@ -334,7 +334,7 @@ func (*exchangeSubject) route(e *Exchange, l letter) (a answer) {
 	dst := []hook.Destination{foreign, foreign}
 	got := dst
 	err := contained(func() error {
-		got = e.router.Route(m, slices.Grow(dst, 16))
+		got = e.ask(m, slices.Grow(dst, 16))
 		return nil
 	})
 	a.read = m.Read()
