@@ -222,8 +222,12 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 		h.steps = appendStep(h.steps, hs.OnEnqueue, p)
 		head = appendStep(head, hs.OnHead, p)
 		strategy := p == owner && hs.Strategy
+		if hs.OnGone != nil {
+			h.rare = append(h.rare, rareStep{gone: hs.OnGone, plugin: p})
+		}
 		if hs.OnIdle != nil && !strategy {
-			h.idle = append(h.idle, idleStep{call: hs.OnIdle, plugin: p})
+			h.rare = append(h.rare, rareStep{idle: hs.OnIdle, plugin: p})
+			h.WantsIdle = true
 		}
 		if !strategy {
 			continue
@@ -236,14 +240,15 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 		}
 	}
 	if strategyIdle != nil {
-		h.idle = append(h.idle, idleStep{call: strategyIdle, plugin: h.strategy})
+		h.rare = append(h.rare, rareStep{idle: strategyIdle, plugin: h.strategy})
+		h.WantsIdle = true
 	}
 	h.enqueues, h.heads = uint8(len(h.steps)), uint8(len(head))
 	h.WantsEnqueue, h.WantsHead = len(h.steps) > 0, len(head) > 0
-	h.WantsRequeue, h.WantsIdle = len(requeue) > 0, len(h.idle) > 0
+	h.WantsRequeue = len(requeue) > 0
 	h.steps = slices.Concat(h.steps, head, requeue, restamp)
-	h.idle = slices.Clip(h.idle)
-	if len(h.steps)+len(h.idle) == 0 && h.Scan == 0 && !h.Length.Set() && !h.Bytes.Set() {
+	h.rare = slices.Clip(h.rare)
+	if len(h.steps)+len(h.rare) == 0 && h.Scan == 0 && !h.Length.Set() && !h.Bytes.Set() {
 		return &c.noHooks, shared
 	}
 	return &h, shared

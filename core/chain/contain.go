@@ -17,13 +17,14 @@ const (
 	onRequeue
 	onRestamp
 	onIdle
+	onGone
 	onAttach
 	onCheck
 	hookPoints
 )
 
 func (p hookPoint) String() string {
-	return [hookPoints]string{"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "Attach", "Check"}[p]
+	return [hookPoints]string{"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "OnGone", "Attach", "Check"}[p]
 }
 
 // pluginEntry is one plugin of the chain. Any goroutine may use it.
@@ -82,10 +83,20 @@ func (t *step) run(p hookPoint, now hook.Instant, ms []hook.Message, vs []hook.V
 	return true
 }
 
-func (t *idleStep) run(now hook.Instant, idle time.Duration, v *hook.Verdict) (returned bool) {
+func (t *rareStep) runIdle(now hook.Instant, idle time.Duration, v *hook.Verdict) (returned bool) {
 	defer t.plugin.contain(onIdle)
-	t.call(now, idle, v)
+	t.idle(now, idle, v)
 	return true
+}
+
+func (t *rareStep) runGone(ms []hook.Message) {
+	defer t.plugin.contain(onGone)
+	if scribbles {
+		lent := lend(ms)
+		defer scribble(lent)
+		ms = lent
+	}
+	t.gone(ms)
 }
 
 // attach asks the plugin for its hooks; it has none if it panics.

@@ -29,7 +29,7 @@ type Hooks struct {
 
 	strategy *pluginEntry // nil: the queue has none
 	steps    []step
-	idle     []idleStep
+	rare     []rareStep
 }
 
 // Restamps says when queued messages get new deadlines.
@@ -52,8 +52,11 @@ type step struct {
 
 type idleFunc = func(now hook.Instant, idle time.Duration, v *hook.Verdict)
 
-type idleStep struct {
-	call   idleFunc
+// rareStep is one plugin's callback at a hook point that few queues use: idle or gone
+// is set.
+type rareStep struct {
+	idle   idleFunc
+	gone   func(ms []hook.Message)
 	plugin *pluginEntry
 }
 
@@ -179,14 +182,36 @@ func (h *Hooks) ask(t *step, p hookPoint, b *foldBuffers, now hook.Instant, ms [
 // Idle decides whether an unused queue stays. v comes in zero; with Keep, its
 // Deadline says when to ask again.
 func (h *Hooks) Idle(now hook.Instant, idle time.Duration, v *hook.Verdict) {
-	for i := range h.idle {
-		t, before := &h.idle[i], *v
-		if !t.run(now, idle, v) {
+	for i := range h.rare {
+		t, before := &h.rare[i], *v
+		if t.idle == nil {
+			continue
+		}
+		if !t.runIdle(now, idle, v) {
 			*v = before
 			continue
 		}
 		h.vetOne(t.plugin, onIdle, &before, v)
 	}
+}
+
+// Gone tells the plugins of watched messages that leave. nil means that none are left.
+func (h *Hooks) Gone(ms []hook.Message) {
+	for i := range h.rare {
+		if h.rare[i].gone != nil {
+			h.rare[i].runGone(ms)
+		}
+	}
+}
+
+// WantsGone reports whether a plugin uses OnGone.
+func (h *Hooks) WantsGone() bool {
+	for i := range h.rare {
+		if h.rare[i].gone != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // gather collects the messages that are not refused, with their verdicts.

@@ -44,6 +44,7 @@ func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs 
 		if before != nil {
 			was = &before[i]
 		}
+		v.Watch = v.Watch && p == onEnqueue || was.Watch
 		if keeps(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && guest.Digest(v) == guest.Digest(was) && v.Again == was.Again) {
 			continue // the common case
 		}

@@ -248,7 +248,7 @@ func (q *Queue) deliverDirect(now hook.Instant, ms []Message, vs []hook.Verdict)
 // without asking its hooks: see nextMessage.
 func (q *Queue) deliverable(now hook.Instant, v *hook.Verdict) bool {
 	late := q.hooks.Scan == hook.ScanLazy && v.Deadline != 0 && v.Deadline <= now
-	return !late && !v.AskHead
+	return !late && !v.AskHead && !v.Watch
 }
 
 // Get hands one message to fn, with the number that remains; ok is false when there is

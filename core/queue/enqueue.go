@@ -81,6 +81,9 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 		if v.Nack || v.Action == hook.Refuse {
 			m.Flags |= Refused
 		}
+		if v.Watch && !stored(v) {
+			q.tellKeptOut(ms[i : i+1])
+		}
 		switch v.Action {
 		case hook.Keep:
 			q.admit(now, ms[i:i+1], vs[i:i+1])
@@ -108,6 +111,11 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 	}
 	q.publishRemovals(now, nil)
 	q.startDiscards(now, held)
+}
+
+// stored reports whether a message is in the queue after a verdict, if only for a while.
+func stored(v *hook.Verdict) bool {
+	return v.Action == hook.Keep || v.Action == hook.Route && v.Target.AtLeastOnce
 }
 
 // storeForDeadLettering stores and takes a message that leaves as it enters, and stays

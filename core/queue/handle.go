@@ -76,6 +76,10 @@ func (q *Queue) drop(h handle) {
 // free is drop for a message whose removal is journalled elsewhere.
 func (q *Queue) free(h handle) {
 	q.unacked--
-	q.store.free(*h.slot())
+	s := h.slot()
+	if s.flags&watched != 0 {
+		q.tellGone(h.ref, s)
+	}
+	q.store.free(*s)
 	h.list.remove(h.chunk, h.index)
 }

@@ -24,6 +24,7 @@ func (q *Queue) Purge(now hook.Instant) int {
 	}
 	q.count.Purged += uint64(n + q.purgeDiscards())
 	if n > 0 {
+		q.tellPurged()
 		q.journalPurged(false)
 		q.detachContents(q.unacked + q.waiting())
 	}
@@ -64,6 +65,7 @@ func (q *Queue) dropContents() {
 	if q.stopped == nil && q.ready+q.unacked+q.waiting() > 0 {
 		q.journalPurged(true)
 	}
+	q.tellAllGone()
 	q.detachContents(0)
 	q.unacked, q.discards, q.departing, q.ending = 0, nil, nil, nil
 	q.freeGarbage()

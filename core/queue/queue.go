@@ -102,7 +102,10 @@ type Stats struct {
 
 // attach gets the queue's hooks from a chain and begins its lease anew.
 func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
-	q.hooks = c.Attach((*pluginView)(q), &q.cfg.Hooks)
+	was := q.hooks
+	if q.hooks = c.Attach((*pluginView)(q), &q.cfg.Hooks); was != nil && was.WantsGone() && !q.hooks.WantsGone() {
+		was.Gone(nil)
+	}
 	if q.contents != nil {
 		q.askBackoff = askBackoff{}
 	}

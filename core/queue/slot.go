@@ -30,6 +30,7 @@ const (
 	inRun      // its deadline is part of the sorted run
 	inRequeued // its fifo's requeued heap has an item for it
 	alike      // its record has the properties of an earlier one: see store.shared
+	watched    // OnGone wants to know when it leaves
 )
 
 // The states of a message.
@@ -64,6 +65,9 @@ func slotFlagsOf(m *Message, v *hook.Verdict) slotFlags {
 	f := slotFlags(m.Flags)&sharedFlags | strategyDataOf(v).flags()
 	if v.AskHead {
 		f |= askHead
+	}
+	if v.Watch {
+		f |= watched
 	}
 	if len(m.Routing.BCC) > 0 {
 		f |= hasBCC

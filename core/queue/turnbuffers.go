@@ -23,6 +23,7 @@ type turnBuffers struct {
 	deliveries []Delivery
 	removals   removals
 	ops        opBuffer
+	gone       goneBuffer
 }
 
 // abandon drops the work of a turn that did not come to its end, except for the

@@ -137,6 +137,9 @@ type Verdict struct {
 	Nack    bool   // OnEnqueue: send the publisher basic.nack, whatever Action is
 	Final   bool   // with Drop: do not dead-letter the message, whatever the queue's settings are
 	AskHead bool   // Keep: call OnHead before each delivery of the message
+	// Watch, from OnEnqueue, passes the message to OnGone when it leaves the queue. A
+	// later plugin cannot take it back.
+	Watch bool
 	// DeadLetter, with Drop from OnIdle, passes the queue's messages to OnHead with
 	// Drop(ReasonQueueExpired) before the queue is deleted.
 	DeadLetter bool
@@ -296,6 +299,16 @@ type Hooks struct {
 	// last use), and again at the Deadline of its verdict while the queue has no
 	// consumer. Drop deletes the queue. The queue's expiry strategy is asked last.
 	OnIdle func(now Instant, idle time.Duration, v *Verdict)
+
+	// OnGone is called with messages that leave the queue, for whatever reason, if
+	// OnEnqueue set Watch in their verdicts: acknowledged, delivered without
+	// acknowledgement, dropped, dead-lettered, purged, or kept out by the verdict of a
+	// later plugin. It is called before the message's place can be taken by another, with
+	// messages that any plugin watches. Only the message's parts and headers, Size and
+	// Priority are set. ms is nil when the queue has lost all of its messages at once: it
+	// was purged, deleted or stopped, or its settings no longer give it an OnGone.
+	// Messages that a restart brought back are not watched.
+	OnGone func(ms []Message)
 
 	// Strategy marks the plugin as the queue's expiry strategy: it alone may
 	// move a deadline later, and its Scan is the queue's.

@@ -1,0 +1,68 @@
+package queue
+
+import "github.com/curfewmq/curfew/sdk/hook"
+
+// goneBuffer is memory to tell of one message that leaves. It is apart from the other
+// buffers of the turn, because messages leave while these are in use.
+type goneBuffer struct {
+	message [1]hook.Message
+	stored  [1]leaving
+	view    messageView
+}
+
+// tellGone tells the hooks that a watched message leaves. Its record must be there
+// still.
+func (q *Queue) tellGone(ref Ref, s *slot) {
+	if !q.hooks.WantsGone() {
+		return
+	}
+	g := &q.buf.gone
+	g.stored[0] = leaving{ref: ref, record: q.store.read(*s)}
+	g.view = messageView{queue: q, stored: g.stored[:]}
+	g.tell(q, hook.Message{Size: len(g.stored[0].record.body), Priority: uint8(ref.level())})
+}
+
+// tellKeptOut tells the hooks that a watched message, the only one of ms, does not enter
+// after all.
+func (q *Queue) tellKeptOut(ms []Message) {
+	if !q.hooks.WantsGone() {
+		return
+	}
+	g := &q.buf.gone
+	g.view = messageView{queue: q, incoming: ms}
+	g.tell(q, hook.Message{Size: len(ms[0].Body), Priority: ms[0].Priority})
+}
+
+func (g *goneBuffer) tell(q *Queue, m hook.Message) {
+	g.message[0] = m
+	g.message[0].Bind(&g.view, 0)
+	q.hooks.Gone(g.message[:])
+	*g = goneBuffer{}
+}
+
+// tellAllGone tells the hooks that the queue has lost everything.
+func (q *Queue) tellAllGone() {
+	if q.hooks.WantsGone() {
+		q.hooks.Gone(nil)
+	}
+}
+
+// tellPurged tells the hooks of the watched messages that are ready, before they are
+// purged. That takes time in proportion to them, unless they are all there is.
+func (q *Queue) tellPurged() {
+	if !q.hooks.WantsGone() {
+		return
+	}
+	if q.unacked+q.waiting() == 0 {
+		q.hooks.Gone(nil)
+		return
+	}
+	for l := range q.levels {
+		f := &q.levels[l]
+		for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
+			if s.is(stateReady) && s.flags&watched != 0 {
+				q.tellGone(ref(l, seq), s)
+			}
+		}
+	}
+}
