@@ -47,6 +47,7 @@ type Chain struct {
 	dynamic         []*pluginEntry          // plugins whose strategies come and go
 	defaultStrategy string
 	noHooks         Hooks // shared by the queues for which no plugin has hooks
+	exchanges
 }
 
 // New returns a chain of the plugins. Its error joins all mistakes.
@@ -66,9 +67,9 @@ func New(plugins []Named, o Options) (*Chain, error) {
 		}
 		p := &c.plugins[i]
 		p.name, p.plugin, p.onPanic = n.Name, n.Plugin, o.OnPanic
-		errs = append(errs, c.addArguments(p), c.addStrategies(p))
+		errs = append(errs, c.addArguments(p), c.addStrategies(p), c.addExchanges(p))
 	}
-	errs = append(errs, c.chooseDefault())
+	errs = append(errs, c.chooseDefault(), c.checkExchangeArguments())
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

@@ -20,11 +20,20 @@ const (
 	onGone
 	onAttach
 	onCheck
+	onNew
+	onBind
+	onUnbind
+	onPrepare
+	onRoute
+	onFilter
 	hookPoints
 )
 
 func (p hookPoint) String() string {
-	return [hookPoints]string{"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "OnGone", "Attach", "Check"}[p]
+	return [hookPoints]string{
+		"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "OnGone", "Attach", "Check",
+		"New", "Bind", "Unbind", "Prepare", "Route", "Filter",
+	}[p]
 }
 
 // pluginEntry is one plugin of the chain. Any goroutine may use it.
@@ -33,14 +42,16 @@ type pluginEntry struct {
 	plugin  hook.Plugin
 	onPanic func(plugin, point string, v any, stack []byte)
 	panics  [hookPoints]atomic.Uint64
-	invalid [hookPoints]atomic.Uint64 // verdicts that were put back
+	invalid [hookPoints]atomic.Uint64 // verdicts that were put back, and destinations that do not exist
+
+	filtered atomic.Uint64 // messages that its filters did not admit
 }
 
 // Fault counts a plugin's faults at one hook point since the start.
 type Fault struct {
 	Plugin, Point string
 	Panics        uint64 // calls that panicked
-	Verdicts      uint64 // invalid verdicts, which were put back
+	Verdicts      uint64 // invalid verdicts, which were put back, and destinations that do not exist
 }
 
 // Faults returns the hook points at which a plugin had faults.

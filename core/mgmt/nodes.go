@@ -46,7 +46,7 @@ func (a *API) describeNode() object {
 		{"proc_total", 1 << 20},
 		{"run_queue", 0},
 		{"rates_mode", "basic"},
-		{"exchange_types", exchangeTypes()},
+		{"exchange_types", a.exchangeTypes()},
 		{"auth_mechanisms", []object{
 			{{"name", "PLAIN"}, {"description", "SASL PLAIN authentication mechanism"}, {"enabled", true}},
 			{{"name", "AMQPLAIN"}, {"description", "AMQPLAIN authentication mechanism"}, {"enabled", true}},

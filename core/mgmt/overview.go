@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 
@@ -26,7 +27,7 @@ func (a *API) overview(c *request) error {
 		{"product_name", a.Product},
 		{"product_version", a.Version},
 		{"rates_mode", "basic"},
-		{"exchange_types", exchangeTypes()},
+		{"exchange_types", a.exchangeTypes()},
 		{"cluster_name", a.Cluster()},
 		{"node", a.Node},
 		{"disable_stats", c.query.noStats},
@@ -47,12 +48,18 @@ func (a *API) overview(c *request) error {
 	))
 }
 
-func exchangeTypes() []object {
-	var all []object
+// exchangeTypes returns the broker's exchange types and those of plugins, by name.
+func (a *API) exchangeTypes() []object {
+	descriptions := map[string]string{}
 	for _, name := range []string{"direct", "fanout", "headers", "topic"} {
-		all = append(all, object{
-			{"name", name}, {"description", "AMQP " + name + " exchange, as per the AMQP specification"}, {"enabled", true},
-		})
+		descriptions[name] = "AMQP " + name + " exchange, as per the AMQP specification"
+	}
+	for _, t := range a.Store.ExchangeTypes() {
+		descriptions[t.Name] = t.Description
+	}
+	var all []object
+	for _, name := range slices.Sorted(maps.Keys(descriptions)) {
+		all = append(all, object{{"name", name}, {"description", descriptions[name]}, {"enabled", true}})
 	}
 	return all
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -329,7 +330,7 @@ func TestDeliveryLimit(t *testing.T) {
 		if !q.Get(second, nil2(), func(d Delivery, _ int) { ref, props = d.Ref, slices.Clone(d.Props) }) {
 			t.Fatalf("attempt %d: gone already", i)
 		}
-		if n, ok := header(props, "x-delivery-count"); i > 0 && (!ok || n != int64(i)) {
+		if n, ok := parts.Header(headers(props), "x-delivery-count"); i > 0 && (!ok || n != int64(i)) {
 			t.Errorf("attempt %d: x-delivery-count %v, want %d", i, n, i)
 		}
 		q.settleAll(second, Return, []PendingAck{{Ref: ref}})

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 	"github.com/curfewmq/curfew/sdk/hook/guest"
@@ -30,6 +31,7 @@ type messageView struct {
 	now      hook.Instant
 	incoming []Message // about to enter
 	stored   []leaving
+	digits   parts.Digits
 }
 
 var (
@@ -67,36 +69,27 @@ func (v *messageView) Part(i int, p hook.Part) []byte {
 	case hook.PartBody:
 		return body
 	default:
-		return property(m.Props, p)
+		x, err := amqp.ScanProps(m.Props)
+		if err != nil { // the session checked them
+			return nil
+		}
+		return parts.Property(m.Props, &x, p, &v.digits)
 	}
 }
 
 // Header implements [hook.Source].
-func (v *messageView) Header(i int, name string) (any, bool) { return header(v.props(i), name) }
+func (v *messageView) Header(i int, name string) (any, bool) {
+	return parts.Header(headers(v.props(i)), name)
+}
 
 // HeaderInt implements [hook.Source].
 func (v *messageView) HeaderInt(i int, name string) (int64, bool) {
-	f, ok := headers(v.props(i)).LookupRaw(name)
-	if !ok {
-		return 0, false
-	}
-	if n, ok := f.Int(); ok {
-		return n, true
-	}
-	if x, ok := f.Float(); ok {
-		return hook.WholeFloat(x)
-	}
-	b, _ := f.Text()
-	return hook.WholeText(b)
+	return parts.HeaderInt(headers(v.props(i)), name)
 }
 
 // HeaderText implements [hook.Source].
 func (v *messageView) HeaderText(i int, name string) ([]byte, bool) {
-	f, ok := headers(v.props(i)).LookupRaw(name)
-	if !ok {
-		return nil, false
-	}
-	return f.Text()
+	return parts.HeaderText(headers(v.props(i)), name)
 }
 
 // Deaths implements [hook.Source].
@@ -122,41 +115,9 @@ func headers(props []byte) amqp.RawTable {
 	return x.Headers(props)
 }
 
-func header(props []byte, name string) (any, bool) {
-	v, ok, err := headers(props).Lookup(name)
-	if err != nil {
-		return nil, false
-	}
-	return v, ok
-}
-
-// property returns the property that p names.
-func property(props []byte, p hook.Part) []byte {
-	x, err := amqp.ScanProps(props)
-	if err != nil { // the session checked them
-		return nil
-	}
-	var b []byte
-	switch p {
-	case hook.PartMessageID:
-		b, _ = x.MessageID(props)
-	case hook.PartType:
-		b, _ = x.Type(props)
-	case hook.PartAppID:
-		b, _ = x.AppID(props)
-	case hook.PartUserID:
-		b, _ = x.UserID(props)
-	case hook.PartExpiration:
-		b, _ = x.Expiration(props)
-	case hook.PartHeaders:
-		b = x.Headers(props)
-	}
-	return b
-}
-
 // deaths sums the counts of the x-death table.
 func deaths(props []byte) int {
-	v, _ := header(props, "x-death")
+	v, _ := parts.Header(headers(props), "x-death")
 	entries, _ := v.(amqp.Array)
 	n := 0
 	for _, e := range entries {

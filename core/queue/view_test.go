@@ -44,9 +44,9 @@ func TestHooksSeeTheWholeMessage(t *testing.T) {
 	q, _ := passive(t, Config{}, h)
 	p := amqp.Properties{
 		Headers:   amqp.Table{{Key: "n", Value: uint8(7)}, {Key: "half", Value: 0.5}, {Key: "digits", Value: "12"}},
-		MessageID: "id", Type: "type", AppID: "app", UserID: "user", Expiration: "5",
+		MessageID: "id", CorrelationID: "corr", Timestamp: 1700000000, Type: "type", AppID: "app", UserID: "user", Expiration: "5",
 	}
-	for _, f := range []amqp.Property{amqp.PropHeaders, amqp.PropMessageID, amqp.PropType, amqp.PropAppID, amqp.PropUserID, amqp.PropExpiration} {
+	for _, f := range []amqp.Property{amqp.PropHeaders, amqp.PropMessageID, amqp.PropCorrelationID, amqp.PropTimestamp, amqp.PropType, amqp.PropAppID, amqp.PropUserID, amqp.PropExpiration} {
 		p.Set(f)
 	}
 	m := Message{Routing: origin, Props: p.Append(nil), Body: []byte("body"), Expiration: hook.LimitOf(5)}
@@ -54,8 +54,8 @@ func TestHooksSeeTheWholeMessage(t *testing.T) {
 	q.enqueue(second, batchOf(m, bare))
 	q.tick(second.AddMillis(6))
 	want := []string{
-		`["x" "key" "id" "type" "app" "user" "5" "body"] 7 true, 0 false, 12 true, 12 true, headers true, deaths 0`,
-		`["x" "key" "" "" "" "" "" ""] 0 false, 0 false, 0 false,  false, headers false, deaths 0`,
+		`["x" "key" "id" "corr" "type" "app" "user" "5" "1700000000" "body"] 7 true, 0 false, 12 true, 12 true, headers true, deaths 0`,
+		`["x" "key" "" "" "" "" "" "" "" ""] 0 false, 0 false, 0 false,  false, headers false, deaths 0`,
 	}
 	if got, want := fmt.Sprint(seen), fmt.Sprint(append(want, want...)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -14,7 +14,7 @@ func benchmark(b *testing.B, table *Table[*int], key string, headers func() amqp
 	var dst []*int
 	k := []byte(key)
 	for b.Loop() {
-		dst = table.Match(dst[:0], k, headers)
+		dst, _ = table.Match(dst[:0], k, headers)
 	}
 	b.ReportMetric(float64(len(dst)), "destinations")
 }

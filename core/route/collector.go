@@ -46,6 +46,7 @@ type collector[D comparable] struct {
 	dst      []D
 	seen     map[D]struct{} // the elements of dst; nil while dst is short
 	seenSets *sync.Pool     // where seen comes from
+	matched  bool           // there was a destination, in dst already or not
 }
 
 // maxLinear is the length up to which a list is searched linearly.
@@ -55,6 +56,7 @@ const maxLinear = 16
 // arguments, their destinations differ.
 func (g *collector[D]) addGroup(m *bindingGroup[D]) {
 	if len(g.dst) == 0 && m.argued == 0 {
+		g.matched = len(m.members) > 0
 		g.dst = slices.Grow(g.dst, len(m.members))
 		for _, b := range m.members {
 			g.dst = append(g.dst, b.destination)
@@ -67,6 +69,7 @@ func (g *collector[D]) addGroup(m *bindingGroup[D]) {
 }
 
 func (g *collector[D]) add(d D) {
+	g.matched = true
 	if len(g.dst) <= maxLinear {
 		if !slices.Contains(g.dst, d) {
 			g.dst = append(g.dst, d)

@@ -124,8 +124,8 @@ func TestHeadersWithoutTable(t *testing.T) {
 	table := New[string](Headers)
 	table.Add("", nil, "all")
 	table.Add("", amqp.Table{{Key: "a", Value: "1"}}, "one")
-	if got, want := table.Match(nil, nil, nil), []string{"all"}; !slices.Equal(got, want) {
-		t.Errorf("Match = %v, want %v", got, want)
+	if got, _ := table.Match(nil, nil, nil); !slices.Equal(got, []string{"all"}) {
+		t.Errorf("Match = %v, want all", got)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestHeadersAnchors(t *testing.T) {
 	}
 	for i := range 200 {
 		headers := rawOf(amqp.Table{{Key: "half", Value: i%2 == 0}, {Key: "id", Value: int64(i / 2)}, {Key: "common", Value: "c"}})
-		if got := table.Match(nil, nil, headers); !slices.Equal(got, []int{i}) {
+		if got, _ := table.Match(nil, nil, headers); !slices.Equal(got, []int{i}) {
 			t.Fatalf("Match for %d = %v", i, got)
 		}
 	}
@@ -256,7 +256,7 @@ func FuzzHeaders(f *testing.F) {
 		}
 		table := New[string](Headers)
 		table.Add("", args, "q")
-		got := len(table.Match(nil, nil, rawOf(decoded))) == 1
+		_, got := table.Match(nil, nil, rawOf(decoded))
 		if want := headersMatch(args, decoded); got != want {
 			t.Errorf("binding %v, headers %v: %v, want %v", args, decoded, got, want)
 		}

@@ -4,23 +4,29 @@
 // It does no I/O and reads no clock. A destination is any comparable value: a queue, an exchange, a tagged union of both.
 package route
 
-// Kind is an exchange type.
+// Kind is how an exchange matches messages.
 type Kind uint8
 
-// The exchange types [AMQP 3.1.3].
+// The exchange types [AMQP 3.1.3], and Plugin for all others: their bindings are only stored and numbered.
 const (
 	Direct Kind = iota
 	Fanout
 	Topic
 	Headers
+	Plugin
 )
 
 var kinds = [...]string{"direct", "fanout", "topic", "headers"}
 
-// String returns the name of the type in exchange.declare.
-func (k Kind) String() string { return kinds[k] }
+// String returns the name of the type in exchange.declare; that of a plugin's is not known here.
+func (k Kind) String() string {
+	if k == Plugin {
+		return "plugin"
+	}
+	return kinds[k]
+}
 
-// ParseKind returns the exchange type of this name. ok is false if there is none.
+// ParseKind returns the kind of exchange with a type of this name. ok is false if that is no type of the protocol.
 func ParseKind(name string) (Kind, bool) {
 	for k, n := range kinds {
 		if n == name {

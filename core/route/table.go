@@ -28,6 +28,7 @@ type Table[D comparable] struct {
 	direct  map[string]*bindingGroup[D]
 	topic   trie[D]
 	headers headersIndex[D]
+	numbers numbering[D] // of a plugin's exchange
 
 	seenSets sync.Pool // of map[D]struct{}, for collectors
 }
@@ -39,7 +40,7 @@ type identity[D comparable] struct {
 }
 
 // binding is a binding in its table. prev and next link the bindings of one destination. group and slot are its position in a
-// bindingGroup; in a headers exchange it has a pattern instead.
+// bindingGroup; in a headers exchange it has a pattern instead, and in a plugin's exchange slot is the destination's number.
 type binding[D comparable] struct {
 	identity[D]
 	prev, next *binding[D]
@@ -48,7 +49,7 @@ type binding[D comparable] struct {
 	pattern    *pattern
 }
 
-// New returns an empty table for an exchange of this type.
+// New returns an empty table for an exchange of this kind.
 func New[D comparable](kind Kind) *Table[D] {
 	return &Table[D]{
 		kind:     kind,
@@ -58,7 +59,7 @@ func New[D comparable](kind Kind) *Table[D] {
 	}
 }
 
-// Kind returns the type of the exchange.
+// Kind returns the kind of the exchange.
 func (t *Table[D]) Kind() Kind { return t.kind }
 
 // Len returns the number of bindings.
@@ -89,6 +90,8 @@ func (t *Table[D]) Add(key string, args amqp.Table, d D) bool {
 		t.topic.add(b)
 	case Headers:
 		t.headers.add(b)
+	case Plugin:
+		t.numbers.add(b)
 	}
 	return true
 }
@@ -118,10 +121,10 @@ func (t *Table[D]) RemoveDestination(d D) int {
 	return count
 }
 
-// Match appends to dst the destinations of a message with this routing key and these headers. It skips destinations that are in
-// dst already, so that several keys of one message can be matched into one list. headers may be nil; it is called at most once,
-// and only by a headers exchange.
-func (t *Table[D]) Match(dst []D, key []byte, headers func() amqp.RawTable) []D {
+// Match appends to dst the destinations of a message with this routing key and these headers, and reports whether there are any.
+// It skips destinations that are in dst already, so that several keys of one message can be matched into one list. headers may be
+// nil; it is called at most once, and only by a headers exchange. A plugin's exchange matches nothing here, see [Table.Translate].
+func (t *Table[D]) Match(dst []D, key []byte, headers func() amqp.RawTable) (_ []D, matched bool) {
 	g := collector[D]{dst: dst, seenSets: &t.seenSets}
 	switch t.kind {
 	case Direct:
@@ -134,8 +137,9 @@ func (t *Table[D]) Match(dst []D, key []byte, headers func() amqp.RawTable) []D 
 		g = t.topic.match(g, key)
 	case Headers:
 		t.headers.match(&g, headers)
+	case Plugin:
 	}
-	return g.finish()
+	return g.finish(), g.matched
 }
 
 // All yields all bindings, in no particular order.
@@ -181,6 +185,8 @@ func (t *Table[D]) drop(b *binding[D]) {
 		t.topic.remove(b)
 	case Headers:
 		t.headers.remove(b)
+	case Plugin:
+		t.numbers.remove(b, t.heads[b.destination] != nil)
 	}
 }
 

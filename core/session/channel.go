@@ -17,12 +17,10 @@ type channel struct {
 	closing          bool // channel.close was sent; only close-ok is handled
 	mode             mode // written under out's lock
 	content          content
-	props            parsedProps          // of the last properties received
-	lastRoute        *cachedRoute         // of the last message
-	headers          func() amqp.RawTable // readHeaders, allocated once
-	usedHeaders      bool                 // the last routing read the headers
-	dirty            bool                 // it is in Conn.dirty
-	listedBelowLimit bool                 // it is in Conn.belowLimit
+	props            parsedProps  // of the last properties received
+	lastRoute        *cachedRoute // of the last message
+	dirty            bool         // it is in Conn.dirty
+	listedBelowLimit bool         // it is in Conn.belowLimit
 
 	seq        uint64   // of the last message to be confirmed
 	untracked  []uint32 // messages that are not in confirms yet: how many queues each has
@@ -63,7 +61,6 @@ const (
 
 func newChannel(c *Conn, id uint16) *channel {
 	ch := &channel{conn: c, id: id, consumers: map[string]*consumer{}}
-	ch.headers = ch.readHeaders
 	if s := c.srv.spans; s != nil {
 		ch.skipTraces = s.SkipCount()
 	}

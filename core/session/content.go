@@ -15,6 +15,7 @@ type content struct {
 	held      *block.Block // that props lie in, if an earlier Feed had them; nil if not
 	parts     *block.Block // that the body is copied to, if it comes in several frames; nil if not
 	received  int          // bytes of the body in parts
+	body      []byte       // all of it, while the message is published
 }
 
 type stage uint8
@@ -87,8 +88,7 @@ func (ch *channel) header(payload []byte) error {
 
 // routeErrorOr returns the error of an exchange that cannot be used, which RabbitMQ reports before err, an error in properties.
 func (ch *channel) routeErrorOr(err error) error {
-	o := ch.content.route.info
-	if _, unusable := ch.conn.vhost.Route(o.Exchange, o.Key, nil, nil, nil); unusable != nil {
+	if unusable := ch.conn.vhost.Publishable(ch.content.route.info.Exchange); unusable != nil {
 		return unusable
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/death"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 )
@@ -92,12 +93,11 @@ type firehoseCopy struct {
 func (fc *firehoseCopy) publish(out *outbox, key string, body []byte, refs *blockRefs) {
 	key = key[:min(len(key), 255)]
 	var props []byte // headers only
-	headers := func() amqp.RawTable {
+	load := func() []byte {
 		props = fc.properties()
-		x, _ := amqp.ScanProps(props) // valid, because the broker made them
-		return x.Headers(props)
+		return props
 	}
-	queues := fc.channel.conn.vhost.RouteCopy(key, headers, nil)
+	queues := fc.channel.conn.vhost.RouteCopy(&parts.Message{Key: key, Load: load, Body: body}, nil)
 	if len(queues) == 0 {
 		return
 	}

@@ -31,6 +31,7 @@ func (ch *channel) publish(args []byte) error {
 func (ch *channel) complete(body []byte, block *block.Block) error {
 	c := ch.conn
 	defer ch.dropContent()
+	ch.content.body = body
 	to, err := ch.resolve(ch.content.route)
 	if err != nil {
 		return err

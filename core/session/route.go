@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -23,7 +23,7 @@ type cachedRoute struct {
 type targets struct {
 	queues     []*queue.Mailbox
 	generation uint64 // of the vhost's topology when they were found
-	cacheable  bool   // they are the same for every message: routing did not look at headers
+	cacheable  bool   // they are the same for every message: routing looked at nothing but its key
 }
 
 // resolved is where one message goes. It is small enough to be returned in registers.
@@ -117,12 +117,11 @@ func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
 		return ch.resolveUncached(r)
 	}
 	t.cacheable, r.slots.flush = false, 0
-	ch.usedHeaders = false
-	queues, err := ch.routePermitted(r.info, t.queues[:0])
+	queues, reusable, err := ch.routePermitted(r.info, t.queues[:0])
 	if err != nil {
 		return resolved{}, err
 	}
-	*t = targets{queues, generation, !ch.usedHeaders}
+	*t = targets{queues, generation, reusable}
 	if !t.cacheable {
 		return resolved{r.info, t, nil}, nil
 	}
@@ -139,7 +138,7 @@ func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
 	if p := &ch.props; p.cc != nil || p.bcc != nil {
 		info = &queue.RoutingInfo{Exchange: info.Exchange, Key: info.Key, CC: p.cc, BCC: p.bcc}
 	}
-	queues, err := ch.routePermitted(info, ch.uncached.queues[:0])
+	queues, _, err := ch.routePermitted(info, ch.uncached.queues[:0])
 	if err != nil {
 		return resolved{}, err
 	}
@@ -153,16 +152,14 @@ func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
 }
 
 // routePermitted appends to dst the queues that the vhost routes the current message to, if topic permissions allow its keys.
-func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox) ([]*queue.Mailbox, error) {
-	queues, err := ch.conn.vhost.Route(info.Exchange, info.Key, ch.headers, slices.Concat(info.CC, info.BCC), dst)
-	if err == nil {
-		err = ch.conn.mayTopics(info)
+// Other messages with these keys go to the same queues if the route is reusable.
+func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
+	if err := ch.conn.mayTopics(info); err != nil {
+		return dst, false, ch.routeErrorOr(err) // before plugins are asked, who may remember the message
 	}
-	return queues, err
-}
-
-// readHeaders returns the headers of the current message, for routing.
-func (ch *channel) readHeaders() amqp.RawTable {
-	ch.usedHeaders = true
-	return ch.props.index.Headers(ch.content.props)
+	m := parts.Message{
+		Key: info.Key, More: slices.Concat(info.CC, info.BCC), Props: ch.content.props, Index: &ch.props.index, Body: ch.content.body,
+		Now: ch.conn.now,
+	}
+	return ch.conn.vhost.Route(info.Exchange, &m, dst)
 }

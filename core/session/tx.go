@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -93,7 +94,8 @@ func (ch *channel) successors(o *queue.RoutingInfo, queues []*queue.Mailbox) []*
 	case isReply(o):
 		return queues
 	case o.Exchange == "":
-		queues, _ = c.vhost.Route(o.Exchange, o.Key, nil, slices.Concat(o.CC, o.BCC), queues[:0]) // permitted when published
+		m := parts.Message{Key: o.Key, More: slices.Concat(o.CC, o.BCC)}
+		queues, _, _ = c.vhost.Route(o.Exchange, &m, queues[:0]) // permitted when published
 		return queues
 	default:
 		return c.vhost.Successors(queues)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -129,7 +130,22 @@ func (r *recovery) buildVHosts() (queues []*queue.Mailbox, err error) {
 		p.log.usage.compacted = int64(len(v.Definitions()))
 	}
 	r.progress.queues = len(queues)
+	r.store.warnOfMissingTypes()
 	return queues, nil
+}
+
+// warnOfMissingTypes logs each exchange type that exchanges have and no plugin offers.
+func (s *Store) warnOfMissingTypes() {
+	counts := map[string]int{}
+	for _, v := range s.VHosts() {
+		for kind, n := range v.MissingTypes() {
+			counts[kind] += n
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		s.log.Warn("no plugin of the chain offers an exchange type that exchanges have: they stay, but messages to them are refused",
+			"type", kind, "exchanges", counts[kind])
+	}
 }
 
 func (r *recovery) createDefaultVHost() error {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
@@ -314,7 +315,7 @@ func TestBrokenShard(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Kind != vhost.Stopped || !errors.Is(err, syscall.EIO) {
 		t.Errorf("a look at the queue: got error %v", err)
 	}
-	if _, err := k.v.Route("", "a", nil, nil, nil); !errors.As(err, &refused) || refused.Kind != vhost.Stopped {
+	if _, _, err := k.v.Route("", &parts.Message{Key: "a"}, nil); !errors.As(err, &refused) || refused.Kind != vhost.Stopped {
 		t.Errorf("a route to the queue: got error %v", err)
 	}
 	if k.v.Generation() == before {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
@@ -113,6 +114,9 @@ func (s *Store) newVHost(name string, m vhost.Metadata, log *definitionLog) vhos
 
 // Validator returns what checks declarations for vhosts of this store.
 func (s *Store) Validator() *vhost.Validator { return vhost.NewValidator(s.vhostConfig.Chain) }
+
+// ExchangeTypes returns the exchange types that plugins offer.
+func (s *Store) ExchangeTypes() []*chain.ExchangeType { return s.vhostConfig.Chain.ExchangeTypes() }
 
 // MaxBindings returns how many bindings a vhost may have; 0 means no limit.
 func (s *Store) MaxBindings() int { return s.vhostConfig.MaxBindings }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -26,7 +27,7 @@ func BenchmarkRoute(b *testing.B) {
 			b.ReportAllocs()
 			var dst []*queue.Mailbox
 			for b.Loop() {
-				dst, _ = v.Route(exchange, "queue.7", nil, nil, dst[:0])
+				dst, _, _ = v.Route(exchange, &parts.Message{Key: "queue.7"}, dst[:0])
 			}
 		})
 	}

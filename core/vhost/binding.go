@@ -50,7 +50,7 @@ func (v *VHost) bind(b *Binding, owner Owner) (apply func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkBindingArguments(x.table.Kind(), b.Args); err != nil {
+	if err := v.checkBinding(&x.Exchange, b); err != nil {
 		return nil, err
 	}
 	if err := v.checkOwner(b, owner); err != nil {
@@ -190,7 +190,7 @@ func (v *VHost) checkOwner(b *Binding, owner Owner) error {
 	return v.checkExclusive(b.Destination, v.queues[b.Destination], owner)
 }
 
-// checkBindingArguments refuses arguments that bindings from an exchange of this type cannot have.
+// checkBindingArguments refuses arguments that bindings from an exchange of this kind cannot have.
 func checkBindingArguments(kind route.Kind, args amqp.Table) error {
 	err := route.Validate(kind, args)
 	if e, ok := errors.AsType[*amqp.Error](err); ok {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -90,7 +91,7 @@ func (c *client) step() error {
 
 func (c *client) publish() (err error) {
 	before := c.v.Generation()
-	c.queues, err = c.v.Route("fan", "key", nil, nil, c.queues[:0])
+	c.queues, _, err = c.v.Route("fan", &parts.Message{Key: "key"}, c.queues[:0])
 	for _, s := range c.queues {
 		publish(s, text("m"))
 	}

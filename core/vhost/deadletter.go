@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -19,7 +20,7 @@ func (h *queueHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.
 	r.vhost = (*VHost)(h)
 	r.deaths.queue, r.deaths.now = from.Name, now
 	for i := range ds {
-		if i > 0 && alike(&ds[i-1], &ds[i]) {
+		if i > 0 && r.route.fit != noOther && alike(&ds[i-1], &ds[i]) {
 			r.routeAlike(&ds[i-1], ds[i:])
 			continue
 		}
@@ -37,9 +38,7 @@ type deadLetterRun struct {
 	route  routeMemo
 	out    outgoing
 
-	props       []byte // of the current message, with its death added
-	headers     func() amqp.RawTable
-	headersRead bool // since it was last cleared, routing asked for the headers
+	props []byte // of the current message, with its death added
 
 	sent  queue.Message // what the last message was republished as, if to any queue
 	slots []int         // the batches in out that it was added to
@@ -48,19 +47,8 @@ type deadLetterRun struct {
 var deadLetterRuns = sync.Pool{New: func() any {
 	r := &deadLetterRun{}
 	r.out.index = map[*queue.Mailbox]int{}
-	r.headers = r.readHeaders // once: a method value allocates
 	return r
 }}
-
-// readHeaders returns the headers that exchanges match: those with the death added.
-func (r *deadLetterRun) readHeaders() amqp.RawTable {
-	r.headersRead = true
-	idx, err := amqp.IndexProps(r.props)
-	if err != nil {
-		return nil
-	}
-	return idx.Headers(r.props)
-}
 
 // routeOne republishes ds[0]. The others are still to come; block sizes are chosen for all of them.
 func (r *deadLetterRun) routeOne(ds []queue.DeadLetter) {
@@ -94,6 +82,7 @@ type routeMemo struct {
 	target   *hook.Target
 	key      []byte
 	reusable bool // target and key alone decided the route
+	fit      reuse
 
 	exists  bool // the exchange does
 	routing *queue.RoutingInfo
@@ -111,17 +100,16 @@ func (m *routeMemo) appliesTo(d *queue.DeadLetter, cc []string) bool {
 
 // resolve finds the queues that d goes to.
 func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
-	m := message{key: d.Target.Key, headers: r.headers}
+	m := parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now}
 	routing := &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
-		m.key, m.extra = string(d.Key), slices.Concat(cc, d.BCC)
-		routing.Key, routing.CC, routing.BCC = m.key, cc, slices.Clone(d.BCC)
+		m.Key, m.More = string(d.Key), slices.Concat(cc, d.BCC)
+		routing.Key, routing.CC, routing.BCC = m.Key, cc, slices.Clone(d.BCC)
 	}
-	r.headersRead = false
 	memo := &r.route
-	memo.queues, memo.exists = r.vhost.routeInternal(d.Target.Exchange, m, memo.queues[:0])
-	memo.target, memo.key, memo.routing = d.Target, append(memo.key[:0], m.key...), routing
-	memo.reusable = !r.headersRead && len(m.extra) == 0
+	memo.queues, memo.fit, memo.exists = r.vhost.routeInternal(d.Target.Exchange, &m, memo.queues[:0])
+	memo.target, memo.key, memo.routing = d.Target, append(memo.key[:0], m.Key...), routing
+	memo.reusable = memo.fit == sameKeys && len(m.More) == 0
 	memo.slots = memo.slots[:0]
 	for _, q := range memo.queues {
 		memo.slots = append(memo.slots, r.out.slot(q))

@@ -385,8 +385,8 @@ func TestMalformedDefinitions(t *testing.T) {
 		{"no name", def(opDeleteQueue), `definition "queue.delete": name is missing`},
 		{"id of another type", def(opDeclareQueue, field("name", "q"), field("id", "1")), `definition "queue.declare": id is of type longstr`},
 		{
-			"type of exchange", def(opDeclareExchange, field("name", "x"), field("type", "odd"), field("auto-delete", false), field("internal", false), field("arguments", amqp.Table{})),
-			`definition "exchange.declare": exchange "x" is of the unknown type "odd"`,
+			"type of exchange", def(opDeclareExchange, field("name", "x"), field("type", ""), field("auto-delete", false), field("internal", false), field("arguments", amqp.Table{})),
+			`definition "exchange.declare": exchange "x" has no type`,
 		},
 		{
 			"nothing to bind", def(opBind, field("source", "amq.topic"), field("destination", "q"), field("to-exchange", false), field("key", ""), field("arguments", amqp.Table{})),

@@ -52,20 +52,13 @@ type exchange struct {
 
 	table   *route.Table[destination] // always empty for the default exchange, to which every queue is bound by its name
 	sources []*exchange               // exchanges with bindings to this one
+	pluginPart
 }
 
 // destination is what a binding leads to: a queue or an exchange. The other one is nil.
 type destination struct {
 	queue    *queue.Mailbox
 	exchange *exchange
-}
-
-// newExchange makes an exchange of a known type.
-func newExchange(d Exchange) *exchange {
-	kind, _ := route.ParseKind(d.Type)
-	x := &exchange{Exchange: d, table: route.New[destination](kind)}
-	x.applyPolicies(nil)
-	return x
 }
 
 func (x *exchange) isDefault() bool { return x.Name == "" }
@@ -112,7 +105,7 @@ func (v *VHost) CheckExchange(name string) error {
 // exchange with an alternate is created; its error is returned as it is.
 func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) error {
 	d.Name = rabbit.Sanitise(d.Name)
-	if _, err := parseExchangeType(d.Type); err != nil {
+	if err := v.checkExchangeType(d.Type); err != nil {
 		return err
 	}
 	if d.Name == "" {
@@ -142,7 +135,10 @@ func (v *VHost) addExchange(d Exchange) (Exchange, error) {
 			d = x.Exchange
 			return nil, nil
 		}
-		x := newExchange(d)
+		x, err := v.newExchange(d)
+		if err != nil {
+			return nil, refuse(Precondition, "%v", err)
+		}
 		if v.isLogged(x) {
 			v.logDefinition(v.define(opDeclareExchange, x.fields()...))
 		}
@@ -155,7 +151,8 @@ func (v *VHost) addExchange(d Exchange) (Exchange, error) {
 	return d, err
 }
 
-// checkEquivalentExchange compares a declaration with the existing exchange. Of the arguments, only the alternate counts.
+// checkEquivalentExchange compares a declaration with the existing exchange. Of the arguments count the alternate, and those of
+// plugins that say so.
 func (v *VHost) checkEquivalentExchange(current, received Exchange) error {
 	what := v.exchangeName(current.Name)
 	if err := checkEquivalent(what,
@@ -166,7 +163,12 @@ func (v *VHost) checkEquivalentExchange(current, received Exchange) error {
 	); err != nil {
 		return err
 	}
-	return checkEquivalentArgument(what, argAlternate, optional(current.Args.Lookup(argAlternate)), optional(received.Args.Lookup(argAlternate)))
+	for _, name := range append([]string{argAlternate}, v.chain.ComparedArguments(current.Type)...) {
+		if err := checkEquivalentArgument(what, name, optional(current.Args.Lookup(name)), optional(received.Args.Lookup(name))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // DeleteExchange deletes an exchange and all bindings from and to it. It need not exist.

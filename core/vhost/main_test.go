@@ -13,6 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -207,7 +208,7 @@ func leave(tb testing.TB, s *queue.Mailbox, kind queue.SettleKind) {
 // names returns the names of the queues that a message is routed to, in order.
 func names(t *testing.T, v *VHost, exchange, key string, extra ...string) string {
 	t.Helper()
-	queues, err := v.Route(exchange, key, nil, extra, nil)
+	queues, _, err := v.Route(exchange, &parts.Message{Key: key, More: extra}, nil)
 	must(t, err)
 	return join(queues)
 }

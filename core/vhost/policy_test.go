@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/policies"
@@ -126,7 +127,7 @@ func TestPolicyGivesAlternateExchange(t *testing.T) {
 	bind(t, v, "alt", "q", "")
 	routes := func() int {
 		t.Helper()
-		queues, err := v.Route("x", "k", nil, nil, nil)
+		queues, _, err := v.Route("x", &parts.Message{Key: "k"}, nil)
 		must(t, err)
 		return len(queues)
 	}

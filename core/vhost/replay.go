@@ -50,7 +50,10 @@ func (d *Definitions) reset() {
 }
 
 func (d *Definitions) addExchange(x Exchange) {
-	kind, _ := route.ParseKind(x.Type)
+	kind, ok := route.ParseKind(x.Type)
+	if !ok { // the type is a plugin's, or was: what is defined stays
+		kind = route.Plugin
+	}
 	d.exchanges[x.Name] = &definedExchange{x, route.New[definedDestination](kind)}
 }
 
@@ -94,8 +97,8 @@ func (d *Definitions) declareExchange(def *definition.Definition) error {
 	if err := read(def, x.fields()...); err != nil {
 		return err
 	}
-	if _, ok := route.ParseKind(x.Type); !ok {
-		return fmt.Errorf("definition %q: exchange %q is of the unknown type %q", def.Op, x.Name, x.Type)
+	if x.Type == "" {
+		return fmt.Errorf("definition %q: exchange %q has no type", def.Op, x.Name)
 	}
 	d.addExchange(x)
 	return nil
@@ -154,7 +157,7 @@ func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage,
 	v.applyLimits()
 	for name, x := range d.exchanges {
 		if v.exchanges[name] == nil {
-			v.exchanges[name] = newExchange(x.Exchange)
+			v.exchanges[name], _ = v.newExchange(x.Exchange) // after a plugin failed, it refuses messages
 		}
 		v.exchanges[name].applyPolicies(d.policies)
 	}

@@ -5,7 +5,9 @@ import (
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // TraceExchange receives a copy of every message that is published to or delivered from a traced vhost [RabbitMQ: firehose.html].
@@ -15,122 +17,248 @@ const TraceExchange = "amq.rabbitmq.trace"
 // Tracing reports whether the vhost is traced.
 func (v *VHost) Tracing() bool { return v.tracing.Load() }
 
-// message is what routing looks at.
-type message struct {
-	key     string
-	extra   []string // further keys: CC and BCC
-	headers func() amqp.RawTable
-}
-
-// Route appends to dst the queues that a message published to the exchange goes to, each once. extra are further routing keys.
-// headers may be nil. As long as headers is not called, the result depends on exchange and keys alone, and is valid while
-// Generation returns what it returned before the call.
-func (v *VHost) Route(exchange, key string, headers func() amqp.RawTable, extra []string, dst []*queue.Mailbox) ([]*queue.Mailbox, error) {
+// Route appends to dst the queues that a message published to the exchange goes to, each once. reusable means that the result
+// depends on exchange and keys alone, and is valid while Generation returns what it returned before the call. Route does not retain
+// m, and sets its Exchange.
+func (v *VHost) Route(exchange string, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	x := v.exchanges[exchange]
-	if x == nil {
-		return dst, v.noExchange(exchange)
+	x, err := v.publishable(exchange)
+	if err != nil {
+		return dst, false, err
 	}
-	if x.Internal {
-		return dst, refuse(AccessRefused, "cannot publish to internal %s", v.exchangeName(exchange))
+	dst, fit, err := v.queuesOf(x, m, dst)
+	if err != nil {
+		return dst, false, err
 	}
-	dst = v.queuesOf(x, message{key, extra, headers}, dst)
 	for _, q := range dst {
 		if err := checkLog(q.Config()); err != nil {
-			return dst, err
+			return dst, false, err
 		}
 	}
-	return dst, nil
+	return dst, fit == sameKeys, nil
 }
 
-// RouteCopy appends to dst the queues that the trace exchange routes the copy of a message to, by the copy's key and headers.
-func (v *VHost) RouteCopy(key string, headers func() amqp.RawTable, dst []*queue.Mailbox) []*queue.Mailbox {
-	dst, _ = v.routeInternal(TraceExchange, message{key: key, headers: headers}, dst)
+// Publishable returns the error that Route returns for every message to an exchange; nil if it depends on the message.
+func (v *VHost) Publishable(exchange string) error {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	x, err := v.publishable(exchange)
+	if err != nil {
+		return err
+	}
+	return v.checkRoutable(x)
+}
+
+// publishable returns an exchange that clients may publish to. The caller holds mu.
+func (v *VHost) publishable(exchange string) (*exchange, error) {
+	x := v.exchanges[exchange]
+	if x == nil {
+		return nil, v.noExchange(exchange)
+	}
+	if x.Internal {
+		return nil, refuse(AccessRefused, "cannot publish to internal %s", v.exchangeName(exchange))
+	}
+	return x, nil
+}
+
+// RouteCopy appends to dst the queues that the trace exchange routes the copy of a message to.
+func (v *VHost) RouteCopy(m *parts.Message, dst []*queue.Mailbox) []*queue.Mailbox {
+	dst, _, _ = v.routeInternal(TraceExchange, m, dst)
 	return dst
 }
 
-// routeInternal is Route for messages that the broker publishes, which may go to internal exchanges. exists is false if there is
-// no such exchange.
-func (v *VHost) routeInternal(exchange string, m message, dst []*queue.Mailbox) (queues []*queue.Mailbox, exists bool) {
+// reuse says which other messages a route is valid for, while Generation returns what it returned before.
+type reuse uint8
+
+const (
+	noOther   reuse = iota // none
+	sameProps              // those with the same keys and properties
+	sameKeys               // those with the same keys
+)
+
+// routeInternal is Route for messages that the broker publishes, which may go to internal exchanges. One that cannot be routed
+// goes nowhere. exists is false if there is no such exchange.
+func (v *VHost) routeInternal(exchange string, m *parts.Message, dst []*queue.Mailbox) (queues []*queue.Mailbox, fit reuse, exists bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	x := v.exchanges[exchange]
 	if x == nil {
-		return dst, false
+		return dst, sameKeys, false
 	}
-	return v.queuesOf(x, m, dst), true
+	queues, fit, err := v.queuesOf(x, m, dst)
+	if err != nil {
+		queues = queues[:len(dst)]
+	}
+	return queues, fit, true
 }
 
-// matchBuffer is a pooled list of the destinations of one message, including the exchanges on its way.
-type matchBuffer struct{ list []destination }
+// routing follows one message through exchanges. Routings are pooled for their buffers.
+type routing struct {
+	vhost   *VHost
+	message parts.Message
+	list    []destination // of the message so far, with the exchanges on its way
+	headers func() amqp.RawTable
 
-var matchBuffers = sync.Pool{New: func() any { return new(matchBuffer) }}
+	publishing hook.Publishing // message, as plugins see it
+	prepared   bool            // publishing is
+	volatile   bool            // a plugin wants to be asked about each message
+	numbers    []hook.Destination
+}
+
+var routings = sync.Pool{New: func() any {
+	r := &routing{}
+	r.headers = r.readHeaders // once: a method value allocates
+	return r
+}}
+
+// readHeaders returns the headers, for headers exchanges.
+func (r *routing) readHeaders() amqp.RawTable {
+	r.prepare()
+	return amqp.RawTable(r.publishing.Part(hook.PartHeaders)) // which notes that they were read
+}
+
+// prepare makes the message readable by plugins.
+func (r *routing) prepare() {
+	if r.prepared {
+		return
+	}
+	r.prepared = true
+	m := &r.message
+	if m.Now == 0 {
+		m.Now = r.vhost.clock()
+	}
+	r.publishing.Now, r.publishing.Key, r.publishing.More = m.Now, m.Key, m.More
+	r.publishing.Bind(m)
+}
 
 // queuesOf follows a message from x through bindings and alternate exchanges. The caller holds mu.
-func (v *VHost) queuesOf(x *exchange, m message, dst []*queue.Mailbox) []*queue.Mailbox {
-	if x.isDefault() && len(m.extra) == 0 {
-		if q := v.queueNamed(m.key); q != nil {
-			return append(dst, q)
+func (v *VHost) queuesOf(x *exchange, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, fit reuse, err error) {
+	m.Exchange = x.Name
+	if x.isDefault() && len(m.More) == 0 {
+		if q := v.queueNamed(m.Key); q != nil {
+			dst = append(dst, q)
 		}
-		return dst
+		return dst, sameKeys, nil
 	}
-	b := matchBuffers.Get().(*matchBuffer)
-	list := v.match(x, &m, b.list[:0])
-	for i := 0; i < len(list); i++ { // list grows by what its exchanges lead to, but by no destination twice
-		switch d := list[i]; {
+	r := routings.Get().(*routing)
+	defer r.release()
+	r.vhost, r.message = v, *m
+	if err := r.match(x); err != nil {
+		return dst, noOther, err
+	}
+	for i := 0; i < len(r.list); i++ { // list grows by what its exchanges lead to, but by no destination twice
+		switch d := r.list[i]; {
 		case d.queue != nil:
 			dst = append(dst, d.queue)
 		case d.exchange != x:
-			list = v.match(d.exchange, &m, list)
+			if err := r.match(d.exchange); err != nil {
+				return dst, noOther, err
+			}
 		}
 	}
-	b.release(list)
-	return dst
+	return dst, r.fit(), nil
 }
 
-func (b *matchBuffer) release(list []destination) {
+// fit returns which other messages the route is valid for.
+func (r *routing) fit() reuse {
+	switch {
+	case !r.prepared:
+		return sameKeys
+	case r.volatile || r.message.BodyRead:
+		return noOther
+	case r.publishing.Read():
+		return sameProps
+	}
+	return sameKeys
+}
+
+// release returns r to the pool. It retains nothing of the message.
+func (r *routing) release() {
 	const maxRetained = 4096
-	if cap(list) > maxRetained {
+	if cap(r.list) > maxRetained || cap(r.numbers) > maxRetained {
 		return
 	}
-	clear(list)
-	b.list = list
-	matchBuffers.Put(b)
+	clear(r.list)
+	*r = routing{list: r.list[:0], headers: r.headers, numbers: r.numbers}
+	routings.Put(r)
 }
 
-// match appends the destinations of x or, if it has none for m, its alternate exchange. It skips what is in list already.
-func (v *VHost) match(x *exchange, m *message, list []destination) []destination {
-	before := len(list)
-	list = v.matchKeys(x, m, list)
-	if len(list) > before || !x.hasAlternate {
-		return list
+// match adds the destinations of x or, if it has none for the message, its alternate exchange. It skips what is listed already.
+// It is called once for each exchange on the message's way.
+func (r *routing) match(x *exchange) error {
+	if x.filters != nil {
+		if admitted, err := r.admit(x); !admitted {
+			return err
+		}
 	}
-	if before > 0 && len(v.matchKeys(x, m, nil)) > 0 {
-		return list // x does have destinations, and all were in list
+	matched, err := r.matchKeys(x)
+	if matched || !x.hasAlternate || err != nil {
+		return err
 	}
-	alternate := v.exchanges[x.alternate]
-	d := destination{exchange: alternate}
-	if alternate == nil || slices.Contains(list, d) {
-		return list
+	d := destination{exchange: r.vhost.exchanges[x.alternate]}
+	if d.exchange != nil && !slices.Contains(r.list, d) {
+		r.list = append(r.list, d)
 	}
-	return append(list, d)
+	return nil
 }
 
-func (v *VHost) matchKeys(x *exchange, m *message, list []destination) []destination {
-	if x.isDefault() {
-		return v.matchNames(m, list)
+// matchKeys matches all keys of the message, and reports whether any leads somewhere.
+func (r *routing) matchKeys(x *exchange) (matched bool, err error) {
+	m := &r.message
+	switch {
+	case x.isDefault():
+		before := len(r.list)
+		r.list = r.vhost.matchNames(m, r.list)
+		return len(r.list) > before, nil
+	case x.router != nil || x.missing:
+		return r.askRouter(x)
 	}
-	list = x.table.Match(list, amqp.BytesOf(m.key), m.headers)
-	for _, key := range m.extra {
-		list = x.table.Match(list, amqp.BytesOf(key), m.headers)
+	r.list, matched = x.table.Match(r.list, amqp.BytesOf(m.Key), r.headers)
+	for _, key := range m.More {
+		var more bool
+		r.list, more = x.table.Match(r.list, amqp.BytesOf(key), r.headers)
+		matched = matched || more
 	}
-	return list
+	return matched, nil
+}
+
+// admit asks the filters of x about the message.
+func (r *routing) admit(x *exchange) (admitted bool, err error) {
+	r.prepare()
+	r.volatile = true
+	admitted, failed := x.filters.Admit(&r.publishing)
+	if failed != "" {
+		return false, r.vhost.notRouted(failed, x)
+	}
+	return admitted, nil
+}
+
+// askRouter adds the destinations that a plugin chooses.
+func (r *routing) askRouter(x *exchange) (matched bool, err error) {
+	if err := r.vhost.checkRoutable(x); err != nil {
+		return false, err
+	}
+	r.prepare()
+	r.volatile = r.volatile || x.volatile
+	numbers, ok := x.router.Route(&r.publishing, r.numbers[:0])
+	if !ok {
+		return false, r.vhost.notRouted(x.router.Plugin(), x)
+	}
+	list, matched, invalid := x.table.Translate(r.list, numbers)
+	if invalid > 0 {
+		x.router.CountInvalid(invalid)
+	}
+	r.list = list
+	if cap(r.numbers) < len(numbers) { // the plugin's slice is not retained: it may be the plugin's own
+		r.numbers = make([]hook.Destination, 0, len(numbers))
+	}
+	return matched, nil
 }
 
 // matchNames matches for the default exchange: every key is the name of a queue.
-func (v *VHost) matchNames(m *message, list []destination) []destination {
-	seen := make(map[destination]struct{}, len(list)+len(m.extra)+1)
+func (v *VHost) matchNames(m *parts.Message, list []destination) []destination {
+	seen := make(map[destination]struct{}, len(list)+len(m.More)+1)
 	for _, d := range list {
 		seen[d] = struct{}{}
 	}
@@ -141,8 +269,8 @@ func (v *VHost) matchNames(m *message, list []destination) []destination {
 			list = append(list, d)
 		}
 	}
-	add(m.key)
-	for _, key := range m.extra {
+	add(m.Key)
+	for _, key := range m.More {
 		add(key)
 	}
 	return list

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -109,9 +110,9 @@ func TestRouteManyKeys(t *testing.T) {
 
 func TestRouteRefused(t *testing.T) {
 	v, _ := newVHost(t)
-	_, err := v.Route("none", "k", nil, nil, nil)
+	_, _, err := v.Route("none", &parts.Message{Key: "k"}, nil)
 	want(t, err, NotFound, "no exchange 'none' in vhost '/'")
-	_, err = v.Route("amq.rabbitmq.trace", "k", nil, nil, nil)
+	_, _, err = v.Route("amq.rabbitmq.trace", &parts.Message{Key: "k"}, nil)
 	want(t, err, AccessRefused, "cannot publish to internal exchange 'amq.rabbitmq.trace' in vhost '/'")
 }
 
@@ -141,16 +142,18 @@ func TestHeadersAreLookedAtOnlyWhereTheyMatter(t *testing.T) {
 		read bool
 	}{"": {"", false}, "amq.direct": {"a", false}, "amq.headers": {"b", true}, "both": {"a b", true}} {
 		read := false
-		headers := func() amqp.RawTable {
+		load := func() []byte {
 			read = true
-			return amqp.RawTable(amqp.AppendTable(nil, args("kind", "x"))[4:])
+			p := amqp.Properties{Headers: args("kind", "x")}
+			p.Set(amqp.PropHeaders)
+			return p.Append(nil)
 		}
-		queues, err := v.Route(exchange, "k", headers, nil, nil)
+		queues, reusable, err := v.Route(exchange, &parts.Message{Key: "k", Load: load}, nil)
 		must(t, err)
-		if got := sorted(join(queues)); got != tt.want || read != tt.read {
-			t.Errorf("exchange %q: got %q, headers read: %v; want %q, %v", exchange, got, read, tt.want, tt.read)
+		if got := sorted(join(queues)); got != tt.want || read != tt.read || reusable == tt.read {
+			t.Errorf("exchange %q: got %q, headers read: %v, reusable: %v; want %q, %v", exchange, got, read, reusable, tt.want, tt.read)
 		}
-		if _, err := v.Route(exchange, "k", nil, nil, nil); err != nil {
+		if _, _, err := v.Route(exchange, &parts.Message{Key: "k"}, nil); err != nil {
 			t.Errorf("exchange %q without headers: %v", exchange, err)
 		}
 	}
@@ -159,7 +162,7 @@ func TestHeadersAreLookedAtOnlyWhereTheyMatter(t *testing.T) {
 func TestRouteAppends(t *testing.T) {
 	v, _ := newVHost(t)
 	a, b := declare(t, v, "a"), declare(t, v, "b")
-	queues, err := v.Route("", "b", nil, nil, []*queue.Mailbox{a})
+	queues, _, err := v.Route("", &parts.Message{Key: "b"}, []*queue.Mailbox{a})
 	must(t, err)
 	if !slices.Equal(queues, []*queue.Mailbox{a, b}) {
 		t.Errorf("got %s", join(queues))

@@ -15,16 +15,22 @@ import (
 )
 
 // Validator checks whether something could be created in a vhost, which need not exist. It creates nothing.
-type Validator struct{ arguments []hook.Argument }
-
-// NewValidator returns a validator for queues with these plugins.
-func NewValidator(c *chain.Chain) *Validator {
-	return &Validator{sortArguments(slices.Concat(coreArguments, c.Arguments()))}
+type Validator struct {
+	chain     *chain.Chain
+	arguments []hook.Argument
 }
+
+// NewValidator returns a validator for queues and exchanges with these plugins.
+func NewValidator(c *chain.Chain) *Validator {
+	return &Validator{c, sortArguments(slices.Concat(coreArguments, c.Arguments()))}
+}
+
+// rulesOf returns the rules of a vhost.
+func (c *Validator) rulesOf(vhost string) rules { return rules{vhost, c.chain, c.arguments} }
 
 // Queue checks the declaration of a queue with a name.
 func (c *Validator) Queue(vhost string, d QueueDeclare) error {
-	r := rules{vhost, c.arguments}
+	r := c.rulesOf(vhost)
 	if err := d.checkName(); err != nil {
 		return err
 	}
@@ -37,19 +43,17 @@ func (c *Validator) Queue(vhost string, d QueueDeclare) error {
 
 // Exchange checks the declaration of an exchange.
 func (c *Validator) Exchange(vhost string, d Exchange) error {
-	if _, err := parseExchangeType(d.Type); err != nil {
+	r := c.rulesOf(vhost)
+	if err := r.checkExchangeType(d.Type); err != nil {
 		return err
 	}
-	return (&rules{name: vhost}).checkNewExchange(d, nil)
+	return r.checkNewExchange(d, nil)
 }
 
-// Binding checks the arguments of a binding from an exchange of this type.
-func (*Validator) Binding(exchangeType string, b Binding) error {
-	kind, err := parseExchangeType(exchangeType)
-	if err != nil {
-		return err
-	}
-	return checkBindingArguments(kind, b.Args)
+// Binding checks the key and the arguments of a binding from an exchange.
+func (c *Validator) Binding(vhost string, from Exchange, b Binding) error {
+	r := c.rulesOf(vhost)
+	return r.checkBinding(&from, &b)
 }
 
 // Parameters checks the number and the total size of parameters. Each was checked by itself; of those with the same name the
@@ -73,7 +77,8 @@ func (*Validator) Parameters(vhost string, all []Parameter) error {
 
 // rules checks declarations in one vhost.
 type rules struct {
-	name      string          // of the vhost, for error texts
+	name      string // of the vhost, for error texts
+	chain     *chain.Chain
 	arguments []hook.Argument // known ones, the core's and the plugins', in the order they are checked
 }
 
@@ -145,11 +150,21 @@ func (r *rules) checkProperties(d QueueDeclare, of string) error {
 	return nil
 }
 
-// checkNewExchange checks name and alternate of an exchange that does not exist. See [VHost.DeclareExchange] for allow.
+// checkNewExchange checks name and arguments of an exchange that does not exist. See [VHost.DeclareExchange] for allow.
 func (r *rules) checkNewExchange(d Exchange, allow func(alternate string) error) error {
 	if err := checkNewName("exchange", d.Name); err != nil {
 		return err
 	}
+	if err := r.checkAlternate(&d, allow); err != nil {
+		return err
+	}
+	if err := r.chain.CheckExchange(r.hookExchange(&d)); err != nil {
+		return refuse(Precondition, "%v", err)
+	}
+	return nil
+}
+
+func (r *rules) checkAlternate(d *Exchange, allow func(alternate string) error) error {
 	alternate, ok := d.Args.Lookup(argAlternate)
 	if !ok {
 		return nil
@@ -164,12 +179,27 @@ func (r *rules) checkNewExchange(d Exchange, allow func(alternate string) error)
 	return allow(name)
 }
 
-func parseExchangeType(name string) (route.Kind, error) {
-	kind, ok := route.ParseKind(name)
-	if !ok {
-		return kind, refuse(Precondition, "unknown exchange type '%s'", name)
+// checkExchangeType refuses the name of a type that neither the broker nor a plugin offers.
+func (r *rules) checkExchangeType(name string) error {
+	if _, ok := route.ParseKind(name); !ok && r.chain.ExchangeType(name) == nil {
+		return refuse(Precondition, "unknown exchange type '%s'", name)
 	}
-	return kind, nil
+	return nil
+}
+
+// checkBinding refuses key and arguments that bindings from an exchange cannot have. One whose type no plugin offers accepts any.
+func (r *rules) checkBinding(x *Exchange, b *Binding) error {
+	if kind, ok := route.ParseKind(x.Type); ok {
+		return checkBindingArguments(kind, b.Args)
+	}
+	t := r.chain.ExchangeType(x.Type)
+	if t == nil {
+		return nil
+	}
+	if err := t.CheckBinding(r.hookExchange(x), b.Key, hookArgs(b.Args)); err != nil {
+		return refuse(Precondition, "%v", err)
+	}
+	return nil
 }
 
 // checkName refuses names that the queue cannot have.

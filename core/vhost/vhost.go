@@ -36,7 +36,6 @@ type Config struct {
 // VHost is one virtual host. It is safe for concurrent use, also by its queues' turns.
 type VHost struct {
 	rules
-	chain         *chain.Chain
 	clock         clock.Clock
 	log           *slog.Logger
 	definitionLog DefinitionLog
@@ -85,8 +84,8 @@ type VHost struct {
 func New(c Config) *VHost {
 	log := c.Log.With("vhost", c.Name)
 	v := &VHost{
-		rules: rules{c.Name, NewValidator(c.Chain).arguments},
-		chain: c.Chain, clock: c.Clock, log: log, definitionLog: c.DefinitionLog, maxBindings: c.MaxBindings,
+		rules: NewValidator(c.Chain).rulesOf(c.Name),
+		clock: c.Clock, log: log, definitionLog: c.DefinitionLog, maxBindings: c.MaxBindings,
 		metadata: c.Metadata, telemetry: c.Telemetry,
 		exchanges:   map[string]*exchange{},
 		queues:      map[string]queueEntry{},
@@ -100,7 +99,7 @@ func New(c Config) *VHost {
 	v.changes.ended.L = &v.mu
 	v.tracing.Store(c.Metadata.Tracing)
 	for _, x := range predeclared {
-		v.exchanges[x.Name] = newExchange(x)
+		v.exchanges[x.Name], _ = v.newExchange(x) // after a plugin failed, it refuses messages
 	}
 	return v
 }

@@ -96,6 +96,16 @@ type Router interface {
 	Route(m *Publishing, dst []Destination) []Destination
 }
 
+// Preparer is a Router that prepares for Route when its bindings have changed, so that
+// many changes in a row, such as those when the broker starts, cost one preparation.
+type Preparer interface {
+	Router
+	// Prepare is called before the first Route after Bind or Unbind, once for all
+	// changes, and while no other method runs. If it panics, the exchange routes no
+	// message until the broker is started again.
+	Prepare()
+}
+
 // Publishing is a message on its way through an exchange. It is valid during the
 // call only, and so are its keys: a plugin that retains them clones them.
 type Publishing struct {

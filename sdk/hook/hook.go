@@ -197,10 +197,12 @@ const (
 	PartExchange   Part = iota // it was published to
 	PartRoutingKey             // it was published with
 	PartMessageID              // the property message-id, and so on
+	PartCorrelationID
 	PartType
 	PartAppID
 	PartUserID
 	PartExpiration // decimal digits: milliseconds
+	PartTimestamp  // decimal digits: seconds since the Unix epoch
 	PartHeaders    // the encoded table; a search takes time in proportion to its length
 	PartBody
 

@@ -17,10 +17,10 @@ type checker struct {
 	*Definitions
 	*plan
 	validator *vhost.Validator
-	known     map[string]bool   // vhosts that exist or are planned
-	accounts  map[string]bool   // users that exist or are planned
-	types     map[entity]string // of planned exchanges
-	planned   map[entity]bool   // queues
+	known     map[string]bool           // vhosts that exist or are planned
+	accounts  map[string]bool           // users that exist or are planned
+	declared  map[entity]vhost.Exchange // planned exchanges
+	planned   map[entity]bool           // queues
 }
 
 // entity is a name in a vhost.
@@ -30,7 +30,7 @@ type entity struct{ vhost, name string }
 // such as those of a queue that was exclusive.
 func (d *Definitions) check(p *plan) error {
 	k := &checker{
-		Definitions: d, plan: p, validator: d.Store.Validator(), known: map[string]bool{}, accounts: map[string]bool{}, types: map[entity]string{}, planned: map[entity]bool{},
+		Definitions: d, plan: p, validator: d.Store.Validator(), known: map[string]bool{}, accounts: map[string]bool{}, declared: map[entity]vhost.Exchange{}, planned: map[entity]bool{},
 	}
 	for _, v := range d.Store.VHosts() {
 		k.known[v.Name()] = true
@@ -92,13 +92,13 @@ func (k *checker) checkExchanges() error {
 		if err := k.inVHost("exchange", e.name, e.vhost); err != nil {
 			return err
 		}
-		if _, known := k.exchangeType(e); known {
+		if _, known := k.exchange(e); known {
 			continue
 		}
 		if err := k.validator.Exchange(e.vhost, x.it); err != nil {
 			return e.wrong("exchange", err)
 		}
-		k.types[e] = x.it.Type
+		k.declared[e] = x.it
 	}
 	return nil
 }
@@ -108,17 +108,16 @@ func (e entity) wrong(what string, err error) error {
 	return named(what, what, map[string]any{"name": e.name, "vhost": e.vhost}, err)
 }
 
-// exchangeType returns the type of an exchange that exists or is planned.
-func (k *checker) exchangeType(e entity) (string, bool) {
-	if kind, ok := k.types[e]; ok {
-		return kind, true
+// exchange returns an exchange that exists or is planned.
+func (k *checker) exchange(e entity) (vhost.Exchange, bool) {
+	if x, ok := k.declared[e]; ok {
+		return x, true
 	}
-	v, ok := k.Store.VHost(e.vhost)
-	if !ok {
-		return vhost.Predeclared(e.name)
+	if v, ok := k.Store.VHost(e.vhost); ok {
+		return v.Exchange(e.name)
 	}
-	x, ok := v.Exchange(e.name)
-	return x.Type, ok
+	kind, ok := vhost.Predeclared(e.name)
+	return vhost.Exchange{Name: e.name, Type: kind}, ok
 }
 
 func (k *checker) checkQueues() error {
@@ -151,12 +150,12 @@ func (k *checker) checkBindings() error {
 		if err := k.inVHost("binding from", from.name, from.vhost); err != nil {
 			return err
 		}
-		kind, exists := k.exchangeType(from)
+		x, exists := k.exchange(from)
 		if !exists || !k.hasDestination(p) {
 			k.warnOfBinding(p)
 			continue
 		}
-		if err := k.validator.Binding(kind, p.it); err != nil {
+		if err := k.validator.Binding(p.vhost, x, p.it); err != nil {
 			return from.wrong("binding from", err)
 		}
 		kept = append(kept, p)
@@ -175,7 +174,7 @@ func (k *checker) hasDestination(b scoped[vhost.Binding]) bool {
 	if !b.it.ToExchange {
 		return k.hasQueue(e)
 	}
-	_, ok := k.exchangeType(e)
+	_, ok := k.exchange(e)
 	return ok && e.name != ""
 }
 

@@ -1,0 +1,335 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// ownTypes are the exchange types that the broker has without plugins.
+var ownTypes = []string{"direct", "fanout", "topic", "headers"}
+
+// alternateArgument is the argument that exchanges of all types have without plugins.
+const alternateArgument = "alternate-exchange"
+
+// maxTypeName is the longest name of an exchange type that a client can send, bytes.
+const maxTypeName = 255
+
+// ExchangeType is an exchange type of a plugin. Its methods contain panics.
+type ExchangeType struct {
+	hook.ExchangeType
+	plugin *pluginEntry
+}
+
+// filterer is a plugin that filters the messages of exchanges.
+type filterer struct {
+	plugin    *pluginEntry
+	arguments []hook.ExchangeArgument
+}
+
+// exchanges is what the plugins offer for exchanges.
+type exchanges struct {
+	types     []*ExchangeType // in the order of the chain
+	filterers []filterer
+}
+
+// addExchanges adds the exchange types and the filters of a plugin.
+func (c *Chain) addExchanges(p *pluginEntry) error {
+	var errs []error
+	if t, ok := p.plugin.(hook.ExchangeTyper); ok {
+		for _, of := range t.ExchangeTypes() {
+			errs = append(errs, c.addExchangeType(p, of))
+		}
+	}
+	if f, ok := p.plugin.(hook.ExchangeFilterer); ok {
+		c.filterers = append(c.filterers, filterer{p, f.ExchangeArguments()})
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Chain) addExchangeType(p *pluginEntry, t hook.ExchangeType) error {
+	switch other := c.ExchangeType(t.Name); {
+	case other != nil:
+		return fmt.Errorf("plugins.%s: %s already offers the exchange type %q", p.name, other.plugin.name, t.Name)
+	case slices.Contains(ownTypes, t.Name):
+		return fmt.Errorf("plugins.%s: %q is an exchange type of the broker itself", p.name, t.Name)
+	case t.Name == "" || len(t.Name) > maxTypeName:
+		return fmt.Errorf("plugins.%s: the name of an exchange type has %d bytes, expected 1 to %d", p.name, len(t.Name), maxTypeName)
+	case t.New == nil:
+		return fmt.Errorf("plugins.%s: the exchange type %q has no New", p.name, t.Name)
+	}
+	c.types = append(c.types, &ExchangeType{t, p})
+	return nil
+}
+
+// checkExchangeArguments refuses arguments with two meanings: each exchange may have those of its type and those of all filters.
+func (c *Chain) checkExchangeArguments() error {
+	var errs []error
+	taken := []string{alternateArgument}
+	add := func(p *pluginEntry, taken *[]string, arguments []hook.ExchangeArgument) {
+		for _, a := range arguments {
+			if a.Name == "" || slices.Contains(*taken, a.Name) {
+				errs = append(errs, fmt.Errorf("plugins.%s: the exchange argument %q already has a meaning", p.name, a.Name))
+				continue
+			}
+			*taken = append(*taken, a.Name)
+		}
+	}
+	for _, f := range c.filterers {
+		add(f.plugin, &taken, f.arguments)
+	}
+	for _, t := range c.types {
+		own := slices.Clone(taken)
+		add(t.plugin, &own, t.Arguments)
+	}
+	return errors.Join(errs...)
+}
+
+// ExchangeTypes returns the plugins' exchange types, in the order of the chain. The slice belongs to the chain.
+func (c *Chain) ExchangeTypes() []*ExchangeType { return c.types }
+
+// ExchangeType returns a plugin's exchange type; nil if no plugin offers it.
+func (c *Chain) ExchangeType(name string) *ExchangeType {
+	i := slices.IndexFunc(c.types, func(t *ExchangeType) bool { return t.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return c.types[i]
+}
+
+// CheckExchange refuses an exchange whose arguments are invalid for its type or for a filter.
+func (c *Chain) CheckExchange(x *hook.Exchange) error {
+	t := c.ExchangeType(x.Type)
+	if t != nil {
+		if err := t.plugin.checkArguments(x, t.Arguments); err != nil {
+			return err
+		}
+	}
+	for i := range c.filterers {
+		f := &c.filterers[i]
+		if err := f.plugin.checkArguments(x, f.arguments); err != nil {
+			return err
+		}
+	}
+	if t == nil || t.ExchangeType.Check == nil {
+		return nil
+	}
+	return t.plugin.check("exchange type "+t.Name, func() error { return t.ExchangeType.Check(x) })
+}
+
+// ComparedArguments returns the names of the arguments that a redeclaration of an exchange of a type must repeat.
+func (c *Chain) ComparedArguments(exchangeType string) (names []string) {
+	add := func(arguments []hook.ExchangeArgument) {
+		for _, a := range arguments {
+			if a.Compared {
+				names = append(names, a.Name)
+			}
+		}
+	}
+	if t := c.ExchangeType(exchangeType); t != nil {
+		add(t.Arguments)
+	}
+	for _, f := range c.filterers {
+		add(f.arguments)
+	}
+	return names
+}
+
+func (p *pluginEntry) checkArguments(x *hook.Exchange, arguments []hook.ExchangeArgument) error {
+	for i := range arguments {
+		a := &arguments[i]
+		v, ok := x.Args.Lookup(a.Name)
+		if !ok || a.Check == nil {
+			continue
+		}
+		if err := p.check("argument "+a.Name, func() error { return a.Check(x, v) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check calls a check of the plugin. A panic refuses what is checked.
+func (p *pluginEntry) check(what string, check func() error) (err error) {
+	defer p.contain(onCheck)
+	err = fmt.Errorf("the plugin '%s' failed to check the %s", p.name, what)
+	return check()
+}
+
+// CheckBinding refuses a binding of an exchange of this type.
+func (t *ExchangeType) CheckBinding(x *hook.Exchange, key string, args hook.Args) error {
+	if t.ExchangeType.CheckBinding == nil {
+		return nil
+	}
+	return t.plugin.check("binding", func() error { return t.ExchangeType.CheckBinding(x, key, args) })
+}
+
+// NewRouter returns the router of an exchange of this type. An error means that the plugin failed; the router then is broken.
+func (t *ExchangeType) NewRouter(x *hook.Exchange) (*Router, error) {
+	r := &Router{Volatile: t.Volatile, plugin: t.plugin}
+	r.router = t.plugin.newRouter(t.New, x)
+	r.preparer, _ = r.router.(hook.Preparer)
+	if r.router == nil {
+		r.broken.Store(true)
+		return r, fmt.Errorf("the plugin '%s' failed to create the exchange", t.plugin.name)
+	}
+	return r, nil
+}
+
+func (p *pluginEntry) newRouter(create func(*hook.Exchange) hook.Router, x *hook.Exchange) hook.Router {
+	defer p.contain(onNew)
+	return create(x)
+}
+
+// Router is a plugin's router of one exchange. It contains panics. The rules of [hook.Router] say which methods may run at once.
+type Router struct {
+	Volatile bool // see [hook.ExchangeType]
+
+	router   hook.Router
+	preparer hook.Preparer // router, if it is one
+	plugin   *pluginEntry
+	broken   atomic.Bool // the plugin may have missed a binding
+
+	stale     atomic.Bool // bindings changed since the preparer was called
+	preparing sync.Mutex  // held while it is called
+}
+
+// Plugin returns the plugin's name.
+func (r *Router) Plugin() string { return r.plugin.name }
+
+// Broken reports whether the plugin failed on the exchange or one of its bindings. It is not called again.
+func (r *Router) Broken() bool { return r.broken.Load() }
+
+// Bind adds a binding. A panic breaks the router.
+func (r *Router) Bind(b *hook.Binding) {
+	if !r.Broken() && !r.bind(b) {
+		r.broken.Store(true)
+	}
+}
+
+func (r *Router) bind(b *hook.Binding) (returned bool) {
+	defer r.plugin.contain(onBind)
+	r.stale.Store(true)
+	r.router.Bind(b)
+	return true
+}
+
+// Unbind removes a binding. A panic breaks the router.
+func (r *Router) Unbind(b *hook.Binding) {
+	if !r.Broken() && !r.unbind(b) {
+		r.broken.Store(true)
+	}
+}
+
+func (r *Router) unbind(b *hook.Binding) (returned bool) {
+	defer r.plugin.contain(onUnbind)
+	r.stale.Store(true)
+	r.router.Unbind(b)
+	return true
+}
+
+// Route appends the destinations of m to dst. ok is false after a panic.
+func (r *Router) Route(m *hook.Publishing, dst []hook.Destination) (_ []hook.Destination, ok bool) {
+	if r.preparer != nil && r.stale.Load() && !r.prepare() {
+		return dst, false
+	}
+	return r.route(m, dst)
+}
+
+func (r *Router) route(m *hook.Publishing, dst []hook.Destination) (_ []hook.Destination, ok bool) {
+	defer r.plugin.contain(onRoute)
+	return r.router.Route(m, dst), true
+}
+
+// prepare lets the plugin prepare for Route after bindings changed. Of several callers one does it, while no other is in Route: all
+// that come after the change wait here.
+func (r *Router) prepare() (ok bool) {
+	r.preparing.Lock()
+	defer r.preparing.Unlock()
+	if r.stale.Load() && !r.Broken() {
+		if !r.callPreparer() {
+			r.broken.Store(true)
+		}
+		r.stale.Store(false)
+	}
+	return !r.Broken()
+}
+
+func (r *Router) callPreparer() (returned bool) {
+	defer r.plugin.contain(onPrepare)
+	r.preparer.Prepare()
+	return true
+}
+
+// CountInvalid counts destinations that the plugin named and that do not exist.
+func (r *Router) CountInvalid(n int) { r.plugin.invalid[onRoute].Add(uint64(n)) }
+
+// Filters are the plugins' filters of one exchange, in the order of the chain. nil has none.
+type Filters []filter
+
+type filter struct {
+	admits hook.Filter
+	plugin *pluginEntry
+}
+
+// NewFilters returns the filters of an exchange. After an error, which means that a plugin failed, they refuse every message.
+func (c *Chain) NewFilters(x *hook.Exchange) (fs Filters, err error) {
+	for i := range c.filterers {
+		p := c.filterers[i].plugin
+		admits, ok := p.newFilter(x)
+		if !ok {
+			err = errors.Join(err, fmt.Errorf("the plugin '%s' failed to create the exchange", p.name))
+			admits = nil
+		}
+		if admits != nil || !ok {
+			fs = append(fs, filter{admits, p})
+		}
+	}
+	return fs, err
+}
+
+func (p *pluginEntry) newFilter(x *hook.Exchange) (_ hook.Filter, ok bool) {
+	defer p.contain(onFilter)
+	return p.plugin.(hook.ExchangeFilterer).Filter(x), true //nolint:forcetypeassert // called for filterers only
+}
+
+// Admit asks the filters about a message, up to the first that does not admit it. failed is the name of the plugin that panicked
+// meanwhile; "" means that none did.
+func (fs Filters) Admit(m *hook.Publishing) (admitted bool, failed string) {
+	for i := range fs {
+		f := &fs[i]
+		admitted, ok := f.ask(m)
+		switch {
+		case !ok:
+			return false, f.plugin.name
+		case !admitted:
+			f.plugin.filtered.Add(1)
+			return false, ""
+		}
+	}
+	return true, ""
+}
+
+func (f *filter) ask(m *hook.Publishing) (admitted, ok bool) {
+	if f.admits == nil { // the plugin failed when the exchange was created
+		return false, false
+	}
+	defer f.plugin.contain(onFilter)
+	return f.admits(m), true
+}
+
+// Filtered returns how many messages each plugin's filters did not admit since the start, without those that admitted all.
+func (c *Chain) Filtered() map[string]uint64 {
+	counts := map[string]uint64{}
+	for i := range c.filterers {
+		p := c.filterers[i].plugin
+		if n := p.filtered.Load(); n > 0 {
+			counts[p.name] = n
+		}
+	}
+	return counts
+}

@@ -1,0 +1,104 @@
+package vhost
+
+import (
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/route"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// pluginPart is what plugins have to do with an exchange. The zero value is that of an exchange of the broker's own types without
+// filters.
+type pluginPart struct {
+	router   *chain.Router // of an exchange of a plugin's type
+	missing  bool          // no plugin offers its type: it routes nothing
+	filters  chain.Filters
+	volatile bool // plugins are asked about each of its messages
+}
+
+// router passes the bindings in an exchange's table to its plugin.
+type router struct{ *chain.Router }
+
+var _ route.Router[destination] = router{}
+
+func (r router) Bind(n hook.Destination, b route.Binding[destination]) {
+	r.Router.Bind(hookBinding(n, b))
+}
+
+func (r router) Unbind(n hook.Destination, b route.Binding[destination]) {
+	r.Router.Unbind(hookBinding(n, b))
+}
+
+func hookBinding(n hook.Destination, b route.Binding[destination]) *hook.Binding {
+	return &hook.Binding{
+		Destination: n, Name: b.Destination.name(), ToExchange: b.Destination.exchange != nil, Key: b.Key, Args: hookArgs(b.Args),
+	}
+}
+
+// hookExchange describes an exchange to plugins.
+func (r *rules) hookExchange(x *Exchange) *hook.Exchange {
+	return &hook.Exchange{VHost: r.name, Name: x.Name, Type: x.Type, Args: hookArgs(x.Args)}
+}
+
+// newExchange makes an exchange. After an error, which means that a plugin failed, it exists, but refuses messages.
+func (r *rules) newExchange(d Exchange) (*exchange, error) {
+	x := &exchange{Exchange: d}
+	described := r.hookExchange(&x.Exchange)
+	failure := x.setTable(r.chain, described)
+	if !x.isDefault() {
+		filters, err := r.chain.NewFilters(described)
+		x.filters = filters
+		if failure == nil {
+			failure = err
+		}
+	}
+	x.volatile = x.filters != nil || x.router != nil && x.router.Volatile
+	x.applyPolicies(nil)
+	return x, failure
+}
+
+// setTable gives x the table that its type needs.
+func (x *exchange) setTable(c *chain.Chain, described *hook.Exchange) (err error) {
+	if kind, ok := route.ParseKind(x.Type); ok {
+		x.table = route.New[destination](kind)
+		return nil
+	}
+	t := c.ExchangeType(x.Type)
+	if t == nil {
+		x.missing = true
+		x.table = route.New[destination](route.Plugin)
+		return nil
+	}
+	x.router, err = t.NewRouter(described)
+	x.table = route.NewPlugin[destination](router{x.router})
+	return err
+}
+
+// checkRoutable returns an error if x can route no message at all.
+func (r *rules) checkRoutable(x *exchange) error {
+	switch {
+	case x.missing:
+		return refuse(Precondition, "Cannot route message through %s: exchange type %s not found", r.exchangeName(x.Name), x.Type)
+	case x.router != nil && x.router.Broken():
+		return refuse(Precondition, "%s routes no messages until the broker is started again: the plugin '%s' failed on one of its bindings",
+			r.exchangeName(x.Name), x.router.Plugin())
+	}
+	return nil
+}
+
+// notRouted is the error for a message on which a plugin failed.
+func (r *rules) notRouted(plugin string, x *exchange) error {
+	return refuse(Precondition, "the plugin '%s' failed to route a message through %s", plugin, r.exchangeName(x.Name))
+}
+
+// MissingTypes counts exchanges by their type, if no plugin offers that.
+func (v *VHost) MissingTypes() map[string]int {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	counts := map[string]int{}
+	for _, x := range v.exchanges {
+		if x.missing {
+			counts[x.Type]++
+		}
+	}
+	return counts
+}
