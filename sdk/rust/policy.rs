@@ -1,5 +1,6 @@
 //! Expiry policies for Curfew in Rust: the contract policy_v1, in one file
-//! without `std` and without dependencies.
+//! without `std` and without dependencies, for editions 2015 to 2024. For other
+//! targets than WebAssembly it takes `testing.rs`, a broker for unit tests.
 //!
 //! Put it beside the policy's own file, where it is the module `policy` of the
 //! crate, and write hooks as functions of one message:
@@ -18,7 +19,9 @@
 //! stands for none or never. A hook's arguments are valid until it returns.
 #![allow(dead_code)] // a policy uses what it needs
 
-use core::cell::{Cell, UnsafeCell};
+extern crate core; // edition 2015 does not know it otherwise
+
+use self::core::cell::{Cell, UnsafeCell};
 
 /// None, or never.
 pub const NONE: i64 = -1;
@@ -50,7 +53,7 @@ pub struct Message {
 /// The reason for which a hook is asked about a message. The constants are its
 /// known values.
 #[repr(transparent)]
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Why(u8);
 
 impl Why {
@@ -61,7 +64,7 @@ impl Why {
 }
 
 /// Properties of a message for [`Message::property`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
     Exchange = 1,
     RoutingKey,
@@ -88,8 +91,15 @@ impl Message {
     }
 
     /// Its number in the current call.
+    #[cfg(target_arch = "wasm32")]
     fn index(&self) -> u32 {
         ((self as *const Message as usize - BUFFER.at()) / RECORD) as u32
+    }
+
+    /// Its number in the test's broker.
+    #[cfg(not(target_arch = "wasm32"))]
+    fn index(&self) -> u32 {
+        self.queue
     }
 
     /// A header that is a number, or can be read as one; a timestamp is
@@ -135,7 +145,7 @@ impl Message {
 /// A hook's decision about a message. Functions make one: [`keep`], [`expire`] and
 /// so on.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     action: u32,
     flags: u32,
@@ -203,7 +213,7 @@ impl Verdict {
 }
 
 /// A decision of on_idle about a queue without consumers.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// The queue's x-expires decides.
     NoOpinion,
@@ -275,7 +285,7 @@ pub fn config_text<'a>(name: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
 }
 
 /// The level of a log line.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     Debug,
     Info,
@@ -307,10 +317,28 @@ fn fitting(buffer: &mut [u8], read: impl FnOnce(*mut u8, usize) -> i32) -> Optio
     buffer.get(..n as usize)
 }
 
+/// Exports a function by its name. An edition from 2024 on calls that unsafe, in
+/// words that compilers before 1.82 do not know. In those editions alone `_` is an
+/// expression, which selects the arm; the other is not parsed.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! exported {
+    ($edition:expr; $($function:tt)+) => { #[unsafe(no_mangle)] $($function)+ };
+    (_; $($function:tt)+) => { #[no_mangle] $($function)+ };
+}
+
+/// Declares functions of the broker, in the words of the edition, as [`exported!`] does.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! imported {
+    ($edition:expr; $($function:tt)+) => { #[link(wasm_import_module = "policy_v1")] unsafe extern "C" { $($function)+ } };
+    (_; $($function:tt)+) => { #[link(wasm_import_module = "policy_v1")] extern "C" { $($function)+ } };
+}
+
 /// The broker's functions, for what the ones above do not cover.
+#[cfg(target_arch = "wasm32")]
 pub mod host {
-    #[link(wasm_import_module = "policy_v1")]
-    extern "C" {
+    crate::imported! { _;
         pub fn log(level: i32, text: *const u8, length: usize);
         pub fn log_enabled(level: i32) -> i32;
         pub fn fail(text: *const u8, length: usize);
@@ -326,6 +354,13 @@ pub mod host {
         pub fn trace_attr(message: u32, key: *const u8, key_length: usize, value: *const u8, value_length: usize);
     }
 }
+
+#[cfg(not(target_arch = "wasm32"))]
+#[path = "testing.rs"]
+pub mod testing;
+
+#[cfg(not(target_arch = "wasm32"))]
+pub use self::testing::host;
 
 const RECORD: usize = core::mem::size_of::<Message>();
 const VERDICT: usize = core::mem::size_of::<Verdict>();
@@ -345,17 +380,19 @@ impl Buffer {
     }
 }
 
-#[no_mangle]
-extern "C" fn policy_v1() -> i32 {
-    CAPACITY as i32
+crate::exported! { _;
+    extern "C" fn policy_v1() -> i32 {
+        CAPACITY as i32
+    }
 }
 
-#[no_mangle]
-extern "C" fn policy_buf(bytes: usize) -> usize {
-    if bytes <= CAPACITY * (RECORD + VERDICT) {
-        BUFFER.at()
-    } else {
-        0
+crate::exported! { _;
+    extern "C" fn policy_buf(bytes: usize) -> usize {
+        if bytes <= CAPACITY * (RECORD + VERDICT) {
+            BUFFER.at()
+        } else {
+            0
+        }
     }
 }
 
@@ -407,24 +444,27 @@ macro_rules! export {
 #[macro_export]
 macro_rules! export_one {
     (configure $function:path) => {
-        #[no_mangle]
-        extern "C" fn policy_configure(_: u32) -> i32 {
-            match $function() {
-                Ok(()) => 0,
-                Err(why) => $crate::policy::refuse(why),
+        $crate::exported! { _;
+            extern "C" fn policy_configure(_: u32) -> i32 {
+                match $function() {
+                    Ok(()) => 0,
+                    Err(why) => $crate::policy::refuse(why),
+                }
             }
         }
     };
     (on_idle $function:path) => {
-        #[no_mangle]
-        extern "C" fn on_idle(now: i64, idle_ms: i64, ready: u32, unacked: u32, consumers: u32) -> i64 {
-            $crate::policy::idle_code($function(now, idle_ms, ready, unacked, consumers))
+        $crate::exported! { _;
+            extern "C" fn on_idle(now: i64, idle_ms: i64, ready: u32, unacked: u32, consumers: u32) -> i64 {
+                $crate::policy::idle_code($function(now, idle_ms, ready, unacked, consumers))
+            }
         }
     };
     ($hook:ident $function:path) => {
-        #[no_mangle]
-        extern "C" fn $hook(now: i64, n: u32) -> i32 {
-            $crate::policy::each(now, n as usize, $function)
+        $crate::exported! { _;
+            extern "C" fn $hook(now: i64, n: u32) -> i32 {
+                $crate::policy::each(now, n as usize, $function)
+            }
         }
     };
 }

@@ -1,5 +1,5 @@
 //! The guest of the conformance kit, in Rust.
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 
 #[path = "../../sdk/rust/policy.rs"]
 mod policy;
@@ -143,3 +143,7 @@ fn idle(now: i64, idle_ms: i64, ready: u32, unacked: u32, consumers: u32) -> Idl
 policy::export! {
     configure: read, on_enqueue: enter, on_deadline: due, on_head: head, on_requeue: back, on_idle: idle
 }
+
+#[cfg(test)]
+#[path = "guest_test.rs"]
+mod tests;

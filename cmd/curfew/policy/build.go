@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
@@ -210,8 +212,12 @@ func (b *building) rust() error {
 	if err != nil {
 		return err
 	}
+	edition, err := b.edition()
+	if err != nil {
+		return err
+	}
 	args := []string{
-		"--edition", "2021", "--crate-type", "cdylib", "--target", rustTarget, "-C", "opt-level=3", "-C", "panic=abort", "-C", "lto",
+		"--edition", edition, "--crate-type", "cdylib", "--target", rustTarget, "-C", "opt-level=3", "-C", "panic=abort", "-C", "lto",
 		"-C", "strip=symbols", "-C", "link-arg=-zstack-size=4096", "-o", b.out, b.source,
 	}
 	if !ownLinker {
@@ -223,6 +229,20 @@ func (b *building) rust() error {
 	}
 	return b.run(nil, program, args...)
 }
+
+// edition returns the one that Cargo.toml names.
+func (b *building) edition() (string, error) {
+	manifest, err := os.ReadFile(filepath.Join(b.dir, "Cargo.toml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "2021", nil
+	}
+	if found := rustEdition.FindSubmatch(manifest); found != nil {
+		return string(found[1]), err
+	}
+	return "2015", err // as Cargo has it
+}
+
+var rustEdition = regexp.MustCompile(`(?m)^\s*edition\s*=\s*["']([^"'\n]*)["']`)
 
 const rustTarget = "wasm32-unknown-unknown"
 

@@ -52,9 +52,10 @@ func languages() []language {
 			build: "rustc --edition 2021 --crate-type cdylib --target wasm32-unknown-unknown -C opt-level=3 -C panic=abort -C lto \\\n" +
 				"      -C strip=symbols -C link-arg=-zstack-size=4096 -o NAME.wasm src/lib.rs",
 			tools: "which takes Rust 1.63 or later with its library for WebAssembly: `apt install rustc libstd-rust-dev-wasm32 lld`, where the\n" +
-				"linker has to be named with `-C linker=wasm-ld`, or `rustup target add wasm32-unknown-unknown`. The SDK is `src/policy.rs`.",
+				"linker has to be named with `-C linker=wasm-ld`, or `rustup target add wasm32-unknown-unknown`. The SDK is `src/policy.rs`,\n" +
+				"and `src/testing.rs` for the policy's own tests, which run with `cargo test` (`apt install cargo`).",
 			files: map[string]string{"src/lib.rs": "rust/lib.rs", "Cargo.toml": "rust/Cargo.toml.txt"},
-			sdk:   map[string]string{"src/policy.rs": "rust/policy.rs"},
+			sdk:   map[string]string{"src/policy.rs": "rust/policy.rs", "src/testing.rs": "rust/testing.rs"},
 			finds: []string{"src/lib.rs"},
 			make:  (*building).rust,
 		},
