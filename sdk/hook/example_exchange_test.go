@@ -93,7 +93,7 @@ func ExampleExchangeTyper() {
 }
 
 // byName is a Router that sends all messages to the first of its destinations. After a
-// restart bindings come in any order, so it orders them by name.
+// restart bindings come in any order, so it sorts them.
 type byName struct{ bound []hook.Binding }
 
 func (r *byName) Bind(b *hook.Binding) {
@@ -114,7 +114,17 @@ func (r *byName) Route(_ *hook.Publishing, dst []hook.Destination) []hook.Destin
 }
 
 func compare(a, b hook.Binding) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Destination, b.Destination))
+	if a.Name == b.Name && a.ToExchange != b.ToExchange { // a queue and an exchange may have one name
+		return cmp.Compare(kind(a), kind(b))
+	}
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
+}
+
+func kind(b hook.Binding) int {
+	if b.ToExchange {
+		return 1
+	}
+	return 0
 }
 
 // A Router that depends on the order of its destinations sorts them by name.

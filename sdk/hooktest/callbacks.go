@@ -38,6 +38,9 @@ func (s *subject) check() {
 	if a.hooks.OnIdle != nil {
 		s.checkIdle()
 	}
+	if a.hooks.OnGone != nil {
+		s.checkGone()
+	}
 }
 
 // attach puts the plugin on a new queue.
@@ -128,6 +131,20 @@ func (s *subject) checkIdle() {
 	}
 }
 
+// checkGone tells the plugin of messages that leave: some that entered before, others that it
+// never saw, none, and all at once. It goes on as before afterwards.
+func (s *subject) checkGone() {
+	s.t.Helper()
+	a := s.attach()
+	in := situations(onEnqueue, 7, 64)
+	for _, gone := range [][]situation{in[:10], {}, nil, in, situations(onEnqueue, 8, 64)} {
+		if a.hooks.OnEnqueue != nil {
+			a.call(onEnqueue, in)
+		}
+		a.gone(gone)
+	}
+}
+
 // attachment is the plugin on one queue.
 type attachment struct {
 	t       reporter
@@ -202,6 +219,29 @@ func (a *attachment) callRaw(p point, in []situation) ([]hook.Message, []hook.Ve
 	return ms, vs
 }
 
+// gone makes a call of OnGone as the broker does; nil means all messages.
+func (a *attachment) gone(in []situation) {
+	a.t.Helper()
+	var ms []hook.Message
+	if in != nil {
+		ms = make([]hook.Message, len(in))
+		contents := make([]Content, len(in))
+		for i, s := range in {
+			ms[i] = hook.Message{Size: s.message.Size, Priority: s.message.Priority} // only these are set
+			contents[i] = s.content
+		}
+		Bind(ms, contents...)
+	}
+	before := slices.Clone(ms)
+	if err := contained(func() error { a.hooks.OnGone(ms); return nil }); err != nil {
+		a.t.Fatalf("OnGone %v on %s", err, show(in))
+	}
+	if !slices.Equal(before, ms) {
+		a.t.Fatalf("OnGone changes the messages it is shown")
+	}
+	Scribble(ms)
+}
+
 func (a *attachment) idle(idle time.Duration, v hook.Verdict) hook.Verdict {
 	a.t.Helper()
 	before := v
@@ -235,6 +275,8 @@ func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 		return errors.New("routes a duplicate, which is only ever dropped")
 	case v.Action == hook.Route && v.Target == nil:
 		return errors.New("routes without a target")
+	case v.Watch && !in.verdict.Watch && a.hooks.OnGone == nil:
+		return errors.New("sets Watch without OnGone")
 	case v.Deadline < 0:
 		return fmt.Errorf("there is no deadline %d", v.Deadline)
 	case v.State != in.verdict.State && !a.hooks.Strategy:

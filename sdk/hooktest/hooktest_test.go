@@ -217,6 +217,29 @@ func TestBadCallbacks(t *testing.T) {
 			},
 			want: "has Shared, and a callback reads",
 		},
+		{
+			name:   "watches without listening",
+			attach: always(hook.Hooks{OnEnqueue: each(func(_ *hook.Message, v *hook.Verdict) { v.Watch = true })}),
+			want:   "sets Watch without OnGone",
+		},
+		{
+			name:   "is not told of all messages at once",
+			attach: always(hook.Hooks{OnGone: func(ms []hook.Message) { _ = ms[0] }}),
+			want:   "OnGone panics: runtime error: index out of range [0] with length 0",
+		},
+		{
+			name: "keeps messages that are gone",
+			attach: func(hook.Queue) hook.Hooks {
+				var kept []hook.Message
+				return hook.Hooks{OnGone: func(ms []hook.Message) {
+					if len(kept) > 0 {
+						kept[0].Header("x")
+					}
+					kept = ms
+				}}
+			},
+			want: "read after its callback had returned",
+		},
 		{name: "has an impossible scan", attach: always(hook.Hooks{Scan: 99}), want: "Scan is 99"},
 		{name: "usurps the strategy", attach: always(hook.Hooks{Strategy: true}), want: "which it does not offer"},
 		{
