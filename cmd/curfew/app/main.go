@@ -1,4 +1,4 @@
-// Package app is the program curfew: the broker and its tools serve, config, ctl, policy, log, bench, version. Called rabbitmqctl, it
+// Package app is the program curfew: the broker and its tools serve, config, ctl, policy, log, build, bench, version. Called rabbitmqctl, it
 // is "curfew ctl".
 //
 // A program with further plugins, which "curfew build" writes and compiles, is a call of [Main] with their factories.
@@ -10,9 +10,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 
 	"github.com/curfewmq/curfew/cmd/curfew/bench"
+	"github.com/curfewmq/curfew/cmd/curfew/build"
 	"github.com/curfewmq/curfew/cmd/curfew/ctl"
 	"github.com/curfewmq/curfew/cmd/curfew/policy"
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
@@ -70,6 +72,7 @@ func commands() []command {
 		{"ctl", "manage a running broker, as rabbitmqctl does", (*app).ctl},
 		{"policy", "write, build, test and load expiry policies in WebAssembly", (*app).policy},
 		{"log", "read a data directory offline: verify it, or print what it holds", (*app).log},
+		{"build", "make a program with plugins of other Go modules", (*app).build},
 		{"bench", "put load on an AMQP broker and measure it", (*app).bench},
 		{"version", "print the version, and the plugins of this program", (*app).printVersion},
 		{"help", `explain a command, as in "curfew help serve"`, (*app).help},
@@ -124,6 +127,12 @@ func (a *app) misuse(command, problem string) int {
 }
 
 func (a *app) bench(args []string) int { return bench.Main(args, a.stdout, a.stderr) }
+
+func (a *app) build(args []string) int {
+	p := build.Program{Environ: a.environ, Stdout: a.stdout, Stderr: a.stderr}
+	p.Build, _ = debug.ReadBuildInfo()
+	return p.Run(args)
+}
 
 func (a *app) policy(args []string) int {
 	p := policy.Program{Environ: a.environ, Stdout: a.stdout, Stderr: a.stderr}

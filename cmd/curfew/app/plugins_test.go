@@ -27,6 +27,7 @@ func (lantern) DefaultStrategy() string { return "" }
 func (lantern) ExchangeTypes() []hook.ExchangeType {
 	return []hook.ExchangeType{{Name: "x-lantern", Arguments: []hook.ExchangeArgument{{Name: "x-wick"}}}}
 }
+
 func (lantern) ExchangeArguments() []hook.ExchangeArgument {
 	return []hook.ExchangeArgument{{Name: "x-shade"}}
 }
@@ -83,7 +84,7 @@ func TestVersionSurvivesPlugins(t *testing.T) {
 	}{
 		{"panic", func(lanternConfig) (hook.Plugin, error) { panic("no oil\nat all") }, "unknown: it panics: no oil at all"},
 		{"error", func(lanternConfig) (hook.Plugin, error) { return nil, errors.New("wick: is empty") }, "unknown: its defaults are invalid: wick: is empty"},
-		{"nothing", func(lanternConfig) (hook.Plugin, error) { return nil, nil }, "unknown: New returns no plugin"},
+		{"nothing", func(lanternConfig) (hook.Plugin, error) { return nil, nil }, "unknown: it is made without an error, but is nil"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, _ := invokeWith([]hook.Factory{hook.NewFactory("lantern", lanternConfig{}, tt.build)}, "version")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -63,7 +64,7 @@ func described(m *debug.Module) builtModule {
 	switch r := m.Replace; {
 	case r == nil:
 		return builtModule{path: m.Path, version: m.Version}
-	case r.Version == "":
+	case filepath.IsAbs(r.Path) || strings.HasPrefix(r.Path, "."):
 		return builtModule{path: m.Path, version: m.Version, folder: r.Path}
 	default:
 		return builtModule{path: m.Path, version: r.Version}
@@ -159,7 +160,7 @@ func offered(f hook.Factory) (o offers, err error) {
 		return o, fmt.Errorf("its defaults are invalid: %w", err)
 	}
 	if p == nil {
-		return o, errors.New("New returns no plugin")
+		return o, errors.New("it is made without an error, but is nil")
 	}
 	for _, a := range p.Arguments() {
 		o.Arguments = append(o.Arguments, a.Name)

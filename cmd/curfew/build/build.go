@@ -1,0 +1,157 @@
+// Package build is "curfew build": it makes a program with the broker and plugins of other modules, without a fork.
+//
+// It writes a main module that imports package app and the plugins' packages, has the go tool resolve the versions, and compiles it.
+// The go tool decides by its own environment where modules come from and what system the program is for.
+package build
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
+)
+
+// Program is one run of the command.
+type Program struct {
+	Environ        []string
+	Stdout, Stderr io.Writer
+	// Build says what the running program was built from; nil = unknown.
+	Build *debug.BuildInfo
+}
+
+// Exit statuses. A wrong call has another one than a failed build.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// request is a parsed command line.
+type request struct {
+	plugins []plugin
+	curfew  string // PATH or @VERSION; "" = that of the running program
+	out     string // "" = the default
+	keep    bool
+}
+
+// Run executes a command line, without the words "curfew build", and returns the exit status: 0, 1 for a failure, 2 for a wrong call.
+func (p *Program) Run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return p.run(ctx, args)
+}
+
+func (p *Program) run(ctx context.Context, args []string) int {
+	var r request
+	f := newFlags(&r)
+	rest, err := usage.Parse(f, args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		p.help(f)
+		return exitOK
+	case err != nil:
+		return p.misuse(err)
+	case len(rest) > 0:
+		return p.misuse(fmt.Errorf("unexpected argument %q", rest[0]))
+	case len(r.plugins) == 0:
+		return p.misuse(errors.New("--with is missing: name a package with a plugin, such as --with example.com/nightshift@v1.2.0"))
+	}
+	if err := p.build(ctx, &r); err != nil {
+		p.report(err)
+		return exitFailure
+	}
+	return exitOK
+}
+
+func newFlags(r *request) *flag.FlagSet {
+	f := flag.NewFlagSet("build", flag.ContinueOnError)
+	f.Func("with", "add the plugins of a `PACKAGE`, as path[@VERSION][=FOLDER]; may be repeated", func(s string) error {
+		with, err := parsePlugin(s)
+		if err != nil {
+			return err
+		}
+		r.plugins = append(r.plugins, with)
+		return checkTogether(r.plugins)
+	})
+	f.Func("curfew", "build the curfew of this `SOURCE`, a folder or @VERSION; otherwise that of this program", func(s string) error {
+		r.curfew = s
+		return checkSource(s)
+	})
+	f.StringVar(&r.out, "o", "", "the `FILE` that is written (default ./curfew)")
+	f.BoolVar(&r.keep, "keep", false, "keep the folder with the main module, and say where it is")
+	return f
+}
+
+const helpMore = `The package exports "var Factory = hook.NewFactory(...)", or "var Factories" with
+a list of several. Its module is at VERSION, which is anything that "go get"
+takes, the latest if there is none; or in FOLDER, with the module's go.mod.
+Plugins are asked in the order of the flags.
+
+It takes a Go toolchain: go in PATH, or the program that the variable GO names.
+GOOS and GOARCH choose the system; GOPROXY, GOFLAGS and the others count, too.
+`
+
+func (p *Program) help(f *flag.FlagSet) {
+	usage.Page(p.Stdout, "Makes a program of the broker and plugins of other Go modules.",
+		"curfew build --with PACKAGE [FLAGS]", f, 18, helpMore)
+}
+
+func (p *Program) misuse(err error) int {
+	fmt.Fprintf(p.Stderr, "curfew build: %v\nRun \"curfew help build\" for help.\n", err)
+	return exitUsage
+}
+
+// report prints an error, with the command's name on each line.
+func (p *Program) report(err error) {
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(p.Stderr, "curfew build: %s\n", line)
+	}
+}
+
+func (p *Program) build(ctx context.Context, r *request) (err error) {
+	tool, err := p.goTool(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := newOutput(r.out, tool.env.GOEXE)
+	if err != nil {
+		return err
+	}
+	m, err := newModule(tool, r.plugins)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.leave(m, r.keep)) }()
+	if err := m.choose(r.curfew, p.Build); err != nil {
+		return err
+	}
+	if err := m.resolve(); err != nil {
+		return err
+	}
+	if err := m.writeMain(); err != nil {
+		return err
+	}
+	made, err := out.make(ctx, m)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(p.Stdout, made)
+	return nil
+}
+
+// leave removes the folder of the main module, or says where it is.
+func (p *Program) leave(m *mainModule, keep bool) error {
+	if keep {
+		fmt.Fprintf(p.Stderr, "curfew build: the main module is in %s\n", m.tool.dir)
+		return nil
+	}
+	return os.RemoveAll(m.tool.dir)
+}

@@ -1,0 +1,124 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// output is the program that is made.
+type output struct {
+	name string // as it was given
+	path string // absolute
+}
+
+// newOutput checks where the program is to go, before anything is compiled.
+func newOutput(name, suffix string) (*output, error) {
+	if name == "" {
+		name = "./curfew" + suffix
+	}
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return nil, err
+	}
+	if folder, err := os.Stat(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("-o %s: %w", name, err)
+	} else if !folder.IsDir() {
+		return nil, fmt.Errorf("-o %s: %s is no folder", name, filepath.Dir(path))
+	}
+	there, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("-o %s: %w", name, err)
+	case there.IsDir():
+		return nil, fmt.Errorf("-o %s: there is a folder of that name; name a file", name)
+	case !there.Mode().IsRegular():
+		return nil, fmt.Errorf("-o %s: is no regular file", name)
+	case there.Size() > 0 && there.Mode()&0o111 == 0 && suffix == "":
+		return nil, fmt.Errorf("-o %s: there is a file of that name that is no program; remove it first", name)
+	}
+	return &output{name: name, path: path}, nil
+}
+
+// make compiles the main module, tries the program and puts it in its place, and says what it made. If anything fails, whatever
+// was there before stays.
+func (o *output) make(ctx context.Context, m *mainModule) (made string, err error) {
+	// In the folder of the program, so that it can be renamed.
+	dir, err := os.MkdirTemp(filepath.Dir(o.path), ".curfew-build-")
+	if err != nil {
+		return "", fmt.Errorf("-o %s: %w", o.name, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	file := filepath.Join(dir, filepath.Base(o.path))
+	printed, err := m.tool.run("build", "-mod=mod", "-trimpath", "-buildvcs=false", "-o", file, ".")
+	if err != nil {
+		return "", fmt.Errorf("the program does not compile: %w%s", err, printed)
+	}
+	if made, err = o.try(ctx, m.tool, file); err != nil {
+		return "", err
+	}
+	return made, os.Rename(file, o.path)
+}
+
+// patience is how long a program may take to say its version.
+const patience = time.Minute
+
+// try asks the program for its version, unless it is for another system. Two plugins with one name, for instance, are found so.
+func (o *output) try(ctx context.Context, t *goTool, file string) (made string, err error) {
+	if !t.native() {
+		return fmt.Sprintf("%s: for %s/%s, not tried here", o.name, t.env.GOOS, t.env.GOARCH), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c := exec.CommandContext(ctx, file, "version", "--json")
+	c.Env, c.WaitDelay = t.environ, time.Second
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	err = c.Run()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		return fmt.Sprintf("%s: not tried: %v", o.name, err), nil // programs may not be started there
+	}
+	if err != nil {
+		return "", fmt.Errorf("the program was compiled, but does not work, and is removed: %w\n%s", err, strings.TrimSpace(stderr.String()))
+	}
+	return o.describe(stdout.Bytes())
+}
+
+// describe says what a program is that printed said about its version.
+func (o *output) describe(said []byte) (string, error) {
+	var d struct {
+		Version, Folder string
+		Plugins         []struct{ Name, Package, Version, Folder, Module string }
+	}
+	if err := json.Unmarshal(said, &d); err != nil {
+		return "", fmt.Errorf("the program was compiled, but its version is no JSON, and it is removed: %w", err)
+	}
+	lines := []string{fmt.Sprintf("%s: curfew %s%s, with these plugins of others:", o.name, d.Version, from(d.Folder))}
+	for _, p := range d.Plugins {
+		if p.Module == curfew && strings.HasPrefix(p.Package, curfew+"/plugins/") {
+			continue
+		}
+		line := "  " + p.Name + ", " + p.Package + " " + p.Version
+		if p.Folder != "" {
+			line = "  " + p.Name + ", " + p.Package + from(p.Folder)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
+func from(folder string) string {
+	if folder == "" {
+		return ""
+	}
+	return " from " + folder
+}
