@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // maxText is the longest name and pattern, in bytes.
@@ -73,9 +75,6 @@ func (p *Policy) define(v any, known map[string]*keyRule, kind Kind, strict bool
 	p.keys = make([]*keyRule, len(p.Definition))
 	for i, e := range p.Definition {
 		p.keys[i] = known[e.Key]
-		if p.keys[i] == nil {
-			p.keys[i] = &keyRule{Name: e.Key}
-		}
 	}
 	return checkRange(settings)
 }
@@ -92,13 +91,24 @@ func check(d Definition, known map[string]*keyRule, kind Kind) error {
 			continue
 		}
 		if err := key.Check(e.Value); err != nil {
-			return err
+			return refusal(e.Value, err)
 		}
 	}
 	if unknown != nil {
 		return errors.New("[" + strings.Join(unknown, ",") + "] are not recognised policy settings")
 	}
 	return nil
+}
+
+// maxRefusal is the longest text of a plugin's check, in bytes.
+const maxRefusal = 16 << 10
+
+// refusal returns the line for a value that a check refused.
+func refusal(v any, err error) error {
+	if wrong, ok := errors.AsType[*hook.InvalidError](err); ok {
+		return errors.New(term(v) + " is not a valid " + shortenTo(wrong.What, maxRefusal))
+	}
+	return errors.New(shortenTo(strings.ToValidUTF8(err.Error(), "?"), maxRefusal))
 }
 
 // checkRange refuses integers of more than 64 bits at any depth.
@@ -173,6 +183,8 @@ func (p *Policy) prioritize(v any) error {
 // narrow removes the queue types that do not know all keys.
 func (p *Policy) narrow() {
 	for _, key := range p.keys {
-		p.types &= key.types()
+		if key != nil {
+			p.types &= key.types()
+		}
 	}
 }

@@ -107,7 +107,7 @@ func TestRefused(t *testing.T) {
 			if body == "" {
 				body = `{"pattern":"x","definition":` + tc.definition + `}`
 			}
-			_, err := (&Rules{}).Parse(tc.kind, "p", []byte(body))
+			_, err := rabbitMQ.Parse(tc.kind, "p", []byte(body))
 			if want := "Validation failed\n\n" + tc.want + "\n"; err == nil || err.Error() != want {
 				t.Errorf("Parse: got %q, want %q", err, want)
 			}
@@ -129,7 +129,7 @@ func TestIncomplete(t *testing.T) {
 		"{\"pattern\":\"\xff\"}":      "not_json: not UTF-8",
 		`{"priority":1e400}`:          "not_json: number 1e400 is out of range",
 	} {
-		_, err := (&Rules{}).Parse(User, "p", []byte(body))
+		_, err := rabbitMQ.Parse(User, "p", []byte(body))
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %q, want %q", body, err, want)
 			continue
@@ -156,7 +156,7 @@ func TestBounds(t *testing.T) {
 			tc.p.Definition = newDefinition(map[string]any{"message-ttl": int64(1)})
 			_, err := parse(User, tc.p)
 			if tc.body != "" {
-				_, err = (&Rules{}).Parse(User, "p", []byte(tc.body))
+				_, err = rabbitMQ.Parse(User, "p", []byte(tc.body))
 			}
 			if want := "Validation failed\n\n" + tc.want + "\n"; err == nil || err.Error() != want {
 				t.Errorf("got %q, want %q", err, want)
@@ -199,7 +199,7 @@ func TestAccepted(t *testing.T) {
 		{kind: Operator, definition: `{"delivery-limit":0,"overflow":"reject-publish","queue-version":1,"target-group-size":3,"member-placement-tag":"a"}`},
 		{kind: Operator, definition: `{"expiry-strategy":"deadline"}`},
 	} {
-		_, err := (*Rules)(nil).Parse(tc.kind, "p", []byte(`{"pattern":"","definition":`+tc.definition+`}`))
+		_, err := rabbitMQ.Parse(tc.kind, "p", []byte(`{"pattern":"","definition":`+tc.definition+`}`))
 		if err != nil {
 			t.Errorf("%s %s: %v", tc.kind, tc.definition, err)
 		}
@@ -207,7 +207,7 @@ func TestAccepted(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	p, err := (&Rules{}).Parse(User, "p", []byte(`{"vhost":"other","name":"other","foo":[1],"pattern":"é",`+validTTL+`}`))
+	p, err := rabbitMQ.Parse(User, "p", []byte(`{"vhost":"other","name":"other","foo":[1],"pattern":"é",`+validTTL+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for text, want := range map[string]int{"-5": -5, "1.0": 1, "1e3": 1000, "9223372036854775807": math.MaxInt64} {
-		p, err := (&Rules{}).Parse(User, "p", []byte(`{"pattern":"",`+validTTL+`,"priority":`+text+`}`))
+		p, err := rabbitMQ.Parse(User, "p", []byte(`{"pattern":"",`+validTTL+`,"priority":`+text+`}`))
 		if err != nil || p.Priority != want {
 			t.Errorf("priority %s: got %v, %v, want %d", text, p, err, want)
 		}
@@ -225,7 +225,7 @@ func TestDefaults(t *testing.T) {
 
 func TestExpiryStrategies(t *testing.T) {
 	known := []string{"deadline", "rabbitmq"}
-	r := NewRules(func() []string { return known })
+	r := NewRules(declared(), func() []string { return known })
 	set := func(v string) error {
 		_, err := r.Parse(User, "p", []byte(`{"pattern":"","definition":{"expiry-strategy":`+v+`}}`))
 		return err
@@ -255,7 +255,7 @@ func TestExpiryStrategies(t *testing.T) {
 
 // What was set while a plugin or a strategy was there does not get lost with it.
 func TestRestore(t *testing.T) {
-	r := NewRules(func() []string { return []string{"deadline"} })
+	r := NewRules(declared(), func() []string { return []string{"deadline"} })
 	body := `{"name":"p","pattern":"^a","apply-to":"queues","definition":{"expiry-strategy":"wasm/gone","gone":{"a":[1]},"message-ttl":7},"priority":3}`
 	p, err := r.Restore(User, "p", []byte(body))
 	if err != nil {
@@ -282,7 +282,7 @@ func parse(kind Kind, p Policy) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (*Rules)(nil).Parse(kind, p.Name, body)
+	return rabbitMQ.Parse(kind, p.Name, body)
 }
 
 func mustParse(t *testing.T, r *Rules, kind Kind, body string) *Policy {

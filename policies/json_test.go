@@ -8,7 +8,7 @@ import (
 )
 
 func TestJSON(t *testing.T) {
-	p := mustParse(t, nil, User, `{"priority":-1,"pattern":"<\"é\u2028","definition":{"message-ttl":1000,"dead-letter-exchange":"a&b","ha-params":[1e3,-0.5,1e-7,true,null,{"b":1e300,"a":[]}]},"apply-to":"classic_queues"}`)
+	p := mustParse(t, rabbitMQ, User, `{"priority":-1,"pattern":"<\"é\u2028","definition":{"message-ttl":1000,"dead-letter-exchange":"a&b","ha-params":[1e3,-0.5,1e-7,true,null,{"b":1e300,"a":[]}]},"apply-to":"classic_queues"}`)
 	const definition = `{"dead-letter-exchange":"a&b","ha-params":[1000.0,-0.5,1e-07,true,null,{"a":[],"b":1e+300}],"message-ttl":1000}`
 	const want = `{"name":"p","pattern":"<\"é\u2028","apply-to":"classic_queues","definition":` + definition + `,"priority":-1}`
 	got, err := p.MarshalJSON()
@@ -48,7 +48,7 @@ func FuzzParse(f *testing.F) {
 		if operator {
 			kind = Operator
 		}
-		p, err := (*Rules)(nil).Parse(kind, "p", body)
+		p, err := rabbitMQ.Parse(kind, "p", body)
 		if err != nil {
 			if len(err.Error()) > 10*maxTerm+maxKeys*(2*maxTerm+10) {
 				t.Errorf("error of %d bytes", len(err.Error()))
@@ -65,14 +65,14 @@ func checkRoundTrip(t *testing.T, kind Kind, p *Policy) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := (*Rules)(nil).Parse(kind, p.Name, written)
+	again, err := rabbitMQ.Parse(kind, p.Name, written)
 	if err != nil {
 		t.Fatalf("%s: %v", written, err)
 	}
 	if !again.equal(p) {
 		t.Errorf("got %+v, want %+v", again, p)
 	}
-	if _, err := (*Rules)(nil).Restore(kind, p.Name, written); err != nil {
+	if _, err := rabbitMQ.Restore(kind, p.Name, written); err != nil {
 		t.Errorf("restoring %s: %v", written, err)
 	}
 	s := (*Set)(nil).With(kind, p)

@@ -1,69 +1,33 @@
 package policies
 
-// mergeRule decides which of two values applies: of a user and an operator policy, or of a policy and an argument.
-type mergeRule uint8
-
-// The ways to merge.
-const (
-	// takeStronger takes the operator policy's value over the user policy's, and a policy's over an argument.
-	takeStronger mergeRule = iota
-	// takeWeaker takes an argument over a policy's value.
-	takeWeaker
-	// takeLower takes the lower number.
-	takeLower
-	// takeHigher takes the higher number.
-	takeHigher
-	// takeLowerLimit takes the lower number; a negative number means no limit.
-	takeLowerLimit
-)
+import "github.com/curfewmq/curfew/sdk/hook"
 
 // pick returns one of the values. Where integers are compared, another value cannot come from a checked policy or
 // declaration; stronger is returned then.
-func (m mergeRule) pick(stronger, weaker any) any {
-	if m == takeStronger {
+func pick(m hook.Merge, stronger, weaker any) any {
+	if m == hook.TakeStronger {
 		return stronger
 	}
-	if m == takeWeaker {
+	if m == hook.TakeWeaker {
 		return weaker
 	}
-	s, ok := integer(stronger)
+	s, ok := hook.Int(stronger)
 	if !ok {
 		return stronger
 	}
-	w, ok := integer(weaker)
-	if !ok || !m.prefers(w, s) {
+	w, ok := hook.Int(weaker)
+	if !ok || !prefers(m, w, s) {
 		return stronger
 	}
 	return weaker
 }
 
 // prefers reports whether a applies rather than b.
-func (m mergeRule) prefers(a, b int64) bool {
-	if m == takeHigher || m == takeLowerLimit && (a < 0 || b < 0) {
+func prefers(m hook.Merge, a, b int64) bool {
+	if m == hook.TakeHigher || m == hook.TakeLowerLimit && (a < 0 || b < 0) {
 		return a > b
 	}
 	return a < b
-}
-
-// integer returns an integer of a policy or of an AMQP table.
-func integer(v any) (int64, bool) {
-	switch n := v.(type) {
-	case int64:
-		return n, true
-	case int32:
-		return int64(n), true
-	case int16:
-		return int64(n), true
-	case int8:
-		return int64(n), true
-	case uint8:
-		return int64(n), true
-	case uint16:
-		return int64(n), true
-	case uint32:
-		return int64(n), true
-	}
-	return 0, false
 }
 
 // Applied are the policies that apply to one object; nil means none. Values of Applied are comparable with ==.
@@ -96,8 +60,11 @@ func (a Applied) merged() Definition {
 		case len(user) == 0 || operator[0].Key < user[0].Key:
 			d, operator = append(d, operator[0]), operator[1:]
 		default:
-			v, _, _ := a.setting(user[0].Key)
-			d, user, operator = append(d, Entry{Key: user[0].Key, Value: v}), user[1:], operator[1:]
+			e := operator[0] // as it is, if the key is not known
+			if v, _, ok := a.setting(e.Key); ok {
+				e.Value = v
+			}
+			d, user, operator = append(d, e), user[1:], operator[1:]
 		}
 	}
 	return d
@@ -114,10 +81,10 @@ func (a Applied) Setting(key string, arg any, hasArg bool, queueType string) (an
 	case !hasArg:
 		return v, true
 	}
-	return rule.argument(queueType).pick(v, arg), true
+	return pick(rule.argument(queueType), v, arg), true
 }
 
-// setting returns the policies' value of a key, and the key.
+// setting returns the policies' value of a known key, and the key.
 func (a Applied) setting(key string) (any, *keyRule, bool) {
 	user, rule, inUser := a.User.setting(key)
 	operator, operatorRule, inOperator := a.Operator.setting(key)
@@ -127,7 +94,7 @@ func (a Applied) setting(key string) (any, *keyRule, bool) {
 	case !inUser:
 		return operator, operatorRule, true
 	}
-	return operatorRule.Merge.pick(operator, user), operatorRule, true
+	return pick(operatorRule.Merge, operator, user), operatorRule, true
 }
 
 func (p *Policy) setting(key string) (any, *keyRule, bool) {
@@ -135,7 +102,7 @@ func (p *Policy) setting(key string) (any, *keyRule, bool) {
 		return nil, nil, false
 	}
 	at := p.Definition.index(key)
-	if at < 0 {
+	if at < 0 || p.keys[at] == nil {
 		return nil, nil, false
 	}
 	return p.Definition[at].Value, p.keys[at], true

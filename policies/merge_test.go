@@ -3,6 +3,8 @@ package policies
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 func TestUserAndOperatorPolicy(t *testing.T) {
@@ -38,10 +40,10 @@ func TestUserAndOperatorPolicy(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var a Applied
 			if tc.user != "" {
-				a.User = mustParse(t, nil, User, `{"pattern":"","definition":`+tc.user+`}`)
+				a.User = mustParse(t, rabbitMQ, User, `{"pattern":"","definition":`+tc.user+`}`)
 			}
 			if tc.operator != "" {
-				a.Operator = mustParse(t, nil, Operator, `{"pattern":"","definition":`+tc.operator+`}`)
+				a.Operator = mustParse(t, rabbitMQ, Operator, `{"pattern":"","definition":`+tc.operator+`}`)
 			}
 			got, _ := a.Definition().MarshalJSON()
 			if string(got) != tc.want {
@@ -87,7 +89,7 @@ func TestPolicyAndArgument(t *testing.T) {
 			if tc.queueType == "" {
 				tc.queueType = Classic
 			}
-			a := Applied{User: mustParse(t, nil, User, `{"pattern":"","definition":`+tc.policy+`}`)}
+			a := Applied{User: mustParse(t, rabbitMQ, User, `{"pattern":"","definition":`+tc.policy+`}`)}
 			if got, ok := a.Setting(tc.key, tc.arg, true, tc.queueType); !ok || got != tc.want {
 				t.Errorf("got %#v, %t, want %#v", got, ok, tc.want)
 			}
@@ -156,14 +158,14 @@ func randomLimits(t *testing.T, r *rand.Rand, key string) (a Applied, limits []i
 
 // Merging settles on one value whichever way round limits are compared, so it is the same on every node and restart.
 func TestLimitsMergeSymmetrically(t *testing.T) {
-	for _, m := range []mergeRule{takeLower, takeHigher, takeLowerLimit} {
+	for _, m := range []hook.Merge{hook.TakeLower, hook.TakeHigher, hook.TakeLowerLimit} {
 		for a := int64(-2); a < 3; a++ {
 			for b := int64(-2); b < 3; b++ {
-				if m.pick(a, b) != m.pick(b, a) {
+				if pick(m, a, b) != pick(m, b, a) {
 					t.Errorf("merge %d of %d and %d depends on their order", m, a, b)
 				}
 			}
-			if m.pick(a, a) != a {
+			if pick(m, a, a) != a {
 				t.Errorf("merge %d of %d with itself is another", m, a)
 			}
 		}

@@ -40,7 +40,19 @@ type Policy struct {
 
 	matcher matcher
 	types   typeSet    // ApplyTo without the types that do not know all keys
-	keys    []*keyRule // of the entries of Definition
+	keys    []*keyRule // of the entries of Definition; nil for a key that is not known
+}
+
+// Unknown returns the keys of a restored policy that are not known now: the plugin that declared them is not loaded. They have
+// no effect.
+func (p *Policy) Unknown() []string {
+	var keys []string
+	for i, rule := range p.keys {
+		if rule == nil {
+			keys = append(keys, p.Definition[i].Key)
+		}
+	}
+	return keys
 }
 
 func (p *Policy) equal(q *Policy) bool {

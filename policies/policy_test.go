@@ -12,7 +12,7 @@ func TestMatch(t *testing.T) {
 	var s *Set
 	set := func(kind Kind, name, body string) {
 		t.Helper()
-		p, err := (*Rules)(nil).Parse(kind, name, []byte(body))
+		p, err := rabbitMQ.Parse(kind, name, []byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,13 +73,13 @@ func TestSet(t *testing.T) {
 	if s, existed := empty.Without(User, "p"); s != nil || existed {
 		t.Error("a policy was taken out of an empty set")
 	}
-	p := mustParse(t, nil, User, `{"pattern":"","definition":{"expires":1,"message-ttl":2}}`)
+	p := mustParse(t, rabbitMQ, User, `{"pattern":"","definition":{"expires":1,"message-ttl":2}}`)
 	one := empty.With(User, p)
-	same := mustParse(t, nil, User, `{"priority":0,"definition":{"message-ttl":2,"expires":1},"pattern":""}`)
+	same := mustParse(t, rabbitMQ, User, `{"priority":0,"definition":{"message-ttl":2,"expires":1},"pattern":""}`)
 	if one.With(User, same) != one {
 		t.Error("the same policy, set again, makes another set")
 	}
-	changed := one.With(User, mustParse(t, nil, User, `{"pattern":"","definition":{"expires":1},"priority":4}`))
+	changed := one.With(User, mustParse(t, rabbitMQ, User, `{"pattern":"","definition":{"expires":1},"priority":4}`))
 	if got, _ := one.Lookup(User, "p"); got != p {
 		t.Error("a change shows in the set before")
 	}

@@ -40,7 +40,7 @@ func loadPreset(t *testing.T, file string) *Set {
 		s = s.With(User, presetPolicy(t, object))
 	}
 	for _, parameter := range d.Parameters {
-		p, err := (*Rules)(nil).Parse(Operator, parameter.Name, parameter.Value)
+		p, err := rabbitMQ.Parse(Operator, parameter.Name, parameter.Value)
 		if err != nil || parameter.Component != Operator.String() || parameter.VHost != "/" {
 			t.Fatalf("%s %s in %s: %v", parameter.Component, parameter.Name, parameter.VHost, err)
 		}
@@ -55,7 +55,7 @@ func presetPolicy(t *testing.T, object []byte) *Policy {
 	if err := json.Unmarshal(object, &head); err != nil {
 		t.Fatal(err)
 	}
-	p, err := (*Rules)(nil).Parse(User, head.Name, object)
+	p, err := rabbitMQ.Parse(User, head.Name, object)
 	if err != nil || head.VHost != "/" {
 		t.Fatalf("%s in %s: %v", head.Name, head.VHost, err)
 	}

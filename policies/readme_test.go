@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // The table of keys in the README says what the keys say.
@@ -20,8 +22,8 @@ func TestKeysInREADME(t *testing.T) {
 		}
 	}
 	var want []string
-	for _, k := range append(builtin(), expiryStrategy(nil)) {
-		want = append(want, row(&k))
+	for _, k := range rabbitMQ.keys {
+		want = append(want, row(k))
 	}
 	slices.Sort(got)
 	slices.Sort(want)
@@ -36,18 +38,18 @@ func row(k *keyRule) string {
 		operator = merging(k.Merge, "operator policy", "policy")
 	}
 	argument := merging(k.Argument, "policy", "argument")
-	if k.quorum != nil {
-		argument += "; " + merging(*k.quorum, "policy", "argument") + " for quorum queues"
+	if k.QuorumArgument != nil {
+		argument += "; " + merging(*k.QuorumArgument, "policy", "argument") + " for quorum queues"
 	}
 	types := "all"
-	if k.QueueTypes != nil {
+	if k.types() != onAll {
 		types = strings.Join(k.QueueTypes, ", ")
 	}
-	return "| `" + k.Name + "` | " + operator + " | " + argument + " | " + types + " |"
+	return "| `" + k.name + "` | " + operator + " | " + argument + " | " + types + " |"
 }
 
-func merging(m mergeRule, stronger, weaker string) string {
-	return map[mergeRule]string{
-		takeStronger: stronger, takeWeaker: weaker, takeLower: "lower", takeHigher: "higher", takeLowerLimit: "lower, negative means none",
+func merging(m hook.Merge, stronger, weaker string) string {
+	return map[hook.Merge]string{
+		hook.TakeStronger: stronger, hook.TakeWeaker: weaker, hook.TakeLower: "lower", hook.TakeHigher: "higher", hook.TakeLowerLimit: "lower, negative means none",
 	}[m]
 }

@@ -1,21 +1,61 @@
 package policies
 
-import "slices"
+import (
+	"slices"
+	"strings"
 
-// Rules check policies. They are immutable; the zero value knows all keys and accepts any expiry strategy.
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Rules check policies. They are immutable; the zero value knows no plugin's keys, and accepts any expiry strategy.
 type Rules struct {
-	keys map[string]*keyRule // nil: with any expiry strategy
+	keys map[string]*keyRule // nil: those of the zero value
 }
 
-// NewRules returns rules that accept the expiry strategies that strategies returns. It is called for each check, on the
-// caller's goroutine; nil accepts any name.
-func NewRules(strategies func() []string) *Rules { return &Rules{keys: keysByName(strategies)} }
+// argumentPrefix is what the name of an argument has before that of its key.
+const argumentPrefix = "x-"
+
+// NewRules returns rules for the keys of these arguments, and for RabbitMQ's keys that no plugin has. An argument whose name is
+// a key already is ignored. strategies returns the accepted expiry strategies; it is called for each check, on the caller's
+// goroutine. nil accepts any name.
+func NewRules(arguments []hook.Argument, strategies func() []string) *Rules {
+	keys := keysByName(strategies)
+	for _, a := range arguments {
+		name, ok := strings.CutPrefix(a.Name, argumentPrefix)
+		if a.Policy == nil || !ok || keys[name] != nil {
+			continue
+		}
+		keys[name] = keyOf(name, &a)
+	}
+	return &Rules{keys}
+}
+
+// Arguments returns the names of the arguments whose keys plugins cannot have, because policies know them without plugins.
+func Arguments() []string {
+	var names []string
+	for _, k := range append(builtin(), expiryStrategy(nil)) {
+		names = append(names, argumentPrefix+k.name)
+	}
+	return names
+}
+
+// keyOf returns the key of an argument.
+func keyOf(name string, a *hook.Argument) *keyRule {
+	k := &keyRule{name, *a.Policy}
+	if k.QueueTypes == nil {
+		k.QueueTypes = a.QueueTypes
+	}
+	if k.QueueTypes == nil {
+		k.QueueTypes = []string{Classic, Quorum}
+	}
+	return k
+}
 
 func keysByName(strategies func() []string) map[string]*keyRule {
 	all := append(builtin(), expiryStrategy(strategies))
 	keys := make(map[string]*keyRule, len(all))
 	for _, key := range all {
-		keys[key.Name] = &key
+		keys[key.name] = &key
 	}
 	return keys
 }

@@ -35,6 +35,9 @@ type Options struct {
 	// panicked; v is the panic's value. nil means no call. A plugin can panic
 	// with every batch, so a callback that logs has to limit the rate.
 	OnPanic func(plugin, point string, v any, stack []byte)
+	// Reserved are the arguments that plugins cannot declare, because the core
+	// knows them.
+	Reserved []string
 }
 
 // Chain holds the broker's plugins in their order. It does not change after
@@ -46,7 +49,8 @@ type Chain struct {
 	owners          map[string]*pluginEntry // by strategy
 	dynamic         []*pluginEntry          // plugins whose strategies come and go
 	defaultStrategy string
-	noHooks         Hooks // shared by the queues for which no plugin has hooks
+	expiration      *pluginEntry // reads the expiration property; nil: it has no effect
+	noHooks         Hooks        // shared by the queues for which no plugin has hooks
 	exchanges
 }
 
@@ -67,25 +71,16 @@ func New(plugins []Named, o Options) (*Chain, error) {
 		}
 		p := &c.plugins[i]
 		p.name, p.plugin, p.onPanic = n.Name, n.Plugin, o.OnPanic
-		errs = append(errs, c.addArguments(p), c.addStrategies(p), c.addExchanges(p))
+		errs = append(errs, c.addArguments(p, o.Reserved), c.addStrategies(p), c.addExchanges(p), c.addExpiration(p))
+	}
+	for i := range c.plugins {
+		c.plugins[i].expiration = c.expiration
 	}
 	errs = append(errs, c.chooseDefault(), c.checkExchangeArguments())
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return c, nil
-}
-
-func (c *Chain) addArguments(p *pluginEntry) error {
-	var errs []error
-	for _, a := range p.plugin.Arguments() {
-		if a.Name == strategyArgument || slices.ContainsFunc(c.arguments, func(o hook.Argument) bool { return o.Name == a.Name }) {
-			errs = append(errs, fmt.Errorf("plugins.%s: the argument %s already has a meaning", p.name, a.Name))
-			continue
-		}
-		c.arguments = append(c.arguments, p.contained(a))
-	}
-	return errors.Join(errs...)
 }
 
 func (c *Chain) addStrategies(p *pluginEntry) error {

@@ -26,13 +26,14 @@ const (
 	onPrepare
 	onRoute
 	onFilter
+	onExpiration
 	hookPoints
 )
 
 func (p hookPoint) String() string {
 	return [hookPoints]string{
 		"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "OnGone", "Attach", "Check",
-		"New", "Bind", "Unbind", "Prepare", "Route", "Filter",
+		"New", "Bind", "Unbind", "Prepare", "Route", "Filter", "CheckExpiration",
 	}[p]
 }
 
@@ -41,6 +42,9 @@ type pluginEntry struct {
 	name    string
 	plugin  hook.Plugin
 	onPanic func(plugin, point string, v any, stack []byte)
+
+	expiration *pluginEntry // the one that reads the expiration property, if any
+
 	panics  [hookPoints]atomic.Uint64
 	invalid [hookPoints]atomic.Uint64 // verdicts that were put back, and destinations that do not exist
 
@@ -120,19 +124,4 @@ func (p *pluginEntry) attach(q hook.Queue) (hs hook.Hooks) {
 func (p *pluginEntry) strategies() []string {
 	defer p.contain(onAttach)
 	return p.plugin.(hook.Strategist).Strategies() //nolint:forcetypeassert // called for plugins in dynamic
-}
-
-// contained returns a with a Check that is never nil and never panics: a panic
-// refuses the value.
-func (p *pluginEntry) contained(a hook.Argument) hook.Argument {
-	check := a.Check
-	a.Check = func(v any, all hook.Args) (err error) {
-		if check == nil {
-			return nil
-		}
-		defer p.contain(onCheck)
-		err = &hook.ArgError{Term: "the plugin " + p.name + " failed on this value"}
-		return check(v, all)
-	}
-	return a
 }

@@ -32,6 +32,19 @@ type Hooks struct {
 	rare     []rareStep
 }
 
+// Expiration reads the expiration property of a message that is restamped. The property was checked when the message was
+// published; it has no effect if the plugin that reads it refuses it now.
+func (h *Hooks) Expiration(raw []byte) hook.Limit {
+	if h.strategy == nil || h.strategy.expiration == nil {
+		return 0
+	}
+	limit, err := h.strategy.expiration.checkExpiration(raw)
+	if err != nil {
+		return 0
+	}
+	return limit
+}
+
 // Restamps says when queued messages get new deadlines.
 type Restamps uint8
 

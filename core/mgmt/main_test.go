@@ -2,7 +2,9 @@ package mgmt
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,9 +21,31 @@ import (
 	"github.com/curfewmq/curfew/core/wire"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/policies"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// keys are those of policies in tests, besides those of plugins.
+var keys = func() (all []hook.Argument) {
+	for name, low := range map[string]int64{"x-max-length": 0, "x-message-ttl": 0, "x-expires": 1} {
+		check := hook.PolicyInt(low, math.MaxInt64, map[string]string{"x-message-ttl": "message TTL"}[name])
+		limit := &hook.PolicyKey{Check: check, Operator: true, Merge: hook.TakeLower, Argument: hook.TakeLower}
+		all = append(all, hook.Argument{Name: name, Policy: limit})
+	}
+	return all
+}()
+
+// expirations is a plugin that reads the expiration property.
+type expirations struct{ hook.NoHooks }
+
+func (expirations) CheckExpiration(raw []byte) (hook.Limit, error) {
+	n, ok := hook.WholeText(raw)
+	if !ok {
+		return 0, errors.New("no_integer")
+	}
+	return hook.LimitOf(n), nil
+}
 
 // rig is a broker with its API, without a listener for it.
 type rig struct {
@@ -39,9 +63,9 @@ func newRig(tb testing.TB, change ...func(*Options)) *rig {
 func newRigWith(tb testing.TB, plugins []chain.Named, change ...func(*Options)) *rig {
 	tb.Helper()
 	r := &rig{t: tb}
-	c, err := chain.New(plugins, chain.Options{})
+	c, err := chain.New(append(plugins, chain.Named{Name: "expirations", Plugin: expirations{}}), chain.Options{})
 	must(tb, err)
-	rules := policies.NewRules(nil)
+	rules := policies.NewRules(append(c.Arguments(), keys...), nil)
 	clock, log := clock.New(), slog.New(slog.DiscardHandler)
 	kept, err := store.Open(tb.Context(), store.Options{
 		Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Bindings: 1000, Chain: c, Rules: rules, Clock: clock, Log: log, Hashing: auth.SHA512,

@@ -18,7 +18,8 @@ type keeper struct{}
 
 func (keeper) Arguments() []hook.Argument {
 	anything := func(any, hook.Args) error { return nil }
-	return []hook.Argument{{Name: "x-message-ttl", Check: anything}, {Name: "x-expires", Check: anything}, {Name: "x-dead-letter-exchange", Check: anything}}
+	limit := &hook.PolicyKey{Operator: true, Merge: hook.TakeLower, Argument: hook.TakeLower}
+	return []hook.Argument{{Name: "x-message-ttl", Check: anything, Policy: limit}, {Name: "x-expires", Check: anything, Policy: limit}, {Name: "x-dead-letter-exchange", Check: anything}}
 }
 
 func (keeper) Strategies() []string    { return []string{"keeper"} }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/binary"
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -64,12 +65,24 @@ func ttlAndExpiration(scan hook.Scan, ttl hook.Limit, restamp bool) hook.Hooks {
 // fixed is a plugin with the same hooks for every queue.
 type fixed struct{ hooks hook.Hooks }
 
-var _ hook.Strategist = fixed{}
+var (
+	_ hook.Strategist        = fixed{}
+	_ hook.ExpirationChecker = fixed{}
+)
 
 func (fixed) Arguments() []hook.Argument     { return nil }
 func (fixed) Strategies() []string           { return []string{"test"} }
 func (fixed) DefaultStrategy() string        { return "test" }
 func (p fixed) Attach(hook.Queue) hook.Hooks { return p.hooks }
+
+// CheckExpiration reads milliseconds.
+func (fixed) CheckExpiration(raw []byte) (hook.Limit, error) {
+	n, ok := hook.WholeText(raw)
+	if !ok {
+		return 0, errors.New("no_integer")
+	}
+	return hook.LimitOf(n), nil
+}
 
 func chainOf(tb testing.TB, h hook.Hooks) *chain.Chain {
 	tb.Helper()

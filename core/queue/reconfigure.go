@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"strconv"
-
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -90,7 +88,7 @@ func (q *Queue) restamp(now hook.Instant, refs []Ref) {
 		var views []hook.Message
 		views, vs = q.present(now, refs, hook.WhyChange)
 		for i := range views {
-			views[i].Expiration = expiration(q.buf.leaving[i].record.props)
+			views[i].Expiration = q.expiration(q.buf.leaving[i].record.props)
 		}
 		q.hooks.Restamp(now, views, vs)
 		q.buf.view = messageView{}
@@ -123,20 +121,16 @@ func (q *Queue) reschedule(h handle, at hook.Instant) {
 	}
 }
 
-// expiration is the property of a message as its publisher sent it, which was
+// expiration reads the property of a message as its publisher sent it, which was
 // checked then. Dead letters have none.
-func expiration(props []byte) hook.Limit {
+func (q *Queue) expiration(props []byte) hook.Limit {
 	x, err := amqp.ScanProps(props)
 	if err != nil {
 		return 0
 	}
-	b, ok := x.Expiration(props)
+	raw, ok := x.Expiration(props)
 	if !ok {
 		return 0
 	}
-	n, err := strconv.ParseInt(string(b), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return hook.LimitOf(n)
+	return q.hooks.Expiration(raw)
 }

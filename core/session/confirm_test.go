@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -37,11 +36,7 @@ func (picky) Attach(q hook.Queue) hook.Hooks {
 // withPicky gives a server's vhost the plugin picky.
 func withPicky(t *testing.T) func(*Options) {
 	t.Helper()
-	c, err := chain.New([]chain.Named{{Name: "picky", Plugin: picky{}}}, chain.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := vhost.New(vhost.Config{Name: "/", Chain: c, Clock: clock.New(), Log: discard()})
+	v := vhost.New(vhost.Config{Name: "/", Chain: withPlugin(t, picky{}), Clock: clock.New(), Log: discard()})
 	return func(o *Options) { o.VHosts = func(string) (*vhost.VHost, bool) { return v, true } }
 }
 

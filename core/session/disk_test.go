@@ -28,7 +28,7 @@ type diskProbe struct {
 func onDisk(t *testing.T, disk *crashfs.FS, shards int) *diskProbe {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{
-		Dir: disk, SegmentSize: 64 << 10, Shards: shards, Chain: noPlugins(t), Clock: clock.New(), Log: discard(),
+		Dir: disk, SegmentSize: 64 << 10, Shards: shards, Chain: withPlugin(t, expirations{}), Clock: clock.New(), Log: discard(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func (brokenDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 func newBrokenProbe(t *testing.T) *probe {
 	t.Helper()
 	p := newProbe(t, func(o *Options) {
-		v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins(t), Clock: clock.New(), Log: discard(), DefinitionLog: brokenDisk{}})
+		v := vhost.New(vhost.Config{Name: "/", Chain: withPlugin(t, expirations{}), Clock: clock.New(), Log: discard(), DefinitionLog: brokenDisk{}})
 		o.VHosts = func(string) (*vhost.VHost, bool) { return v, true }
 	}).open().channel(1).channel(2)
 	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "kept", Durable: true})

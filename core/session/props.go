@@ -2,7 +2,6 @@ package session
 
 import (
 	"bytes"
-	"strconv"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -57,7 +56,7 @@ func (ch *channel) parseProps(props []byte) error {
 		return err
 	}
 	p := &ch.props
-	if p.expiration, err = parseExpiration(x.Expiration(props)); err != nil {
+	if p.expiration, err = ch.readExpiration(x.Expiration(props)); err != nil {
 		return err
 	}
 	p.flags = 0
@@ -116,42 +115,14 @@ func (p *parsedProps) store(props []byte) []byte {
 	return props
 }
 
-// maxExpiration is the longest expiration, in milliseconds: ten years [RabbitMQ: ttl.html].
-const maxExpiration = 10 * 365 * 24 * 60 * 60 * 1000
-
-// parseExpiration reads the expiration property: milliseconds in decimal, with an optional sign. The error texts are RabbitMQ's.
-func parseExpiration(raw []byte, given bool) (hook.Limit, error) {
+// readExpiration reads the expiration property, if there is one.
+func (ch *channel) readExpiration(raw []byte, given bool) (hook.Limit, error) {
 	if !given {
 		return 0, nil
 	}
-	negative, digits, rest := cutInteger(string(raw))
-	significant := strings.TrimLeft(digits, "0")
-	n, err := strconv.ParseInt(significant, 10, 64)
-	switch {
-	case digits == "":
-		return 0, invalidExpiration(raw, "no_integer")
-	case rest != "":
-		return 0, invalidExpiration(raw, "{leftover_string,"+strconv.Quote(rest)+"}")
-	case significant == "":
-		return hook.LimitOf(0), nil
-	case negative:
-		return 0, invalidExpiration(raw, "{value_negative,-"+significant+"}")
-	case err != nil || n > maxExpiration:
-		return 0, invalidExpiration(raw, "{value_too_large,"+significant+"}")
+	limit, err := ch.conn.vhost.CheckExpiration(raw)
+	if err != nil {
+		return 0, precondition("invalid expiration '%s': %v", strings.ToValidUTF8(string(raw), "?"), err)
 	}
-	return hook.LimitOf(n), nil
-}
-
-func invalidExpiration(raw []byte, why string) error {
-	return precondition("invalid expiration '%s': %s", strings.ToValidUTF8(string(raw), "?"), why)
-}
-
-// cutInteger splits s after the integer at its start.
-func cutInteger(s string) (negative bool, digits, rest string) {
-	unsigned := strings.TrimLeft(s, "+-")
-	if len(s)-len(unsigned) > 1 {
-		return false, "", s
-	}
-	rest = strings.TrimLeft(unsigned, "0123456789")
-	return strings.HasPrefix(s, "-"), unsigned[:len(unsigned)-len(rest)], rest
+	return limit, nil
 }

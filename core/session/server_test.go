@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // defaultUsers are shared by the tests: hashing passwords is slow on purpose.
@@ -16,7 +18,7 @@ var defaultUsers = sync.OnceValues(func() (*auth.Store, error) {
 	return users, users.CreateDefaults()
 })
 
-// testServer returns a server without plugins, with the vhosts "/" and "other", and guest who may use the first.
+// testServer returns a server with the plugin expirations, with the vhosts "/" and "other", and guest who may use the first.
 func testServer(tb testing.TB, change ...func(*Options)) *Server {
 	tb.Helper()
 	users, err := defaultUsers()
@@ -26,7 +28,7 @@ func testServer(tb testing.TB, change ...func(*Options)) *Server {
 	clock := clock.New()
 	vhosts := map[string]*vhost.VHost{}
 	for _, name := range []string{"/", "other"} {
-		vhosts[name] = vhost.New(vhost.Config{Name: name, Chain: noPlugins(tb), Clock: clock, Log: discard()})
+		vhosts[name] = vhost.New(vhost.Config{Name: name, Chain: withPlugin(tb, expirations{}), Clock: clock, Log: discard()})
 	}
 	o := Options{
 		Product: "Curfew", Version: "1.0.0", ClusterName: "test",
@@ -40,9 +42,23 @@ func testServer(tb testing.TB, change ...func(*Options)) *Server {
 	return NewServer(o)
 }
 
-func noPlugins(tb testing.TB) *chain.Chain {
+// expirations is a plugin that reads the expiration property, any but "foobar", and names an exchange in an argument.
+type expirations struct{ hook.NoHooks }
+
+func (expirations) Arguments() []hook.Argument {
+	return []hook.Argument{{Name: "x-dead-letter-exchange", NamesExchange: true}}
+}
+
+func (expirations) CheckExpiration(raw []byte) (hook.Limit, error) {
+	if string(raw) == "foobar" {
+		return 0, errors.New("no_integer")
+	}
+	return hook.LimitOf(1), nil
+}
+
+func withPlugin(tb testing.TB, p hook.Plugin) *chain.Chain {
 	tb.Helper()
-	c, err := chain.New(nil, chain.Options{})
+	c, err := chain.New([]chain.Named{{Name: "plugin", Plugin: p}}, chain.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

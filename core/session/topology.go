@@ -163,11 +163,11 @@ func (ch *channel) ensureQueue(m *amqp.QueueDeclare) (vhost.Declared, error) {
 	return c.vhost.DeclareQueue(vhost.QueueDeclare{
 		Name: name, Durable: m.Durable, Exclusive: m.Exclusive, AutoDelete: m.AutoDelete, Args: m.Arguments,
 		Owner: c.id, NoWait: m.NoWait,
-		Allow: func(deadLetterExchange string) error {
+		Allow: func(exchange string) error {
 			if err := c.mayQueue(auth.Read, subject); err != nil {
 				return err
 			}
-			return c.mayExchange(auth.Write, deadLetterExchange)
+			return c.mayExchange(auth.Write, exchange)
 		},
 	})
 }

@@ -203,6 +203,10 @@ func (b brief) Attach(q hook.Queue) hook.Hooks {
 // crowd drops messages from queues that hold too many.
 type crowd struct{ grave }
 
+func (crowd) Arguments() []hook.Argument {
+	return []hook.Argument{{Name: "x-max-length", Policy: &hook.PolicyKey{}}}
+}
+
 func (c crowd) Attach(q hook.Queue) hook.Hooks {
 	hs := c.grave.Attach(q)
 	hs.Length = hook.IntSetting(q, "max-length")
@@ -251,7 +255,7 @@ func stormWaits(t *testing.T, how string) {
 	case "rejected":
 		reject(t, q)
 	case "too many":
-		var rules *policies.Rules
+		rules := policies.NewRules(plugin.Arguments(), nil)
 		p, err := rules.Parse(policies.User, "none", []byte(`{"pattern": "^q$", "definition": {"max-length": 0}}`))
 		must(t, err)
 		_, err = k.v.SetPolicy(policies.User, p)

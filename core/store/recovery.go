@@ -16,6 +16,7 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -29,6 +30,9 @@ type recovery struct {
 }
 
 func newRecovery(s *Store, o Options) *recovery {
+	if o.Rules == nil {
+		o.Rules = policies.NewRules(o.Chain.Arguments(), o.Chain.Strategies)
+	}
 	return &recovery{
 		store: s, options: o, rewrites: rewrites{},
 		replays: map[scope]*definitionReplay{

@@ -35,7 +35,7 @@ type Options struct {
 	Extent      int64 // of the logs, and how much larger than its live bytes a log may always be, bytes; 0 = the defaults
 	Shards      int   // that new queues are spread over, 1 to [MaxShards]
 	Chain       *chain.Chain
-	Rules       *policies.Rules // of policies; nil = the built-in ones
+	Rules       *policies.Rules // of policies; nil = those of Chain
 	Clock       clock.Clock
 	Log         *slog.Logger
 	Hashing     auth.Algorithm      // of new passwords; "" = the default

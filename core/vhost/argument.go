@@ -1,7 +1,9 @@
 package vhost
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,7 +22,6 @@ const (
 	argSingleActive  = "x-single-active-consumer"
 	argDeliveryLimit = "x-delivery-limit"
 	argNamePrefix    = "x-name-prefix"
-	argDeadLetter    = "x-dead-letter-exchange"
 )
 
 // settingStrategy is the expiry strategy in policies. The chain has the argument.
@@ -42,18 +43,19 @@ var (
 )
 
 // coreArguments are the arguments that are known without plugins. Some, such as those about replicas, have no effect here. They
-// are still checked, and compared when a queue is redeclared.
+// are still checked, and compared when a queue is redeclared. Order is RabbitMQ's; plugins' arguments stand between.
 var coreArguments = []hook.Argument{
-	{Name: argQueueType, QueueTypes: every, Check: oneOf("unsupported queue type", every...)},
-	{Name: argMaxPriority, QueueTypes: onlyClassic, Check: checkMaxPriority},
-	{Name: "x-queue-mode", QueueTypes: onlyClassic, Check: oneOf("unsupported queue mode", "default", "lazy")},
-	{Name: "x-queue-version", QueueTypes: onlyClassic, Check: checkVersion},
+	{Name: "x-max-in-memory-length", QueueTypes: onlyQuorum, Order: 80, Check: atLeast(0)},
+	{Name: "x-max-in-memory-bytes", QueueTypes: onlyQuorum, Order: 90, Check: atLeast(0)},
+	{Name: argMaxPriority, QueueTypes: onlyClassic, Order: 100, Check: checkMaxPriority},
+	{Name: "x-queue-mode", QueueTypes: onlyClassic, Order: 120, Check: oneOf("unsupported queue mode", "default", "lazy")},
+	{Name: "x-queue-version", QueueTypes: onlyClassic, Order: 130, Check: checkVersion},
+	{Name: argSingleActive, QueueTypes: notStream, Order: 140, Check: checkBool},
+	{Name: argQueueType, QueueTypes: every, Order: 150, Check: oneOf("unsupported queue type", every...)},
+
 	{Name: "x-queue-master-locator", QueueTypes: onlyClassic, Check: checkString},
 	{Name: "x-queue-leader-locator", QueueTypes: every, Check: checkLocator},
-	{Name: argSingleActive, QueueTypes: notStream, Check: checkBool},
 	{Name: argDeliveryLimit, QueueTypes: onlyQuorum, Check: atLeast(math.MinInt64)},
-	{Name: "x-max-in-memory-length", QueueTypes: onlyQuorum, Check: atLeast(0)},
-	{Name: "x-max-in-memory-bytes", QueueTypes: onlyQuorum, Check: atLeast(0)},
 	{Name: "x-quorum-initial-group-size", QueueTypes: onlyQuorum, Check: atLeast(1)},
 	{Name: "x-quorum-target-group-size", QueueTypes: onlyQuorum, Check: atLeast(1)},
 	{Name: "x-consumer-timeout", QueueTypes: notStream, Check: atLeast(0)},
@@ -64,12 +66,25 @@ var coreArguments = []hook.Argument{
 	{Name: "x-stream-filter-size-bytes", QueueTypes: onlyStream, Check: atLeast(0)},
 }
 
-// argumentOrder is the order in which RabbitMQ compares arguments, and checks them after the queue's type. The client is told of
-// the first wrong one.
-var argumentOrder = []string{
-	"x-expires", "x-message-ttl", argDeadLetter, "x-dead-letter-routing-key", "x-dead-letter-strategy",
-	"x-max-length", "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes",
-	argMaxPriority, "x-overflow", "x-queue-mode", "x-queue-version", argSingleActive, argQueueType,
+// Arguments returns the names of the queue arguments that plugins cannot have, because the broker knows them without plugins.
+func Arguments() []string {
+	names := make([]string, len(coreArguments))
+	for i := range coreArguments {
+		names[i] = coreArguments[i].Name
+	}
+	return names
+}
+
+// sortArguments sorts arguments by the order in which they are checked and compared. Those without an Order follow as they are.
+func sortArguments(arguments []hook.Argument) []hook.Argument {
+	order := func(a hook.Argument) int {
+		if a.Order == 0 {
+			return math.MaxInt
+		}
+		return a.Order
+	}
+	slices.SortStableFunc(arguments, func(a, b hook.Argument) int { return cmp.Compare(order(a), order(b)) })
+	return arguments
 }
 
 // The checks report errors in RabbitMQ's terms: quoted text, {reason,value} pairs.

@@ -25,8 +25,9 @@ type QueueDeclare struct {
 	Owner  Owner // the connection that asks
 	NoWait bool  // the client wants no answer: such a declaration does not count as a use of the queue and renews no lease
 
-	// Allow, if not nil, is asked before a queue with a dead-letter exchange is created. Its error is returned as it is.
-	Allow func(deadLetterExchange string) error
+	// Allow, if not nil, is asked before a queue is created whose arguments name an exchange that the queue's messages will be
+	// published to. Its error is returned as it is.
+	Allow func(exchange string) error
 }
 
 // Declared describes a queue for the answer to its declaration.
@@ -150,15 +151,26 @@ func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (*queue.Mailbox, err
 	if err := v.checkProperties(d, p.Kind); err != nil {
 		return nil, err
 	}
-	if p.deadLetters && d.Allow != nil {
-		if err := d.Allow(p.deadLetterTo); err != nil {
-			return nil, err
-		}
+	if err := d.allowed(p.exchanges); err != nil {
+		return nil, err
 	}
 	if d.Durable && v.definitionLog != nil {
 		return v.addDurable(d, p)
 	}
 	return v.addTransient(d, p)
+}
+
+// allowed asks whether the queue's messages may be published to exchanges.
+func (d *QueueDeclare) allowed(exchanges []string) error {
+	if d.Allow == nil {
+		return nil
+	}
+	for _, x := range exchanges {
+		if err := d.Allow(x); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // addTransient adds a queue that is not logged. It returns nil as createQueue does.

@@ -79,7 +79,7 @@ func (k *memoryLog) WaitDurable() error {
 // read replays what was written.
 func (k *memoryLog) read(t *testing.T) *Definitions {
 	t.Helper()
-	d := NewDefinitions(nil)
+	d := NewDefinitions(pluginRules)
 	for def, err := range definition.Parse(k.written) {
 		must(t, err)
 		if def.VHost != "/" {
@@ -394,7 +394,7 @@ func TestMalformedDefinitions(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := NewDefinitions(nil)
+			d := NewDefinitions(pluginRules)
 			var got error
 			for def, err := range definition.Parse(amqp.AppendTable(nil, tt.def)) {
 				if got = err; err == nil {
@@ -422,7 +422,7 @@ func FuzzDefinitions(f *testing.F) {
 	f.Add(k.written)
 	f.Add(v.Definitions())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := NewDefinitions(nil)
+		d := NewDefinitions(pluginRules)
 		for def, err := range definition.Parse(b) {
 			if err != nil || d.Apply(def) != nil {
 				return

@@ -15,6 +15,7 @@ import (
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -25,20 +26,25 @@ type plugin struct{}
 
 func (plugin) Arguments() []hook.Argument {
 	millis := func(v any, _ hook.Args) error { return hook.CheckInt(v, 0, hook.MaxMillis) }
+	limit := &hook.PolicyKey{Operator: true, Merge: hook.TakeLower, Argument: hook.TakeLower}
 	return []hook.Argument{
-		{Name: "x-message-ttl", Check: millis},
-		{Name: "x-expires", Check: func(v any, _ hook.Args) error { return hook.CheckInt(v, 1, hook.MaxMillis) }},
-		{Name: "x-max-length-bytes", Check: millis, QueueTypes: every},
-		{Name: "x-dead-letter-exchange", Check: func(v any, _ hook.Args) error {
+		{Name: "x-message-ttl", Check: millis, Order: 20, Policy: limit},
+		{Name: "x-expires", Check: func(v any, _ hook.Args) error { return hook.CheckInt(v, 1, hook.MaxMillis) }, Order: 10, Policy: limit},
+		{Name: "x-max-length", Order: 60, Policy: limit},
+		{Name: "x-max-length-bytes", Check: millis, QueueTypes: every, Order: 70, Policy: limit},
+		{Name: "x-dead-letter-exchange", Order: 30, NamesExchange: true, Check: func(v any, _ hook.Args) error {
 			if _, ok := v.(string); !ok {
 				return &hook.ArgTypeError{Type: hook.TypeName(v)}
 			}
 			return nil
 		}},
-		{Name: "x-dead-letter-routing-key"},
-		{Name: "x-dead-letter-strategy", QueueTypes: onlyQuorum},
+		{Name: "x-dead-letter-routing-key", Order: 40},
+		{Name: "x-dead-letter-strategy", Order: 50, QueueTypes: onlyQuorum},
 	}
 }
+
+// pluginRules know the keys of plugin.
+var pluginRules = policies.NewRules(plugin{}.Arguments(), nil)
 
 func (plugin) Strategies() []string    { return []string{"usual", "other"} }
 func (plugin) DefaultStrategy() string { return "usual" }

@@ -3,6 +3,7 @@ package vhost
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
@@ -141,6 +142,18 @@ func (x *exchange) applyPolicies(s *policies.Set) {
 
 // policyKinds are both kinds of policies.
 var policyKinds = []policies.Kind{policies.User, policies.Operator}
+
+// warnOfUnknownKeys logs the restored policies that set a key of a plugin that is not there. RabbitMQ keeps such policies, too.
+func (v *VHost) warnOfUnknownKeys() {
+	for _, kind := range policyKinds {
+		for _, p := range v.policies.Load().List(kind) {
+			if keys := p.Unknown(); keys != nil {
+				v.log.Warn("a policy sets keys that no plugin in plugins.chain knows; they have no effect",
+					"policy", p.Name, "operator", kind == policies.Operator, "keys", strings.Join(keys, ", "))
+			}
+		}
+	}
+}
 
 // definedPolicy is a policy as its definition describes it.
 type definedPolicy struct {

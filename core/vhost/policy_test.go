@@ -25,8 +25,7 @@ func policy(tb testing.TB, kind policies.Kind, name, pattern string, priority in
 	}
 	body, err := json.Marshal(map[string]any{"pattern": pattern, "priority": priority, "definition": d})
 	must(tb, err)
-	var rules *policies.Rules
-	p, err := rules.Parse(kind, name, body)
+	p, err := pluginRules.Parse(kind, name, body)
 	must(tb, err)
 	return p
 }

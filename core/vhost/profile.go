@@ -11,9 +11,8 @@ import (
 // hundred thousand of them.
 type profile struct {
 	queue.Profile
-	epoch        uint64 // the vhost's, when the profile was made
-	deadLetterTo string // the dead-letter exchange in the arguments
-	deadLetters  bool   // there is one
+	epoch     uint64   // the vhost's, when the profile was made
+	exchanges []string // exchanges that the arguments name, for plugins to publish to
 }
 
 // profileKey identifies a profile.
@@ -80,8 +79,7 @@ func (v *VHost) newProfile(args hook.Args, applied policies.Applied) *profile {
 	p.Levels = int(levels)
 	single, _ := args.Lookup(argSingleActive)
 	p.SingleActive, _ = single.(bool)
-	exchange, _ := args.Lookup(argDeadLetter)
-	p.deadLetterTo, p.deadLetters = exchange.(string)
+	p.exchanges = v.exchangesIn(args)
 	p.Strategy = v.strategy(p)
 	return p
 }

@@ -153,6 +153,7 @@ func (d *Definitions) has(to definedDestination) bool {
 // [queue.Replayer] must fill and start the queues that Restore returns.
 func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
 	v.policies.Store(d.policies)
+	v.warnOfUnknownKeys()
 	v.metadata, v.parameters = d.metadata, d.parameters
 	v.applyLimits()
 	for name, x := range d.exchanges {

@@ -1,7 +1,6 @@
 package vhost
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -131,6 +130,21 @@ func (r *rules) argument(name string) *hook.Argument {
 	return &r.arguments[i]
 }
 
+// exchangesIn returns the exchanges that arguments name, for the queue's messages to be published to.
+func (r *rules) exchangesIn(args hook.Args) []string {
+	var names []string
+	for i := range r.arguments {
+		if !r.arguments[i].NamesExchange {
+			continue
+		}
+		v, _ := args.Lookup(r.arguments[i].Name)
+		if name, ok := v.(string); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // checkProperties refuses streams, and what a quorum queue cannot be.
 func (r *rules) checkProperties(d QueueDeclare, of string) error {
 	const wrong = "invalid property '%s' for %s"
@@ -223,18 +237,6 @@ func checkNameLength(what, name string) error {
 		return refuse(Precondition, "%s name of %d bytes: at most %d are allowed", what, len(name), rabbit.MaxName)
 	}
 	return nil
-}
-
-// sortArguments sorts known arguments by argumentOrder. Others follow in their present order.
-func sortArguments(arguments []hook.Argument) []hook.Argument {
-	rank := func(a hook.Argument) int {
-		if i := slices.Index(argumentOrder, a.Name); i >= 0 {
-			return i
-		}
-		return len(argumentOrder)
-	}
-	slices.SortStableFunc(arguments, func(a, b hook.Argument) int { return cmp.Compare(rank(a), rank(b)) })
-	return arguments
 }
 
 // supports reports whether queues of this type have an argument. Plugins know nothing of streams: an argument without types is

@@ -16,6 +16,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/policies"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // Owner is the number of a connection, as the owner of exclusive queues. 0 means none.
@@ -106,6 +107,9 @@ func New(c Config) *VHost {
 
 // Name returns the name of the vhost.
 func (v *VHost) Name() string { return v.name }
+
+// CheckExpiration reads the expiration property of a message, as [chain.Chain.CheckExpiration].
+func (v *VHost) CheckExpiration(raw []byte) (hook.Limit, error) { return v.chain.CheckExpiration(raw) }
 
 // Generation changes whenever a message could be routed differently. A route is valid while Generation returns what it returned
 // before the route was looked up.

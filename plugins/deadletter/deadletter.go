@@ -20,15 +20,32 @@ const (
 
 	// longestName is the longest name or routing key, in bytes [AMQP 4.2.5.3].
 	longestName = 255
+
+	atMostOnceName, atLeastOnceName = "at-most-once", "at-least-once"
 )
 
 // Arguments implements [hook.Plugin].
 func (plugin) Arguments() []hook.Argument {
 	return []hook.Argument{
-		{Name: exchangeArgument, Check: checkExchange},
-		{Name: "x-dead-letter-routing-key", Check: checkKey},
-		{Name: "x-dead-letter-strategy", Check: checkStrategy, QueueTypes: []string{"quorum"}},
+		{
+			Name: exchangeArgument, Check: checkExchange, Order: 30, NamesExchange: true,
+			Policy: key(hook.PolicyString(longestName, "dead letter exchange name")),
+		},
+		{
+			Name: "x-dead-letter-routing-key", Check: checkKey, Order: 40,
+			Policy: key(hook.PolicyString(longestName, "dead letter routing key")),
+		},
+		{
+			Name: "x-dead-letter-strategy", Check: checkStrategy, Order: 50, QueueTypes: []string{"quorum"},
+			Policy: key(hook.PolicyOneOf("dead letter strategy", atMostOnceName, atLeastOnceName)),
+		},
 	}
+}
+
+// key returns a key that yields to the argument, and that operator policies cannot
+// have.
+func key(check func(any) error) *hook.PolicyKey {
+	return &hook.PolicyKey{Check: check, Argument: hook.TakeWeaker}
 }
 
 // checkExchange accepts any name: the exchange may be declared later, or deleted and
@@ -58,7 +75,7 @@ func checkLength(v any) error {
 }
 
 func checkStrategy(v any, _ hook.Args) error {
-	return hook.CheckOneOf(v, "invalid_dlx_strategy", "at-most-once", "at-least-once")
+	return hook.CheckOneOf(v, "invalid_dlx_strategy", atMostOnceName, atLeastOnceName)
 }
 
 // Attach implements [hook.Plugin]. It has no hooks for a queue without a dead-letter
@@ -86,5 +103,5 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 func atLeastOnce(q hook.Queue) bool {
 	strategy, _ := hook.StringSetting(q, "dead-letter-strategy")
 	overflow, _ := hook.StringSetting(q, "overflow")
-	return q.Type() == "quorum" && strategy == "at-least-once" && overflow == "reject-publish"
+	return q.Type() == "quorum" && strategy == atLeastOnceName && overflow == "reject-publish"
 }

@@ -3,6 +3,7 @@
 package expires
 
 import (
+	"math"
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -24,7 +25,10 @@ type plugin struct{ config Config }
 
 // Arguments implements [hook.Plugin].
 func (plugin) Arguments() []hook.Argument {
-	return []hook.Argument{{Name: "x-expires", Check: checkExpires}}
+	return []hook.Argument{{Name: "x-expires", Check: checkExpires, Order: 10, Policy: &hook.PolicyKey{
+		Check:    hook.PolicyInt(1, math.MaxInt64, "queue expiry"), // without the arguments' limit, as in RabbitMQ
+		Operator: true, Merge: hook.TakeLower, Argument: hook.TakeLower,
+	}}}
 }
 
 func checkExpires(v any, _ hook.Args) error { return hook.CheckInt(v, 1, hook.MaxMillis) }

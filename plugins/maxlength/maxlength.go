@@ -25,10 +25,23 @@ const (
 
 // Arguments implements [hook.Plugin].
 func (plugin) Arguments() []hook.Argument {
+	stronger := hook.TakeStronger // RabbitMQ: for quorum queues policies win
+	length, bytes := limit("maximum length"), limit("maximum length in bytes")
+	bytes.QueueTypes = []string{"classic", "quorum", "stream"}
 	return []hook.Argument{
-		{Name: "x-max-length", Check: checkLimit},
-		{Name: "x-max-length-bytes", Check: checkLimit},
-		{Name: "x-overflow", Check: checkOverflow},
+		{Name: "x-max-length", Check: checkLimit, Order: 60, Policy: length},
+		{Name: "x-max-length-bytes", Check: checkLimit, Order: 70, Policy: bytes},
+		{Name: "x-overflow", Check: checkOverflow, Order: 110, Policy: &hook.PolicyKey{
+			Check:    hook.PolicyOneOf("overflow value", dropHead, rejectPublish, rejectPublishDLX),
+			Operator: true, Argument: hook.TakeWeaker, QuorumArgument: &stronger,
+		}},
+	}
+}
+
+// limit returns the key of a limit: the lowest one applies.
+func limit(what string) *hook.PolicyKey {
+	return &hook.PolicyKey{
+		Check: hook.PolicyInt(0, math.MaxInt64, what), Operator: true, Merge: hook.TakeLower, Argument: hook.TakeLower,
 	}
 }
 

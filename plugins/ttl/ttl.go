@@ -6,6 +6,7 @@ package ttl
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -32,7 +33,10 @@ type plugin struct {
 	retroactive bool
 }
 
-var _ hook.Strategist = (*plugin)(nil)
+var (
+	_ hook.Strategist        = (*plugin)(nil)
+	_ hook.ExpirationChecker = (*plugin)(nil)
+)
 
 func build(c Config) (hook.Plugin, error) {
 	var errs []error
@@ -54,7 +58,10 @@ func build(c Config) (hook.Plugin, error) {
 
 // Arguments implements [hook.Plugin].
 func (p *plugin) Arguments() []hook.Argument {
-	return []hook.Argument{{Name: "x-message-ttl", Check: checkTTL}}
+	return []hook.Argument{{Name: "x-message-ttl", Check: checkTTL, Order: 20, Policy: &hook.PolicyKey{
+		Check:    hook.PolicyInt(0, math.MaxInt64, "message TTL"), // without the arguments' limit, as in RabbitMQ
+		Operator: true, Merge: hook.TakeLower, Argument: hook.TakeLower,
+	}}}
 }
 
 func checkTTL(v any, _ hook.Args) error { return hook.CheckInt(v, 0, hook.MaxMillis) }

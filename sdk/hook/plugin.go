@@ -40,23 +40,33 @@ type Argument struct {
 	// QueueTypes limits the argument to these types ("classic", "quorum"); nil means both.
 	QueueTypes []string
 	// Order is the argument's place when arguments are checked and compared: the
-	// client is told of the first wrong one. 0 comes last, in the order of the chain.
-	// RabbitMQ's order is x-expires 10, x-message-ttl 20, and so on in steps of 10.
+	// client gets the error of the first wrong one. Arguments without an Order come
+	// last, in the order of the chain. RabbitMQ's have 10 (x-expires) to 150
+	// (x-queue-type) in steps of 10; they are in the READMEs of their plugins.
 	Order int
 	// NamesExchange means that the value is the name of an exchange to which the
-	// broker will publish the queue's messages: who declares the queue needs
-	// permission to write to it, and to read from the queue.
+	// broker will publish the queue's messages: the user who creates the queue needs
+	// permission to write to the exchange, and to read from the queue. The broker
+	// refuses values that are no strings, even if Check accepts them.
 	NamesExchange bool
-	// Policy makes the argument, without "x-", a key of policies. nil means that only
-	// declarations can set it.
+	// Policy makes the argument a key of policies, named like the argument without its
+	// "x-". nil means that only declarations can set the argument.
 	Policy *PolicyKey
 }
 
 // PolicyKey says how policies set an argument. Values of policies come from JSON:
-// bool, int64, float64, string, []any, map[string]any or nil.
+// bool, int64, float64, string, []any, map[string]any or nil. A queue's effective
+// value, [Queue.Setting], comes from the declaration or from a policy and has the Go
+// type of either; [IntSetting] and [StringSetting] read both.
+//
+// A policy that was set stays when its plugin is taken out of the chain. The key has
+// no effect then, and the broker logs a warning when it starts. Values are not
+// checked again at start: Attach may see a value that an earlier version of the
+// plugin accepted.
 type PolicyKey struct {
-	// Check refuses invalid values. Its error is an [InvalidError], or any other whose
-	// text is a line of the reply and names the value. nil accepts any value.
+	// Check refuses invalid values; see [PolicyInt] and its siblings. It must not change
+	// v. Its error is an [InvalidError], or any other whose text is a line of the reply
+	// and names the value. nil accepts any value.
 	Check func(v any) error
 	// Operator means that operator policies may have the key, too. Otherwise it is
 	// unknown there.
@@ -67,8 +77,8 @@ type PolicyKey struct {
 	Argument Merge
 	// QuorumArgument, if not nil, replaces Argument for quorum queues.
 	QuorumArgument *Merge
-	// QueueTypes are the types of queues to which a policy with the key applies; nil
-	// means all.
+	// QueueTypes are the types of queues ("classic", "quorum", "stream") to which a
+	// policy with the key applies; nil means those of the argument.
 	QueueTypes []string
 }
 
@@ -87,7 +97,8 @@ const (
 )
 
 // InvalidError refuses a value of a policy: "VALUE is not a valid WHAT", where the
-// broker prints the value as RabbitMQ does.
+// broker prints the value as RabbitMQ does. What should name the setting and the
+// accepted range, such as "night shift, expected 0 to 23 hours".
 type InvalidError struct{ What string }
 
 func (e *InvalidError) Error() string { return "not a valid " + e.What }

@@ -35,7 +35,7 @@ var _ broker = (*node)(nil)
 
 // newBroker opens the data directory, which may take a while, and creates the AMQP server. It does not listen yet.
 func newBroker(ctx context.Context, s setup) (broker, error) {
-	rules := policies.NewRules(s.chain.Strategies)
+	rules := policies.NewRules(s.chain.Arguments(), s.chain.Strategies)
 	dir, err := vfs.Make(s.Data.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("data.dir %s: %w", s.Data.Dir, err)

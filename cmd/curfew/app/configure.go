@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // settingFlags are the flags that set a key of the configuration.
@@ -53,6 +56,7 @@ type configuration struct {
 
 // load reads the configuration from file, the environment and set.
 func (a *app) load(file string, set []config.Flag, o chain.Options) (configuration, error) {
+	o.Reserved = slices.Concat(vhost.Arguments(), policies.Arguments())
 	file = cmp.Or(file, usage.Variables(a.environ)[config.FileVariable])
 	loaded := configuration{file: file}
 	var err error

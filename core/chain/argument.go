@@ -1,0 +1,104 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// queueTypes are the types that a plugin's argument or key can be limited to.
+var queueTypes = []string{"classic", "quorum", "stream"}
+
+// addArguments adds the arguments of p, whose names are neither another plugin's nor reserved.
+func (c *Chain) addArguments(p *pluginEntry, reserved []string) error {
+	var errs []error
+	for _, a := range p.plugin.Arguments() {
+		taken := a.Name == strategyArgument || slices.Contains(reserved, a.Name) ||
+			slices.ContainsFunc(c.arguments, func(o hook.Argument) bool { return o.Name == a.Name })
+		if taken {
+			errs = append(errs, fmt.Errorf("plugins.%s: the argument %s already has a meaning", p.name, a.Name))
+			continue
+		}
+		if err := checkDeclared(&a); err != nil {
+			errs = append(errs, fmt.Errorf("plugins.%s: the argument %q %w", p.name, a.Name, err))
+			continue
+		}
+		c.arguments = append(c.arguments, p.contained(a))
+	}
+	return errors.Join(errs...)
+}
+
+// checkDeclared refuses what a plugin cannot declare of an argument.
+func checkDeclared(a *hook.Argument) error {
+	if a.Name == "" {
+		return errors.New("has no name")
+	}
+	if err := checkTypes(a.QueueTypes); err != nil {
+		return err
+	}
+	k := a.Policy
+	if k == nil {
+		return nil
+	}
+	if name, ok := strings.CutPrefix(a.Name, "x-"); !ok || name == "" {
+		return errors.New("is a key of policies: its name must be x- and the key")
+	}
+	rules := []hook.Merge{k.Merge, k.Argument}
+	if k.QuorumArgument != nil {
+		rules = append(rules, *k.QuorumArgument)
+	}
+	for _, m := range rules {
+		if m > hook.TakeLowerLimit {
+			return fmt.Errorf("is a key of policies that merges by rule %d: there are 0 to %d", m, hook.TakeLowerLimit)
+		}
+	}
+	return checkTypes(k.QueueTypes)
+}
+
+func checkTypes(types []string) error {
+	for _, t := range types {
+		if !slices.Contains(queueTypes, t) {
+			return fmt.Errorf("is for queues of type %q: there are %s", t, strings.Join(queueTypes, ", "))
+		}
+	}
+	return nil
+}
+
+// contained returns a with checks that never panic: a panic refuses the value. Check is never nil.
+func (p *pluginEntry) contained(a hook.Argument) hook.Argument {
+	check, namesExchange := a.Check, a.NamesExchange
+	a.Check = func(v any, all hook.Args) (err error) {
+		defer p.contain(onCheck)
+		err = &hook.ArgError{Term: "the plugin " + p.name + " failed on this value"}
+		if check != nil {
+			if wrong := check(v, all); wrong != nil {
+				return wrong
+			}
+		}
+		if _, ok := v.(string); namesExchange && !ok {
+			return &hook.ArgTypeError{Type: hook.TypeName(v)}
+		}
+		return nil
+	}
+	if a.Policy != nil {
+		a.Policy = p.containedKey(a.Name, *a.Policy)
+	}
+	return a
+}
+
+// containedKey returns k with a check that never panics; nil if it has none.
+func (p *pluginEntry) containedKey(argument string, k hook.PolicyKey) *hook.PolicyKey {
+	check := k.Check
+	if check == nil {
+		return &k
+	}
+	k.Check = func(v any) (err error) {
+		defer p.contain(onCheck)
+		err = &hook.InvalidError{What: "value of " + argument[len("x-"):] + ": the plugin " + p.name + " failed on it"}
+		return check(v)
+	}
+	return &k
+}

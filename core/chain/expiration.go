@@ -1,0 +1,36 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// addExpiration lets p read the expiration property, if it does.
+func (c *Chain) addExpiration(p *pluginEntry) error {
+	if _, ok := p.plugin.(hook.ExpirationChecker); !ok {
+		return nil
+	}
+	if c.expiration != nil {
+		return fmt.Errorf("plugins.%s: %s already reads the expiration of messages; take one of them out of plugins.chain", p.name, c.expiration.name)
+	}
+	c.expiration = p
+	return nil
+}
+
+// CheckExpiration reads the expiration property of a message. It returns no limit if no plugin reads the property. The text of
+// its error is the reason for [hook.ExpirationChecker]'s reply.
+func (c *Chain) CheckExpiration(raw []byte) (hook.Limit, error) {
+	if c.expiration == nil {
+		return 0, nil
+	}
+	return c.expiration.checkExpiration(raw)
+}
+
+// checkExpiration refuses the property if the plugin panics.
+func (p *pluginEntry) checkExpiration(raw []byte) (_ hook.Limit, err error) {
+	defer p.contain(onExpiration)
+	err = errors.New("the plugin " + p.name + " failed on it")
+	return p.plugin.(hook.ExpirationChecker).CheckExpiration(raw) //nolint:forcetypeassert // addExpiration asked
+}
