@@ -71,7 +71,7 @@ func (b *breaker) reset() {
 
 // failure counts a failure, and opens the breaker after too many.
 func (b *breaker) failure(now hook.Instant, v *version) {
-	if !b.opens(now) {
+	if v.policy.standIn || !b.opens(now) {
 		return
 	}
 	until := hook.Instant(b.until.Load())

@@ -26,6 +26,9 @@ type Manifest struct {
 	Grants  []abi.Grant
 	// WASI means that it imports functions of an operating system, as Go programs do.
 	WASI bool
+	// Go means that Go's compiler made it, which says so in the module unless
+	// another tool has removed that.
+	Go bool
 
 	exports map[string]bool // only names in [abi.Exports]
 	memory  bool
@@ -57,6 +60,7 @@ func inspect(module []byte, memory Size, fuel int64) ([]byte, Manifest, error) {
 	if err != nil {
 		return nil, m, err
 	}
+	m.Go = info.Go
 	if info.Memory != nil {
 		m.memory, m.pages = true, info.Memory.Min
 	}

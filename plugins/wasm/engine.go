@@ -6,20 +6,23 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"sync"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 )
 
 // engine compiles modules, and retains compiled modules while a policy uses them.
-// The host's lock guards it.
+// The host's lock for loading guards it, except modules.
 type engine struct {
 	memory  Size
 	fuel    int64 // of a new instance
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache // nil: none
 	dir     cacheDir                // of cache
-	modules map[string]*compiled    // by digest
+
+	mu      sync.Mutex           // guards modules and their uses
+	modules map[string]*compiled // by digest
 }
 
 // compiled is a checked and compiled module. Only uses changes, which belongs to
@@ -98,8 +101,7 @@ func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 	if err := errors.Join(m.checkDigest(o.Digest), m.checkGrants(o.Grants)); err != nil {
 		return nil, err
 	}
-	if c := e.modules[m.Digest]; c != nil {
-		c.uses++
+	if c := e.use(m.Digest); c != nil {
 		return c, nil
 	}
 	code, err := e.runtime.CompileModule(context.Background(), metered)
@@ -111,12 +113,27 @@ func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 		return nil, fmt.Errorf("the module is not valid: %w", err)
 	}
 	c := &compiled{Manifest: m, code: code, uses: 1}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.modules[m.Digest] = c
 	return c, nil
 }
 
+// use returns a compiled module, for one more use; nil if there is none.
+func (e *engine) use(digest string) *compiled {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.modules[digest]
+	if c != nil {
+		c.uses++
+	}
+	return c
+}
+
 // release ends one use of a module. Its instances must be closed.
 func (e *engine) release(c *compiled) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	c.uses--
 	if c.uses > 0 {
 		return

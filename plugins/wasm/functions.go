@@ -150,7 +150,7 @@ func (in *instance) hostFail(stack []uint64) {
 func (in *instance) hostConfigInt(stack []uint64) {
 	name := in.name("config_i64", stack[0], stack[1])
 	n := int64(stack[2])
-	if v, ok := in.version.settings[name]; ok {
+	if v, ok := in.version.setting(name); ok {
 		whole, ok := hook.WholeText([]byte(v))
 		if !ok && in.configMistake == "" {
 			in.configMistake = fmt.Sprintf("config: %s: %q is not a whole number%s", name, v, tooLarge(v))
@@ -171,7 +171,7 @@ func tooLarge(s string) string {
 }
 
 func (in *instance) hostConfigText(stack []uint64) {
-	v, ok := in.version.settings[in.name("config_str", stack[0], stack[1])]
+	v, ok := in.version.setting(in.name("config_str", stack[0], stack[1]))
 	stack[0] = in.put("config_str", unsafe.Slice(unsafe.StringData(v), len(v)), ok, stack[2], stack[3])
 }
 
@@ -283,27 +283,14 @@ func (in *instance) hostTrace(stack []uint64) {
 		return
 	}
 	p := in.version.policy
+	if p.standIn {
+		return
+	}
 	if p.host.env.Trace != nil {
 		p.host.env.Trace(p.name, m, key, value)
 		return
 	}
 	p.report.trace(in.now, m, key, value)
-}
-
-// settingsOf flattens a configuration for config_i64 and config_str: texts stay
-// texts, other values become JSON, and nested names get dots.
-func settingsOf(prefix string, m map[string]any, into map[string]string) {
-	for name, v := range m {
-		key := prefix + name
-		switch v := v.(type) {
-		case string:
-			into[key] = v
-		case map[string]any:
-			settingsOf(key+".", v, into)
-		default:
-			into[key] = jsonText(v)
-		}
-	}
 }
 
 // granted reports whether a policy has a grant.

@@ -23,8 +23,11 @@ type Host struct {
 	onChange atomic.Pointer[func(strategy string, recompute bool)]
 	table    atomic.Pointer[table]
 
-	mu     sync.Mutex // guards what follows and changes of table; held while modules are compiled
-	engine *engine    // nil: not open
+	// loading is held while a module is compiled and tried, which may take seconds:
+	// one at a time, so that others keep their processors. It comes before mu.
+	loading sync.Mutex
+	mu      sync.Mutex // guards what follows, changes of table, and policies' sources
+	engine  *engine    // nil: not open; loading guards changes of it, too
 }
 
 var _ guest.Dynamic = (*Host)(nil)
@@ -51,6 +54,11 @@ type Env struct {
 	// is called in the queue's turn and must not retain the message. Without it they
 	// are logged at level debug.
 	Trace func(policy string, m *hook.Message, key, value string)
+	// Trial says what a module's trial decides. A broker leaves it as it is.
+	Trial TrialMode
+	// Nearest returns the candidate that a name was probably meant to be; "" means
+	// none. Without it warnings have no such hints.
+	Nearest func(name string, candidates []string) string
 	// Notice takes changes of policies. It is called from any goroutine, also in
 	// queues' turns and with the host's lock held: it must neither block nor call
 	// the host.
@@ -131,6 +139,13 @@ func (h *Host) add(p *policy) {
 		t.shadows[p.beside] = p
 	}
 	h.table.Store(t)
+}
+
+// addNow is add for callers that do not hold mu.
+func (h *Host) addNow(p *policy) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.add(p)
 }
 
 // remove removes a policy from the table.

@@ -32,6 +32,13 @@ type Info struct {
 	MaxFuel    int64         `json:"max_fuel"`    // that one call may use
 	WorstPause time.Duration `json:"worst_pause"` // the longest time of such a call, nanoseconds in JSON
 
+	// Trial is what its hooks used when the module was tried.
+	Trial []HookCost `json:"trial,omitempty"`
+	// UnreadConfig are the keys of the configuration that the module has not read, as
+	// far as the host can know. Warnings name them, and what else may be wrong.
+	UnreadConfig []string `json:"unread_config,omitempty"`
+	Warnings     []string `json:"warnings,omitempty"`
+
 	Calls       uint64            `json:"calls"` // successful ones
 	Messages    uint64            `json:"messages"`
 	FuelUsed    uint64            `json:"fuel_used"`
@@ -129,6 +136,10 @@ func (v *version) describe(i *Info) {
 			i.Hooks = append(i.Hooks, h.String())
 		}
 	}
+	if v.trial != nil {
+		i.Trial = v.trial.costs
+	}
+	i.UnreadConfig, i.Warnings = v.unread(), v.warnings()
 	i.Fuel, i.OnError, i.InitFuel = v.options.Fuel, v.options.OnError, v.initFuel
 	i.MaxFuel = v.budget(max(v.capacity, minBudgeted))
 	i.WorstPause = time.Duration(i.MaxFuel) * worstUnit

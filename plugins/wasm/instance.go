@@ -185,7 +185,7 @@ func (in *instance) configure() error {
 		if err := in.findBuffer(max(size, v.capacity*(abi.RecordSize+abi.VerdictSize))); err != nil {
 			return err
 		}
-		copy(in.at(size), v.configJSON)
+		copy(in.at(size), v.configText())
 	}
 	if !v.module.exports[abi.ExportConfigure] {
 		return nil
@@ -260,7 +260,9 @@ func (in *instance) run(h abi.Hook, now hook.Instant, r *fuelBudget, n int) *fai
 		in.watch.fuel = fuel - max(left, 0)
 	}
 	if err != nil {
-		return in.failure(h.String(), err)
+		f := in.failure(h.String(), err)
+		f.reason += in.version.fuelHint(f.kind)
+		return f
 	}
 	r.spend(left, n)
 	in.pending.add(fuel - left)

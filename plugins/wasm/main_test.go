@@ -46,8 +46,16 @@ func (l *lines) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// open returns a host that is open, with so many instances of each version.
+// open returns a host that is open, with so many instances of each version. It does
+// not try modules.
 func open(tb testing.TB, slots int, env Env) *Host {
+	tb.Helper()
+	env.Trial = Untried
+	return openTrying(tb, slots, env)
+}
+
+// openTrying returns a host that tries modules as env says.
+func openTrying(tb testing.TB, slots int, env Env) *Host {
 	tb.Helper()
 	p := hooktest.New(tb, Factory, nil)
 	h, _ := p.(*Host)

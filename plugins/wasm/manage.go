@@ -17,8 +17,8 @@ import (
 // and on-error decides about its messages. If the stored file is damaged, there is
 // an alarm but no strategy.
 func (h *Host) Open(env Env) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.loading.Lock()
+	defer h.loading.Unlock()
 	if h.engine != nil {
 		return errors.New("the host of policies is open already")
 	}
@@ -30,7 +30,9 @@ func (h *Host) Open(env Env) error {
 	if err != nil {
 		return err
 	}
+	h.mu.Lock()
 	h.engine = e
+	h.mu.Unlock()
 	var errs []error
 	t := h.table.Load()
 	for _, name := range slices.Sorted(maps.Keys(t.policies)) {
@@ -41,13 +43,15 @@ func (h *Host) Open(env Env) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return errors.Join(err, h.closeLocked())
+		return errors.Join(err, h.closeEngine())
 	}
 	h.restore()
 	return nil
 }
 
-// restore loads the modules of the store. The caller holds mu.
+// restore loads the modules of the store. One that fails when it is tried stays in
+// use: it passed the checks of the broker that it was loaded into, and queues depend
+// on it. The caller holds loading.
 func (h *Host) restore() {
 	if h.env.Store == nil {
 		return
@@ -66,10 +70,10 @@ func (h *Host) restore() {
 			continue
 		}
 		p := &policy{name: k.Name, origin: Loaded, source: source{k.Module, k.Options}}
-		h.add(p)
+		h.addNow(p)
 		if err := errors.Join(k.Damage, k.Options.check()); err != nil {
 			p.setLoadError(err, true)
-		} else if err := h.activate(p, p.source); err != nil {
+		} else if err := h.activateStored(p); err != nil {
 			p.setLoadError(err, false)
 		}
 	}
@@ -77,13 +81,15 @@ func (h *Host) restore() {
 
 // Close releases all resources. All queues must be closed.
 func (h *Host) Close() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.closeLocked()
+	h.loading.Lock()
+	defer h.loading.Unlock()
+	return h.closeEngine()
 }
 
-// closeLocked is Close for callers that hold mu.
-func (h *Host) closeLocked() error {
+// closeEngine is Close for callers that hold loading.
+func (h *Host) closeEngine() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.engine == nil {
 		return nil
 	}
@@ -95,18 +101,44 @@ func (h *Host) closeLocked() error {
 	return err
 }
 
-// activate makes a version from a source and puts it in force. The caller holds mu.
+// activate makes a version from a source and puts it in force. The caller holds
+// loading.
 func (h *Host) activate(p *policy, s source) error {
 	v, err := h.prepare(p, s)
 	if err != nil {
 		return err
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.replaceVersion(p, v)
 	return nil
 }
 
-// prepare makes a version without putting it in force. The caller holds mu.
+// activateStored is activate for a policy of the store, which may fail its trial.
+func (h *Host) activateStored(p *policy) error {
+	v, err := h.makeVersion(p, p.source)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.replaceVersion(p, v)
+	return nil
+}
+
+// prepare makes a version that has passed its trial, without putting it in force.
+// The caller holds loading.
 func (h *Host) prepare(p *policy, s source) (*version, error) {
+	v, err := h.makeVersion(p, s)
+	if err == nil && h.env.Trial == Decisive && v.trial.failed != nil {
+		h.release(v)
+		return nil, v.trial.failed
+	}
+	return v, err
+}
+
+// makeVersion makes a version, and tries it. The caller holds loading.
+func (h *Host) makeVersion(p *policy, s source) (*version, error) {
 	if h.engine == nil {
 		return nil, h.notOpen()
 	}
@@ -121,13 +153,27 @@ func (h *Host) prepare(p *policy, s source) (*version, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := newVersion(p, c, s.options)
+	v, err := h.tried(p, c, s.options)
 	if err != nil {
 		h.engine.release(c)
 		return nil, err
 	}
 	v.source = s
 	return v, nil
+}
+
+// tried makes a version of a module that it has tried before.
+func (h *Host) tried(p *policy, c *compiled, o Options) (*version, error) {
+	if h.env.Trial == Untried {
+		return newVersion(p, c, o)
+	}
+	t, settings, err := tryOut(p, c, o)
+	if err != nil {
+		return nil, err
+	}
+	return newVersion(p, c, o, func(v *version) {
+		v.trial, v.settings, v.warned = t, settings, t.failed == nil && !t.readsText
+	})
 }
 
 func (h *Host) notOpen() error {
@@ -140,6 +186,9 @@ func (h *Host) notOpen() error {
 // replaceVersion puts a version in force. The caller holds mu.
 func (h *Host) replaceVersion(p *policy, v *version) {
 	p.source = v.source
+	for _, w := range v.warnings() {
+		p.report.warned(v.module.Digest, w)
+	}
 	n := Notice{Change: PolicyReloaded, Digest: v.module.Digest, Previous: p.digest()}
 	h.release(p.put(v))
 	if n.Previous == "" {
@@ -198,26 +247,27 @@ func (h *Host) Load(name string, module []byte, o Options) (Info, error) {
 }
 
 func (h *Host) load(name string, s source) (*policy, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.loading.Lock()
+	defer h.loading.Unlock()
 	p := h.table.Load().policies[name]
 	if err := errors.Join(checkName(name), checkSize(s.module), s.options.check(), mayLoad(p)); err != nil {
 		return nil, err
 	}
-	isNew := p == nil
-	if isNew {
+	if p == nil {
 		p = &policy{host: h, name: name, origin: Loaded, report: newReport(h.env.Log, name)}
 	}
 	v, err := h.prepare(p, s)
 	if err != nil {
 		return nil, err
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if err := h.persist(p, s); err != nil {
 		h.release(v)
 		return nil, err
 	}
 	h.replaceVersion(p, v)
-	if isNew {
+	if h.table.Load().policies[name] != p { // it is new, or was unloaded meanwhile
 		h.add(p)
 	}
 	return p, nil
@@ -256,16 +306,38 @@ func (h *Host) Reload(name string, recompute bool) (Info, error) {
 }
 
 func (h *Host) reload(name string) (*policy, error) {
+	h.loading.Lock()
+	defer h.loading.Unlock()
+	p, s, err := h.sourceOf(name)
+	if err != nil {
+		return nil, err
+	}
+	v, err := h.prepare(p, s)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.table.Load().policies[name] != p { // it was unloaded meanwhile
+		h.release(v)
+		return nil, ErrUnknown
+	}
+	h.replaceVersion(p, v)
+	return p, nil
+}
+
+// sourceOf returns a policy and what it is loaded again from.
+func (h *Host) sourceOf(name string) (*policy, source, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.table.Load().policies[name]
 	if p == nil {
-		return nil, ErrUnknown
+		return nil, source{}, ErrUnknown
 	}
 	if damaged, why := p.loadState(); damaged {
-		return nil, why
+		return nil, source{}, why
 	}
-	return p, h.activate(p, p.source)
+	return p, p.source, nil
 }
 
 // Unload removes a policy. Unless force is set, no queue may have chosen it. With
@@ -327,17 +399,18 @@ func (h *Host) Shadow(name string, module []byte, o Options, strategy string) (I
 }
 
 func (h *Host) shadow(name string, s source, strategy string) (*policy, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.table.Load()
-	if err := errors.Join(checkName(name), checkSize(s.module), s.options.check(), t.mayShadow(name, strategy)); err != nil {
+	h.loading.Lock()
+	defer h.loading.Unlock()
+	if err := errors.Join(checkName(name), checkSize(s.module), s.options.check(), h.table.Load().mayShadow(name, strategy)); err != nil {
 		return nil, err
 	}
 	p := &policy{host: h, name: name, origin: Shadow, beside: strategy, report: newReport(h.env.Log, name)}
 	if err := h.activate(p, s); err != nil {
 		return nil, err
 	}
-	if old := t.policies[name]; old != nil {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if old := h.table.Load().policies[name]; old != nil {
 		h.remove(old)
 		h.releaseAll(old)
 	}

@@ -27,7 +27,7 @@ type Notice struct {
 
 // notify passes a notice to the broker.
 func (p *policy) notify(n Notice) {
-	if p.host.env.Notice == nil {
+	if p.host.env.Notice == nil || p.standIn {
 		return
 	}
 	n.Policy, n.Beside = p.name, p.beside

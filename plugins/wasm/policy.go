@@ -27,6 +27,8 @@ type policy struct {
 	path   string // of a configured one
 	beside string // strategy that a shadow runs beside
 
+	standIn bool // it takes the place of a policy whose module is tried: what it does has no effect
+
 	report   *report
 	counters counters
 

@@ -65,10 +65,18 @@ func asFailure(err error) *failure {
 type report struct {
 	log    *slog.Logger
 	policy string
+	trial  bool // of a module that is tried: its failures are errors of loading, and are not logged
 
 	mu       sync.Mutex // guards what follows
 	guests   bucket     // of the guest's lines
 	failures bucket
+}
+
+// trialReport logs lines of a module that is tried.
+func trialReport(log *slog.Logger, policy string) *report {
+	r := newReport(log, policy)
+	r.log, r.trial = r.log.With("trial", true), true
+	return r
 }
 
 // bucket passes a burst of lines, and then one in each pause.
@@ -145,6 +153,9 @@ func (r *report) allows(now hook.Instant, l slog.Level) (missed int, ok bool) {
 
 // failed logs a failure.
 func (r *report) failed(now hook.Instant, digest string, f *failure) {
+	if r.trial {
+		return
+	}
 	r.mu.Lock()
 	missed, ok := r.failures.allows(now)
 	r.mu.Unlock()
@@ -177,6 +188,16 @@ func (r *report) reviewed(messages uint64) {
 // lost logs that a policy of the store could not be loaded or saved.
 func (r *report) lost(err error) {
 	r.log.Error("a policy that was loaded before could not be loaded or kept", "policy", r.policy, "error", err)
+}
+
+// warned logs what is not as it should be with a module that was loaded.
+func (r *report) warned(digest, text string) {
+	r.log.Warn("a policy was loaded with a warning", "policy", r.policy, "digest", digest, "warning", text)
+}
+
+// readLater logs that a warning about a configuration key no longer holds.
+func (r *report) readLater(key string) {
+	r.log.Info("a policy has read a configuration key that it had not read while it was tried", "policy", r.policy, "key", key)
 }
 
 // superseded logs that a policy of the store is not used.

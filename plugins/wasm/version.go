@@ -26,15 +26,20 @@ type version struct {
 	source  source // of a loaded policy
 
 	configJSON []byte
-	settings   map[string]string // the flattened configuration
-	seed       [sha256.Size]byte // of the guests' random numbers
-	digest     uint64            // of the module; see [hook.Verdict]
+	settings   map[string]*setting // the flattened configuration
+	seed       [sha256.Size]byte   // of the guests' random numbers
+	digest     uint64              // of the module; see [hook.Verdict]
 
 	// Answers of the first instance, which hold for all.
 	hooks    hookSet
 	capacity int
 	initFuel int64 // used for preparing it
 	settled  bool
+
+	trial  *trial          // what trying the module has shown; nil: it was not tried
+	absent map[string]bool // names that it asked for and the configuration lacks; nil: not recorded
+	blank  bool            // the guest is passed an empty configuration as text
+	warned bool            // it was said that the module does not read some keys
 
 	pool    pool
 	breaker breaker
@@ -75,14 +80,17 @@ func (v *version) addStats(t *pendingStats) {
 	*t = pendingStats{}
 }
 
-// newVersion makes a version with one instance, which shows that it works. The
-// caller holds the host's lock, and releases the module after an error.
-func newVersion(p *policy, c *compiled, o Options) (*version, error) {
-	v := &version{policy: p, engine: p.host.engine, module: c, options: o, settings: map[string]string{}, digest: c.short()}
+// newVersion makes a version with one instance. The caller holds the host's lock
+// for loading, and releases the module after an error.
+func newVersion(p *policy, c *compiled, o Options, change ...func(*version)) (*version, error) {
+	v := &version{policy: p, engine: p.host.engine, module: c, options: o, settings: map[string]*setting{}, digest: c.short()}
 	if err := v.readConfig(); err != nil {
 		return nil, err
 	}
 	v.seed = sha256.Sum256([]byte(c.Digest))
+	for _, f := range change {
+		f(v)
+	}
 	in, err := v.start()
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func TestReject(t *testing.T) {
 	t.Parallel()
 	m := wt.New()
 	m.Batch(8)
-	m.Each(abi.OnEnqueue, wt.Unreachable)
+	m.Each(abi.OnEnqueue, wt.Later(wt.Unreachable))
 	b := start(t, "")
 	b.Excuse(complaints[0])
 	b.ask(201, "PUT", "wasm/policies/x", fields{"module": m.Bytes(), "on_error": "reject"})

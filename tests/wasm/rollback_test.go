@@ -15,7 +15,7 @@ func TestAVersionThatFailsLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	bad := wt.New()
 	bad.Batch(64)
-	bad.Each(abi.OnEnqueue, wt.Unreachable)
+	bad.Each(abi.OnEnqueue, wt.Later(wt.Unreachable))
 	b := start(t, "")
 	for _, msg := range []string{
 		"a policy failed; its messages get what its on-error says",

@@ -16,6 +16,8 @@ type Info struct {
 	Memory *Limits
 	// Start is whether instantiating it executes a function.
 	Start bool
+	// Go is whether the custom section "producers" names Go's compiler.
+	Go bool
 	// Functions, Tables and Globals count the module's, imported ones included.
 	Functions, Tables, Globals int
 }

@@ -195,10 +195,14 @@ func (m *module) entries(id byte) (entry func(*reader), what string, size, limit
 	}
 }
 
-// custom records the position of the functions' names and drops all other custom sections.
+// custom records the position of the functions' names and which compiler made the module, and drops all other custom sections.
 func (m *module) custom(r *reader) {
-	if name := r.name(); r.err == nil && name == "name" {
+	switch name := r.name(); {
+	case r.err != nil:
+	case name == "name":
 		m.names = span{start: r.pos, end: r.end, present: true}
+	case name == "producers":
+		m.info.Go = m.info.Go || bytes.Contains(m.b[r.pos:r.end], []byte("Go cmd/compile"))
 	}
 	r.pos = r.end
 }

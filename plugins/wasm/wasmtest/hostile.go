@@ -14,8 +14,8 @@ type Hostile struct {
 	Kind string
 }
 
-// Hostiles returns the corpus. All of them load, and do harm for each enqueued
-// message.
+// Hostiles returns the corpus. All of them load, because they do no harm when they are
+// tried, and then do it for each enqueued message.
 func Hostiles() []Hostile {
 	nothing := abi.Signature{}
 	counted := abi.Signature{Params: []abi.Value{abi.I64}}
@@ -72,6 +72,6 @@ func hostile(name, kind string, each func(b *Builder) []byte) Hostile {
 	b := New()
 	body := each(b)
 	b.Batch(64)
-	b.Each(abi.OnEnqueue, body)
+	b.Each(abi.OnEnqueue, Later(body))
 	return Hostile{Name: name, Module: b.Bytes(), Kind: kind}
 }

@@ -24,6 +24,7 @@ var (
 	I64Eqz    = []byte{0x50}
 	I64LtS    = []byte{0x53}
 	I64GeS    = []byte{0x59}
+	I64GeU    = []byte{0x5a}
 	I64Add    = []byte{0x7c}
 	I64Sub    = []byte{0x7d}
 	I64Mul    = []byte{0x7e}

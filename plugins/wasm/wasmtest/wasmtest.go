@@ -134,6 +134,17 @@ func Keep(until ...[]byte) []byte {
 		LocalGet(Verdict), slices.Concat(until...), I64Store(abi.VerdictUntil))
 }
 
+// TrialStart is when a host's trials begin, in milliseconds. They take less than an
+// hour of their clock.
+const TrialStart = 1_767_571_200_000
+
+// Later is code for Each: execute body at any time but that of a trial. A module that
+// fails in its trial is refused.
+func Later(body ...[]byte) []byte {
+	const hour = 3_600_000
+	return slices.Concat(LocalGet(Now), I64(TrialStart), I64Sub, I64(hour), I64GeU, If(body...))
+}
+
 // Act is code for Each: a verdict with nothing but an action.
 func Act(action int) []byte {
 	return slices.Concat(LocalGet(Verdict), I32(action), I32Store(abi.VerdictAction))

@@ -1,0 +1,132 @@
+package wasm
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// setting is a value of a policy's configuration. Any goroutine may use it.
+type setting struct {
+	text string
+	read atomic.Bool // the module has asked for it
+}
+
+// settingsOf flattens a configuration for config_i64 and config_str: texts stay
+// texts, other values become JSON, and nested names get dots.
+func settingsOf(prefix string, m map[string]any, into map[string]*setting) {
+	for name, v := range m {
+		key := prefix + name
+		switch v := v.(type) {
+		case string:
+			into[key] = &setting{text: v}
+		case map[string]any:
+			settingsOf(key+".", v, into)
+		default:
+			into[key] = &setting{text: jsonText(v)}
+		}
+	}
+}
+
+// maxAbsent is the most names that are recorded for hints.
+const maxAbsent = 64
+
+// setting returns a value of the configuration, for the module. The name may lie in
+// the guest's memory.
+func (v *version) setting(name string) (text string, ok bool) {
+	s := v.settings[name]
+	if s == nil {
+		if v.absent != nil && len(v.absent) < maxAbsent && len(name) <= maxHinted {
+			v.absent[strings.Clone(name)] = true
+		}
+		return "", false
+	}
+	if !s.read.Load() && s.read.CompareAndSwap(false, true) && v.warned {
+		v.policy.report.readLater(strings.Clone(name))
+	}
+	return s.text, true
+}
+
+// configText returns the configuration as the guest is passed it.
+func (v *version) configText() []byte {
+	if !v.blank {
+		return v.configJSON
+	}
+	b := bytes.Repeat([]byte(" "), len(v.configJSON))
+	b[0], b[len(b)-1] = '{', '}'
+	return b
+}
+
+// unread returns the keys of the configuration that the module has not asked for,
+// in order; none if it was not tried, or reads the configuration as text.
+func (v *version) unread() []string {
+	if v.trial == nil || v.trial.readsText {
+		return nil
+	}
+	return unread(v.settings)
+}
+
+func unread(settings map[string]*setting) []string {
+	var keys []string
+	for key, s := range settings {
+		if !s.read.Load() {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// maxNamed is the most keys that warnings name.
+const maxNamed = 10
+
+// unreadWarnings returns a warning for each key that the module has not asked for.
+func (v *version) unreadWarnings() []string {
+	keys := v.unread()
+	if len(keys) == 0 {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(v.trial.absent))
+	var all []string
+	for i, key := range keys {
+		if i == maxNamed {
+			return append(all, fmt.Sprintf("config: %d more keys were not read while the module was tried", len(keys)-i))
+		}
+		text := fmt.Sprintf("config: %s was not read while the module was tried", shortened(key))
+		if near := v.policy.host.env.nearest(key, names); near != "" {
+			text += "; did you mean " + shortened(near) + "?"
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// shortened returns a name for messages: printable, and not too long.
+func shortened(name string) string {
+	const enough = 64
+	b := []byte(name)
+	if len(b) > enough {
+		b = append(b[:enough:enough], "…"...)
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '\uFFFD'
+		}
+		return r
+	}, printable(b))
+}
+
+// nearest returns the candidate that a name was probably meant to be; "" if none.
+func (e *Env) nearest(name string, candidates []string) string {
+	if e.Nearest == nil || len(name) > maxHinted {
+		return ""
+	}
+	return e.Nearest(name, candidates)
+}
+
+// maxHinted is the longest name that hints are looked for, in bytes: comparing two
+// names takes time by the product of their lengths.
+const maxHinted = 64

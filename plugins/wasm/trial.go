@@ -1,0 +1,314 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/abi"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Before a module serves queues, an instance of its own is asked about ordinary
+// messages. The instance is thrown away, so that nothing of the trial is left: no
+// counts, no state, no failures of the policy.
+
+// trial is what trying a module has shown.
+type trial struct {
+	costs  []HookCost
+	most   int64 // fuel of the most expensive call
+	failed error // it failed and was retained nevertheless
+	// absent are names that the module asked for and the configuration lacks.
+	absent map[string]bool
+	// readsText means that it reads its configuration as text, and thus every key.
+	readsText bool
+}
+
+// TrialMode says what a module's trial decides.
+type TrialMode uint8
+
+// The modes.
+const (
+	Decisive TrialMode = iota // a module that fails is refused
+	Advisory                  // it is used all the same, and has a warning
+	Untried                   // there are no trials
+)
+
+// HookCost is the fuel that a hook has used in a trial.
+type HookCost struct {
+	Hook string `json:"hook"`
+	One  int64  `json:"one"`  // for one message, or for one question about an idle queue
+	Each int64  `json:"each"` // for each of 64 messages; 0: the hook is not for messages
+	// Untried means that the hooks before it have used all the fuel of the trial.
+	Untried bool `json:"untried,omitempty"`
+}
+
+// The limits of a trial. The questions are asked twice: in the first round a guest
+// may still prepare itself. Then it is asked about many messages, so that a garbage
+// collector runs, or memory runs out, here and not in service.
+const (
+	trialStart    = hook.Instant(1_767_571_200_000_000_000) // 2026-01-05T00:00:00Z, a Monday
+	trialMany     = 64
+	trialMessages = 16_384
+	// trialFuel ends a trial, successfully: with the most expensive call that is
+	// allowed after it, the trial takes as long as this fuel and that call at most.
+	trialFuel = 250_000_000
+)
+
+// trialQueue is the queue of a trial: classic, with a TTL of a minute, and empty.
+type trialQueue struct{ strategy string }
+
+var _ hook.Queue = trialQueue{}
+
+// The methods of [hook.Queue].
+
+func (trialQueue) VHost() string      { return "/" }
+func (trialQueue) Name() string       { return "q" }
+func (trialQueue) Type() string       { return "classic" }
+func (q trialQueue) Strategy() string { return q.strategy }
+func (trialQueue) Ready() int         { return 0 }
+func (trialQueue) ReadyBytes() int64  { return 0 }
+func (trialQueue) Unacked() int       { return 0 }
+func (trialQueue) Consumers() int     { return 0 }
+func (trialQueue) Credit() int        { return 0 }
+func (trialQueue) Setting(name string) (any, bool) {
+	if name == "message-ttl" {
+		return int64(60_000), true
+	}
+	return nil, false
+}
+
+// bare is the content of a trial's messages: nothing.
+type bare struct{}
+
+var _ hook.Source = bare{}
+
+// The methods of [hook.Source].
+
+func (bare) Part(int, hook.Part) []byte            { return nil }
+func (bare) Header(int, string) (any, bool)        { return nil, false }
+func (bare) HeaderInt(int, string) (int64, bool)   { return 0, false }
+func (bare) HeaderText(int, string) ([]byte, bool) { return nil, false }
+func (bare) Deaths(int) int                        { return 0 }
+
+// tryOut asks a throw-away version of a policy, with the settings that it is to
+// have. The marks of which settings were read are passed on in settings.
+func tryOut(p *policy, c *compiled, o Options) (t *trial, settings map[string]*setting, err error) {
+	v, err := standIn(p, c, o, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer v.pool.retire()
+	t = &trial{absent: v.absent}
+	x := newExam(v)
+	x.questions()
+	profile := x.profile()
+	x.barrage()
+	t.costs, t.most, t.failed = x.costs, int64(v.stats.most.Load()), x.err
+	if t.failed == nil && len(unread(v.settings)) > 0 {
+		t.readsText = readsText(p, c, o, profile)
+	}
+	return t, v.settings, nil
+}
+
+// standIn makes a version of a policy that has no effect.
+func standIn(p *policy, c *compiled, o Options, blank bool) (*version, error) {
+	s := &policy{host: p.host, name: p.name, origin: Loaded, standIn: true, report: trialReport(p.host.env.Log, p.name)}
+	v, err := newVersion(s, c, o, func(v *version) { v.blank, v.absent = blank, map[string]bool{} })
+	if err == nil {
+		s.active.Store(v)
+	}
+	return v, err
+}
+
+// readsText reports whether a module reads its configuration as text. The host does
+// not see that. But guests are deterministic: with another text one that reads it
+// fails, or uses other amounts of fuel.
+func readsText(p *policy, c *compiled, o Options, profile []int64) bool {
+	if !c.exports[abi.ExportBuffer] {
+		return false
+	}
+	v, err := standIn(p, c, o, true)
+	if err != nil {
+		return true
+	}
+	defer v.pool.retire()
+	x := newExam(v)
+	x.questions()
+	return x.err != nil || !slices.Equal(profile, x.profile())
+}
+
+// exam is one run of questions to a version.
+type exam struct {
+	v     *version
+	hooks hook.Hooks
+	now   hook.Instant
+	costs []HookCost
+	err   error // why the module is refused; no more is asked then
+}
+
+func newExam(v *version) *exam {
+	return &exam{v: v, hooks: bind(trialQueue{prefix + v.policy.name}, v.policy, nil), now: trialStart}
+}
+
+// spent returns the fuel that calls have used.
+func (x *exam) spent() int64 {
+	x.v.pool.countInstances() // so that all of it is counted
+	return int64(x.v.stats.fuel.Load())
+}
+
+// exhausted reports whether nothing more is asked.
+func (x *exam) exhausted() bool { return x.err != nil || x.spent() >= trialFuel }
+
+// profile returns how much fuel everything so far took.
+func (x *exam) profile() []int64 {
+	p := []int64{x.v.initFuel}
+	for _, c := range x.costs {
+		p = append(p, c.One, c.Each)
+	}
+	return append(p, x.spent())
+}
+
+// questions asks each hook that the module uses.
+func (x *exam) questions() {
+	for h := range abi.Hooks {
+		if x.err != nil {
+			return
+		}
+		if !x.v.hooks.has(h) {
+			continue
+		}
+		c := HookCost{Hook: h.String(), Untried: x.exhausted()}
+		if !c.Untried {
+			c.One = x.cost(h, 1)
+			if h != abi.OnIdle {
+				c.Each = x.cost(h, trialMany) / trialMany
+			}
+		}
+		x.costs = append(x.costs, c)
+	}
+}
+
+// cost returns the fuel of the second of two rounds.
+func (x *exam) cost(h abi.Hook, n int) (fuel int64) {
+	for range 2 {
+		before := x.spent()
+		x.ask(h, n)
+		fuel = x.spent() - before
+		if x.exhausted() {
+			break
+		}
+	}
+	return fuel
+}
+
+// barrage asks about many messages, with the hook that they enter by, or the first
+// that there is.
+func (x *exam) barrage() {
+	for _, h := range []abi.Hook{abi.OnEnqueue, abi.Deadline, abi.OnDeadline, abi.OnHead, abi.OnRequeue} {
+		if !x.v.hooks.has(h) {
+			continue
+		}
+		for n := 0; n < trialMessages && !x.exhausted(); n += trialMany {
+			x.now = x.now.AddMillis(1)
+			x.ask(h, trialMany)
+		}
+		return
+	}
+}
+
+// ask makes a hook's call about n ordinary messages.
+func (x *exam) ask(h abi.Hook, n int) {
+	if x.err != nil {
+		return
+	}
+	if h == abi.OnIdle {
+		var v hook.Verdict
+		x.hooks.OnIdle(x.now, time.Minute, &v)
+	} else {
+		ask, why := x.callback(h)
+		ms, vs := x.messages(why, n)
+		ask(x.now, ms, vs)
+	}
+	x.err = x.v.failure()
+}
+
+func (x *exam) callback(h abi.Hook) (func(hook.Instant, []hook.Message, []hook.Verdict), hook.Why) {
+	switch h {
+	case abi.OnDeadline:
+		return x.hooks.OnHead, hook.WhyDue
+	case abi.OnHead:
+		return x.hooks.OnHead, hook.WhyHead
+	case abi.OnRequeue:
+		return x.hooks.OnRequeue, hook.WhyRequeue
+	}
+	return x.hooks.OnEnqueue, hook.WhyEnqueue
+}
+
+// messages returns ordinary messages, with the broker's verdicts about them.
+func (x *exam) messages(why hook.Why, n int) ([]hook.Message, []hook.Verdict) {
+	ms, vs := make([]hook.Message, n), make([]hook.Verdict, n)
+	for i := range ms {
+		m := &ms[i]
+		*m = hook.Message{Why: why, Enqueued: x.now, Size: 1024, Expiration: hook.LimitOf(30_000)}
+		switch why {
+		case hook.WhyDue:
+			m.Enqueued, m.Deadline = x.now.Add(-time.Minute), x.now
+		case hook.WhyHead, hook.WhyRequeue:
+			m.Enqueued, m.Deadline = x.now.Add(-time.Second), x.now.Add(time.Minute)
+		}
+		m.Bind(bare{}, i)
+		vs[i].Deadline = m.Deadline
+	}
+	return ms, vs
+}
+
+// failure returns the version's failures as an error; nil if there are none.
+func (v *version) failure() error {
+	for k := range kinds {
+		if v.stats.failures[k].Load() == 0 {
+			continue
+		}
+		if f := v.stats.last.Load(); f != nil {
+			return fmt.Errorf("the policy failed: %w", f)
+		}
+		return errors.New("the policy failed: no instance of it could be made")
+	}
+	return nil
+}
+
+// fuelHint is what a failure for want of fuel adds.
+func (v *version) fuelHint(k kind) string {
+	switch {
+	case k != outOfFuel || v.options.Fuel >= LargeFuel:
+		return ""
+	case v.module.Go:
+		return "; it is built with Go's compiler, whose garbage collector needs --fuel large (or fuel: large)"
+	}
+	return "; a policy in a language with a garbage collector, such as Go, needs --fuel large (or fuel: large)"
+}
+
+// warnings says what is not as it should be with a version that works.
+func (v *version) warnings() []string {
+	all := v.unreadWarnings()
+	if v.module.Go && v.options.Fuel.base() < int64(LargeFuel) {
+		all = append(all, fmt.Sprintf("fuel: the module is built with Go's compiler, whose garbage collector may use more in one call than the %d that it has; "+
+			"load it with --fuel large (or fuel: large)", v.options.Fuel.base()))
+	}
+	if v.trial == nil {
+		return all
+	}
+	if has := v.budget(trialMany); v.trial.most > has/2 {
+		all = append(all, fmt.Sprintf("fuel: a call of the trial used %d of %d; with other messages it may not be enough", v.trial.most, has))
+	}
+	for _, c := range v.trial.costs {
+		if c.Untried {
+			all = append(all, fmt.Sprintf("%s was not tried: the hooks before it used the fuel of the trial, %d", c.Hook, int64(trialFuel)))
+		}
+	}
+	if v.trial.failed != nil {
+		all = append(all, fmt.Sprintf("the module would be refused if it were loaded now: %v", v.trial.failed))
+	}
+	return all
+}
