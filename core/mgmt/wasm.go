@@ -15,10 +15,11 @@ import (
 type Modules interface {
 	// List describes all policies, each as a JSON object that has the member name.
 	List() []json.RawMessage
-	// Load makes a module a policy, or the next version of one. It reports whether there was none of that name.
-	Load(m Module) (created bool, err error)
-	// Reload loads a policy again from its source.
-	Reload(name string, recompute bool) error
+	// Load makes a module a policy, or the next version of one. It reports whether there was none of that name, and what may be wrong
+	// with the module although it works.
+	Load(m Module) (created bool, warnings []string, err error)
+	// Reload loads a policy again from its source. Its warnings are those of Load.
+	Reload(name string, recompute bool) (warnings []string, err error)
 	// Unload takes a policy away, with force even from queues that have chosen it.
 	Unload(name string, force bool) error
 	// Alarms names the policies that cannot be asked.
@@ -126,12 +127,25 @@ func putModule(c *request, m Modules) error {
 	if err := r.Err(); err != nil {
 		return err
 	}
-	created, err := m.Load(upload)
+	created, warnings, err := m.Load(upload)
 	if err != nil {
 		return failureOfModule(err)
 	}
 	c.api.Log.Info("a policy was loaded", "policy", upload.Name, "user", c.user.Name, "bytes", len(upload.Module))
-	return c.created(created, nil)
+	if len(warnings) == 0 {
+		return c.created(created, nil)
+	}
+	return c.warned(created, warnings)
+}
+
+// warned answers a change that was made with warnings.
+func (c *request) warned(created bool, warnings []string) error {
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	writeObject(c.w, status, object{{"warnings", warnings}})
+	return nil
 }
 
 func readModule(r *jsonobj.Reader, name string) Module {
@@ -165,7 +179,14 @@ func reloadModule(c *request, m Modules) error {
 	if err := r.Err(); err != nil {
 		return err
 	}
-	return c.done(failureOfModule(m.Reload(c.vars["name"], recompute)))
+	warnings, err := m.Reload(c.vars["name"], recompute)
+	if err != nil {
+		return failureOfModule(err)
+	}
+	if len(warnings) == 0 {
+		return c.done(nil)
+	}
+	return c.warned(false, warnings)
 }
 
 func deleteModule(c *request, m Modules) error {

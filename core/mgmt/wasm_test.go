@@ -13,6 +13,8 @@ type shelf struct {
 	calls   []string
 	alarms  []string
 	refusal error
+
+	warnings []string
 }
 
 func (s *shelf) List() []json.RawMessage {
@@ -21,14 +23,14 @@ func (s *shelf) List() []json.RawMessage {
 	}
 }
 
-func (s *shelf) Load(m Module) (bool, error) {
+func (s *shelf) Load(m Module) (bool, []string, error) {
 	s.loaded = m
-	return m.Name == "fresh", s.refusal
+	return m.Name == "fresh", s.warnings, s.refusal
 }
 
-func (s *shelf) Reload(name string, recompute bool) error {
+func (s *shelf) Reload(name string, recompute bool) ([]string, error) {
 	s.note("reload", name, recompute)
-	return s.refusal
+	return s.warnings, s.refusal
 }
 
 func (s *shelf) Unload(name string, force bool) error {
@@ -136,6 +138,23 @@ func TestWithoutModules(t *testing.T) {
 	for _, path := range []string{"/api/wasm/policies", "/api/health/checks/wasm-policies"} {
 		if got, want := r.do(404, "GET", path, ""), `{"error":"not_found","reason":"the plugin wasm is not in plugins.chain"}`; got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+}
+
+// A policy that was loaded with warnings is answered with them.
+func TestModuleWarnings(t *testing.T) {
+	r, s := newShelf(t)
+	s.warnings = []string{"config: a was not read"}
+	want := `{"warnings":["config: a was not read"]}`
+	for _, tt := range []struct {
+		method, path string
+		status       int
+	}{
+		{"PUT", "/api/wasm/policies/fresh", 201}, {"PUT", "/api/wasm/policies/a", 200}, {"POST", "/api/wasm/policies/a/reload", 200},
+	} {
+		if got := r.do(tt.status, tt.method, tt.path, `{"module":""}`); got != want {
+			t.Errorf("%s %s: got %s, want %s", tt.method, tt.path, got, want)
 		}
 	}
 }

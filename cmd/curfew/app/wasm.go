@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -46,6 +47,7 @@ func openPolicies(s setup) (*policyHost, error) {
 		Go:       p.work.Go,
 		Queues:   p.queues,
 		Clock:    clock.New(),
+		Nearest:  config.Nearest,
 		Notice:   noticeTo(s.telemetry),
 	})
 }
@@ -124,31 +126,32 @@ func (a moduleAdmin) List() []json.RawMessage {
 }
 
 // Load implements [mgmt.Modules].
-func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, err error) {
+func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, warnings []string, err error) {
 	o := wasm.Options{Config: m.Config, Grants: m.Grants, Digest: m.Digest, Recompute: m.Recompute}
 	if err := o.Fuel.UnmarshalText([]byte(m.Fuel)); err != nil {
-		return false, &mgmt.ModuleError{Text: "fuel: " + err.Error()}
+		return false, nil, &mgmt.ModuleError{Text: "fuel: " + err.Error()}
 	}
 	if err := o.OnError.UnmarshalText([]byte(m.OnError)); err != nil {
-		return false, &mgmt.ModuleError{Text: "on_error: " + err.Error()}
+		return false, nil, &mgmt.ModuleError{Text: "on_error: " + err.Error()}
 	}
 	if all := a.strategies(); m.Shadow != "" && !slices.Contains(all, m.Shadow) {
 		const enough = 64 // of a name
-		return false, &mgmt.ModuleError{Text: fmt.Sprintf("shadow: unknown expiry strategy '%.*s', expected one of %s", enough, m.Shadow, strings.Join(all, ", "))}
+		return false, nil, &mgmt.ModuleError{Text: fmt.Sprintf("shadow: unknown expiry strategy '%.*s', expected one of %s", enough, m.Shadow, strings.Join(all, ", "))}
 	}
 	_, known := a.Info(m.Name)
+	var i wasm.Info
 	if m.Shadow != "" {
-		_, err = a.Shadow(m.Name, m.Module, o, m.Shadow)
+		i, err = a.Shadow(m.Name, m.Module, o, m.Shadow)
 	} else {
-		_, err = a.Host.Load(m.Name, m.Module, o)
+		i, err = a.Host.Load(m.Name, m.Module, o)
 	}
-	return !known, moduleError(err)
+	return !known, i.Warnings, moduleError(err)
 }
 
 // Reload implements [mgmt.Modules].
-func (a moduleAdmin) Reload(name string, recompute bool) error {
-	_, err := a.Host.Reload(name, recompute)
-	return moduleError(err)
+func (a moduleAdmin) Reload(name string, recompute bool) (warnings []string, err error) {
+	i, err := a.Host.Reload(name, recompute)
+	return i.Warnings, moduleError(err)
 }
 
 // Unload implements [mgmt.Modules].
