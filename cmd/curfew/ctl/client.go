@@ -94,7 +94,7 @@ func (c *client) remove(ctx context.Context, path string) error {
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// call sends body (nil = none) and decodes the answer into into (nil = ignore it).
+// call sends body (nil = none) and decodes the answer into into (nil = ignore it). An empty answer to a change leaves into as it is.
 func (c *client) call(ctx context.Context, method, path string, body, into any) error {
 	var data []byte
 	if body != nil {
@@ -112,7 +112,11 @@ func (c *client) call(ctx context.Context, method, path string, body, into any) 
 		_, err = io.Copy(io.Discard, answer.Body)
 		return err
 	}
-	if err := json.NewDecoder(answer.Body).Decode(into); err != nil {
+	err = json.NewDecoder(answer.Body).Decode(into)
+	if errors.Is(err, io.EOF) && method != http.MethodGet {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("%s%s answers what is not JSON: %w", c.base, path, err)
 	}
 	return nil

@@ -18,7 +18,7 @@ func checkCommand() command {
 	return command{
 		name: "check", operands: []string{"MODULE.wasm"}, offline: runCheck, flags: settings,
 		about: "says whether a broker would load a module, what it needs, and what a decision costs",
-		more:  "The module is loaded as a broker does it, and asked about one message and about 64.\n",
+		more:  "The module is loaded as a broker does it, with the same trial. A broker refuses what this command refuses.\n",
 	}
 }
 
@@ -64,9 +64,9 @@ func joined[T any](list []T) string {
 	return strings.Join(all, ", ")
 }
 
-// tryOut loads a module and measures what a call of each of its hooks costs.
+// tryOut loads a module as a broker does, and prints what its trial has shown.
 func (p *Program) tryOut(module []byte, o wasm.Options) (err error) {
-	l, err := newLab(module, o, p.Stderr)
+	l, err := labFor(module, o, wasm.Decisive, plain{w: p.Stderr})
 	if err != nil {
 		return err
 	}
@@ -76,45 +76,26 @@ func (p *Program) tryOut(module []byte, o wasm.Options) (err error) {
 	fmt.Fprintf(w, "in use\t%s\n", joined(i.Hooks))
 	fmt.Fprintf(w, "messages at once\t%d\n", max(i.Capacity, 1)) // 0 is each by itself
 	fmt.Fprintf(w, "fuel to start\t%d\n", i.InitFuel)
-	for _, h := range i.Hooks {
-		fmt.Fprintf(w, "fuel of %s\t%s\n", h, l.cost(h))
+	for _, c := range i.Trial {
+		fmt.Fprintf(w, "fuel of %s\t%s\n", c.Hook, cost(&c))
 	}
 	fmt.Fprintf(w, "fuel of a call\tat most %d, a pause of %v at the worst\n", i.MaxFuel, i.WorstPause.Round(time.Microsecond))
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return l.failed()
+	p.warn(i.Warnings)
+	return nil
 }
 
-// cost returns the fuel of a hook for one message and for many.
-func (l *lab) cost(name string) string {
-	q := newQueue()
-	q.settings["message-ttl"] = int64(60_000)
-	hs := l.attach(q)
-	if name == abi.OnIdle.String() {
-		return strconv.FormatUint(l.fuelOf(func() {
-			var v hook.Verdict
-			hs.OnIdle(instantOf(defaultStart), time.Minute, &v)
-		}), 10)
+// cost is what a hook used, in words.
+func cost(c *wasm.HookCost) string {
+	switch {
+	case c.Untried:
+		return "not known: it was not tried"
+	case c.Each == 0:
+		return strconv.FormatInt(c.One, 10)
 	}
-	asked := barrages()[0] // when messages enter, as for [abi.Deadline]
-	for _, b := range barrages() {
-		if b.hook.String() == name {
-			asked = b
-		}
-	}
-	const many = 64
-	one := l.fuelOf(func() { askPlainly(asked.ask(&hs), asked.why, 1) })
-	all := l.fuelOf(func() { askPlainly(asked.ask(&hs), asked.why, many) })
-	return fmt.Sprintf("%d for one message, %d for each of %d", one, all/many, many)
-}
-
-// fuelOf returns the fuel that the policy uses in the second of two rounds: in the first, a guest may still initialise itself.
-func (l *lab) fuelOf(round func()) uint64 {
-	round()
-	before := l.info().FuelUsed
-	round()
-	return l.info().FuelUsed - before
+	return fmt.Sprintf("%d for one message, %d for each of 64", c.One, c.Each)
 }
 
 func instantOf(t time.Time) hook.Instant { return hook.Instant(t.UnixNano()) }
@@ -136,9 +117,4 @@ func plainMessages(why hook.Why, n int) ([]hook.Message, []hook.Verdict) {
 		vs[i].Deadline = ms[i].Deadline
 	}
 	return ms, vs
-}
-
-func askPlainly(ask callback, why hook.Why, n int) {
-	ms, vs := plainMessages(why, n)
-	ask(instantOf(defaultStart), ms, vs)
 }

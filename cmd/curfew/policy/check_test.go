@@ -75,3 +75,23 @@ func TestBench(t *testing.T) {
 		}
 	}
 }
+
+// What a broker warns about when it loads a module, check and test do, too.
+func TestWarnings(t *testing.T) {
+	b := wt.New()
+	get := b.Host("config_i64")
+	b.Batch(8)
+	b.Has(abi.ExportConfigure, b.Text(wt.Scratch, "ttl-ms"), wt.I64(5), wt.Call(get), wt.Drop, wt.I32(0))
+	b.Each(abi.OnEnqueue)
+	module := file(t, "m.wasm", string(b.Bytes()))
+	trace := file(t, "t.ndjson", `{"event":"publish","at":0}`)
+	const want = "warning: config: ttl_ms was not read while the module was tried; did you mean ttl-ms?\n"
+	for _, args := range [][]string{{"check", module}, {"test", module, "--trace", trace}} {
+		if r := curfewPolicy(t, append(args, "--config", `{"ttl_ms":1}`)...); r.status != 0 || r.stderr != want {
+			t.Errorf("%s: got %+v", args[0], r)
+		}
+		if r := curfewPolicy(t, append(args, "--config", `{"ttl-ms":1}`)...); r.status != 0 || r.stderr != "" {
+			t.Errorf("%s: got %+v", args[0], r)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -22,8 +23,13 @@ type lab struct {
 // underTest is the name of the policy in a lab.
 const underTest = "under-test"
 
-// newLab loads a module. Without a list of grants it has all: in a broker, the operator decides what it may do.
+// newLab loads a module, also if it fails when it is tried: the command shows how.
 func newLab(module []byte, o wasm.Options, log io.Writer) (*lab, error) {
+	return labFor(module, o, wasm.Advisory, plain{w: log, untried: true})
+}
+
+// labFor loads a module. Without a list of grants it has all: in a broker, the operator decides what it may do.
+func labFor(module []byte, o wasm.Options, mode wasm.TrialMode, log plain) (*lab, error) {
 	p, _, err := wasm.Factory.New(func(any) error { return nil })
 	if err != nil {
 		return nil, err
@@ -33,7 +39,7 @@ func newLab(module []byte, o wasm.Options, log io.Writer) (*lab, error) {
 		return nil, fmt.Errorf("the plugin is a %T", p)
 	}
 	l := &lab{host: h, module: module}
-	env := wasm.Env{Log: slog.New(plain{log}), Trace: func(_ string, m *hook.Message, key, value string) {
+	env := wasm.Env{Log: slog.New(log), Trial: mode, Nearest: config.Nearest, Trace: func(_ string, m *hook.Message, key, value string) {
 		if l.traced != nil {
 			l.traced(m, key, value)
 		}
@@ -85,11 +91,7 @@ func (l *lab) failed() error {
 	if l.failures() == 0 {
 		return nil
 	}
-	text := "the policy failed: " + i.LastError
-	if i.Errors["fuel"] > 0 && i.Fuel < wasm.LargeFuel {
-		text += "; a policy in a language with a garbage collector, such as Go, needs --fuel large"
-	}
-	return errors.New(text)
+	return errors.New("the policy failed: " + i.LastError)
 }
 
 // queue is a queue as policies see it.
@@ -123,22 +125,42 @@ func (q *queue) Unacked() int                    { return q.unacked }
 func (q *queue) Consumers() int                  { return q.readers }
 func (q *queue) Credit() int                     { return 0 }
 
-// plain is a [slog.Handler] that logs what the policy says without the time, which would differ at each run. The host's loggers
-// have neither attributes nor groups.
-type plain struct{ w io.Writer }
+// plain is a [slog.Handler] that logs what the policy says without the time, which would differ at each run. Warnings are left to
+// the command. Of the host's loggers, only those of trials have an attribute.
+type plain struct {
+	w       io.Writer
+	untried bool // leave out lines of the trial
+}
 
 func (plain) Enabled(context.Context, slog.Level) bool { return true }
-func (p plain) WithAttrs([]slog.Attr) slog.Handler     { return p }
 func (p plain) WithGroup(string) slog.Handler          { return p }
 
+func (p plain) WithAttrs([]slog.Attr) slog.Handler {
+	if p.untried {
+		return slog.DiscardHandler
+	}
+	return p
+}
+
 func (p plain) Handle(_ context.Context, r slog.Record) error {
-	line := fmt.Sprintf("%s %s", r.Level, r.Message)
+	line, warning := fmt.Sprintf("%s %s", r.Level, r.Message), false
 	r.Attrs(func(a slog.Attr) bool {
+		warning = warning || a.Key == "warning"
 		if a.Key != "policy" && a.Key != "digest" {
 			line += fmt.Sprintf(" %s=%q", a.Key, a.Value.String())
 		}
 		return true
 	})
+	if warning {
+		return nil
+	}
 	_, err := fmt.Fprintln(p.w, line)
 	return err
+}
+
+// warn prints warnings about a policy.
+func (p *Program) warn(warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintf(p.Stderr, "warning: %s\n", w)
+	}
 }

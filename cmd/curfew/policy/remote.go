@@ -107,15 +107,22 @@ func runLoad(ctx context.Context, p *Program, f *flags) error {
 		Module: module, Digest: hex.EncodeToString(digest[:]), Config: o.Config, Grants: o.Grants,
 		Fuel: f.text("fuel"), OnError: f.text("on-error"), Recompute: f.yes("recompute"), Shadow: f.text("shadow"),
 	}
-	if err := p.call(ctx, f, http.MethodPut, modulePath(f.operand(0, "")), &u, nil); err != nil {
+	var answer loaded
+	if err := p.call(ctx, f, http.MethodPut, modulePath(f.operand(0, "")), &u, &answer); err != nil {
 		return err
 	}
+	p.warn(answer.Warnings)
 	if u.Shadow != "" {
 		fmt.Fprintf(p.Stdout, "%s runs beside %s, sha256:%s\n", f.operand(0, ""), u.Shadow, u.Digest)
 		return nil
 	}
 	fmt.Fprintf(p.Stdout, "loaded as the expiry strategy wasm/%s, sha256:%s\n", f.operand(0, ""), u.Digest)
 	return nil
+}
+
+// loaded is the answer when a policy was loaded.
+type loaded struct {
+	Warnings []string `json:"warnings"`
 }
 
 func modulePath(name string) string { return ctl.Path("wasm", "policies", name) }
@@ -134,7 +141,10 @@ func reloadCommand() command {
 
 func runReload(ctx context.Context, p *Program, f *flags) error {
 	body := map[string]bool{"recompute": f.yes("recompute")}
-	return p.call(ctx, f, http.MethodPost, ctl.Path("wasm", "policies", f.operand(0, ""), "reload"), body, nil)
+	var answer loaded
+	err := p.call(ctx, f, http.MethodPost, ctl.Path("wasm", "policies", f.operand(0, ""), "reload"), body, &answer)
+	p.warn(answer.Warnings)
+	return err
 }
 
 func unloadCommand() command {
@@ -186,6 +196,9 @@ func runList(ctx context.Context, p *Program, f *flags) error {
 		return err
 	}
 	for _, i := range list {
+		for _, w := range i.Warnings {
+			fmt.Fprintf(p.Stdout, "%s: warning: %s\n", i.Name, below(w))
+		}
 		if i.LastError != "" {
 			fmt.Fprintf(p.Stdout, "%s: %s\n", i.Name, below(i.LastError))
 		}

@@ -144,3 +144,18 @@ type unreachable struct{}
 func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, errors.New("connection refused")
 }
+
+// The broker's warnings are printed when a policy is loaded, and in the list.
+func TestWarningsOfABroker(t *testing.T) {
+	module := keeping(t, 10)
+	api := &fakeAPI{t: t, answer: always(http.StatusOK, `{"warnings":["config: a was not read"]}`)}
+	for _, args := range [][]string{{"load", "tempo", module}, {"reload", "tempo"}} {
+		if r := over(t, api, asMe(t, args...)...); r.status != 0 || r.stderr != "warning: config: a was not read\n" {
+			t.Errorf("%s: got %+v", args[0], r)
+		}
+	}
+	api.answer = always(http.StatusOK, `[{"name":"tempo","loaded":true,"warnings":["config: a was not read"]}]`)
+	if r := over(t, api, asMe(t, "list")...); r.status != 0 || !strings.Contains(r.stdout, "\ntempo: warning: config: a was not read\n") {
+		t.Errorf("got %+v", r)
+	}
+}

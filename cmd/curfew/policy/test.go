@@ -221,4 +221,5 @@ func (p *Program) sumUp(s *simulation, i *wasm.Info) {
 		fmt.Fprintf(&b, "# counter %s: %d\n", name, i.Counters[name])
 	}
 	_, _ = b.WriteTo(p.Stdout) // the decisions were printed
+	p.warn(i.Warnings)
 }
