@@ -9,16 +9,19 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/plugins/consistenthash"
 	"github.com/curfewmq/curfew/plugins/deadletter"
 	"github.com/curfewmq/curfew/plugins/expires"
 	"github.com/curfewmq/curfew/plugins/maxlength"
+	"github.com/curfewmq/curfew/plugins/modulushash"
+	"github.com/curfewmq/curfew/plugins/random"
 	"github.com/curfewmq/curfew/plugins/ttl"
 	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // builtin are the plugins that a configuration in the documentation may speak of.
-var builtin = []hook.Factory{ttl.Factory, wasm.Factory, maxlength.Factory, deadletter.Factory, expires.Factory}
+var builtin = []hook.Factory{ttl.Factory, wasm.Factory, maxlength.Factory, deadletter.Factory, expires.Factory, consistenthash.Factory, modulushash.Factory, random.Factory}
 
 func TestPluginsAreDocumented(t *testing.T) {
 	for _, dir := range folders(t, "plugins") {

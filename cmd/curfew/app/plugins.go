@@ -7,21 +7,27 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/curfewmq/curfew/plugins/consistenthash"
 	"github.com/curfewmq/curfew/plugins/deadletter"
 	"github.com/curfewmq/curfew/plugins/expires"
 	"github.com/curfewmq/curfew/plugins/maxlength"
+	"github.com/curfewmq/curfew/plugins/modulushash"
+	"github.com/curfewmq/curfew/plugins/random"
 	"github.com/curfewmq/curfew/plugins/ttl"
 	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // allPlugins returns the plugins of the repository and others, in the order in which the default chain asks them. Others come after
-// the strategies of the repository, and before what acts on their verdicts: the limits of queues and dead-lettering.
+// the strategies of the repository, and before what acts on their verdicts: the limits of queues and dead-lettering. Exchange types come last: their place means nothing.
 func allPlugins(others []hook.Factory) []hook.Factory {
 	return slices.Concat(
 		[]hook.Factory{ttl.Factory, wasm.Factory},
 		others,
-		[]hook.Factory{maxlength.Factory, deadletter.Factory, expires.Factory},
+		[]hook.Factory{
+			maxlength.Factory, deadletter.Factory, expires.Factory,
+			consistenthash.Factory, modulushash.Factory, random.Factory,
+		},
 	)
 }
 

@@ -1,0 +1,92 @@
+// Package modulushash offers the exchange type x-modulus-hash: each message goes to one of the bound queues, by the hash of its
+// routing keys modulo the number of bindings.
+package modulushash
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Config is the section plugins.modulushash. It has no settings.
+type Config struct{}
+
+// Factory makes the plugin.
+var Factory = hook.NewFactory("modulushash", Config{}, func(Config) (hook.Plugin, error) { return plugin{}, nil })
+
+type plugin struct{ hook.NoHooks }
+
+// ExchangeTypes implements [hook.ExchangeTyper].
+func (plugin) ExchangeTypes() []hook.ExchangeType {
+	return []hook.ExchangeType{{
+		Name:        "x-modulus-hash",
+		Description: "Modulus Hashing Exchange",
+		New:         func(*hook.Exchange) hook.Router { return &router{} },
+	}}
+}
+
+// router has the destinations of the bindings, sorted: messages go where they went before the broker started again. A
+// destination with several bindings is there as often.
+type router struct{ bound []bound }
+
+type bound struct {
+	toExchange bool
+	name       string
+	dest       hook.Destination
+}
+
+// compare sorts exchanges before queues, as RabbitMQ does.
+func compare(a, b bound) int {
+	if a.toExchange != b.toExchange {
+		if a.toExchange {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.dest, b.dest))
+}
+
+// Bind implements [hook.Router].
+func (r *router) Bind(b *hook.Binding) {
+	x := bound{b.ToExchange, b.Name, b.Destination}
+	i, _ := slices.BinarySearchFunc(r.bound, x, compare)
+	r.bound = slices.Insert(r.bound, i, x)
+}
+
+// Unbind implements [hook.Router].
+func (r *router) Unbind(b *hook.Binding) {
+	i, ok := slices.BinarySearchFunc(r.bound, bound{b.ToExchange, b.Name, b.Destination}, compare)
+	if ok {
+		r.bound = slices.Delete(r.bound, i, i+1)
+	}
+}
+
+// Route implements [hook.Router].
+func (r *router) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
+	if len(r.bound) == 0 {
+		return dst
+	}
+	return append(dst, r.bound[hash(m)%uint64(len(r.bound))].dest)
+}
+
+// hash hashes the routing keys of m: FNV-1a over each key and a zero behind it, and the finaliser of SplitMix64, because the
+// lower bits of FNV alone depend on few others. It decides where messages go, and must never change.
+func hash(m *hook.Publishing) uint64 {
+	const offset, prime = 0xcbf29ce484222325, 0x100000001b3
+	h := uint64(offset)
+	add := func(key string) {
+		for i := range len(key) {
+			h = (h ^ uint64(key[i])) * prime
+		}
+		h *= prime // the zero
+	}
+	add(m.Key)
+	for _, key := range m.More {
+		add(key)
+	}
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
