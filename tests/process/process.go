@@ -46,7 +46,13 @@ type Process struct {
 // random ports.
 func Start(t *testing.T, yaml string, args ...string) *Process {
 	t.Helper()
-	p := Launch(t, yaml, args...)
+	return StartProgram(t, Binary(t), yaml, args...)
+}
+
+// StartProgram is Start for another program than the one that Binary builds.
+func StartProgram(t *testing.T, program, yaml string, args ...string) *Process {
+	t.Helper()
+	p := launch(t, program, yaml, args)
 	p.Await("ready")
 	p.AMQP, p.AMQPS = p.address("listen.amqp"), p.address("listen.amqps")
 	p.Management, p.ManagementTLS = p.address("listen.management"), p.address("listen.management-tls")
@@ -57,13 +63,18 @@ func Start(t *testing.T, yaml string, args ...string) *Process {
 // Launch is Start without waiting, for a broker that may refuse to start.
 func Launch(t *testing.T, yaml string, args ...string) *Process {
 	t.Helper()
+	return launch(t, Binary(t), yaml, args)
+}
+
+func launch(t *testing.T, program, yaml string, args []string) *Process {
+	t.Helper()
 	p := &Process{t: t, Dir: t.TempDir(), ended: make(chan struct{}), changed: make(chan struct{})}
 	all := []string{"serve", "--amqp", "127.0.0.1:0", "--management", "127.0.0.1:0"}
 	if yaml != "" {
 		p.Configure(yaml)
 		all = append(all, "--config", "curfew.yaml")
 	}
-	p.cmd = exec.Command(Binary(t), append(all, args...)...)
+	p.cmd = exec.Command(program, append(all, args...)...)
 	p.cmd.Dir = p.Dir
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
