@@ -11,6 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/plugins/consistenthash"
 	"github.com/curfewmq/curfew/plugins/deadletter"
+	"github.com/curfewmq/curfew/plugins/dedup"
 	"github.com/curfewmq/curfew/plugins/expires"
 	"github.com/curfewmq/curfew/plugins/maxlength"
 	"github.com/curfewmq/curfew/plugins/modulushash"
@@ -21,7 +22,10 @@ import (
 )
 
 // builtin are the plugins that a configuration in the documentation may speak of.
-var builtin = []hook.Factory{ttl.Factory, wasm.Factory, maxlength.Factory, deadletter.Factory, expires.Factory, consistenthash.Factory, modulushash.Factory, random.Factory}
+var builtin = []hook.Factory{
+	ttl.Factory, dedup.Factory, wasm.Factory, maxlength.Factory, deadletter.Factory, expires.Factory,
+	consistenthash.Factory, modulushash.Factory, random.Factory,
+}
 
 func TestPluginsAreDocumented(t *testing.T) {
 	for _, dir := range folders(t, "plugins") {

@@ -161,7 +161,7 @@ func TestConfigErrors(t *testing.T) {
 			"curfew config: the configuration has 3 errors:\n" +
 				"  limits.frame-max: \"1\" is out of range; accepted: 4KiB to 16MiB (file x.yaml:2)\n" +
 				"  plugins.ttl.max: 1ns is out of range; accepted are 0s (no limit) and whole milliseconds from 1ms (file x.yaml:5)\n" +
-				"  plugins.lua: unknown plugin; known plugins: ttl, wasm, maxlength, deadletter, expires, consistenthash, modulushash, random (file x.yaml:6)\n",
+				"  plugins.lua: unknown plugin; known plugins: ttl, dedup, wasm, maxlength, deadletter, expires, consistenthash, modulushash, random (file x.yaml:6)\n",
 		},
 		{
 			"the chain's", "plugins:\n  ttl:\n    strategy: lazy\n", nil,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/plugins/consistenthash"
 	"github.com/curfewmq/curfew/plugins/deadletter"
+	"github.com/curfewmq/curfew/plugins/dedup"
 	"github.com/curfewmq/curfew/plugins/expires"
 	"github.com/curfewmq/curfew/plugins/maxlength"
 	"github.com/curfewmq/curfew/plugins/modulushash"
@@ -22,7 +23,7 @@ import (
 // the strategies of the repository, and before what acts on their verdicts: the limits of queues and dead-lettering. Exchange types come last: their place means nothing.
 func allPlugins(others []hook.Factory) []hook.Factory {
 	return slices.Concat(
-		[]hook.Factory{ttl.Factory, wasm.Factory},
+		[]hook.Factory{ttl.Factory, dedup.Factory, wasm.Factory},
 		others,
 		[]hook.Factory{
 			maxlength.Factory, deadletter.Factory, expires.Factory,

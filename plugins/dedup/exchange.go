@@ -1,0 +1,244 @@
+package dedup
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// The arguments of exchanges, of which the first and the last one are queues', too.
+const (
+	dedupArgument       = "x-message-deduplication"
+	sizeArgument        = "x-cache-size"
+	ttlArgument         = "x-cache-ttl"
+	persistenceArgument = "x-cache-persistence"
+	headerArgument      = "x-deduplication-header"
+)
+
+const (
+	exchangeType = "x-message-deduplication"
+
+	// defaultHeader is the header whose values are compared.
+	defaultHeader = "x-deduplication-header"
+	// ttlHeader is how long a message's key is remembered, milliseconds.
+	ttlHeader = "x-cache-ttl"
+	// defaultSize is LavinMQ's size of a cache. Exchanges of the type dedup must say
+	// theirs.
+	defaultSize = 128
+	// maxHeader is the longest name of a header.
+	maxHeader = 255
+)
+
+var (
+	_ hook.ExchangeTyper    = (*plugin)(nil)
+	_ hook.ExchangeFilterer = (*plugin)(nil)
+)
+
+// ExchangeTypes implements [hook.ExchangeTyper].
+func (p *plugin) ExchangeTypes() []hook.ExchangeType {
+	return []hook.ExchangeType{{
+		Name:        exchangeType,
+		Description: "Message Deduplication Exchange.", // as the plugin for RabbitMQ has it
+		Check:       p.checkType,
+		New:         func(x *hook.Exchange) hook.Router { return &router{checker: p.newChecker(x)} },
+		Volatile:    true,
+	}}
+}
+
+// ExchangeArguments implements [hook.ExchangeFilterer]. They are those of the type, too.
+// None is compared when an exchange is declared again, as in RabbitMQ.
+func (p *plugin) ExchangeArguments() []hook.ExchangeArgument {
+	return []hook.ExchangeArgument{
+		{Name: dedupArgument, Check: checkEnabled},
+		{Name: sizeArgument, Check: whereUsed(p.checkSize)},
+		{Name: ttlArgument, Check: whereUsed(checkTTL)},
+		{Name: persistenceArgument, Check: whereUsed(checkPersistence)},
+		{Name: headerArgument, Check: whereUsed(checkHeader)},
+	}
+}
+
+// Filter implements [hook.ExchangeFilterer].
+func (p *plugin) Filter(x *hook.Exchange) hook.Filter {
+	if x.Type == exchangeType || !enabled(x) {
+		return nil
+	}
+	return p.newChecker(x).admits
+}
+
+// enabled reports whether the exchange has the argument that makes it drop duplicates.
+func enabled(x *hook.Exchange) bool {
+	v, _ := x.Args.Lookup(dedupArgument)
+	on, _ := v.(bool)
+	return on
+}
+
+func checkEnabled(_ *hook.Exchange, v any) error {
+	if _, ok := v.(bool); !ok {
+		return fmt.Errorf("Invalid argument, '%s' must be a boolean", dedupArgument) //nolint:staticcheck // in the style of the others
+	}
+	return nil
+}
+
+// whereUsed returns a check that is made only for exchanges that drop duplicates.
+// Elsewhere the arguments mean nothing, and may be another plugin's.
+func whereUsed(check func(v any) error) func(*hook.Exchange, any) error {
+	return func(x *hook.Exchange, v any) error {
+		if x.Type != exchangeType && !enabled(x) {
+			return nil
+		}
+		return check(v)
+	}
+}
+
+// The texts of the plugin for RabbitMQ.
+var (
+	errSize        = errors.New("Missing or invalid argument, 'x-cache-size' must be an integer greater than 0") //nolint:staticcheck // its text
+	errTTL         = errors.New("Invalid argument, 'x-cache-ttl' must be an integer greater than 0")             //nolint:staticcheck // its text
+	errPersistence = errors.New("Invalid argument, 'x-cache-persistence' must be either 'disk' or 'memory'")     //nolint:staticcheck // its text
+)
+
+// checkType refuses an exchange of the type without a size.
+func (p *plugin) checkType(x *hook.Exchange) error {
+	if _, ok := x.Args.Lookup(sizeArgument); !ok {
+		return errSize
+	}
+	return nil
+}
+
+func (p *plugin) checkSize(v any) error {
+	switch n, ok := positive(v); {
+	case !ok:
+		return errSize
+	case n > int64(p.config.MaxCacheSize):
+		return fmt.Errorf("Invalid argument, '%s' must be an integer from 1 to %d, got %d", sizeArgument, p.config.MaxCacheSize, n) //nolint:staticcheck // in the style of the others
+	}
+	return nil
+}
+
+func checkTTL(v any) error {
+	if _, ok := positive(v); !ok {
+		return errTTL
+	}
+	return nil
+}
+
+func checkPersistence(v any) error {
+	switch v {
+	case "memory":
+		return nil
+	case "disk":
+		return fmt.Errorf("Invalid argument, '%s' must be 'memory': caches are not kept on disk", persistenceArgument) //nolint:staticcheck // in the style of the others
+	}
+	return errPersistence
+}
+
+func checkHeader(v any) error {
+	if s, ok := v.(string); !ok || s == "" || len(s) > maxHeader {
+		return fmt.Errorf("Invalid argument, '%s' must be a string of 1 to %d bytes", headerArgument, maxHeader) //nolint:staticcheck // in the style of the others
+	}
+	return nil
+}
+
+// positive returns an argument as an integer greater than 0. A string of decimal digits
+// will do, as in RabbitMQ.
+func positive(v any) (int64, bool) {
+	n, ok := hook.Int(v)
+	if s, isString := v.(string); isString {
+		parsed, err := strconv.ParseInt(s, 10, 64)
+		n, ok = parsed, err == nil
+	}
+	return n, ok && n > 0
+}
+
+// checker finds duplicates among the messages of an exchange. Any goroutine may use it.
+type checker struct {
+	seeds  *seeds
+	cache  *cache
+	header string
+	ttl    hook.Limit // milliseconds
+}
+
+func (p *plugin) newChecker(x *hook.Exchange) *checker {
+	c := &checker{seeds: &p.seeds, header: defaultHeader}
+	size := int64(defaultSize)
+	for _, a := range x.Args {
+		switch a.Name {
+		case sizeArgument:
+			if n, ok := positive(a.Value); ok {
+				size = n
+			}
+		case ttlArgument:
+			if n, ok := positive(a.Value); ok {
+				c.ttl = hook.LimitOf(n)
+			}
+		case headerArgument:
+			if s, ok := a.Value.(string); ok {
+				c.header = s
+			}
+		}
+	}
+	c.cache = p.budget.newCache(int(min(size, int64(p.config.MaxCacheSize)))) // the limit may have been lowered since
+	return c
+}
+
+// admits reports whether a message is no duplicate, and remembers it.
+func (c *checker) admits(m *hook.Publishing) bool {
+	k, ok := keyOf(c.seeds, m, c.header)
+	return !ok || c.cache.admit(m.Now, k, c.expires(m))
+}
+
+// expires returns until when a message is remembered, 0 for ever.
+func (c *checker) expires(m *hook.Publishing) hook.Instant {
+	if ms, ok := m.HeaderInt(ttlHeader); ok {
+		return max(m.Now.AddMillis(max(ms, 0)), 1)
+	}
+	if c.ttl.Set() {
+		return m.Now.AddMillis(c.ttl.N())
+	}
+	return 0
+}
+
+// router leads each message that is no duplicate everywhere, whatever its keys are. A
+// duplicate matches nothing, so that it goes to the alternate exchange, as in RabbitMQ.
+type router struct {
+	*checker
+	bindings []int32            // by destination
+	all      []hook.Destination // those with bindings
+}
+
+var _ hook.Router = (*router)(nil)
+
+// Bind implements [hook.Router].
+func (r *router) Bind(b *hook.Binding) {
+	d := b.Destination
+	for int(d) >= len(r.bindings) {
+		r.bindings = append(r.bindings, 0)
+	}
+	if r.bindings[d]++; r.bindings[d] == 1 {
+		r.all = append(r.all, d)
+	}
+}
+
+// Unbind implements [hook.Router].
+func (r *router) Unbind(b *hook.Binding) {
+	d := b.Destination
+	if r.bindings[d]--; r.bindings[d] > 0 {
+		return
+	}
+	for i := range r.all {
+		if r.all[i] == d {
+			r.all = append(r.all[:i], r.all[i+1:]...)
+			return
+		}
+	}
+}
+
+// Route implements [hook.Router].
+func (r *router) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
+	if !r.admits(m) {
+		return dst
+	}
+	return append(dst, r.all...)
+}

@@ -1,0 +1,135 @@
+package dedup
+
+import (
+	"sync"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// queues are the keys of the messages in queues, while there are any. A queue keeps
+// them when its settings change. Any goroutine may use it.
+type queues struct {
+	mu   sync.Mutex // guards keys
+	keys map[hook.Queue]*cache
+}
+
+// Arguments implements [hook.Plugin].
+func (*plugin) Arguments() []hook.Argument {
+	return []hook.Argument{
+		{Name: dedupArgument, Check: checkQueueEnabled, Policy: &enabledKey},
+		{Name: headerArgument, Check: checkQueueHeader},
+		// RabbitMQ's plugin has the argument's full name as its key of policies.
+		{Name: "x-" + dedupArgument, Check: checkQueueEnabled, Policy: &enabledKey},
+	}
+}
+
+var enabledKey = hook.PolicyKey{Check: func(v any) error {
+	if _, ok := v.(bool); !ok {
+		return &hook.InvalidError{What: "message deduplication, expected a boolean"}
+	}
+	return nil
+}}
+
+func checkQueueEnabled(v any, _ hook.Args) error {
+	if _, ok := v.(bool); !ok {
+		return &hook.ArgError{Term: `"expected boolean, got ` + hook.TypeName(v) + `"`}
+	}
+	return nil
+}
+
+func checkQueueHeader(v any, _ hook.Args) error {
+	if err := hook.CheckString(v); err != nil {
+		return err
+	}
+	if s, _ := v.(string); s == "" || len(s) > maxHeader {
+		return &hook.ArgError{Term: `"expected 1 to 255 bytes"`}
+	}
+	return nil
+}
+
+// Attach implements [hook.Plugin].
+func (p *plugin) Attach(q hook.Queue) hook.Hooks {
+	if !isOn(q, "message-deduplication") && !isOn(q, dedupArgument) {
+		return hook.Hooks{Shared: true}
+	}
+	a := &attachment{plugin: p, queue: q, header: defaultHeader, keys: p.queues.find(q)}
+	if s, ok := hook.StringSetting(q, "deduplication-header"); ok {
+		a.header = s
+	}
+	return hook.Hooks{OnEnqueue: a.enqueue, OnGone: a.gone}
+}
+
+func isOn(q hook.Queue, setting string) bool {
+	v, _ := q.Setting(setting)
+	on, _ := v.(bool)
+	return on
+}
+
+// attachment keeps duplicates out of a queue. It belongs to the queue's turn.
+type attachment struct {
+	plugin *plugin
+	queue  hook.Queue
+	header string
+	keys   *cache // of the messages in the queue; nil until there is one with a key
+}
+
+// enqueue drops messages whose key the queue holds, and watches the others.
+func (a *attachment) enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range ms {
+		if vs[i].Action != hook.Keep {
+			continue
+		}
+		k, ok := keyOf(&a.plugin.seeds, &ms[i], a.header)
+		if !ok {
+			continue
+		}
+		if a.keys == nil {
+			a.keys = a.plugin.newKeys(a.queue)
+		}
+		if a.keys.admit(now, k, 0) {
+			vs[i].Watch = true
+			continue
+		}
+		vs[i].Action, vs[i].Reason, vs[i].Final = hook.Drop, hook.ReasonDuplicate, true
+	}
+}
+
+// gone forgets the keys of messages that leave.
+func (a *attachment) gone(ms []hook.Message) {
+	if a.keys == nil {
+		return
+	}
+	if ms == nil {
+		a.plugin.queues.remove(a.queue)
+		a.keys.clear()
+		a.keys = nil
+		return
+	}
+	for i := range ms {
+		if k, ok := keyOf(&a.plugin.seeds, &ms[i], a.header); ok {
+			a.keys.forget(k)
+		}
+	}
+}
+
+// newKeys returns the keys of a queue that has none yet.
+func (p *plugin) newKeys(q hook.Queue) *cache {
+	c := p.budget.newCache(maxEntries)
+	p.queues.mu.Lock()
+	defer p.queues.mu.Unlock()
+	p.queues.keys[q] = c
+	return c
+}
+
+// find returns the keys of a queue, nil if it has none.
+func (s *queues) find(q hook.Queue) *cache {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys[q]
+}
+
+func (s *queues) remove(q hook.Queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.keys, q)
+}
