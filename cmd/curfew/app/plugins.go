@@ -75,3 +75,24 @@ func checkPlugin(f hook.Factory, before []hook.Factory) error {
 	first := cmp.Or(before[same].Package, "an unknown package")
 	return fmt.Errorf("two plugins have the name %s: those of %s and %s; leave one of them out", f.Name, first, from)
 }
+
+// undeadlettered returns the plugins of a chain that come after deadletter, which does not see the messages that they drop, although
+// they come before it in the default chain; and the chain with deadletter behind them.
+func undeadlettered(chain []string, order []hook.Factory) (late, better []string) {
+	position := func(name string) int {
+		return slices.IndexFunc(order, func(f hook.Factory) bool { return f.Name == name })
+	}
+	at, last := slices.Index(chain, deadletter.Factory.Name), 0
+	if at < 0 {
+		return nil, nil
+	}
+	for i := at + 1; i < len(chain); i++ {
+		if position(chain[i]) < position(chain[at]) {
+			late, last = append(late, chain[i]), i
+		}
+	}
+	if len(late) == 0 {
+		return nil, nil
+	}
+	return late, slices.Concat(chain[:at], chain[at+1:last+1], chain[at:at+1], chain[last+1:])
+}

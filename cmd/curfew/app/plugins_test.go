@@ -154,3 +154,24 @@ func TestPublishedVersion(t *testing.T) {
 		}
 	}
 }
+
+// A chain with deadletter before plugins that drop messages started without a word, and what they dropped was lost.
+func TestPluginsBehindDeadletter(t *testing.T) {
+	order := allPlugins([]hook.Factory{{Name: "lantern"}})
+	for _, tt := range []struct{ chain, late, use string }{
+		{chain: "ttl wasm lantern maxlength deadletter expires"},
+		{chain: "ttl"},
+		{chain: "deadletter"},
+		{chain: "expires deadletter"},
+		{chain: "deadletter expires"},
+		{chain: "wasm ttl deadletter"},
+		{chain: "ttl deadletter maxlength", late: "maxlength", use: "ttl maxlength deadletter"},
+		{chain: "deadletter ttl wasm lantern expires", late: "ttl wasm lantern", use: "ttl wasm lantern deadletter expires"},
+		{chain: "ttl deadletter expires wasm", late: "wasm", use: "ttl expires wasm deadletter"},
+	} {
+		late, use := undeadlettered(strings.Fields(tt.chain), order)
+		if strings.Join(late, " ") != tt.late || strings.Join(use, " ") != tt.use {
+			t.Errorf("%s: got %q, use %q, want %q, %q", tt.chain, late, use, tt.late, tt.use)
+		}
+	}
+}

@@ -145,6 +145,10 @@ func (s *service) logPlugins() {
 		}
 	}
 	s.log.Info("plugins", "chain", strings.Join(names, ", "))
+	if late, better := undeadlettered(names, s.plugins); len(late) > 0 {
+		s.log.Warn("plugins come after deadletter: messages that they drop are lost instead of dead-lettered",
+			"plugins", strings.Join(late, ", "), "use", "plugins.chain: ["+strings.Join(better, ", ")+"]")
+	}
 }
 
 func (s *service) factory(name string) (f hook.Factory) {
