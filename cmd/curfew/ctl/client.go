@@ -47,8 +47,16 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s (status %d)", r.reason, r.status) }
 
+// loginFailed is the API's reason when it does not accept a name with a password. Other reasons are about what the user may do.
+const loginFailed = "Login failed"
+
+const credentialsHelp = "--username and --password, or CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, tell others."
+
 // failure words the refusal as the end of a command.
 func (r *refusal) failure(api *client) error {
+	if r.status == http.StatusUnauthorized && r.reason == loginFailed {
+		return failed(noPermission, "%s does not know user '%s' with this password: %s\n\n%s", api.base, api.user, r.reason, credentialsHelp)
+	}
 	switch r.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 		return failed(noPermission, "%s does not let user '%s' do that: %s", api.base, api.user, r.reason)

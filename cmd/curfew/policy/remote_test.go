@@ -105,7 +105,8 @@ func TestReloadAndUnload(t *testing.T) {
 	}
 	api.answer = always(http.StatusUnauthorized, `{"error":"not_authorized","reason":"Login failed"}`)
 	over(t, api, asMe(t, "unload", "tempo")...).want(t, 1, "",
-		"curfew policy unload: http://broker:15672 does not let user 'me' do that: Login failed\n")
+		"curfew policy unload: http://broker:15672 does not know user 'me' with this password: Login failed\n\n"+
+			"--username and --password, or CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, tell others.\n")
 }
 
 // The stack of a Go policy's panic stood at the margin, where policies' names do.
