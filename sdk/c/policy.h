@@ -58,8 +58,14 @@ struct policy_verdict {
   uint16_t key_length;
 };
 
-_Static_assert(sizeof(struct policy_message) == 64, "a record of policy_v1 has 64 bytes");
-_Static_assert(sizeof(struct policy_verdict) == 32, "a verdict of policy_v1 has 32 bytes");
+#ifdef __cplusplus
+#define POLICY_ASSERT static_assert
+#else
+#define POLICY_ASSERT _Static_assert
+#endif
+
+POLICY_ASSERT(sizeof(struct policy_message) == 64, "a record of policy_v1 has 64 bytes");
+POLICY_ASSERT(sizeof(struct policy_verdict) == 32, "a verdict of policy_v1 has 32 bytes");
 
 // --- Verdicts ---
 

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestC(t *testing.T) { run(t, "c.wasm") }
 
+func TestCPP(t *testing.T) { run(t, "cpp.wasm") }
+
 func TestRust(t *testing.T) { run(t, "rust.wasm") }
 
 func TestAssemblyScript(t *testing.T) { run(t, "assemblyscript.wasm") }
@@ -30,6 +33,20 @@ func TestGo(t *testing.T) { run(t, build.Go(t, "go")) }
 
 func TestCIsBuiltFromSource(t *testing.T) {
 	build.Same(t, build.C(t, "src/guest.c"), "c.wasm")
+}
+
+func TestCPPIsBuiltFromSource(t *testing.T) {
+	build.Same(t, build.CPP(t, "src/guest.cpp"), "cpp.wasm")
+}
+
+// A policy in C++20 and later, which compare differently, is the same.
+func TestCPPOfLaterStandards(t *testing.T) {
+	want := build.CPP(t, "src/guest.cpp").Bytes
+	for _, standard := range []string{"c++20", "c++2b"} {
+		if got := build.CPP(t, "src/guest.cpp", standard).Bytes; !bytes.Equal(got, want) {
+			t.Errorf("-std=%s makes %d bytes, and -std=c++17 %d others", standard, len(got), len(want))
+		}
+	}
 }
 
 func TestRustIsBuiltFromSource(t *testing.T) { build.Same(t, build.Rust(t, "guest.rs"), "rust.wasm") }

@@ -18,6 +18,10 @@ func TestREADMEOfC(t *testing.T) {
 	decidesByPriority(t, build.C(t, fromREADME(t, "c", "c", "tempo.c")).Bytes)
 }
 
+func TestREADMEOfCPP(t *testing.T) {
+	decidesByPriority(t, build.CPP(t, fromREADME(t, "cpp", "cpp", "tempo.cpp")).Bytes)
+}
+
 func TestREADMEOfRust(t *testing.T) {
 	file := fromREADME(t, "rust", "rust", "tempo.rs")
 	beside(t, file, "rust/policy.rs")

@@ -23,7 +23,7 @@ func buildCommand() command {
 			f.String("lang", "", "the `language`, where the folder does not show it: "+languageNames())
 			f.String("o", "", "the `file` that is made; otherwise the folder's name and .wasm, in the folder")
 		},
-		more: "The compiler is the one in PATH. The environment names others: GO, RUSTC, CC, ASC, WAT2WASM.\n",
+		more: "The compiler is the one in PATH. The environment names others: GO, RUSTC, CC, CXX, ASC, WAT2WASM.\n",
 	}
 }
 
@@ -166,11 +166,28 @@ func (b *building) golang() error {
 		"build", "-trimpath", "-buildmode=c-shared", "-ldflags=-s -w", "-o", b.out, ".")
 }
 
-// c compiles and links in two steps: when clang links, it runs any wasm-opt that it finds, which may be too old for the module,
+func (b *building) c() error { return b.clang("CC", "clang", cFlags()) }
+
+func (b *building) cpp() error { return b.clang("CXX", "clang++", cppFlags()) }
+
+// cFlags are for clang. With bulk memory, copying needs no C library.
+func cFlags() []string { return []string{"--target=wasm32", "-O2", "-mbulk-memory"} }
+
+// cppFlags leave out what needs a C++ library.
+func cppFlags() []string {
+	return append(cFlags(), "-std=c++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-c++-static-destructors")
+}
+
+// linkFlags have the stack precede the data, so that a stack that overflows ends the instance. Behind the data it would overwrite them.
+func linkFlags() []string {
+	return []string{"--no-entry", "--strip-all", "--stack-first", "-z", "stack-size=4096"}
+}
+
+// clang compiles and links in two steps: when it links, it runs any wasm-opt that it finds, which may be too old for the module,
 // and looks for the linker of its own version.
-func (b *building) c() error {
+func (b *building) clang(variable, name string, flags []string) error {
 	const missing = "apt install clang lld"
-	compiler, err := b.find("CC", missing, numbered("clang")...)
+	compiler, err := b.find(variable, missing, numbered(name)...)
 	if err != nil {
 		return err
 	}
@@ -184,10 +201,10 @@ func (b *building) c() error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // it is in the folder for temporary files
 	object := filepath.Join(dir, "policy.o")
-	if err := b.run(nil, compiler, "--target=wasm32", "-O2", "-c", "-o", object, b.source); err != nil {
+	if err := b.run(nil, compiler, append(flags, "-c", "-o", object, b.source)...); err != nil {
 		return err
 	}
-	return b.run(nil, linker, "--no-entry", "--strip-all", "-z", "stack-size=4096", "-o", b.out, object)
+	return b.run(nil, linker, append(linkFlags(), "-o", b.out, object)...)
 }
 
 func (b *building) assemblyScript() error {

@@ -22,6 +22,7 @@ var templates embed.FS
 // language is one that projects can be made in.
 type language struct {
 	name  string
+	alias string            // another name that --lang takes, if there is one
 	build string            // the command that makes NAME.wasm, for the README
 	tools string            // what the command needs, for the README
 	first string            // a command to run in the folder before the first build, if there is one
@@ -61,12 +62,23 @@ func languages() []language {
 		},
 		{
 			name:  "c",
-			build: "clang --target=wasm32 -O2 -c NAME.c\n    wasm-ld --no-entry --strip-all -z stack-size=4096 -o NAME.wasm NAME.o",
+			build: "clang " + strings.Join(cFlags(), " ") + " -c NAME.c\n    wasm-ld " + strings.Join(linkFlags(), " ") + " -o NAME.wasm NAME.o",
 			tools: "which takes clang and its linker for WebAssembly: `apt install clang lld`. The SDK is `policy.h`.",
 			files: map[string]string{"NAME.c": "c/policy.c.txt"},
 			sdk:   map[string]string{"policy.h": "c/policy.h"},
 			finds: []string{"*.c"},
 			make:  (*building).c,
+		},
+		{
+			name:  "c++",
+			alias: "cpp",
+			build: "clang++ " + strings.Join(cppFlags(), " ") + " -c NAME.cpp\n    wasm-ld " + strings.Join(linkFlags(), " ") + " -o NAME.wasm NAME.o",
+			tools: "which takes clang and its linker for WebAssembly: `apt install clang lld`. The SDK is `policy.hpp` and `policy.h`.\n" +
+				"There is no C++ library, no exceptions and no RTTI. C++20 and later compile as well.",
+			files: map[string]string{"NAME.cpp": "cpp/policy.cpp.txt"},
+			sdk:   map[string]string{"policy.h": "c/policy.h", "policy.hpp": "cpp/policy.hpp"},
+			finds: []string{"*.cpp", "*.cc", "*.cxx"},
+			make:  (*building).cpp,
 		},
 		{
 			name:  "assemblyscript",
@@ -101,7 +113,7 @@ func languageNames() string {
 
 func findLanguage(name string) (*language, error) {
 	for _, l := range languages() {
-		if l.name == name {
+		if name != "" && (l.name == name || l.alias == name) {
 			return &l, nil
 		}
 	}

@@ -95,6 +95,8 @@ func TestBuildWithout(t *testing.T) {
 	for name, want := range map[string]string{
 		"go":             "go is missing: apt install golang",
 		"c":              "clang is missing: apt install clang lld",
+		"c++":            "clang++ is missing: apt install clang lld",
+		"cpp":            "clang++ is missing: apt install clang lld",
 		"assemblyscript": "asc, the compiler of the npm package assemblyscript, is missing: run npm install in ",
 		"wat":            "wat2wasm is missing: apt install wabt",
 		"rust":           "rustc is missing: apt install rustc libstd-rust-dev-wasm32 lld, or rustup target add wasm32-unknown-unknown",

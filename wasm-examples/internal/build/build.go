@@ -23,14 +23,32 @@ type Module struct {
 // has whatever wasm-opt there is go over the module.
 func C(tb testing.TB, source string) Module {
 	tb.Helper()
-	compiler := find(tb, "c", func(path string) bool {
+	return llvm(tb, "c", "clang", "-I../../sdk/c", source)
+}
+
+// CPP compiles a source file as C++17 or, if the language's standard is named, as that. A warning is an error.
+func CPP(tb testing.TB, source string, standard ...string) Module {
+	tb.Helper()
+	flags := []string{
+		"-I../../sdk/c", "-I../../sdk/cpp", "-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+		"-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-c++-static-destructors",
+	}
+	for _, s := range standard {
+		flags = append(flags, "-std="+s)
+	}
+	return llvm(tb, "c++", "clang++", append(flags, source)...)
+}
+
+func llvm(tb testing.TB, language, name string, args ...string) Module {
+	tb.Helper()
+	compiler := find(tb, language, func(path string) bool {
 		out, err := exec.CommandContext(tb.Context(), path, "--print-targets").Output()
 		return err == nil && strings.Contains(string(out), "wasm32")
-	}, numbered("clang")...)
+	}, numbered(name)...)
 	linker := lld(tb)
 	object, file := filepath.Join(tb.TempDir(), "policy.o"), filepath.Join(tb.TempDir(), "policy.wasm")
-	run(tb, compiler.path, "--target=wasm32", "-O2", "-c", "-I../../sdk/c", "-o", object, source)
-	run(tb, linker.path, "--no-entry", "--strip-all", "-z", "stack-size=4096", "-o", file, object)
+	run(tb, compiler.path, append([]string{"--target=wasm32", "-O2", "-mbulk-memory", "-c", "-o", object}, args...)...)
+	run(tb, linker.path, "--no-entry", "--strip-all", "--stack-first", "-z", "stack-size=4096", "-o", file, object)
 	return Module{read(tb, file), compiler.String() + ", " + linker.String(), compiler.pinned && linker.pinned}
 }
 
