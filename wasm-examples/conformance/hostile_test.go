@@ -59,12 +59,12 @@ static curfew::verdict enter(int64_t, const curfew::message &m) {
   curfew::buffer<8> b;
   curfew::text header = m.header_text("text", b);
   if (m.priority == 1) curfew::panic("out of ideas");
-  return curfew::keep(curfew::none).with_state(header[7]);
+  return curfew::keep(curfew::none).with_state(m.priority == 2 ? header[7] : 0);
 }
 CURFEW_ON_ENQUEUE(enter)
 `)).Bytes
 	failsAt(t, module, hook.Message{Priority: 1}, "out of ideas")
-	failsAt(t, module, hook.Message{}, "unreachable")
+	failsAt(t, module, hook.Message{Priority: 2}, "unreachable")
 }
 
 // source writes a policy's source to a file.
