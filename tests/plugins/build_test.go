@@ -67,6 +67,7 @@ func TestConfig(t *testing.T) {
 func TestModulesThemselves(t *testing.T) {
 	t.Parallel()
 	process.Root(t)
+	look(t)
 	for _, dir := range []string{"nightshift", "carousel"} {
 		c := exec.Command("go", "test", "-v", "./...")
 		c.Dir = filepath.Join("testdata", dir)

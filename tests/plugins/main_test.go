@@ -6,6 +6,7 @@ import (
 	"archive/zip"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +62,7 @@ func build(t *testing.T, plain string) (err error) {
 	}
 	root, err := filepath.Abs(process.Root(t))
 	must(t, err)
+	look(t)
 	folder, err := filepath.Abs(filepath.Join("testdata", "carousel"))
 	must(t, err)
 	proxy, cache := filepath.Join(program.dir, "proxy"), filepath.Join(program.dir, "cache")
@@ -77,6 +79,12 @@ func build(t *testing.T, plain string) (err error) {
 		return errors.New(c.String() + ": " + err.Error() + "\n" + program.said)
 	}
 	return nil
+}
+
+// look reads the folders below testdata, whose files only the go tool reads, so that go test sees when they change.
+func look(t *testing.T) {
+	t.Helper()
+	must(t, filepath.WalkDir("testdata", func(_ string, _ fs.DirEntry, err error) error { return err }))
 }
 
 // publish has a proxy of files offer a version of the module in a folder.

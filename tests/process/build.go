@@ -80,7 +80,7 @@ func flags() []string {
 func Root(t *testing.T) string {
 	t.Helper()
 	root := filepath.Join("..", "..")
-	for _, folder := range []string{"cmd", "core", "plugins", "sdk", "go.mod"} {
+	for _, folder := range []string{"cmd", "core", "plugins", "policies", "sdk", "go.mod"} {
 		if err := filepath.WalkDir(filepath.Join(root, folder), visit); err != nil {
 			t.Fatal(err)
 		}

@@ -139,6 +139,7 @@ func (p *Program) build(ctx context.Context, r *request) (err error) {
 	if err := m.writeMain(); err != nil {
 		return err
 	}
+	fmt.Fprintln(p.Stderr, "curfew build: compiling, which takes a while the first time")
 	made, err := out.make(ctx, m)
 	if err != nil {
 		return err

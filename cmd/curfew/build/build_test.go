@@ -76,6 +76,24 @@ func TestWorkspace(t *testing.T) {
 	p.build("--with", "example.com/night").want(t, 1, "", "curfew build: it is not known which curfew to build")
 }
 
+// A second package of a module in a folder needs none of its own. The module may have a version, which others require.
+func TestPackagesOfAFolder(t *testing.T) {
+	p := newPlace(t)
+	p.folder("src", stub)
+	p.folder("night", files{"go.mod": moduleFile("example.com/night", "v0.1.0"), "night.go": pluginFile("night"), "shift/shift.go": pluginFile("shift")})
+	p.publish("example.com/owl", "v1.0.0", files{
+		"go.mod": moduleFile("example.com/owl", "v0.1.0") + "\nrequire example.com/night v1.3.0\n",
+		"owl.go": strings.Replace(pluginFile("owl"), "import", "import _ \"example.com/night\"\nimport", 1),
+	})
+	p.environ = append(p.environ, "GOFLAGS=-mod=vendor -modcacherw", "GO111MODULE=off") // which are about other modules
+	p.build("--curfew", "src", "--with", "example.com/night@v1.5.0=night", "--with", "example.com/night/shift", "--with", "example.com/owl@v1.0.0").want(t, 0,
+		"./curfew: curfew 9.9, with these plugins of others:\n  night, example.com/night \n  shift, example.com/night/shift \n  owl, example.com/owl \n", "")
+	out, err := exec.Command("go", "version", "-m", "curfew").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "\tdep\texample.com/night\tv1.5.0\n") {
+		t.Errorf("got %s, %v", out, err)
+	}
+}
+
 // The environment chooses the system.
 func TestCrossBuild(t *testing.T) {
 	p := newPlace(t)
@@ -122,6 +140,7 @@ func TestFailures(t *testing.T) {
 	} {
 		p.folder(name, files{"go.mod": moduleFile("example.com/"+name, "v0.1.0"), name + ".go": text, "below/below.go": pluginFile("below")})
 	}
+	p.folder("late", files{"go.mod": moduleFile("example.com/late", "v0.3.0"), "late.go": pluginFile("late")})
 	if err := os.WriteFile("curfew", []byte("the one before"), 0o700); err != nil { //nolint:gosec // it is a program
 		t.Fatal(err)
 	}
@@ -150,6 +169,7 @@ func TestFailures(t *testing.T) {
 		{"no such version", "--with example.com/new@v9.0.0", "go: example.com/new@v9.0.0: "},
 		{"no such module", "--with example.com/newer", "go: "},
 		{"a later curfew", "--curfew @v0.1.0 --with example.com/new@v1.0.0", "curfew build: example.com/new@v1.0.0 needs curfew v0.3.0, and v0.1.0 is to be built: use an earlier version of it, or --curfew @v0.3.0"},
+		{"a folder that needs a later curfew", "--curfew @v0.1.0 --with example.com/late=late", "curfew build: example.com/late@v0.0.0-00010101000000-000000000000 needs curfew v0.3.0, and v0.1.0 is to be built"},
 		{"no such curfew", "--curfew @v0.2.0 --with example.com/new", "curfew build: curfew itself: go get: exit status 1; --curfew names another version, or a folder"},
 		{"another curfew", "--curfew none --with example.com/new", "curfew build: --curfew: the module in "},
 		{"output is a folder", "--with example.com/new -o none", "curfew build: -o none: there is a folder of that name; name a file"},
@@ -168,7 +188,7 @@ func TestFailures(t *testing.T) {
 				t.Errorf("it left %s, before there was %s", after, before)
 			}
 			if b, err := os.ReadFile("curfew"); err != nil || string(b) != "the one before" {
-				t.Errorf("the program that was there is %q, %v", b, err)
+				t.Errorf("the program that was there is %.40q, %v", b, err)
 			}
 		})
 	}
@@ -199,6 +219,8 @@ func TestMisuse(t *testing.T) {
 		{"quote", []string{"--with", `a.b/x"y`}, `"a.b/x\"y" is no import path`},
 		{"newline", []string{"--with", "a.b/x\nimport"}, `"a.b/x\nimport" is no import path`},
 		{"dots", []string{"--with", "a.b/../x"}, `"a.b/../x" is no import path`},
+		{"pattern", []string{"--with", "a.b/x...y"}, `"a.b/x...y" is no import path`},
+		{"program", []string{"--with", "curfew/x=../x"}, "the name curfew is that of the program; a plugin's module needs another one"},
 		{"empty part", []string{"--with", "a.b//x"}, `"a.b//x" is no import path`},
 		{"no host", []string{"--with", "x@v1"}, `"x" does not begin with a host such as example.com`},
 		{"no package", []string{"--with", "@v1"}, "the package is missing"},

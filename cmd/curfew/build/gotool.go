@@ -52,7 +52,7 @@ func (p *Program) goTool(ctx context.Context) (*goTool, error) {
 		return nil, err
 	}
 	// The main module is in no workspace. What the workspace says of other modules is copied.
-	t.environ = append(slices.Clip(t.environ), "GOWORK=off")
+	t.environ = append(slices.Clip(t.environ), "GOWORK=off", "GO111MODULE=on")
 	return t, nil
 }
 

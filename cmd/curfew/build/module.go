@@ -10,9 +10,14 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 )
+
+// appFolder is where the program is in curfew's module.
+const appFolder = "/cmd/curfew/app"
+
+// mainPath is the path of the main module.
+const mainPath = "curfew"
 
 // mainModule is the module that is compiled.
 type mainModule struct {
@@ -170,11 +175,11 @@ func (m *mainModule) resolve() error {
 	if err := m.writeSums(); err != nil {
 		return err
 	}
-	if err := m.write("go.mod", "module curfew\n\ngo "+pruned+"\n"); err != nil {
+	if err := m.write("go.mod", "module "+mainPath+"\n\ngo "+pruned+"\n"); err != nil {
 		return err
 	}
-	wanted := m.version
-	if wanted != "" {
+	wanted := ""
+	if m.version != "" {
 		if _, err := m.tool.run("get", curfew+"@"+m.version); err != nil {
 			return fmt.Errorf("curfew itself: %w; --curfew names another version, or a folder", err)
 		}
@@ -191,10 +196,14 @@ func (m *mainModule) resolve() error {
 			return fmt.Errorf("the versions of the modules: %w", err)
 		}
 	}
-	if err := m.checkCurfew(wanted); err != nil {
+	packages, err := m.list()
+	if err != nil {
 		return err
 	}
-	return m.readExports()
+	if app := packages[curfew+appFolder]; wanted != "" && app.Module != nil && app.Module.Version != wanted {
+		return m.refuseUpgrade(wanted, app.Module.Version)
+	}
+	return m.findExports(packages)
 }
 
 // writeSums starts go.sum with what the folders' modules know already, so that it need not be asked for.
@@ -222,9 +231,9 @@ func (m *mainModule) writeFolders() error {
 	b.Write(text)
 	for _, path := range slices.Sorted(maps.Keys(m.folders)) {
 		if path == curfew || slices.ContainsFunc(m.plugins, func(p plugin) bool { return m.local(p.pkg) == path }) {
-			fmt.Fprintf(&b, "require %s %s\n", path, m.wanted(path))
+			fmt.Fprintf(&b, "require %q %s\n", path, m.wanted(path))
 		}
-		fmt.Fprintf(&b, "replace %s => %s\n", path, strconv.Quote(m.folders[path]))
+		fmt.Fprintf(&b, "replace %q => %q\n", path, m.folders[path])
 	}
 	return os.WriteFile(file, []byte(b.String()), 0o600)
 }
@@ -256,15 +265,8 @@ func (m *mainModule) selected() (string, error) {
 	return l.Version, err
 }
 
-// checkCurfew refuses plugins that need a later curfew than the one that is built. In a folder any version may be.
-func (m *mainModule) checkCurfew(wanted string) error {
-	if wanted == "" {
-		return nil
-	}
-	got, err := m.selected()
-	if err != nil || got == wanted {
-		return err
-	}
+// refuseUpgrade says which plugins need a later curfew than the one that is to be built. In a folder any version may be.
+func (m *mainModule) refuseUpgrade(wanted, got string) error {
 	graph, err := m.tool.run("mod", "graph")
 	if err != nil {
 		return err
@@ -285,27 +287,33 @@ type listed struct {
 	ImportPath, Dir, Name string
 	GoFiles, CgoFiles     []string
 	Standard              bool
+	Module                *struct{ Version string }
 	Error                 *struct{ Err string }
 }
 
-// readExports finds the plugins that the packages export. Its error joins those of all packages.
-func (m *mainModule) readExports() error {
-	args := []string{"list", "-mod=mod", "-e", "-find", "-json=ImportPath,Dir,Name,GoFiles,CgoFiles,Standard,Error"}
+// list loads curfew's program and the plugins' packages with all that they import, which settles the versions, and describes them.
+func (m *mainModule) list() (map[string]listed, error) {
+	args := []string{"list", "-mod=mod", "-e", "-json=ImportPath,Dir,Name,GoFiles,CgoFiles,Standard,Module,Error", curfew + appFolder}
 	for _, p := range m.plugins {
 		args = append(args, p.pkg)
 	}
 	out, err := m.tool.run(args...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	packages := make(map[string]listed)
 	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
 		var l listed
 		if err := d.Decode(&l); err != nil {
-			return fmt.Errorf("go list printed no such JSON: %w", err)
+			return nil, fmt.Errorf("go list printed no such JSON: %w", err)
 		}
 		packages[l.ImportPath] = l
 	}
+	return packages, nil
+}
+
+// findExports finds the plugins that the packages export. Its error joins those of all packages.
+func (m *mainModule) findExports(packages map[string]listed) error {
 	var errs []error
 	for _, p := range m.plugins {
 		x, err := exported(p.pkg, packages[p.pkg])

@@ -65,9 +65,12 @@ func checkPackage(pkg string, local bool) error {
 		return fmt.Errorf("%q is a folder and no package; put the import path before it, as in example.com/nightshift=%s", pkg, pkg)
 	}
 	for element := range strings.SplitSeq(pkg, "/") {
-		if !pathElement.MatchString(element) || strings.HasSuffix(element, ".") {
-			return fmt.Errorf("%q is no import path: its parts between slashes are letters, digits and . _ ~ + - without a dot at either end", pkg)
+		if !pathElement.MatchString(element) || strings.HasSuffix(element, ".") || strings.Contains(element, "..") {
+			return fmt.Errorf("%q is no import path: its parts between slashes are letters, digits and . _ ~ + - without a dot at either end or two in a row", pkg)
 		}
+	}
+	if within(pkg, mainPath) {
+		return fmt.Errorf("the name %s is that of the program; a plugin's module needs another one", mainPath)
 	}
 	host, _, _ := strings.Cut(pkg, "/")
 	if !local && !strings.Contains(host, ".") {
