@@ -17,17 +17,10 @@ func (batchSize) Arguments() []hook.Argument {
 		Name:  "x-batch-size",
 		Check: func(v any, _ hook.Args) error { return hook.CheckInt(v, 1, 1000) },
 		Policy: &hook.PolicyKey{
-			Check:    checkBatchSize,
+			Check:    hook.PolicyInt(1, 1000, "batch size, expected 1 to 1000 messages"),
 			Operator: true, Merge: hook.TakeLower, Argument: hook.TakeLower,
 		},
 	}}
-}
-
-func checkBatchSize(v any) error {
-	if n, ok := hook.Int(v); !ok || n < 1 || n > 1000 {
-		return &hook.InvalidError{What: "batch size, expected 1 to 1000 messages"}
-	}
-	return nil
 }
 
 func (batchSize) Attach(q hook.Queue) hook.Hooks {

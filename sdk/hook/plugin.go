@@ -238,9 +238,10 @@ type Factory struct {
 	// Name is the plugin's name in the chain, and of its section.
 	Name string
 	// New decodes the section over the plugin's defaults and builds it. decode
-	// fills the struct it is given (fields tagged `koanf:"name"`, and explained
-	// to the operator with `doc:"one sentence"`) and refuses unknown keys; it
-	// may leave everything unchanged. config is the decoded struct, for printing the
+	// fills the struct it is given and refuses unknown keys; it may leave everything
+	// unchanged. Its fields are tagged `koanf:"name"`, explained to the operator with
+	// `doc:"one sentence"`, and limited with `range:"0..100"` or `oneof:"a b"`; test
+	// kits do not know limits. config is the decoded struct, for printing the
 	// effective configuration.
 	New func(decode func(into any) error) (p Plugin, config any, err error)
 	// Package is the import path of the plugin's package, which errors and

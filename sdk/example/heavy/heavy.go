@@ -3,7 +3,6 @@
 package heavy
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 
 // Config is the section plugins.heavy.
 type Config struct {
-	Over int           `koanf:"over" doc:"Bytes of body above which a message is heavy."`
+	Over int           `koanf:"over" range:"0..1073741824" doc:"Bytes of body above which a message is heavy."`
 	TTL  time.Duration `koanf:"ttl" doc:"How long heavy messages may wait."`
 }
 
@@ -22,21 +21,24 @@ var Factory = hook.NewFactory("heavy", Config{Over: 1 << 20, TTL: time.Minute}, 
 type plugin struct{ Config }
 
 func build(c Config) (hook.Plugin, error) {
-	var errs []error
-	if c.Over < 0 {
-		errs = append(errs, fmt.Errorf("over: %d is out of range; accepted are 0 and more", c.Over))
-	}
 	if c.TTL < time.Millisecond {
-		errs = append(errs, fmt.Errorf("ttl: %s is out of range; accepted are 1ms and more", c.TTL))
+		return nil, fmt.Errorf("ttl: %s is out of range; accepted are 1ms and more", c.TTL)
 	}
-	return plugin{c}, errors.Join(errs...)
+	return plugin{c}, nil
 }
 
 // Arguments implements [hook.Plugin]: x-heavy-ttl, in milliseconds, takes the
-// place of the configured ttl for one queue.
+// place of the configured ttl for one queue, and heavy-ttl in a policy for many.
 func (plugin) Arguments() []hook.Argument {
-	check := func(v any, _ hook.Args) error { return hook.CheckInt(v, 1, hook.MaxMillis) }
-	return []hook.Argument{{Name: "x-heavy-ttl", Check: check}}
+	const what = "heavy TTL, expected 1 to 315360000000 milliseconds"
+	return []hook.Argument{{
+		Name:  "x-heavy-ttl",
+		Check: func(v any, _ hook.Args) error { return hook.CheckInt(v, 1, hook.MaxMillis) },
+		Policy: &hook.PolicyKey{
+			Check:    hook.PolicyInt(1, hook.MaxMillis, what),
+			Operator: true, Merge: hook.TakeLower, Argument: hook.TakeLower,
+		},
+	}}
 }
 
 // Attach implements [hook.Plugin].
