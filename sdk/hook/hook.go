@@ -4,10 +4,29 @@
 // the queue's effective settings change. It reads the settings and returns a
 // [Hooks] value: callbacks, any of which may be nil, and a few facts that the
 // broker acts on by itself. Callbacks get a batch of messages and change the
-// messages' verdicts in place.
+// messages' verdicts in place. A plugin may also offer expiry strategies
+// ([Strategist]), exchange types ([ExchangeTyper]) and filters of exchanges
+// ([ExchangeFilterer]), and declare arguments and keys of policies ([Argument]).
 //
-// The package is a leaf: it imports no other package of Curfew, and a plugin needs
-// no other.
+// The package is a leaf, and a plugin needs no other of Curfew. What only plugins
+// need that run code of others is in package guest.
+//
+// # Compatibility
+//
+// A plugin that compiles against one version of this package compiles against each
+// later one, and means the same there. Exported names, their types, fields of
+// structs, parameters, values of constants, what fields and their zero values mean,
+// when callbacks are asked and what verdicts may say do not change. The interfaces
+// that plugins implement get no methods.
+//
+// New versions may add names; constants after the last of their type, which a plugin
+// must not use as an index unchecked ([Reasons] and [Parts] grow with them); fields
+// whose zero value means what was there before, so that structs are written with the
+// names of their fields; and methods of [Queue] and [Source], which the broker
+// implements.
+//
+// A plugin finds out at compile time: its go.mod requires the version whose names it
+// uses, and a build with an older broker is refused.
 package hook
 
 import (

@@ -92,11 +92,11 @@ type goPackage struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// listPackages returns the module's packages and their dependencies, by import path, with compiled export data.
-func listPackages(t *testing.T) map[string]*goPackage {
+// listPackages returns packages and their dependencies, by import path, with compiled export data.
+func listPackages(t *testing.T, patterns ...string) map[string]*goPackage {
 	t.Helper()
 	fields := "ImportPath,Dir,Export,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports"
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-json=" + fields, "./..."}, stdInterfaces...)...)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-json=" + fields}, patterns...)...)
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -123,16 +123,9 @@ type surface struct {
 
 func newSurface(t *testing.T) *surface {
 	t.Helper()
-	all := listPackages(t)
+	all := listPackages(t, append([]string{"./..."}, stdInterfaces...)...)
 	fset := token.NewFileSet()
-	s := &surface{users: map[types.Object][]string{}}
-	s.imports = importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
-		p := all[path]
-		if p == nil || p.Export == "" {
-			return nil, fmt.Errorf("no export data of %s", path)
-		}
-		return os.Open(p.Export)
-	})
+	s := &surface{users: map[types.Object][]string{}, imports: exportData(fset, all)}
 	for _, path := range stdInterfaces {
 		p, err := s.imports.Import(path)
 		if err != nil {
@@ -154,6 +147,17 @@ func newSurface(t *testing.T) *surface {
 		}
 	}
 	return s
+}
+
+// exportData imports packages from their compiled export data.
+func exportData(fset *token.FileSet, all map[string]*goPackage) types.Importer {
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		p := all[path]
+		if p == nil || p.Export == "" {
+			return nil, fmt.Errorf("no export data of %s", path)
+		}
+		return os.Open(p.Export)
+	})
 }
 
 // imports reports whether a listed package is among the imports.
