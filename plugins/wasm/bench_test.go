@@ -4,6 +4,7 @@ package wasm
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
@@ -88,6 +89,32 @@ func BenchmarkCall(b *testing.B) {
 	for b.Loop() {
 		if err := in.calls[abi.Deadline].CallWithStack(in.ctx, in.stack[:]); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTrial measures what trying a compiled module costs when it is loaded. MODULE
+// names one more, with fuel large.
+func BenchmarkTrial(b *testing.B) {
+	const examples = "../../wasm-examples/"
+	files := map[string]string{"C": examples + "priority-ttl/priority.wasm", "Rust": examples + "header-deadline/header.wasm"}
+	if extra := os.Getenv("MODULE"); extra != "" {
+		files["MODULE"] = extra
+	}
+	for name, file := range files {
+		module, err := os.ReadFile(file)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for mode, what := range map[TrialMode]string{Decisive: "tried", Untried: "untried"} {
+			b.Run(name+"/"+what, func(b *testing.B) {
+				h := openTrying(b, 1, Env{Trial: mode})
+				o := Options{Fuel: LargeFuel, Grants: []string{"headers"}}
+				load(b, h, "x", module, o) // compiles it
+				for b.Loop() {
+					load(b, h, "x", module, o)
+				}
+			})
 		}
 	}
 }

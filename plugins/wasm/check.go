@@ -42,8 +42,10 @@ func (m *Manifest) imports(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(m.Imports, n) })
 }
 
-// initFuel is the fuel for preparing a new instance.
-const initFuel = 1_000_000_000
+// initFuel is the fuel for preparing a new instance. Until an endless start has used it
+// up, the garbage collector may have to wait: some 200 ms. Go programs need a hundredth
+// of it.
+const initFuel = 250_000_000
 
 // Inspect checks a module without executing it, and describes what it needs.
 func Inspect(module []byte) (Manifest, error) {

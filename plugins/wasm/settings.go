@@ -61,9 +61,9 @@ func (v *version) configText() []byte {
 }
 
 // unread returns the keys of the configuration that the module has not asked for,
-// in order; none if it was not tried, or reads the configuration as text.
+// in order; none if it has not passed a trial, or reads the configuration as text.
 func (v *version) unread() []string {
-	if v.trial == nil || v.trial.readsText {
+	if v.trial == nil || v.trial.failed != nil || v.trial.readsText {
 		return nil
 	}
 	return unread(v.settings)

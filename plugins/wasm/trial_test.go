@@ -278,3 +278,64 @@ func TestUnloadedDuringItsTrial(t *testing.T) {
 		t.Errorf("unloaded: %t, got %v, %d modules", unloaded, err, len(h.engine.modules))
 	}
 }
+
+// The same module is tried again with another configuration, and compiled once.
+func TestTheSameModuleAgain(t *testing.T) {
+	module := assemble(func(b *wt.Builder) { // traps for each message if n is 1
+		get := b.Host("config_i64")
+		n := b.Global()
+		b.Batch(8)
+		b.Has(abi.ExportConfigure, b.Text(16, "n"), wt.I64(0), wt.Call(get), wt.GlobalSet(n), wt.I32(0))
+		b.Each(abi.OnEnqueue, wt.GlobalGet(n), wt.I64Eqz, wt.I32Eqz, wt.If(wt.Unreachable))
+	})
+	h := openTrying(t, 1, Env{})
+	for range 2 {
+		load(t, h, "x", module, Options{Config: []byte(`{"n":0}`)})
+		if _, err := h.Load("x", module, Options{Config: []byte(`{"n":1}`)}); err == nil || !strings.Contains(err.Error(), "the policy failed: on_enqueue: unreachable") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if i, _ := h.Info("x"); string(i.Config) != `{"n":0}` || len(h.engine.modules) != 1 {
+		t.Errorf("got %s, %d modules", i.Config, len(h.engine.modules))
+	}
+}
+
+// The memory that policies may have is enough for a trial beside the version in force.
+func TestTrialGivesItsMemoryBack(t *testing.T) {
+	h := openTrying(t, 1, Env{})
+	load(t, h, "x", ttl(1), Options{})
+	h.memory.left.Store(pageSize) // for one more instance
+	load(t, h, "x", ttl(2), Options{Config: []byte(`{"unread":1}`)})
+	if left := h.memory.left.Load(); left != pageSize {
+		t.Errorf("%d bytes are left, want %d", left, pageSize)
+	}
+	h.memory.left.Store(defaultTotalMemory - pageSize)
+}
+
+// Go's compiler says so in its modules, and anything may stand there instead.
+func TestProducers(t *testing.T) {
+	custom := func(name, content string) []byte {
+		body := append([]byte{byte(len(name))}, name+content...)
+		return append(append(ttl(1), 0, byte(len(body))), body...)
+	}
+	const made = "\x01\x0cprocessed-by\x01\x0eGo cmd/compile\x06go1.26"
+	for _, tc := range []struct {
+		name   string
+		module []byte
+		fuel   Fuel
+		want   int
+	}{
+		{name: "Go", module: custom("producers", made), want: 1},
+		{name: "Go with large fuel", module: custom("producers", made), fuel: LargeFuel},
+		{name: "Go with fuel that was chosen", module: custom("producers", made), fuel: 2_000_000},
+		{name: "another section", module: custom("producer", made)},
+		{name: "another compiler", module: custom("producers", "\x01\x08language\x01\x04Rust\x00")},
+		{name: "garbage", module: custom("producers", "\xff\xff\xff\xff\xff\xffGo")},
+		{name: "nothing", module: custom("producers", "")},
+	} {
+		h := openTrying(t, 1, Env{})
+		if i := load(t, h, "x", tc.module, Options{Fuel: tc.fuel}); len(i.Warnings) != tc.want {
+			t.Errorf("%s: got %q, want %d warnings", tc.name, i.Warnings, tc.want)
+		}
+	}
+}

@@ -63,6 +63,9 @@ type fields map[string]any
 
 // info is what the API tells of a policy, as far as tests look at it.
 type info struct {
+	UnreadConfig []string `json:"unread_config"`
+	Warnings     []string `json:"warnings"`
+
 	Messages   uint64
 	Errors     map[string]uint64
 	Breaker    string

@@ -36,6 +36,9 @@ func (p *Program) fuzz(f *flags, module []byte, o wasm.Options) (err error) {
 	i := l.info()
 	fmt.Fprintf(p.Stdout, "# %d calls with %d random messages, none of which made it fail; the one that used most fuel used %d of %d\n",
 		i.Calls, i.Messages, i.FuelPerCall, i.MaxFuel)
+	if f.text("trace") == "" { // otherwise that prints them
+		p.warn(i.Warnings)
+	}
 	return nil
 }
 
