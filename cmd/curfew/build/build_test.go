@@ -31,6 +31,7 @@ func TestBuild(t *testing.T) {
 		"--with", curfew+"/sdk/example/heavy", "-o", "mine")
 	r.want(t, 0, "mine: curfew 9.9, with these plugins of others:\n"+
 		"  shift, example.com/night/shift \n  lamp, example.com/lights/v2 \n  lantern, example.com/lights/v2 \n  heavy, "+curfew+"/sdk/example/heavy \n", "")
+	leavesNothing(t)
 	if names := left(t); names != "mine my lights src" {
 		t.Errorf("it left %s", names)
 	}
@@ -71,7 +72,8 @@ func TestWorkspace(t *testing.T) {
 	p.folder("src", stub)
 	p.folder("night", files{"go.mod": moduleFile("example.com/night", "v0.1.0"), "night.go": pluginFile("night")})
 	p.folder(".", files{"go.work": "go 1.21\n\nuse (\n\t./night\n\t./src\n)\n"})
-	p.build("--with", "example.com/night").want(t, 0, "./curfew: curfew 9.9, with these plugins of others:\n  night, example.com/night \n", "")
+	p.build("--with", "example.com/night").want(t, 0, "./curfew: curfew 9.9, with these plugins of others:\n  night, example.com/night \n",
+		"curfew build: modules of the workspace "+must(filepath.Abs("go.work"))+" are read from their folders\n")
 	p.environ = append(p.environ, "GOWORK=off")
 	p.build("--with", "example.com/night").want(t, 1, "", "curfew build: it is not known which curfew to build")
 }
@@ -102,6 +104,9 @@ func TestCrossBuild(t *testing.T) {
 	p.environ = append(p.environ, "GOOS=plan9", "GOARCH=arm")
 	p.build("--curfew", "src", "--with", "example.com/night=night").want(t, 0, "./curfew: for plan9/arm, not tried here\n", "")
 }
+
+// must is for what does not fail in a working folder that is there.
+func must(s string, _ error) string { return s }
 
 func TestKeep(t *testing.T) {
 	p := newPlace(t)
@@ -184,6 +189,7 @@ func TestFailures(t *testing.T) {
 				args = append([]string{"--curfew", "src"}, args...)
 			}
 			p.build(args...).want(t, 1, "", tt.stderr)
+			leavesNothing(t)
 			if after := left(t); after != before {
 				t.Errorf("it left %s, before there was %s", after, before)
 			}

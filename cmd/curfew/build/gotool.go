@@ -123,6 +123,7 @@ func (t *goTool) workspace() (map[string]string, error) {
 	if err := t.decode(&w, "work", "edit", "-json", t.env.GOWORK); err != nil {
 		return nil, err
 	}
+	fmt.Fprintf(t.stderr, "curfew build: modules of the workspace %s are read from their folders\n", t.env.GOWORK)
 	folders := make(map[string]string)
 	for _, u := range w.Use {
 		dir := u.DiskPath

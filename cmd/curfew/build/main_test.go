@@ -81,9 +81,10 @@ func newPlace(t *testing.T) *place {
 	}
 	p := &place{t: t, proxy: t.TempDir()}
 	t.Chdir(t.TempDir())
+	t.Setenv("TMPDIR", t.TempDir())
 	p.environ = append(
 		os.Environ(), "GOPROXY=file://"+p.proxy, "GOMODCACHE="+t.TempDir(), "GOFLAGS=-modcacherw", "GONOSUMDB=*", "GONOPROXY=none",
-		"GOPRIVATE=", "GOWORK=", "GOTOOLCHAIN=local", "TMPDIR="+t.TempDir(),
+		"GOPRIVATE=", "GOWORK=", "GOTOOLCHAIN=local",
 	)
 	return p
 }
@@ -152,6 +153,15 @@ func (r result) want(t *testing.T, status int, stdout, stderr string) {
 	t.Helper()
 	if r.status != status || r.stdout != stdout || !strings.Contains(r.stderr, stderr) {
 		t.Errorf("got status %d\n%s--\n%s\nwant %d\n%s--\n%s", r.status, r.stdout, r.stderr, status, stdout, stderr)
+	}
+}
+
+// leavesNothing fails the test if a folder for temporary files is left.
+func leavesNothing(t *testing.T) {
+	t.Helper()
+	entries, err := os.ReadDir(os.TempDir())
+	if err != nil || len(entries) > 0 {
+		t.Errorf("temporary files are left: %v, %v", entries, err)
 	}
 }
 

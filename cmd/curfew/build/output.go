@@ -61,7 +61,7 @@ func (o *output) make(ctx context.Context, m *mainModule) (made string, err erro
 	file := filepath.Join(dir, filepath.Base(o.path))
 	printed, err := m.tool.run("build", "-mod=mod", "-trimpath", "-buildvcs=false", "-o", file, ".")
 	if err != nil {
-		return "", fmt.Errorf("the program does not compile: %w%s", err, printed)
+		return "", fmt.Errorf("the program cannot be built: %w%s", err, printed)
 	}
 	if made, err = o.try(ctx, m.tool, file); err != nil {
 		return "", err
