@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // No file of an SDK is left out when it gets a new one.
 func TestSourcesAreComplete(t *testing.T) {
 	var want []string
-	for _, pattern := range []string{"c/*.h", "cpp/*.hpp", "rust/*.rs", "assemblyscript/*.ts", "abi/*.go", "go/policy/*.go"} {
+	for _, pattern := range []string{"c/*.h", "cpp/*.hpp", "rust/*.rs", "zig/*.zig", "assemblyscript/*.ts", "abi/*.go", "go/policy/*.go"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -27,6 +27,8 @@ func TestCPP(t *testing.T) { run(t, "cpp.wasm") }
 
 func TestRust(t *testing.T) { run(t, "rust.wasm") }
 
+func TestZig(t *testing.T) { run(t, "zig.wasm") }
+
 func TestAssemblyScript(t *testing.T) { run(t, "assemblyscript.wasm") }
 
 func TestGo(t *testing.T) { run(t, build.Go(t, "go")) }
@@ -50,6 +52,11 @@ func TestCPPOfLaterStandards(t *testing.T) {
 }
 
 func TestRustIsBuiltFromSource(t *testing.T) { build.Same(t, build.Rust(t, "guest.rs"), "rust.wasm") }
+
+func TestZigIsBuiltFromSource(t *testing.T) { build.Same(t, build.Zig(t, "guest.zig"), "zig.wasm") }
+
+// The guest answers in zig test, too, where the SDK has doubles of the broker's functions.
+func TestZigOnTheHost(t *testing.T) { build.ZigTest(t, "guest.zig") }
 
 func TestAssemblyScriptIsBuiltFromSource(t *testing.T) {
 	build.Same(t, build.AssemblyScript(t, "guest.ts"), "assemblyscript.wasm")

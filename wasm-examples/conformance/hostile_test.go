@@ -67,6 +67,26 @@ CURFEW_ON_ENQUEUE(enter)
 	failsAt(t, module, hook.Message{Priority: 2}, "unreachable")
 }
 
+// What Zig checks at run time ends the instance, and the broker's log says why.
+func TestPanicOfZig(t *testing.T) {
+	module := build.Zig(t, source(t, "panic.zig", `const policy = @import("policy.zig");
+pub const panic = policy.panic;
+fn enter(_: i64, m: *const policy.Message) policy.Verdict {
+    var room: [8]u8 = undefined;
+    if (m.priority == 1) return policy.keep(m.size - 1000);
+    if (m.priority == 2) return policy.keep(room[m.size]);
+    if (m.priority == 3) @panic("out of ideas");
+    return policy.noOpinion();
+}
+comptime {
+    policy.register(.{ .on_enqueue = enter });
+}
+`)).Bytes
+	failsAt(t, module, hook.Message{Priority: 1, Size: 1}, "integer overflow")
+	failsAt(t, module, hook.Message{Priority: 2, Size: 9}, "index out of bounds")
+	failsAt(t, module, hook.Message{Priority: 3}, "out of ideas")
+}
+
 // source writes a policy's source to a file.
 func source(t *testing.T, name, text string) string {
 	t.Helper()
@@ -107,7 +127,7 @@ func failsAt(t *testing.T, module []byte, m hook.Message, want string) {
 }
 
 // guests are the modules that are checked in.
-var guests = map[string]string{"c": "c.wasm", "c++": "cpp.wasm", "rust": "rust.wasm", "assemblyscript": "assemblyscript.wasm"}
+var guests = map[string]string{"c": "c.wasm", "c++": "cpp.wasm", "rust": "rust.wasm", "zig": "zig.wasm", "assemblyscript": "assemblyscript.wasm"}
 
 // Publishers send any bytes as texts. None of them may end an instance, and what a guest says of them is what was sent, as far as
 // a trace may have it.

@@ -22,6 +22,10 @@ func TestREADMEOfCPP(t *testing.T) {
 	decidesByPriority(t, build.CPP(t, fromREADME(t, "cpp", "cpp", "tempo.cpp")).Bytes)
 }
 
+func TestREADMEOfZig(t *testing.T) {
+	decidesByPriority(t, build.Zig(t, fromREADME(t, "zig", "zig", "tempo.zig")).Bytes)
+}
+
 func TestREADMEOfRust(t *testing.T) {
 	file := fromREADME(t, "rust", "rust", "tempo.rs")
 	beside(t, file, "rust/policy.rs")

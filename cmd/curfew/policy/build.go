@@ -23,7 +23,7 @@ func buildCommand() command {
 			f.String("lang", "", "the `language`, where the folder does not show it: "+languageNames())
 			f.String("o", "", "the `file` that is made; otherwise the folder's name and .wasm, in the folder")
 		},
-		more: "The compiler is the one in PATH. The environment names others: GO, RUSTC, CC, CXX, ASC, WAT2WASM.\n",
+		more: "The compiler is the one in PATH. The environment names others: GO, RUSTC, CC, CXX, ZIG, ASC, WAT2WASM.\n",
 	}
 }
 
@@ -205,6 +205,48 @@ func (b *building) clang(variable, name string, flags []string) error {
 		return err
 	}
 	return b.run(nil, linker, append(linkFlags(), "-o", b.out, object)...)
+}
+
+// zigFlags are for all versions of Zig. Of the modes, ReleaseSafe has checks: without them an overflow is undefined.
+func zigFlags() []string {
+	return []string{"-target", "wasm32-freestanding", "-rdynamic", "-O", "ReleaseSafe", "-fstrip", "--stack", "4096"}
+}
+
+// zig has the compiler write into a folder for temporary files, because it leaves other files beside the module.
+func (b *building) zig() error {
+	program, err := b.find("ZIG", "see ziglang.org/download", "zig")
+	if err != nil {
+		return err
+	}
+	version, err := exec.CommandContext(b.ctx, program, "version").Output()
+	if err != nil {
+		return fmt.Errorf("%s version: %w", program, err)
+	}
+	args := []string{"build-exe", b.source, "-fno-entry"}
+	if linksLibraries(strings.TrimSpace(string(version))) {
+		args = []string{"build-lib", b.source, "-dynamic"}
+	}
+	dir, err := os.MkdirTemp("", "curfew-policy-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // it is in the folder for temporary files
+	file := filepath.Join(dir, "policy.wasm")
+	args = append(append(args, zigFlags()...), "--cache-dir", filepath.Join(dir, "cache"), "-femit-bin="+file)
+	if err := b.run(nil, program, args...); err != nil {
+		return err
+	}
+	module, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(b.out, module, 0o644)
+}
+
+// linksLibraries reports whether a version of Zig makes a module without an entry point as a library: before 0.12.0 there was no
+// other way, and since then it makes modules to be linked when they are loaded.
+func linksLibraries(version string) bool {
+	return strings.HasPrefix(version, "0.11.") || strings.HasPrefix(version, "0.12.0-dev.")
 }
 
 func (b *building) assemblyScript() error {

@@ -81,6 +81,16 @@ func languages() []language {
 			make:  (*building).cpp,
 		},
 		{
+			name:  "zig",
+			build: "zig build-exe src/main.zig -fno-entry " + strings.Join(zigFlags(), " ") + " -femit-bin=NAME.wasm",
+			tools: "which takes Zig 0.12 or later (ziglang.org/download); with Zig 0.11 it is `zig build-lib -dynamic` without `-fno-entry`.\n" +
+				"The SDK is `src/policy.zig`; the policy's own tests run with `zig test src/main.zig`.",
+			files: map[string]string{"src/main.zig": "zig/main.zig"},
+			sdk:   map[string]string{"src/policy.zig": "zig/policy.zig"},
+			finds: []string{"src/main.zig"},
+			make:  (*building).zig,
+		},
+		{
 			name:  "assemblyscript",
 			build: "npx asc assembly/index.ts -O3 --use abort= -o NAME.wasm",
 			first: "npm install",

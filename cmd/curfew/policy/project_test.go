@@ -2,6 +2,7 @@ package policy
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -25,11 +26,14 @@ func TestProjects(t *testing.T) {
 			checkProject(t, &l, dir)
 			module := filepath.Join(dir, "tempo.wasm")
 			r = curfewPolicy(t, "build", dir)
-			if strings.Contains(r.stderr, "apt install") || strings.Contains(r.stderr, "npm install") {
+			if strings.Contains(r.stderr, "apt install") || strings.Contains(r.stderr, "npm install") || strings.Contains(r.stderr, "zig is missing") {
 				t.Skip(r.stderr)
 			}
 			if r.status != 0 || !strings.HasPrefix(r.stdout, module+": ") {
 				t.Fatalf("got %+v", r)
+			}
+			if l.name == "zig" {
+				zigTest(t, filepath.Join(dir, "src", "main.zig"))
 			}
 			if l.name == "go" && underRace {
 				t.Skip("the module is built, but not run: it takes half a minute to compile one of that size under the race detector")
@@ -47,6 +51,31 @@ func TestProjects(t *testing.T) {
 				t.Errorf("got %+v", r)
 			}
 		})
+	}
+}
+
+// zigTest runs a policy's own tests, which need no broker.
+func zigTest(t *testing.T, source string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "zig", "test", "--cache-dir", t.TempDir(), source).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "All 2 tests passed") {
+		t.Errorf("zig test: %v\n%s", err, out)
+	}
+}
+
+// Before 0.12 a module was made as a library, which since then makes one that a broker does not load.
+func TestZigVersions(t *testing.T) {
+	for version, want := range map[string]string{
+		"0.11.0": "build-lib", "0.12.0-dev.1286+cc394431a": "build-lib", "0.12.0": "build-exe", "0.13.0": "build-exe", "0.17.0-dev.5+a": "build-exe", "1.0.0": "build-exe",
+	} {
+		compiler := file(t, "zig", "#!/bin/sh\n[ \"$1\" = version ] && exec echo "+version+"\necho \"$1\" >&2\nexit 4\n")
+		if err := os.Chmod(compiler, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("ZIG", compiler)
+		dir := filepath.Join(t.TempDir(), "tempo")
+		curfewPolicy(t, "new", dir, "--lang", "zig")
+		curfewPolicy(t, "build", dir).want(t, 1, "", want+"\ncurfew policy build: zig: exit status 4\n")
 	}
 }
 
@@ -96,6 +125,7 @@ func TestBuildWithout(t *testing.T) {
 		"go":             "go is missing: apt install golang",
 		"c":              "clang is missing: apt install clang lld",
 		"c++":            "clang++ is missing: apt install clang lld",
+		"zig":            "zig is missing: see ziglang.org/download",
 		"cpp":            "clang++ is missing: apt install clang lld",
 		"assemblyscript": "asc, the compiler of the npm package assemblyscript, is missing: run npm install in ",
 		"wat":            "wat2wasm is missing: apt install wabt",

@@ -77,6 +77,44 @@ func Rust(tb testing.TB, source string) Module {
 	return m
 }
 
+// Zig compiles a source file, which imports the SDK's as if it lay beside it.
+func Zig(tb testing.TB, source string) Module {
+	tb.Helper()
+	compiler := zig(tb)
+	dir := tb.TempDir()
+	file := filepath.Join(dir, "policy.wasm")
+	command := []string{"build-exe", "-fno-entry"}
+	if strings.HasPrefix(compiler.version, "0.11.") {
+		command = []string{"build-lib", "-dynamic"}
+	}
+	run(tb, compiler.path, append(command, beside(tb, dir, source), "-target", "wasm32-freestanding", "-rdynamic", "-O", "ReleaseSafe", "-fstrip",
+		"--stack", "4096", "--cache-dir", filepath.Join(dir, "cache"), "-femit-bin="+file)...)
+	return Module{read(tb, file), compiler.String(), compiler.pinned}
+}
+
+// ZigTest runs the tests that a source file has, on the host.
+func ZigTest(tb testing.TB, source string) {
+	tb.Helper()
+	dir := tb.TempDir()
+	run(tb, zig(tb).path, "test", "--cache-dir", filepath.Join(dir, "cache"), beside(tb, dir, source))
+}
+
+func zig(tb testing.TB) tool {
+	tb.Helper()
+	return find(tb, "zig", nil, "zig")
+}
+
+// beside copies a source file and the SDK's to a folder.
+func beside(tb testing.TB, dir, source string) string {
+	tb.Helper()
+	for _, from := range []string{source, "../../sdk/zig/policy.zig"} {
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(from)), read(tb, from), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, filepath.Base(source))
+}
+
 // AssemblyScript compiles a source file.
 func AssemblyScript(tb testing.TB, source string) Module {
 	tb.Helper()

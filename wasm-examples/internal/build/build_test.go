@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The versions in toolchains.txt are those that the documentation and the npm package name.
 func TestPins(t *testing.T) {
 	page := string(read(t, "../../README.md"))
-	for language, name := range map[string]string{"c": "C", "c++": "C++", "rust": "Rust", "assemblyscript": "AssemblyScript", "wat": "WAT"} {
+	for language, name := range map[string]string{"c": "C", "c++": "C++", "zig": "Zig", "rust": "Rust", "assemblyscript": "AssemblyScript", "wat": "WAT"} {
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(name) + ` \| .*`).FindString(page)
 		if !strings.Contains(row, " "+pinned(language)) {
 			t.Errorf("wasm-examples/README.md has %q, and toolchains.txt %s", row, pinned(language))

@@ -72,6 +72,9 @@ func look(tb testing.TB, name, language string) (tool, bool) {
 		return tool{}, false
 	}
 	out, err := exec.CommandContext(tb.Context(), path, "--version").Output()
+	if err != nil {
+		out, err = exec.CommandContext(tb.Context(), path, "version").Output() // as Zig has it
+	}
 	version := regexp.MustCompile(`\d+\.\d+\.\d+`).FindString(string(out))
 	if err != nil || version == "" {
 		return tool{}, false
