@@ -202,7 +202,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			name: "item of the chain", environ: []string{"CURFEW_PLUGINS__CHAIN=ttl,,expires"},
-			want: []string{`plugins.chain: "ttl,,expires" has an empty item; accepted: a list such as [ttl, expires], or ttl,expires (env CURFEW_PLUGINS__CHAIN)`},
+			want: []string{`plugins.chain: "ttl,,expires" has an empty item; accepted: a list such as [a, b], or a,b (env CURFEW_PLUGINS__CHAIN)`},
 		},
 		{
 			name: "hosts", file: "management: {hosts: [ok.example.com, 'https://broker.example.com']}\n", environ: []string{"CURFEW_MANAGEMENT__HOSTS=broker:15672"},

@@ -70,7 +70,7 @@ func variable(v reflect.Value, tag reflect.StructTag) *value {
 		if tag.Get("kind") == "hosts" {
 			return list(p, checkHosts, "a list such as [broker.example.com], or a.example.com,b.example.com")
 		}
-		return list(p, nil, "a list such as [ttl, expires], or ttl,expires")
+		return list(p, nil, "a list such as [a, b], or a,b")
 	case textual:
 		return marshaled(p)
 	}
