@@ -18,6 +18,7 @@ import (
 	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // memoryLog logs definitions in memory. It discards messages.
@@ -79,7 +80,13 @@ func (k *memoryLog) WaitDurable() error {
 // read replays what was written.
 func (k *memoryLog) read(t *testing.T) *Definitions {
 	t.Helper()
-	d := NewDefinitions(pluginRules)
+	return k.readBy(t, pluginRules)
+}
+
+// readBy replays what was written, with policies by other rules.
+func (k *memoryLog) readBy(t *testing.T, rules *policies.Rules) *Definitions {
+	t.Helper()
+	d := NewDefinitions(rules)
 	for def, err := range definition.Parse(k.written) {
 		must(t, err)
 		if def.VHost != "/" {

@@ -13,6 +13,7 @@ type profile struct {
 	queue.Profile
 	epoch     uint64   // the vhost's, when the profile was made
 	exchanges []string // exchanges that the arguments name, for plugins to publish to
+	checked   bool     // the arguments were checked; those of restored queues are not
 }
 
 // profileKey identifies a profile.
@@ -35,7 +36,7 @@ func (v *VHost) profileFor(name string, table amqp.Table, args hook.Args, check 
 	v.mu.RLock()
 	p := v.profiles[key]
 	v.mu.RUnlock()
-	if p != nil {
+	if p != nil && (p.checked || !check) {
 		return p, nil
 	}
 	if check {
@@ -44,7 +45,7 @@ func (v *VHost) profileFor(name string, table amqp.Table, args hook.Args, check 
 		}
 	}
 	p = v.newProfile(args, applied)
-	p.epoch = epoch
+	p.epoch, p.checked = epoch, check
 	v.cacheProfile(key, p)
 	return p, nil
 }

@@ -10,16 +10,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/curfewmq/curfew/plugins/consistenthash"
 	"github.com/curfewmq/curfew/plugins/deadletter"
 	"github.com/curfewmq/curfew/plugins/expires"
 	"github.com/curfewmq/curfew/plugins/maxlength"
+	"github.com/curfewmq/curfew/plugins/modulushash"
+	"github.com/curfewmq/curfew/plugins/random"
 	"github.com/curfewmq/curfew/plugins/ttl"
 	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // builtIn are the plugins of the repository. TestPluginsAreListed compares them with its folders.
-var builtIn = []hook.Factory{deadletter.Factory, expires.Factory, maxlength.Factory, ttl.Factory, wasm.Factory}
+var builtIn = []hook.Factory{
+	consistenthash.Factory, deadletter.Factory, expires.Factory, maxlength.Factory, modulushash.Factory, random.Factory, ttl.Factory, wasm.Factory,
+}
 
 // namesOfPlugins are literals of the core that are a plugin's name and mean something else, or that users know.
 var namesOfPlugins = []struct{ file, literal, why string }{
@@ -27,6 +32,8 @@ var namesOfPlugins = []struct{ file, literal, why string }{
 	{"core/telemetry/spans_removed.go", "rabbitmq", "OpenTelemetry's value of messaging.system"},
 	{"core/telemetry/spantemplate.go", "rabbitmq", "OpenTelemetry's value of messaging.system"},
 	{"core/mgmt/events/object.go", "deadline", "a member of events: when the message expires"},
+	{"core/wlog/wlogtest/wlogtest.go", "random", "a test of the suite for logs"},
+	{"policies/keys.go", "random", "a value of RabbitMQ's queue-leader-locator and queue-master-locator"},
 	{"core/mgmt/wasm.go", "the plugin wasm is not in plugins.chain", "the API of expiry policies, which one plugin has"},
 	{"core/mgmt/routes.go", "wasm/policies", "the API of expiry policies"},
 	{"core/mgmt/routes.go", "wasm/policies/{name}", "the API of expiry policies"},
