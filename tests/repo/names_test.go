@@ -12,6 +12,7 @@ import (
 
 	"github.com/curfewmq/curfew/plugins/consistenthash"
 	"github.com/curfewmq/curfew/plugins/deadletter"
+	"github.com/curfewmq/curfew/plugins/dedup"
 	"github.com/curfewmq/curfew/plugins/expires"
 	"github.com/curfewmq/curfew/plugins/maxlength"
 	"github.com/curfewmq/curfew/plugins/modulushash"
@@ -23,7 +24,8 @@ import (
 
 // builtIn are the plugins of the repository. TestPluginsAreListed compares them with its folders.
 var builtIn = []hook.Factory{
-	consistenthash.Factory, deadletter.Factory, expires.Factory, maxlength.Factory, modulushash.Factory, random.Factory, ttl.Factory, wasm.Factory,
+	consistenthash.Factory, deadletter.Factory, dedup.Factory, expires.Factory, maxlength.Factory, modulushash.Factory, random.Factory,
+	ttl.Factory, wasm.Factory,
 }
 
 // namesOfPlugins are literals of the core that are a plugin's name and mean something else, or that users know.
@@ -156,7 +158,7 @@ func TestPluginsAreListed(t *testing.T) {
 	}
 	slices.Sort(folders)
 	if slices.Sort(listed); !slices.Equal(folders, listed) {
-		t.Errorf("plugins with a Factory:\n%v\nbuiltIn has those of\n%v", folders, listed)
+		t.Errorf("plugins with a Factory:\n%v\nbuiltIn of names_test.go has those of\n%v", folders, listed)
 	}
 }
 
