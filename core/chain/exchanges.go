@@ -204,11 +204,13 @@ func (r *Router) Plugin() string { return r.plugin.name }
 // Broken reports whether the plugin failed on the exchange or one of its bindings. It is not called again.
 func (r *Router) Broken() bool { return r.broken.Load() }
 
-// Bind adds a binding. A panic breaks the router.
-func (r *Router) Bind(b *hook.Binding) {
-	if !r.Broken() && !r.bind(b) {
-		r.broken.Store(true)
+// Bind adds a binding. A panic breaks the router, which is reported once.
+func (r *Router) Bind(b *hook.Binding) (broke bool) {
+	if r.Broken() || r.bind(b) {
+		return false
 	}
+	r.broken.Store(true)
+	return true
 }
 
 func (r *Router) bind(b *hook.Binding) (returned bool) {
@@ -218,11 +220,13 @@ func (r *Router) bind(b *hook.Binding) (returned bool) {
 	return true
 }
 
-// Unbind removes a binding. A panic breaks the router.
-func (r *Router) Unbind(b *hook.Binding) {
-	if !r.Broken() && !r.unbind(b) {
-		r.broken.Store(true)
+// Unbind removes a binding, with the same result.
+func (r *Router) Unbind(b *hook.Binding) (broke bool) {
+	if r.Broken() || r.unbind(b) {
+		return false
 	}
+	r.broken.Store(true)
+	return true
 }
 
 func (r *Router) unbind(b *hook.Binding) (returned bool) {

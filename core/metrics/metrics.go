@@ -82,6 +82,8 @@ type Options struct {
 	Policies func() []Policy
 	// Faults counts what plugins did wrong; nil = unknown.
 	Faults func() []chain.Fault
+	// Filtered counts messages that plugins' filters kept out of exchanges, by plugin; nil = unknown.
+	Filtered func() map[string]uint64
 	// Exported returns how many spans a collector of spans has accepted, and how many it has not; nil = unknown.
 	Exported func() (taken, lost uint64)
 	// Queues is how many queues have series of their own. The busiest ones get them.

@@ -1,7 +1,20 @@
 package metrics
 
-// gatherPlugins adds the plugins' faults. A series exists once there is something to count.
+import (
+	"maps"
+	"slices"
+)
+
+// gatherPlugins adds the plugins' faults, and the messages that their filters kept out. A series exists once there is something to
+// count.
 func (c *Collector) gatherPlugins(b *builder) {
+	if c.Filtered != nil {
+		filtered := b.family(Counter, "curfew_plugin_filtered_messages_total", "Messages that a plugin's filter kept out of an exchange")
+		counts := c.Filtered()
+		for _, plugin := range slices.Sorted(maps.Keys(counts)) {
+			filtered.add(label("plugin", plugin), float64(counts[plugin]))
+		}
+	}
 	if c.Faults == nil {
 		return
 	}

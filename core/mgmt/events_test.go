@@ -189,7 +189,7 @@ func TestEventsRefused(t *testing.T) {
 	}{
 		{400, "kind=alarm", `kind: \"alarm\" is unknown; there are message_expired, message_dead_lettered, message_dropped, message_cycle, queue_expired, policy_applied, module_loaded, module_reloaded, module_rolled_back, module_unloaded, breaker_opened, breaker_closed, alarm_raised, alarm_cleared`},
 		{400, "reason=expired,old", `reason: \"old\" is unknown; there are expired, rejected, maxlen, delivery_limit, queue_expired, duplicate`},
-		{400, "outcome=lost", `outcome: \"lost\" is unknown; there are dropped, dead_lettered, unroutable, no_exchange, cycle`},
+		{400, "outcome=lost", `outcome: \"lost\" is unknown; there are dropped, dead_lettered, unroutable, no_exchange, cycle, filtered`},
 		{400, "history=-1", `history: \"-1\" is not a number of events from 0 to 2147483647`},
 		{400, "history=x", `history: \"x\" is not a number`},
 		{400, "history=99999999999999999999", "is not a number of events"},

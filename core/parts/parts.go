@@ -20,6 +20,8 @@ type Message struct {
 	Body     []byte
 	Now      hook.Instant // 0 means that the broker's clock is read when a plugin is asked
 
+	Admitted bool // filters are not asked about it, because they admitted it before
+
 	// BodyRead is set when the body was read.
 	BodyRead bool
 

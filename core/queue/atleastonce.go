@@ -10,7 +10,7 @@ import (
 // At-least-once dead-lettering: a message that a plugin routes with
 // [hook.Target].AtLeastOnce stays in its queue, out of reach of consumers, until every
 // queue that it was routed to has confirmed it. One that leads nowhere, or was refused,
-// is sent again later.
+// is sent again later; one that a filter keeps out the first time is dropped.
 
 // confirming is an at-least-once dead letter that awaits confirms.
 type confirming struct {
@@ -82,11 +82,15 @@ func (q *Queue) publishDiscards(now hook.Instant, ms []confirming) {
 		s := q.at(ms[i].ref).slot()
 		r := q.store.read(*s)
 		ds[i] = deadLetterOf(&r, s, &ms[i].verdict)
-		ds[i].Seq = uint64(i + 1)
+		ds[i].Seq, ds[i].Again = uint64(i+1), q.discards.noteSent(ms[i].ref)
 	}
 	q.host.DeadLetter(q.cfg, now, ds, Tracking{Publisher: f})
-	var answered []int
+	var answered, filtered []int
 	for i := range ds {
+		if ds[i].Outcome == telemetry.Filtered {
+			filtered = append(filtered, i)
+			continue
+		}
 		if ds[i].Sent == 0 {
 			q.discards.retryLater(now, ms[i].ref)
 			continue
@@ -95,31 +99,40 @@ func (q *Queue) publishDiscards(now hook.Instant, ms []confirming) {
 			answered = append(answered, i)
 		}
 	}
+	q.removeDiscards(now, f, filtered, telemetry.Filtered)
 	q.discardsAnswered(now, f, answered)
 }
 
 // discardsAnswered removes messages that all targets have confirmed, and sends others
 // that all have answered again later.
 func (q *Queue) discardsAnswered(now hook.Instant, f *deadLetterConfirms, answered []int) {
+	confirmed := answered[:0]
 	for _, i := range answered {
-		m := &f.messages[i]
-		if m.refused.Load() {
+		if m := &f.messages[i]; m.refused.Load() {
 			q.discards.retryLater(now, m.ref)
 			continue
 		}
+		confirmed = append(confirmed, i)
+	}
+	q.removeDiscards(now, f, confirmed, telemetry.DeadLettered)
+}
+
+// removeDiscards removes messages for good, with this outcome.
+func (q *Queue) removeDiscards(now hook.Instant, f *deadLetterConfirms, list []int, outcome telemetry.Outcome) {
+	for _, i := range list {
+		m := &f.messages[i]
 		rec := q.store.read(*q.at(m.ref).slot())
 		removal := q.removalOf(now, m.ref, &rec, &m.verdict)
-		removal.Outcome = telemetry.DeadLettered
+		removal.Outcome = outcome
 		q.buf.removals.all = append(q.buf.removals.all, removal)
 	}
 	q.publishRemovals(now, nil)
-	for _, i := range answered {
-		if m := &f.messages[i]; !m.refused.Load() {
-			q.removeDiscard(m.ref)
-			q.count.DeadLettered[m.verdict.Reason]++
-			q.drop(q.at(m.ref))
-			q.discards.forget(m.ref)
-		}
+	for _, i := range list {
+		m := &f.messages[i]
+		q.removeDiscard(m.ref)
+		q.count.DeadLettered[m.verdict.Reason]++
+		q.drop(q.at(m.ref))
+		q.discards.forget(m.ref)
 	}
 }
 

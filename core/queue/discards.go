@@ -26,6 +26,7 @@ type discards struct {
 type discard struct {
 	reason hook.Reason  // none while it is being retried
 	since  hook.Instant // when it became a discard; 0 means before a restart
+	sent   bool         // it was passed to the host since the start
 }
 
 // retry is a discard that is to be sent again.
@@ -78,7 +79,17 @@ func (d *discards) add(now hook.Instant, r Ref, reason hook.Reason) (first bool)
 // remove takes a message out. It may become a discard again, until it is forgotten.
 func (d *discards) remove(r Ref) {
 	d.count--
-	d.messages[r] = discard{since: d.messages[r].since}
+	m := d.messages[r]
+	m.reason = hook.ReasonNone
+	d.messages[r] = m
+}
+
+// noteSent notes that a discard was passed to the host, and reports whether it was before.
+func (d *discards) noteSent(r Ref) (again bool) {
+	m := d.messages[r]
+	again, m.sent = m.sent, true
+	d.messages[r] = m
+	return again
 }
 
 // forget forgets a message that was removed and did not become a discard again.

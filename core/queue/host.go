@@ -55,6 +55,7 @@ type DeadLetter struct {
 	Reason        hook.Reason
 	Target        *hook.Target
 	Seq           uint64 // Message.Seq for the tracking Publisher
+	Again         bool   // at least once: it was passed to the host before, which did not drop it
 	// The host sets how many queues the message went to, and its outcome.
 	Sent    int
 	Outcome telemetry.Outcome

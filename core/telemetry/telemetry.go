@@ -82,12 +82,13 @@ const (
 	Unroutable                  // dropped: no queue was bound
 	NoExchange                  // dropped: the exchange did not exist
 	Cycle                       // dropped: dead-lettering would have repeated for ever
+	Filtered                    // dropped: a plugin's filter kept it out of the exchange
 	Outcomes
 )
 
 // String returns the outcome's name in events and spans.
 func (o Outcome) String() string {
-	return [Outcomes]string{"dropped", "dead_lettered", "unroutable", "no_exchange", "cycle"}[o]
+	return [Outcomes]string{"dropped", "dead_lettered", "unroutable", "no_exchange", "cycle", "filtered"}[o]
 }
 
 // Removal is a message that leaves its queue for a reason, with its outcome. The slices are valid during the call.

@@ -67,12 +67,7 @@ func (r *deadLetterRun) routeOne(ds []queue.DeadLetter) {
 	if !known {
 		r.resolve(d, cc)
 	}
-	switch {
-	case !r.route.exists:
-		d.Outcome = telemetry.NoExchange
-	case len(r.route.queues) == 0:
-		d.Outcome = telemetry.Unroutable
-	default:
+	if d.Outcome = r.route.outcome; d.Outcome == telemetry.DeadLettered {
 		r.send(d, &idx)
 	}
 }
@@ -84,7 +79,7 @@ type routeMemo struct {
 	reusable bool // target and key alone decided the route
 	fit      reuse
 
-	exists  bool // the exchange does
+	outcome telemetry.Outcome // for all its messages, unless there is a cycle
 	routing *queue.RoutingInfo
 	queues  []*queue.Mailbox
 	slots   []int // of queues, in outgoing
@@ -100,14 +95,14 @@ func (m *routeMemo) appliesTo(d *queue.DeadLetter, cc []string) bool {
 
 // resolve finds the queues that d goes to.
 func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
-	m := parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now}
+	m := parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now, Admitted: d.Again}
 	routing := &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
 		m.Key, m.More = string(d.Key), slices.Concat(cc, d.BCC)
 		routing.Key, routing.CC, routing.BCC = m.Key, cc, slices.Clone(d.BCC)
 	}
 	memo := &r.route
-	memo.queues, memo.fit, memo.exists = r.vhost.routeInternal(d.Target.Exchange, &m, memo.queues[:0])
+	memo.queues, memo.fit, memo.outcome = r.vhost.routeInternal(d.Target.Exchange, &m, memo.queues[:0])
 	memo.target, memo.key, memo.routing = d.Target, append(memo.key[:0], m.Key...), routing
 	memo.reusable = memo.fit == sameKeys && len(m.More) == 0
 	memo.slots = memo.slots[:0]

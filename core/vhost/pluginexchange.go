@@ -16,16 +16,30 @@ type pluginPart struct {
 }
 
 // router passes the bindings in an exchange's table to its plugin.
-type router struct{ *chain.Router }
+type router struct {
+	*chain.Router
+	vhost    *VHost
+	exchange string
+}
 
 var _ route.Router[destination] = router{}
 
 func (r router) Bind(n hook.Destination, b route.Binding[destination]) {
-	r.Router.Bind(hookBinding(n, b))
+	if r.Router.Bind(hookBinding(n, b)) {
+		r.vhost.logBroken(r.exchange, r.Plugin())
+	}
 }
 
 func (r router) Unbind(n hook.Destination, b route.Binding[destination]) {
-	r.Router.Unbind(hookBinding(n, b))
+	if r.Router.Unbind(hookBinding(n, b)) {
+		r.vhost.logBroken(r.exchange, r.Plugin())
+	}
+}
+
+// logBroken logs that a plugin failed on an exchange or one of its bindings.
+func (v *VHost) logBroken(exchange, plugin string) {
+	v.log.Error("an exchange routes no messages until the broker is started again, because a plugin failed on it or on one of its bindings",
+		"exchange", exchange, "plugin", plugin)
 }
 
 func hookBinding(n hook.Destination, b route.Binding[destination]) *hook.Binding {
@@ -40,12 +54,12 @@ func (r *rules) hookExchange(x *Exchange) *hook.Exchange {
 }
 
 // newExchange makes an exchange. After an error, which means that a plugin failed, it exists, but refuses messages.
-func (r *rules) newExchange(d Exchange) (*exchange, error) {
+func (v *VHost) newExchange(d Exchange) (*exchange, error) {
 	x := &exchange{Exchange: d}
-	described := r.hookExchange(&x.Exchange)
-	failure := x.setTable(r.chain, described)
+	described := v.hookExchange(&x.Exchange)
+	failure := v.setTable(x, described)
 	if !x.isDefault() {
-		filters, err := r.chain.NewFilters(described)
+		filters, err := v.chain.NewFilters(described)
 		x.filters = filters
 		if failure == nil {
 			failure = err
@@ -57,19 +71,19 @@ func (r *rules) newExchange(d Exchange) (*exchange, error) {
 }
 
 // setTable gives x the table that its type needs.
-func (x *exchange) setTable(c *chain.Chain, described *hook.Exchange) (err error) {
+func (v *VHost) setTable(x *exchange, described *hook.Exchange) (err error) {
 	if kind, ok := route.ParseKind(x.Type); ok {
 		x.table = route.New[destination](kind)
 		return nil
 	}
-	t := c.ExchangeType(x.Type)
+	t := v.chain.ExchangeType(x.Type)
 	if t == nil {
 		x.missing = true
 		x.table = route.New[destination](route.Plugin)
 		return nil
 	}
 	x.router, err = t.NewRouter(described)
-	x.table = route.NewPlugin[destination](router{x.router})
+	x.table = route.NewPlugin[destination](router{x.router, v, x.Name})
 	return err
 }
 
@@ -79,7 +93,7 @@ func (r *rules) checkRoutable(x *exchange) error {
 	case x.missing:
 		return refuse(Precondition, "Cannot route message through %s: exchange type %s not found", r.exchangeName(x.Name), x.Type)
 	case x.router != nil && x.router.Broken():
-		return refuse(Precondition, "%s routes no messages until the broker is started again: the plugin '%s' failed on one of its bindings",
+		return refuse(Precondition, "%s routes no messages until the broker is started again: the plugin '%s' failed on it or on one of its bindings",
 			r.exchangeName(x.Name), x.router.Plugin())
 	}
 	return nil
@@ -88,6 +102,15 @@ func (r *rules) checkRoutable(x *exchange) error {
 // notRouted is the error for a message on which a plugin failed.
 func (r *rules) notRouted(plugin string, x *exchange) error {
 	return refuse(Precondition, "the plugin '%s' failed to route a message through %s", plugin, r.exchangeName(x.Name))
+}
+
+// restoreExchange makes an exchange that was declared before. It stays, even if a plugin fails on it.
+func (v *VHost) restoreExchange(d Exchange) *exchange {
+	x, err := v.newExchange(d)
+	if err != nil {
+		v.log.Error("an exchange routes no messages until the broker is started again", "exchange", d.Name, "error", err)
+	}
+	return x
 }
 
 // MissingTypes counts exchanges by their type, if no plugin offers that.

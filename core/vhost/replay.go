@@ -158,7 +158,7 @@ func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage,
 	v.applyLimits()
 	for name, x := range d.exchanges {
 		if v.exchanges[name] == nil {
-			v.exchanges[name], _ = v.newExchange(x.Exchange) // after a plugin failed, it refuses messages
+			v.exchanges[name] = v.restoreExchange(x.Exchange)
 		}
 		v.exchanges[name].applyPolicies(d.policies)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -73,24 +74,30 @@ type reuse uint8
 
 const (
 	noOther   reuse = iota // none
+	keptOut                // none: a filter did not admit the message
 	sameProps              // those with the same keys and properties
 	sameKeys               // those with the same keys
 )
 
-// routeInternal is Route for messages that the broker publishes, which may go to internal exchanges. One that cannot be routed
-// goes nowhere. exists is false if there is no such exchange.
-func (v *VHost) routeInternal(exchange string, m *parts.Message, dst []*queue.Mailbox) (queues []*queue.Mailbox, fit reuse, exists bool) {
+// routeInternal is Route for messages that the broker publishes, which may go to internal exchanges. The outcome is that of a dead
+// letter. A message that cannot be routed goes nowhere.
+func (v *VHost) routeInternal(exchange string, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	x := v.exchanges[exchange]
 	if x == nil {
-		return dst, sameKeys, false
+		return dst, sameKeys, telemetry.NoExchange
 	}
 	queues, fit, err := v.queuesOf(x, m, dst)
-	if err != nil {
-		queues = queues[:len(dst)]
+	switch {
+	case err != nil:
+		return dst, noOther, telemetry.Unroutable
+	case len(queues) > len(dst):
+		return queues, fit, telemetry.DeadLettered
+	case fit == keptOut:
+		return queues, noOther, telemetry.Filtered
 	}
-	return queues, fit, true
+	return queues, fit, telemetry.Unroutable
 }
 
 // routing follows one message through exchanges. Routings are pooled for their buffers.
@@ -103,6 +110,7 @@ type routing struct {
 	publishing hook.Publishing // message, as plugins see it
 	prepared   bool            // publishing is
 	volatile   bool            // a plugin wants to be asked about each message
+	keptOut    bool            // a filter did not admit it to an exchange
 	numbers    []hook.Destination
 }
 
@@ -165,6 +173,8 @@ func (r *routing) fit() reuse {
 	switch {
 	case !r.prepared:
 		return sameKeys
+	case r.keptOut:
+		return keptOut
 	case r.volatile || r.message.BodyRead:
 		return noOther
 	case r.publishing.Read():
@@ -208,9 +218,8 @@ func (r *routing) matchKeys(x *exchange) (matched bool, err error) {
 	m := &r.message
 	switch {
 	case x.isDefault():
-		before := len(r.list)
-		r.list = r.vhost.matchNames(m, r.list)
-		return len(r.list) > before, nil
+		r.list, matched = r.vhost.matchNames(m, r.list)
+		return matched, nil
 	case x.router != nil || x.missing:
 		return r.askRouter(x)
 	}
@@ -227,10 +236,14 @@ func (r *routing) matchKeys(x *exchange) (matched bool, err error) {
 func (r *routing) admit(x *exchange) (admitted bool, err error) {
 	r.prepare()
 	r.volatile = true
+	if r.message.Admitted {
+		return true, nil
+	}
 	admitted, failed := x.filters.Admit(&r.publishing)
 	if failed != "" {
 		return false, r.vhost.notRouted(failed, x)
 	}
+	r.keptOut = r.keptOut || !admitted
 	return admitted, nil
 }
 
@@ -256,14 +269,15 @@ func (r *routing) askRouter(x *exchange) (matched bool, err error) {
 	return matched, nil
 }
 
-// matchNames matches for the default exchange: every key is the name of a queue.
-func (v *VHost) matchNames(m *parts.Message, list []destination) []destination {
+// matchNames matches for the default exchange: every key is the name of a queue. It reports whether any queue has such a name.
+func (v *VHost) matchNames(m *parts.Message, list []destination) (_ []destination, matched bool) {
 	seen := make(map[destination]struct{}, len(list)+len(m.More)+1)
 	for _, d := range list {
 		seen[d] = struct{}{}
 	}
 	add := func(key string) {
 		d := destination{queue: v.queueNamed(key)}
+		matched = matched || d.queue != nil
 		if _, listed := seen[d]; d.queue != nil && !listed {
 			seen[d] = struct{}{}
 			list = append(list, d)
@@ -273,7 +287,7 @@ func (v *VHost) matchNames(m *parts.Message, list []destination) []destination {
 	for _, key := range m.More {
 		add(key)
 	}
-	return list
+	return list, matched
 }
 
 // queueNamed returns the queue that the default exchange routes to; nil if it does not exist. Then the next new queue may have

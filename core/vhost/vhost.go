@@ -100,7 +100,7 @@ func New(c Config) *VHost {
 	v.changes.ended.L = &v.mu
 	v.tracing.Store(c.Metadata.Tracing)
 	for _, x := range predeclared {
-		v.exchanges[x.Name], _ = v.newExchange(x) // after a plugin failed, it refuses messages
+		v.exchanges[x.Name] = v.restoreExchange(x)
 	}
 	return v
 }

@@ -14,7 +14,7 @@ func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() s
 	c := metrics.New(metrics.Options{
 		Version: o.Version, RabbitMQ: mgmt.RabbitMQ, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
 		Recorder: s.telemetry.Recorder, Exported: s.telemetry.Exported, Alarms: o.Alarms, Machine: s.measureMachine,
-		Policies: s.policies(), Faults: s.running.chain.Faults, Queues: s.running.Telemetry.Metrics.Queues,
+		Policies: s.policies(), Faults: s.running.chain.Faults, Filtered: s.running.chain.Filtered, Queues: s.running.Telemetry.Metrics.Queues,
 	})
 	h, err := s.telemetry.Serve(ctx, c)
 	if err != nil {

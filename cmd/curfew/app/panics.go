@@ -30,8 +30,19 @@ func (p *panicLog) report(plugin, point string, v any, stack []byte) {
 	if !ok {
 		return
 	}
-	p.log.Error("a plugin panicked; the verdicts before it stand",
+	p.log.Error("a plugin panicked; "+consequence(point),
 		"plugin", plugin, "point", point, "panic", v, "unlogged_before", unlogged, "stack", string(stack))
+}
+
+// consequence says what follows from a panic.
+func consequence(point string) string {
+	switch point {
+	case "Route", "Filter":
+		return "the message is refused"
+	case "New", "Bind", "Unbind", "Prepare":
+		return "a new exchange is refused, another one routes no messages until the broker is started again"
+	}
+	return "the verdicts before it stand"
 }
 
 // due reports whether a panic is to be logged now, and how many before it were not.
