@@ -82,8 +82,8 @@ func (*Message) Deaths(int) int { return 0 }
 // Digits keeps the text of numbers that callbacks read. The zero value is empty.
 type Digits struct{ text []byte }
 
-// Reset makes all text invalid. Callbacks must have returned.
-func (d *Digits) Reset() { d.text = d.text[:0] }
+// reset makes all text invalid. Callbacks must have returned.
+func (d *Digits) reset() { d.text = d.text[:0] }
 
 // of returns n in decimal. What it returned before stays as it was.
 func (d *Digits) of(n uint64) []byte {
@@ -94,6 +94,12 @@ func (d *Digits) of(n uint64) []byte {
 	start := len(d.text)
 	d.text = strconv.AppendUint(d.text, n, 10)
 	return d.text[start:len(d.text):len(d.text)]
+}
+
+// Reset makes a message without parts of m, and keeps its memory.
+func (m *Message) Reset() {
+	m.digits.reset()
+	*m = Message{digits: m.digits}
 }
 
 // Property returns the property that p names; nil if there is none, or p is none. The text of numbers is in digits.

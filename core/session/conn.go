@@ -13,6 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/block"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -55,10 +56,11 @@ type Conn struct {
 	lastChannel  *channel // of the previous frame
 	partial      partialFrame
 
-	now       hook.Instant // of the current Feed
-	block     *block.Block // that the bytes of the current Feed lie in
-	published bool         // a message was published since Published was called
-	observed  bool         // messages are traced, or copied to the firehose
+	now       hook.Instant  // of the current Feed
+	message   parts.Message // that is being routed; empty otherwise
+	block     *block.Block  // that the bytes of the current Feed lie in
+	published bool          // a message was published since Published was called
+	observed  bool          // messages are traced, or copied to the firehose
 
 	consumersCaughtUp, logCaughtUp <-chan struct{} // see the methods
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
-	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -157,9 +156,10 @@ func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox)
 	if err := ch.conn.mayTopics(info); err != nil {
 		return dst, false, ch.routeErrorOr(err) // before plugins are asked, who may remember the message
 	}
-	m := parts.Message{
-		Key: info.Key, More: slices.Concat(info.CC, info.BCC), Props: ch.content.props, Index: &ch.props.index, Body: ch.content.body,
-		Now: ch.conn.now,
-	}
-	return ch.conn.vhost.Route(info.Exchange, &m, dst)
+	m := &ch.conn.message
+	m.Key, m.More, m.Now = info.Key, slices.Concat(info.CC, info.BCC), ch.conn.now
+	m.Props, m.Index, m.Body = ch.content.props, &ch.props.index, ch.content.body
+	queues, reusable, err := ch.conn.vhost.Route(info.Exchange, m, dst)
+	m.Reset() // it retains nothing
+	return queues, reusable, err
 }

@@ -94,8 +94,8 @@ func (ch *channel) successors(o *queue.RoutingInfo, queues []*queue.Mailbox) []*
 	case isReply(o):
 		return queues
 	case o.Exchange == "":
-		m := parts.Message{Key: o.Key, More: slices.Concat(o.CC, o.BCC)}
-		queues, _, _ = c.vhost.Route(o.Exchange, &m, queues[:0]) // permitted when published
+		m := &parts.Message{Key: o.Key, More: slices.Concat(o.CC, o.BCC)}
+		queues, _, _ = c.vhost.Route(o.Exchange, m, queues[:0]) // permitted when published
 		return queues
 	default:
 		return c.vhost.Successors(queues)

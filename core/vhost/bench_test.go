@@ -26,8 +26,9 @@ func BenchmarkRoute(b *testing.B) {
 		b.Run("exchange="+exchange, func(b *testing.B) {
 			b.ReportAllocs()
 			var dst []*queue.Mailbox
+			m := &parts.Message{Key: "queue.7"}
 			for b.Loop() {
-				dst, _, _ = v.Route(exchange, &parts.Message{Key: "queue.7"}, dst[:0])
+				dst, _, _ = v.Route(exchange, m, dst[:0])
 			}
 		})
 	}

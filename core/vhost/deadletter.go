@@ -38,7 +38,8 @@ type deadLetterRun struct {
 	route  routeMemo
 	out    outgoing
 
-	props []byte // of the current message, with its death added
+	props   []byte        // of the current message, with its death added
+	message parts.Message // the current one, for routing
 
 	sent  queue.Message // what the last message was republished as, if to any queue
 	slots []int         // the batches in out that it was added to
@@ -95,14 +96,15 @@ func (m *routeMemo) appliesTo(d *queue.DeadLetter, cc []string) bool {
 
 // resolve finds the queues that d goes to.
 func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
-	m := parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now, Admitted: d.Again}
+	m := &r.message
+	*m = parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now, Admitted: d.Again}
 	routing := &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
 		m.Key, m.More = string(d.Key), slices.Concat(cc, d.BCC)
 		routing.Key, routing.CC, routing.BCC = m.Key, cc, slices.Clone(d.BCC)
 	}
 	memo := &r.route
-	memo.queues, memo.fit, memo.outcome = r.vhost.routeInternal(d.Target.Exchange, &m, memo.queues[:0])
+	memo.queues, memo.fit, memo.outcome = r.vhost.routeInternal(d.Target.Exchange, m, memo.queues[:0])
 	memo.target, memo.key, memo.routing = d.Target, append(memo.key[:0], m.Key...), routing
 	memo.reusable = memo.fit == sameKeys && len(m.More) == 0
 	memo.slots = memo.slots[:0]
@@ -174,6 +176,6 @@ func (r *deadLetterRun) release() {
 	clear(r.deaths.keys[:cap(r.deaths.keys)])
 	clear(r.route.queues)
 	r.route = routeMemo{key: r.route.key, queues: r.route.queues[:0], slots: r.route.slots}
-	r.vhost, r.props, r.sent = nil, nil, queue.Message{}
+	r.vhost, r.props, r.message, r.sent = nil, nil, parts.Message{}, queue.Message{}
 	deadLetterRuns.Put(r)
 }

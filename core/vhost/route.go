@@ -19,8 +19,8 @@ const TraceExchange = "amq.rabbitmq.trace"
 func (v *VHost) Tracing() bool { return v.tracing.Load() }
 
 // Route appends to dst the queues that a message published to the exchange goes to, each once. reusable means that the result
-// depends on exchange and keys alone, and is valid while Generation returns what it returned before the call. Route does not retain
-// m, and sets its Exchange.
+// depends on exchange and keys alone, and is valid while Generation returns what it returned before the call. Route sets the
+// message's Exchange, and does not retain the message.
 func (v *VHost) Route(exchange string, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -103,7 +103,7 @@ func (v *VHost) routeInternal(exchange string, m *parts.Message, dst []*queue.Ma
 // routing follows one message through exchanges. Routings are pooled for their buffers.
 type routing struct {
 	vhost   *VHost
-	message parts.Message
+	message *parts.Message
 	list    []destination // of the message so far, with the exchanges on its way
 	headers func() amqp.RawTable
 
@@ -132,7 +132,7 @@ func (r *routing) prepare() {
 		return
 	}
 	r.prepared = true
-	m := &r.message
+	m := r.message
 	if m.Now == 0 {
 		m.Now = r.vhost.clock()
 	}
@@ -150,10 +150,17 @@ func (v *VHost) queuesOf(x *exchange, m *parts.Message, dst []*queue.Mailbox) (_
 		return dst, sameKeys, nil
 	}
 	r := routings.Get().(*routing)
-	defer r.release()
-	r.vhost, r.message = v, *m
+	r.vhost, r.message = v, m
+	dst, err = r.follow(x, dst)
+	fit = r.fit()
+	r.release()
+	return dst, fit, err
+}
+
+// follow appends the queues that the message reaches from x.
+func (r *routing) follow(x *exchange, dst []*queue.Mailbox) ([]*queue.Mailbox, error) {
 	if err := r.match(x); err != nil {
-		return dst, noOther, err
+		return dst, err
 	}
 	for i := 0; i < len(r.list); i++ { // list grows by what its exchanges lead to, but by no destination twice
 		switch d := r.list[i]; {
@@ -161,11 +168,11 @@ func (v *VHost) queuesOf(x *exchange, m *parts.Message, dst []*queue.Mailbox) (_
 			dst = append(dst, d.queue)
 		case d.exchange != x:
 			if err := r.match(d.exchange); err != nil {
-				return dst, noOther, err
+				return dst, err
 			}
 		}
 	}
-	return dst, r.fit(), nil
+	return dst, nil
 }
 
 // fit returns which other messages the route is valid for.
@@ -190,7 +197,10 @@ func (r *routing) release() {
 		return
 	}
 	clear(r.list)
-	*r = routing{list: r.list[:0], headers: r.headers, numbers: r.numbers}
+	r.list, r.vhost, r.message = r.list[:0], nil, nil
+	if r.prepared {
+		r.publishing, r.prepared, r.volatile, r.keptOut = hook.Publishing{}, false, false, false
+	}
 	routings.Put(r)
 }
 
@@ -215,7 +225,7 @@ func (r *routing) match(x *exchange) error {
 
 // matchKeys matches all keys of the message, and reports whether any leads somewhere.
 func (r *routing) matchKeys(x *exchange) (matched bool, err error) {
-	m := &r.message
+	m := r.message
 	switch {
 	case x.isDefault():
 		r.list, matched = r.vhost.matchNames(m, r.list)
