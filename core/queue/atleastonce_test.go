@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -12,12 +13,22 @@ import (
 type relay struct {
 	told
 	targets  int
+	filters  bool     // the exchange does not admit what it is asked about for the first time
+	again    int      // messages that were not
 	sent     []*Batch // one for each target
 	tracking Tracking
 }
 
 func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	r.tracking, r.sent = t, nil
+	for i := range ds {
+		if ds[i].Again {
+			r.again++
+		} else if r.filters {
+			ds[i].Outcome = telemetry.Filtered
+			return
+		}
+	}
 	for range r.targets {
 		b := NewBatch()
 		b.Tracking = t
@@ -98,6 +109,33 @@ func turnedAwayStays(t *testing.T) {
 	settle(r.sent[0], false)
 	if st := stats(t, s); st.Discarded != 0 || st.DeadLettered[hook.ReasonExpired] != 1 {
 		t.Errorf("%d on their way, %d dead-lettered; want 0, 1", st.Discarded, st.DeadLettered[hook.ReasonExpired])
+	}
+}
+
+// A message that a filter keeps out when it is sent first is not sent again; one that was sent is not asked about again.
+func TestFilteredMessagesAreNotSentAgain(t *testing.T) { synctest.Test(t, filteredOnce) }
+
+func filteredOnce(t *testing.T) {
+	t.Helper()
+	s, r := atLeastOnce(t, 1)
+	settle(r.sent[0], true)
+	q := &s.queue
+	r.filters = true
+	q.buf = new(turnBuffers)
+	q.tick(second.AddMillis(retryMillis))
+	q.buf = nil
+	if n, _ := discarded(t, s); n != 1 || r.again != 1 {
+		t.Fatalf("%d discarded, %d sent again; want 1 and 1", n, r.again)
+	}
+	settle(r.sent[0], false)
+	if n, dead := discarded(t, s); n != 0 || dead != 1 {
+		t.Fatalf("%d discarded, %d dead-lettered; want 0 and 1", n, dead)
+	}
+	q.buf = new(turnBuffers)
+	q.enqueue(second, batchOf(expiring(2, 0)))
+	q.buf = nil
+	if n, dead := discarded(t, s); n != 0 || dead != 2 {
+		t.Errorf("a filtered message: %d discarded, %d gone; want 0 and 2", n, dead)
 	}
 }
 

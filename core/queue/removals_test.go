@@ -114,15 +114,22 @@ func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracki
 	}
 	for i := range ds {
 		ds[i].Outcome = telemetry.DeadLettered + telemetry.Outcome(c.chance.IntN(int(telemetry.Outcomes-telemetry.DeadLettered)))
+		if ds[i].Outcome == telemetry.Filtered && ds[i].Again {
+			ds[i].Outcome = telemetry.Unroutable // filters are asked once
+		}
 	}
 	for range targets {
 		b := NewBatch()
 		b.Tracking = t
 		for i := range ds {
-			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
-			ds[i].Sent++
+			if ds[i].Outcome != telemetry.Filtered {
+				b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
+				ds[i].Sent++
+			}
 		}
-		c.flying = append(c.flying, b)
+		if len(b.Messages) > 0 {
+			c.flying = append(c.flying, b)
+		}
 	}
 }
 
@@ -139,7 +146,7 @@ func (c *censor) Removed(_ *Config, now hook.Instant, ls []telemetry.Removal) {
 			c.told.Dropped[l.Reason]++
 			continue
 		}
-		if l.Target.AtLeastOnce && l.Outcome != telemetry.DeadLettered {
+		if l.Target.AtLeastOnce && l.Outcome != telemetry.DeadLettered && l.Outcome != telemetry.Filtered {
 			c.t.Errorf("an at-least-once letter is %v", l.Outcome)
 		}
 		c.told.DeadLettered[l.Reason]++
