@@ -54,6 +54,7 @@ func scenarios() []scenario {
 		{name: "fanout", about: "an exchange that copies each message to many queues: cost per delivery", register: fanoutFlags, start: startFanout},
 		{name: "topic", about: "a topic exchange with many patterns, of which few match: cost per delivery", register: topicFlags, start: startTopic},
 		{name: "direct", about: "a direct exchange with a queue for each of many keys: cost per delivery", register: directFlags, start: startDirect},
+		{name: "hash", about: "an exchange that sends each message to one of many queues, such as x-consistent-hash: cost per delivery", register: hashFlags, start: startHash},
 		{name: "crowd", about: "many connections that do little: memory, idle CPU, and how long the few messages take", register: crowdFlags, start: startCrowd},
 		{name: "leases", about: "queues with x-expires: declare rate, memory, and when they are gone", register: leasesFlags, start: startLeases},
 		{name: "floor", about: "no broker but a relay: what passing messages on costs this machine at least", register: floorFlags, start: startFloor, brokerless: true},

@@ -2,10 +2,14 @@ package bench
 
 import (
 	"context"
+	"math"
+	"slices"
 	"strconv"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
+
+const manyKeys = 1_000_000
 
 func exchangeFlags(f flags, queues int64) {
 	o := f.o
@@ -22,7 +26,17 @@ func exchangeFlags(f flags, queues int64) {
 
 func fanoutFlags(f flags) { exchangeFlags(f, 100) }
 
-func directFlags(f flags) { exchangeFlags(f, 300) }
+func directFlags(f flags) {
+	exchangeFlags(f, 300)
+	f.whole(&f.o.keys, "keys", 0, 0, manyKeys, "routing `keys`, each bound to one of the queues; fewer than queues = one for each queue")
+}
+
+func hashFlags(f flags) {
+	exchangeFlags(f, 100)
+	f.StringVar(&f.o.exchangeType, "type", "x-consistent-hash", "exchange `type`, such as x-consistent-hash, x-modulus-hash or x-random")
+	f.whole(&f.o.keys, "keys", 1000, 1, manyKeys, "routing `keys` that messages are published with, in turn")
+	f.whole(&f.o.weight, "weight", 1, 1, math.MaxInt32, "binding key of each queue: its `weight`")
+}
 
 func topicFlags(f flags) {
 	exchangeFlags(f, 300)
@@ -31,7 +45,7 @@ func topicFlags(f flags) {
 
 // bindings are the keys of an exchange's bindings.
 type bindings struct {
-	patterns []string // of each queue
+	patterns []string // of each queue; of each binding, if there are more: the queues have them in turn
 	keys     []string // to publish with, in turn
 	copies   int64    // queues that get a message
 }
@@ -40,12 +54,20 @@ func fanouts(n int64) bindings {
 	return bindings{patterns: make([]string, n), keys: []string{""}, copies: n}
 }
 
-func directs(n int64) bindings {
+// directs returns a binding for each key, and at least one for each of n queues.
+func directs(n, keys int64) bindings {
+	b := hashes("", n, max(n, keys))
+	b.patterns = b.keys
+	return b
+}
+
+// hashes returns bindings of n queues that all have the same pattern, and keys to publish with.
+func hashes(pattern string, n, published int64) bindings {
 	var keys []string
-	for i := range n {
+	for i := range published {
 		keys = append(keys, "order."+strconv.FormatInt(i, 10))
 	}
-	return bindings{patterns: keys, keys: keys, copies: 1}
+	return bindings{patterns: slices.Repeat([]string{pattern}, int(n)), keys: keys, copies: 1}
 }
 
 // topics returns patterns for n queues, of which matching take each key. Those that are left over match nothing.
@@ -80,9 +102,13 @@ type routing struct {
 }
 
 func startFanout(l *load) measurement { return &routing{l, "fanout", fanouts(l.o.queues)} }
-func startDirect(l *load) measurement { return &routing{l, "direct", directs(l.o.queues)} }
+func startDirect(l *load) measurement { return &routing{l, "direct", directs(l.o.queues, l.o.keys)} }
 func startTopic(l *load) measurement {
 	return &routing{l, "topic", topics(l.o.queues, l.o.matching)}
+}
+
+func startHash(l *load) measurement {
+	return &routing{l, l.o.exchangeType, hashes(strconv.FormatInt(l.o.weight, 10), l.o.queues, l.o.keys)}
 }
 
 func (r *routing) run(context.Context) error {
@@ -94,8 +120,8 @@ func (r *routing) run(context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i, q := range queues {
-		m := &amqp.QueueBind{Queue: q, Exchange: exchange, RoutingKey: r.patterns[i]}
+	for i, pattern := range r.patterns {
+		m := &amqp.QueueBind{Queue: queues[i%len(queues)], Exchange: exchange, RoutingKey: pattern}
 		if _, err := request[*amqp.QueueBindOK](r.admin, m); err != nil {
 			return err
 		}

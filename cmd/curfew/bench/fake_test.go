@@ -331,7 +331,12 @@ func (p *fakePeer) content() {
 	if p.confirms {
 		p.send(channel, &amqp.BasicAck{DeliveryTag: p.seq})
 	}
-	for _, bound := range p.b.bound[p.publish.Exchange] {
+	all := p.b.bound[p.publish.Exchange]
+	if strings.Contains(p.publish.Exchange, "x-consistent-hash") {
+		i := len(p.publish.RoutingKey) % len(all)
+		all = [][2]string{{all[i][0], p.publish.RoutingKey}}
+	}
+	for _, bound := range all {
 		if matches(bound[1], p.publish.RoutingKey) {
 			p.b.enqueue(p.b.queues[bound[0]], &fakeMessage{body: p.body}, -1)
 		}

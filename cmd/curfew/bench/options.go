@@ -45,6 +45,9 @@ type options struct {
 
 	rounds       int64         // retries
 	matching     int64         // topic: bindings that take a message
+	keys         int64         // direct, hash: routing keys
+	weight       int64         // hash: the binding key
+	exchangeType string        // hash
 	connections  int64         // crowd
 	idle         time.Duration // crowd
 	delay, every time.Duration // storm; every: crowd

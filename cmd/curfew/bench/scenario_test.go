@@ -125,6 +125,14 @@ func TestScenarios(t *testing.T) {
 			want: map[string]float64{"published": 100, "consumed": 100, "latency_max_ms": 0, "confirm_max_ms": 0},
 		},
 		{
+			name: "direct with more keys than queues", line: "direct --messages 120 --queues 7 --keys 30",
+			want: map[string]float64{"published": 120, "consumed": 120},
+		},
+		{
+			name: "hash", line: "hash --weight 7 --messages 60 --queues 3 --keys 20",
+			want: map[string]float64{"published": 60, "consumed": 60},
+		},
+		{
 			name: "crowd", line: "crowd --connections 41 --duration 2s --every 100ms",
 			want: map[string]float64{"connections": 41, "published": 400, "consumed": 400, "publish_rate": 200, "latency_max_ms": 0, "idle_cpu_percent": 0, "rss_per_connection_bytes": 0},
 		},
