@@ -2,6 +2,7 @@ package hook_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -21,7 +22,7 @@ func (tenants) ExchangeTypes() []hook.ExchangeType {
 		Arguments:   []hook.ExchangeArgument{{Name: "tenant-header", Check: checkHeader, Compared: true}},
 		CheckBinding: func(_ *hook.Exchange, key string, _ hook.Args) error {
 			if key == "" {
-				return fmt.Errorf("the binding key is the name of a tenant, and must not be empty")
+				return errors.New("the binding key is the name of a tenant, and must not be empty")
 			}
 			return nil
 		},

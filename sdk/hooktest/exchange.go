@@ -237,7 +237,7 @@ func (e *Exchange) ask(m *hook.Publishing, dst []hook.Destination) []hook.Destin
 func (e *Exchange) prepare() {
 	e.preparing.Lock()
 	defer e.preparing.Unlock()
-	if p, ok := e.router.(interface{ Prepare() }); ok && e.dirty {
+	if p, ok := e.router.(hook.Preparer); ok && e.dirty {
 		e.dirty = false
 		p.Prepare()
 	}

@@ -14,7 +14,8 @@ import (
 var fromJSON = []any{
 	nil, true, false, int64(0), int64(1), int64(-1), int64(1000), int64(1e6), int64(math.MaxInt64), int64(math.MinInt64),
 	0.0, 1.0, 1.5, -0.5, math.MaxFloat64, "", "no such value", "0", "1", strings.Repeat("x", 255), strings.Repeat("x", 1<<16), "\x00", "\u00fc",
-	[]any{}, []any{int64(1)},
+	[]any{},
+	[]any{int64(1)},
 	[]any{"a", []any{nil}},
 	map[string]any{},
 	map[string]any{"a": map[string]any{"b": 1.5}},

@@ -51,7 +51,7 @@ func TestHookPromise(t *testing.T) {
 func broken(listed, found []string) (complaints []string) {
 	for _, line := range listed {
 		if !slices.Contains(found, line) {
-			complaints = append(complaints, fmt.Sprintf("sdk/hook promised, and plugins of others use: %s", line))
+			complaints = append(complaints, "sdk/hook promised, and plugins of others use: "+line)
 		}
 	}
 	for _, line := range found {

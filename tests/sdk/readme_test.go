@@ -183,6 +183,7 @@ var varying = []struct {
 	what *regexp.Regexp
 	as   string
 }{
+	{regexp.MustCompile(`(?m)^curfew build: compiling.*\n`), ""}, // if it takes long
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`), "TIME"},
 	{regexp.MustCompile(`lateness_ms=\S+`), "lateness_ms=N"},
 	{regexp.MustCompile(`policy_digest=\S+`), "policy_digest=D"},
