@@ -24,9 +24,9 @@ type broker struct {
 }
 
 // start runs the program with the plugins, without a night in which nothing expires.
-func start(t *testing.T) *broker {
+func start(t *testing.T, args ...string) *broker {
 	t.Helper()
-	b := &broker{Process: process.StartProgram(t, withPlugins(t), "plugins: {nightshift: {from: 0s, to: 0s}}\n"), t: t}
+	b := &broker{Process: process.StartProgram(t, withPlugins(t), "plugins: {nightshift: {from: 0s, to: 0s}}\n", args...), t: t}
 	b.ch = b.channel()
 	return b
 }
@@ -236,5 +236,47 @@ func TestExchangeType(t *testing.T) {
 	must(t, err)
 	if err := ch.ExchangeDeclare("ring", "x-carousel", true, false, false, false, nil); err == nil {
 		t.Error("the broker without the plugin has the type")
+	}
+}
+
+// What plugins made is there when they are gone, and works when they are back.
+func TestWithoutThePlugins(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	b := start(t, "--data", data)
+	must(t, b.ch.ExchangeDeclare("ring", "x-carousel", true, false, false, false, nil))
+	for _, queue := range []string{"a", "b"} {
+		b.declare(queue, nil)
+		must(t, b.ch.QueueBind(queue, "", "ring", false, nil))
+	}
+	b.Ask(t, 201, http.MethodPut, "policies/%2F/night", fields{"pattern": "^a$", "definition": fields{"nightshift-ttl": 3_600_000}})
+	b.publish("ring", "", "first")
+	b.Stop()
+
+	plain := process.Start(t, "", "--data", data)
+	var ring struct{ Type string }
+	decode(t, plain.Ask(t, 200, http.MethodGet, "exchanges/%2F/ring", nil), &ring)
+	var bindings []struct{ Destination string }
+	decode(t, plain.Ask(t, 200, http.MethodGet, "exchanges/%2F/ring/bindings/source", nil), &bindings)
+	if ring.Type != "x-carousel" || len(bindings) != 2 {
+		t.Errorf("got the exchange %+v with bindings %v", ring, bindings)
+	}
+	if said := string(plain.Ask(t, 200, http.MethodGet, "policies/%2F/night", nil)); !strings.Contains(said, `"nightshift-ttl":3600000`) {
+		t.Errorf("got the policy %s", said)
+	}
+	without := &broker{Process: plain, t: t}
+	ch := without.channel()
+	closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
+	must(t, ch.Publish("ring", "", false, false, amqp091.Publishing{}))
+	const want = "exchange type x-carousel not found"
+	if e, _, inTime := process.Receive(closed); !inTime || e == nil || e.Code != amqp091.PreconditionFailed || !strings.Contains(e.Reason, want) {
+		t.Errorf("the channel is closed with %v, want %s", e, want)
+	}
+	plain.Stop()
+
+	again := start(t, "--data", data)
+	again.publish("ring", "", "second")
+	if first, second := again.take("a"), again.take("a"); string(first.Body) != "first" || string(second.Body) != "second" {
+		t.Errorf("got %s and %s", first.Body, second.Body)
 	}
 }
