@@ -39,13 +39,13 @@ const (
 type HookCost struct {
 	Hook string `json:"hook"`
 	One  int64  `json:"one"`  // for one message, or for one question about an idle queue
-	Each int64  `json:"each"` // for each of 64 messages; 0: the hook is not for messages
+	Each int64  `json:"each"` // for each of 64 messages; 0: it is not known, or the hook is not for messages
 	// Untried means that the hooks before it have used all the fuel of the trial.
 	Untried bool `json:"untried,omitempty"`
 }
 
-// The limits of a trial. The questions are asked twice: in the first round a guest
-// may still prepare itself. Then it is asked about many messages, so that a garbage
+// The limits of a trial. Questions are asked twice, and the second answers measured: at
+// first a guest may still prepare itself. Then it is asked about many messages, so that a garbage
 // collector runs, or memory runs out, here and not in service.
 const (
 	trialStart    = hook.Instant(1_767_571_200_000_000_000) // 2026-01-05T00:00:00Z, a Monday
@@ -170,37 +170,47 @@ func (x *exam) profile() []int64 {
 	return append(p, x.spent())
 }
 
-// questions asks each hook that the module uses.
+// questions asks each hook that the module uses: all of them about one message
+// first, so that an expensive one does not keep others from being tried.
 func (x *exam) questions() {
+	var used []abi.Hook
 	for h := range abi.Hooks {
-		if x.err != nil {
-			return
-		}
 		if !x.v.hooks.has(h) {
 			continue
 		}
 		c := HookCost{Hook: h.String(), Untried: x.exhausted()}
 		if !c.Untried {
 			c.One = x.cost(h, 1)
-			if h != abi.OnIdle {
-				c.Each = x.cost(h, trialMany) / trialMany
-			}
 		}
-		x.costs = append(x.costs, c)
+		used, x.costs = append(used, h), append(x.costs, c)
+	}
+	for i, h := range used {
+		x.measure(h, &x.costs[i])
 	}
 }
 
-// cost returns the fuel of the second of two rounds.
-func (x *exam) cost(h abi.Hook, n int) (fuel int64) {
-	for range 2 {
-		before := x.spent()
-		x.ask(h, n)
-		fuel = x.spent() - before
-		if x.exhausted() {
-			break
-		}
+// measure asks again about one message, and twice about many.
+func (x *exam) measure(h abi.Hook, c *HookCost) {
+	if x.exhausted() {
+		return
 	}
-	return fuel
+	c.One = x.cost(h, 1)
+	if h == abi.OnIdle {
+		return
+	}
+	for range 2 {
+		if x.exhausted() {
+			return
+		}
+		c.Each = x.cost(h, trialMany) / trialMany
+	}
+}
+
+// cost asks about n messages and returns the fuel that it takes.
+func (x *exam) cost(h abi.Hook, n int) int64 {
+	before := x.spent()
+	x.ask(h, n)
+	return x.spent() - before
 }
 
 // barrage asks about many messages, with the hook that they enter by, or the first

@@ -135,31 +135,33 @@ func TestTrialLeavesNothing(t *testing.T) {
 }
 
 // A module may use much fuel in each call, if its settings allow that. The trial stops
-// before that takes long.
+// before that takes long, and all hooks that it can reach are tried.
 func TestTrialIsBounded(t *testing.T) {
-	h := openTrying(t, 1, Env{})
-	const rounds = 10_000_000 // some 10 units each
-	module := assemble(func(b *wt.Builder) {
-		b.Batch(64)
-		slow := []byte{}
-		for _, part := range [][]byte{
+	slow := func(rounds int64) []byte { // some 8 units each, once a call
+		return slices.Concat(wt.LocalGet(wt.Index), wt.I32Eqz, wt.If(
 			wt.I64(rounds), wt.LocalSet(wt.Temp),
-			wt.Loop(wt.LocalGet(wt.Temp), wt.I64(1), wt.I64Sub, wt.LocalSet(wt.Temp), wt.LocalGet(wt.Temp), wt.I64Eqz, wt.I32Eqz, wt.BrIf(0)),
-		} {
-			slow = append(slow, part...)
-		}
-		first := slices.Concat(wt.LocalGet(wt.Index), wt.I32Eqz, wt.If(slow))
-		for _, on := range []abi.Hook{abi.OnEnqueue, abi.OnDeadline, abi.OnHead, abi.OnRequeue} {
-			b.Each(on, first)
-		}
-	})
-	i := load(t, h, "x", module, Options{Fuel: maxFuel})
-	last := i.Trial[len(i.Trial)-1]
-	if len(i.Trial) != 4 || i.Trial[0].Untried || !last.Untried || i.Trial[0].One < rounds {
+			wt.Loop(wt.LocalGet(wt.Temp), wt.I64(1), wt.I64Sub, wt.LocalSet(wt.Temp), wt.LocalGet(wt.Temp), wt.I64Eqz, wt.I32Eqz, wt.BrIf(0))))
+	}
+	module := func(rounds int64, last ...[]byte) []byte {
+		return assemble(func(b *wt.Builder) {
+			b.Batch(64)
+			for _, on := range []abi.Hook{abi.OnEnqueue, abi.OnDeadline, abi.OnHead} {
+				b.Each(on, slow(rounds))
+			}
+			b.Each(abi.OnRequeue, last...)
+		})
+	}
+	h := openTrying(t, 1, Env{})
+	i := load(t, h, "x", module(15_000_000), Options{Fuel: maxFuel})
+	if len(i.Trial) != 4 || i.Trial[0].Untried || !i.Trial[3].Untried || i.Trial[0].One < 15_000_000 || i.Trial[0].Each != 0 {
 		t.Errorf("got %+v", i.Trial)
 	}
 	if want := "on_requeue was not tried: the hooks before it used the fuel of the trial, 250000000"; !slices.Contains(i.Warnings, want) {
 		t.Errorf("got %q, want %q", i.Warnings, want)
+	}
+	_, err := h.Load("x", module(5_000_000, wt.Unreachable), Options{Fuel: maxFuel})
+	if err == nil || !strings.Contains(err.Error(), "the policy failed: on_requeue: unreachable") {
+		t.Errorf("an expensive hook kept another from being tried: got %v", err)
 	}
 }
 

@@ -92,8 +92,10 @@ func cost(c *wasm.HookCost) string {
 	switch {
 	case c.Untried:
 		return "not known: it was not tried"
-	case c.Each == 0:
+	case c.Hook == abi.OnIdle.String():
 		return strconv.FormatInt(c.One, 10)
+	case c.Each == 0:
+		return fmt.Sprintf("%d for one message", c.One)
 	}
 	return fmt.Sprintf("%d for one message, %d for each of 64", c.One, c.Each)
 }
