@@ -107,7 +107,7 @@ enum class why : uint8_t {
 // A message, as hooks see it. Its fields are those of struct policy_message: enqueued_ms, expiration_ms,
 // queue_ttl_ms, deadline_ms, state, size, deliveries, deaths, priority.
 struct message : policy_message {
-  message(const message &) = delete; // it is known by its place
+  message(const message &) = delete;  // it is known by its place
   message &operator=(const message &) = delete;
 
   // Whether it was delivered before.
@@ -216,6 +216,7 @@ class verdict {
 [[nodiscard]] constexpr verdict expire() { return verdict::of(1, none); }
 // Dead-letters the message to an exchange of the policy's choice. Needs the grant route.
 [[nodiscard]] inline verdict dead_letter(const route &to) { return verdict::to(to); }
+verdict dead_letter(const route &&) = delete;  // it would be gone when the broker reads it
 // Keeps the message, and asks about it again, not before that time.
 [[nodiscard]] constexpr verdict ask_again(int64_t not_before_ms) { return verdict::of(3, not_before_ms); }
 // Drops the message without dead-lettering it.

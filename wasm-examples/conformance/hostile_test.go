@@ -69,14 +69,23 @@ CURFEW_ON_ENQUEUE(enter)
 
 // What Zig checks at run time ends the instance, and the broker's log says why.
 func TestPanicOfZig(t *testing.T) {
-	module := build.Zig(t, source(t, "panic.zig", `const policy = @import("policy.zig");
+	module := build.Zig(t, source(t, "panic.zig", `const std = @import("std");
+const policy = @import("policy.zig");
 pub const panic = policy.panic;
 fn enter(_: i64, m: *const policy.Message) policy.Verdict {
     var room: [8]u8 = undefined;
     if (m.priority == 1) return policy.keep(m.size - 1000);
     if (m.priority == 2) return policy.keep(room[m.size]);
     if (m.priority == 3) @panic("out of ideas");
+    if (m.priority == 4) return policy.keep(deeper(m.size));
+    if (m.priority == 5) return if (@wasmMemoryGrow(0, 1024) < 0) policy.expire() else policy.noOpinion();
     return policy.noOpinion();
+}
+fn deeper(n: i64) i64 {
+    var local: [16]i64 = undefined;
+    for (&local) |*l| l.* = n;
+    std.mem.doNotOptimizeAway(&local);
+    return if (n == 0) 0 else deeper(n - 1) + local[3];
 }
 comptime {
     policy.register(.{ .on_enqueue = enter });
@@ -85,6 +94,11 @@ comptime {
 	failsAt(t, module, hook.Message{Priority: 1, Size: 1}, "integer overflow")
 	failsAt(t, module, hook.Message{Priority: 2, Size: 9}, "index out of bounds")
 	failsAt(t, module, hook.Message{Priority: 3}, "out of ideas")
+	failsAt(t, module, hook.Message{Priority: 4, Size: 100}, "out of bounds memory access")
+	p := load(t, module) // more memory than an instance may have is an error, which a policy can handle
+	if v := p.ask(hook.Message{Priority: 5}, hooktest.Content{}); v.Action != hook.Drop || p.info().LastError != "" {
+		t.Errorf("got %+v and %q, want it expired", v, p.info().LastError)
+	}
 }
 
 // source writes a policy's source to a file.

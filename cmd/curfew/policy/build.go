@@ -298,8 +298,13 @@ func (b *building) edition() (string, error) {
 	if found := rustEdition.FindSubmatch(manifest); found != nil {
 		return string(found[1]), err
 	}
+	if sharedEdition.Match(manifest) {
+		return "", errors.New("Cargo.toml: edition: it is the workspace's; name the edition in this file")
+	}
 	return "2015", err // as Cargo has it
 }
+
+var sharedEdition = regexp.MustCompile(`(?m)^\s*edition(\.workspace|\s*=\s*\{)`)
 
 var rustEdition = regexp.MustCompile(`(?m)^\s*edition\s*=\s*["']([^"'\n]*)["']`)
 

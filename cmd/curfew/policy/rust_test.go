@@ -92,6 +92,21 @@ func TestRustEditionOfTheProject(t *testing.T) {
 	}
 }
 
+// An edition that only Cargo can look up is asked for, instead of building another one.
+func TestRustEditionOfTheWorkspace(t *testing.T) {
+	for _, text := range []string{"[package]\nedition.workspace = true\n", "[package]\nedition = { workspace = true }\n"} {
+		dir := filepath.Join(t.TempDir(), "tempo")
+		curfewPolicy(t, "new", dir, "--lang", "rust")
+		if err := os.WriteFile(filepath.Join(dir, "Cargo.toml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := (&building{dir: dir}).edition()
+		if err == nil || err.Error() != "Cargo.toml: edition: it is the workspace's; name the edition in this file" {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+}
+
 // compileRust compiles a crate of a folder, src/lib.rs unless a file is named. A warning is an error.
 func compileRust(t *testing.T, compiler, dir string, args ...string) {
 	t.Helper()
