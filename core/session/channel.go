@@ -19,6 +19,7 @@ type channel struct {
 	content          content
 	props            parsedProps  // of the last properties received
 	lastRoute        *cachedRoute // of the last message
+	single           cachedRoute  // of the last message whose route is not in the cache
 	dirty            bool         // it is in Conn.dirty
 	listedBelowLimit bool         // it is in Conn.belowLimit
 

@@ -70,8 +70,9 @@ type Conn struct {
 	acks       ackBatches
 	belowLimit []*channel // whose global prefetch may let stalled consumers go on
 
-	routes routeCache
-	tagBuf []taggedAck // reused by settleUpTo
+	routes    routeCache
+	permitted permitted
+	tagBuf    []taggedAck // reused by settleUpTo
 }
 
 // Peer is the far end of a connection.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"hash/maphash"
 	"maps"
 	"slices"
 	"time"
@@ -35,11 +36,23 @@ type resolved struct {
 // routeCache holds the routes that a connection used, at most maxRoutes. Routes that nobody used since the topology changed are
 // removed from time to time, and while the cache grows: they would keep deleted queues in memory as long as the connection
 // lasts.
+//
+// A full cache takes a route only when its key was seen shortly before, in place of any other. So keys that are used once cost
+// neither an entry nor those that are used again.
 type routeCache struct {
 	entries    map[routeKey]*cachedRoute
-	pruneAbove int          // number of routes that leads to pruning
-	generation uint64       // of the vhost's topology when the cache was last pruned
-	pruneAt    hook.Instant // when Tick prunes it next
+	pruneAbove int                // number of routes that leads to pruning
+	replaced   int                // routes in the full cache since it was last pruned
+	generation uint64             // of the vhost's topology when the cache was last pruned
+	pruneAt    hook.Instant       // when Tick prunes it next
+	seen       *[maxRoutes]uint32 // hashes of keys that a full cache did not take
+	seed       maphash.Seed       // of these hashes
+}
+
+// permitted is an exchange that the user may publish to, under a version of the permissions.
+type permitted struct {
+	exchange string
+	version  uint64 // 0 means none
 }
 
 type routeKey struct{ exchange, key string }
@@ -47,6 +60,7 @@ type routeKey struct{ exchange, key string }
 const (
 	maxRoutes     = 2048
 	pruneAfter    = 64 // new routes, or a quarter of those there are if that is more
+	pruneReplaced = maxRoutes / 4
 	pruneInterval = 15 * time.Second
 )
 
@@ -56,28 +70,76 @@ func (ch *channel) route(exchange, key []byte) (*cachedRoute, error) {
 	if r == nil || r.info.Key != string(key) || r.info.Exchange != string(exchange) {
 		r = c.routes.entries[routeKey{string(exchange), string(key)}]
 	}
-	if version := c.srv.Users.Version(); r == nil || r.permissions != version {
-		if err := c.mayExchange(auth.Write, string(exchange)); err != nil {
-			return nil, err
-		}
-		if r == nil {
-			r = c.addRoute(string(exchange), string(key))
-		}
-		r.permissions, r.targets.cacheable = version, false // resolve checks topic permissions again
+	version := c.srv.Users.Version()
+	if r != nil && r.permissions == version {
+		ch.lastRoute = r
+		return r, nil
 	}
+	if err := c.mayPublish(exchange, version); err != nil {
+		return nil, err
+	}
+	if r == nil {
+		if c.routes.full() && !c.routes.seenBefore(exchange, key) {
+			return ch.singleRoute(string(key)), nil
+		}
+		r = c.addRoute(c.permitted.exchange, string(key))
+	}
+	r.permissions, r.targets.cacheable = version, false // resolve checks topic permissions again
 	ch.lastRoute = r
 	return r, nil
 }
 
+// mayPublish checks the user's permission for an exchange, once for messages in a row.
+func (c *Conn) mayPublish(exchange []byte, version uint64) error {
+	p := &c.permitted
+	if p.version == version && version != 0 && p.exchange == string(exchange) {
+		return nil
+	}
+	*p = permitted{}
+	if err := c.mayExchange(auth.Write, string(exchange)); err != nil {
+		return err
+	}
+	*p = permitted{string(exchange), version}
+	return nil
+}
+
+// singleRoute returns a route for the current message alone, to the exchange that was permitted last.
+func (ch *channel) singleRoute(key string) *cachedRoute {
+	ch.single = cachedRoute{info: &queue.RoutingInfo{Exchange: ch.conn.permitted.exchange, Key: key}}
+	return &ch.single
+}
+
+func (p *routeCache) full() bool { return len(p.entries) >= maxRoutes }
+
+// seenBefore reports whether the key was asked about shortly before.
+func (p *routeCache) seenBefore(exchange, key []byte) bool {
+	if p.seen == nil {
+		p.seen, p.seed = new([maxRoutes]uint32), maphash.MakeSeed()
+	}
+	h := maphash.Bytes(p.seed, key) ^ uint64(len(exchange))
+	last := &p.seen[h%maxRoutes]
+	seen := *last == uint32(h>>32)
+	*last = uint32(h >> 32)
+	return seen
+}
+
 func (c *Conn) addRoute(exchange, key string) *cachedRoute {
-	if len(c.routes.entries) >= c.routes.pruneAbove {
+	p := &c.routes
+	if full := p.full(); !full && len(p.entries) >= p.pruneAbove || full && p.replaced >= pruneReplaced {
 		c.pruneRoutes()
 	}
-	if c.routes.entries == nil || len(c.routes.entries) >= maxRoutes {
-		c.routes.entries = map[routeKey]*cachedRoute{}
+	if p.entries == nil {
+		p.entries = map[routeKey]*cachedRoute{}
+	}
+	if p.full() {
+		p.replaced++
+		for k := range p.entries { // any
+			delete(p.entries, k)
+			break
+		}
 	}
 	r := &cachedRoute{info: &queue.RoutingInfo{Exchange: exchange, Key: key}}
-	c.routes.entries[routeKey{exchange, key}] = r
+	p.entries[routeKey{exchange, key}] = r
 	return r
 }
 
@@ -100,7 +162,7 @@ func (c *Conn) pruneRoutes() {
 		clear(ch.uncached.queues[:cap(ch.uncached.queues)])
 		ch.getter = nil
 	}
-	p.generation = c.vhost.Generation()
+	p.generation, p.replaced = c.vhost.Generation(), 0
 	p.pruneAbove = min(len(p.entries)+max(pruneAfter, len(p.entries)/4), maxRoutes)
 }
 
@@ -112,7 +174,7 @@ func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
 	if t.cacheable && t.generation == generation && !senderSelected {
 		return resolved{r.info, t, &r.slots}, nil
 	}
-	if senderSelected || isReply(r.info) {
+	if senderSelected || r == &ch.single || isReply(r.info) {
 		return ch.resolveUncached(r)
 	}
 	t.cacheable, r.slots.flush = false, 0
@@ -127,7 +189,7 @@ func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
 	return resolved{r.info, t, &r.slots}, nil
 }
 
-// resolveUncached routes a message that is a direct reply, or has more routing keys in its headers
+// resolveUncached routes a message whose key is not in the cache, that is a direct reply, or has more routing keys in its headers
 // [RabbitMQ: sender-selected.html].
 func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
 	c, info := ch.conn, r.info
