@@ -40,9 +40,12 @@ type Argument struct {
 	// QueueTypes limits the argument to these types ("classic", "quorum"); nil means both.
 	QueueTypes []string
 	// Order is the argument's place when arguments are checked and compared: the
-	// client gets the error of the first wrong one. Arguments without an Order come
-	// last, in the order of the chain. RabbitMQ's have 10 (x-expires) to 150
-	// (x-queue-type) in steps of 10; they are in the READMEs of their plugins.
+	// client gets the error of the first wrong one. Those with 0 come last, in the
+	// order of the chain. RabbitMQ's have x-expires 10, x-message-ttl 20,
+	// x-dead-letter-exchange 30, -routing-key 40 and -strategy 50, x-max-length 60,
+	// x-max-length-bytes 70, x-max-in-memory-length 80 and -bytes 90, x-max-priority
+	// 100, x-overflow 110, x-queue-mode 120, x-queue-version 130,
+	// x-single-active-consumer 140, x-queue-type 150.
 	Order int
 	// NamesExchange means that the value is the name of an exchange to which the
 	// broker will publish the queue's messages: the user who creates the queue needs

@@ -8,10 +8,8 @@ import (
 )
 
 func TestPolicyChecks(t *testing.T) {
-	values := []any{
-		nil, true, false, int64(-1), int64(0), int64(5), int64(9), int64(10), 5.0, math.NaN(),
-		"", "a", "b", strings.Repeat("a", 5), strings.Repeat("a", 6), []any{"a"}, map[string]any{"a": int64(5)}, int32(5),
-	}
+	values := []any{nil, true, false, int64(-1), int64(0), int64(5), int64(9), int64(10), int32(5), 5.0, math.NaN()}
+	values = append(values, "", "a", "b", strings.Repeat("a", 5), strings.Repeat("a", 6), []any{"a"}, map[string]any{"a": int64(5)})
 	for _, tc := range []struct {
 		name     string
 		check    func(any) error

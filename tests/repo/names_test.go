@@ -97,10 +97,10 @@ var word = regexp.MustCompile(`[A-Za-z0-9_-]+`)
 
 // in returns the first of the names that a literal has; "" = none. A name without a dash may be a plain word: it counts alone,
 // before a slash or the end of "plugins.", and after "plugin ".
-func (names nameSet) in(literal string) string {
+func (s nameSet) in(literal string) string {
 	for _, at := range word.FindAllStringIndex(literal, -1) {
 		name, before, after := literal[at[0]:at[1]], literal[:at[0]], literal[at[1]:]
-		if !names[name] {
+		if !s[name] {
 			continue
 		}
 		alone := before == "" && (after == "" || after[0] == '/')
