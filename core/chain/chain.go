@@ -89,7 +89,7 @@ func (c *Chain) addStrategies(p *pluginEntry) error {
 		return nil
 	}
 	if _, ok := s.(guest.Dynamic); ok {
-		c.dynamic = append(c.dynamic, p)
+		c.dynamic, p.dynamic = append(c.dynamic, p), true
 		return nil
 	}
 	var errs []error
@@ -230,7 +230,7 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 		}
 		h.strategy, strategyIdle = p, hs.OnIdle
 		requeue = appendStep(requeue, hs.OnRequeue, p)
-		restamp, h.Restamps = appendStep(restamp, hs.OnRestamp, p), restamps(&hs, slices.Contains(c.dynamic, p))
+		restamp, h.Restamps = appendStep(restamp, hs.OnRestamp, p), restamps(&hs, p.dynamic)
 		if hs.Scan <= hook.ScanLazy {
 			h.Scan = hs.Scan
 		}

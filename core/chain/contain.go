@@ -41,6 +41,7 @@ func (p hookPoint) String() string {
 type pluginEntry struct {
 	name    string
 	plugin  hook.Plugin
+	dynamic bool // a [guest.Dynamic]
 	onPanic func(plugin, point string, v any, stack []byte)
 
 	expiration *pluginEntry // the one that reads the expiration property, if any

@@ -101,3 +101,14 @@ func TestWhenToRestamp(t *testing.T) {
 		}
 	}
 }
+
+// A module that renews a deadline of its own signs it with the digest that is there.
+func TestDigestOfARenewedDeadline(t *testing.T) {
+	s := strategist{fake: at(onHead, deadline(2000)), names: []string{"s"}}
+	s.hooks.Strategy = true
+	_, h := attach(t, passing{&s, new(func(string, bool))})
+	got := ask(h, onHead, signed(hook.Message{Why: hook.WhyDue, Deadline: 900}, 6), hook.Verdict{})
+	if want := guest.Signed(hook.Verdict{Deadline: 2000}, 6); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

@@ -126,6 +126,14 @@ func TestFold(t *testing.T) {
 		{name: "state by the strategy", point: onEnqueue, plugins: []hook.Plugin{strategyAt(onEnqueue, state(7)), at(onEnqueue, state(8))}, want: hook.Verdict{State: 7}},
 		{name: "digest by the strategy", point: onEnqueue, plugins: []hook.Plugin{strategyAt(onEnqueue, digest(7)), at(onEnqueue, digest(8))}, want: guest.Signed(hook.Verdict{}, 7)},
 		{name: "digest stays in force", point: onHead, plugins: []hook.Plugin{at(onHead, digest(5))}, message: signed(hook.Message{Why: hook.WhyDue}, 6), want: guest.Signed(hook.Verdict{}, 6)},
+		{
+			name: "a module's digest goes with its deadline", point: onHead, plugins: []hook.Plugin{strategyAt(onHead, deadline(2000))},
+			message: signed(hook.Message{Why: hook.WhyDue, Deadline: 900}, 6), want: hook.Verdict{Deadline: 2000},
+		},
+		{
+			name: "and stays with it", point: onHead, plugins: []hook.Plugin{strategyAt(onHead, deadline(900))},
+			message: signed(hook.Message{Why: hook.WhyDue, Deadline: 900}, 6), want: guest.Signed(hook.Verdict{Deadline: 900}, 6),
+		},
 		{name: "no state without one", point: onEnqueue, plugins: []hook.Plugin{at(onEnqueue, state(8))}},
 
 		{name: "what is in force", point: onHead, plugins: []hook.Plugin{at(onHead, asIs)}, message: due, want: hook.Verdict{Deadline: 900, State: 9}},

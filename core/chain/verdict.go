@@ -46,6 +46,9 @@ func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs 
 		}
 		v.Watch = v.Watch && p == onEnqueue || was.Watch
 		if keeps(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && guest.Digest(v) == guest.Digest(was) && v.Again == was.Again) {
+			if strategy && v.Deadline != was.Deadline && guest.Digest(v) != 0 && !by.dynamic {
+				guest.SetDigest(v, 0) // of a module that did not set this deadline
+			}
 			continue // the common case
 		}
 		if v.Action == hook.Keep && p == onHead && ms[i].Why == hook.WhyLeaving {
