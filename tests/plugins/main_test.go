@@ -19,22 +19,14 @@ import (
 	"github.com/curfewmq/curfew/tests/process"
 )
 
-// TestMain also removes the program that has the plugins.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup(), goleak.Cleanup(cleanup)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
 
 // program is the broker with the plugins below testdata, which "curfew build" made.
 var program struct {
 	once sync.Once
-	dir  string
+	dir  string // below that of the broker alone, with which it is removed
 	said string // by the build
 	err  error
-}
-
-func cleanup(code int) {
-	if program.dir != "" {
-		_ = os.RemoveAll(program.dir) // a folder below the system's temporary one
-	}
-	os.Exit(code)
 }
 
 const (
@@ -57,7 +49,8 @@ func withPlugins(t *testing.T) string {
 
 func build(t *testing.T, plain string) (err error) {
 	t.Helper()
-	if program.dir, err = os.MkdirTemp("", "curfew-test-"); err != nil { //nolint:usetesting // it outlives the test
+	program.dir = filepath.Join(filepath.Dir(plain), "plugins")
+	if err := os.Mkdir(program.dir, 0o700); err != nil {
 		return err
 	}
 	root, err := filepath.Abs(process.Root(t))
