@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +58,7 @@ func TestProjects(t *testing.T) {
 // zigTest runs a policy's own tests, which need no broker.
 func zigTest(t *testing.T, source string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "zig", "test", "--cache-dir", t.TempDir(), source).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("ZIG"), "zig"), "test", "--cache-dir", t.TempDir(), source).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "All 2 tests passed") {
 		t.Errorf("zig test: %v\n%s", err, out)
 	}
