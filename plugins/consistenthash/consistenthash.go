@@ -81,11 +81,11 @@ func parseWeight(key string) (uint32, error) {
 	n, err := strconv.ParseInt(key, 10, 64)
 	switch {
 	case err == nil && n < 1, errors.Is(err, strconv.ErrRange) && key[0] == '-':
-		return 0, errors.New("The binding key must be greater than 0") //nolint:staticcheck,revive // RabbitMQ's text
+		return 0, errors.New("The binding key must be greater than 0") //nolint:staticcheck // RabbitMQ's text
 	case errors.Is(err, strconv.ErrRange), n > maxWeight:
-		return 0, fmt.Errorf("The binding key must be an integer from 1 to %d: %s", maxWeight, term(key)) //nolint:staticcheck,revive // in RabbitMQ's style
+		return 0, fmt.Errorf("The binding key must be an integer from 1 to %d: %s", maxWeight, term(key)) //nolint:staticcheck // in RabbitMQ's style
 	case err != nil:
-		return 0, fmt.Errorf("The binding key must be an integer: %s", term(key)) //nolint:staticcheck,revive // RabbitMQ's text
+		return 0, fmt.Errorf("The binding key must be an integer: %s", term(key)) //nolint:staticcheck // RabbitMQ's text
 	}
 	return uint32(n), nil
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -237,12 +238,12 @@ func TestOnlyTheShareOfAQueueMoves(t *testing.T) {
 		r := bound(slices.Repeat([]string{"1"}, n)...)
 		before := make([]hook.Destination, messages)
 		for i := range before {
-			before[i] = r.to(hashKey(fmt.Sprint(i)))
+			before[i] = r.to(hashKey(strconv.Itoa(i)))
 		}
 		r.Bind(bindingOf(n, "1"))
 		moved := 0
 		for i := range before {
-			now := r.to(hashKey(fmt.Sprint(i)))
+			now := r.to(hashKey(strconv.Itoa(i)))
 			if now != before[i] {
 				moved++
 			}
@@ -256,7 +257,7 @@ func TestOnlyTheShareOfAQueueMoves(t *testing.T) {
 		}
 		r.Unbind(bindingOf(n, "1"))
 		for i := range before {
-			if now := r.to(hashKey(fmt.Sprint(i))); now != before[i] {
+			if now := r.to(hashKey(strconv.Itoa(i))); now != before[i] {
 				t.Fatalf("%d queues: message %d went to %d before another queue came and went, now to %d", n, i, before[i], now)
 			}
 		}
@@ -273,14 +274,14 @@ func TestChangeOfWeight(t *testing.T) {
 	}{{"2", 0}, {"3", 0}, {"4", messages / 16}, {"5", 0}, {"7", 0}, {"100", messages / 16}, {"127", 0}} {
 		before := make([]hook.Destination, messages)
 		for i := range before {
-			before[i] = r.to(hashKey(fmt.Sprint(i)))
+			before[i] = r.to(hashKey(strconv.Itoa(i)))
 		}
 		old := r.nodes[0].weight
 		r.Bind(bindingOf(0, tc.weight)) // as one changes a weight without a gap: the new binding first
-		r.Unbind(bindingOf(0, fmt.Sprint(old)))
+		r.Unbind(bindingOf(0, strconv.FormatUint(uint64(old), 10)))
 		away, among := 0, 0
 		for i := range before {
-			switch now := r.to(hashKey(fmt.Sprint(i))); {
+			switch now := r.to(hashKey(strconv.Itoa(i))); {
 			case now == before[i] || now == 0:
 			case before[i] == 0:
 				away++
@@ -304,7 +305,7 @@ func TestSeveralBindingsOfAQueue(t *testing.T) {
 			t.Helper()
 			other := bound(want...)
 			for i := range 2000 {
-				if h := hashKey(fmt.Sprint(i)); r.to(h) != other.to(h) {
+				if h := hashKey(strconv.Itoa(i)); r.to(h) != other.to(h) {
 					t.Fatalf("order %v, %s: not as with weights %v", order, what, want)
 				}
 			}
@@ -335,7 +336,7 @@ func TestQueueAndExchangeOfOneName(t *testing.T) {
 	r.Bind(&hook.Binding{Destination: 1, Name: "same", Key: "1", ToExchange: true})
 	var got [2]int
 	for i := range 10_000 {
-		got[r.to(hashKey(fmt.Sprint(i)))]++
+		got[r.to(hashKey(strconv.Itoa(i)))]++
 	}
 	if got[0] < 4500 || got[1] < 4500 {
 		t.Errorf("the queue got %d messages and the exchange %d", got[0], got[1])
@@ -350,7 +351,7 @@ func TestCarbonCopies(t *testing.T) {
 	}
 	want, _ := x.Route(hooktest.Publish(0, "k", hooktest.Content{}))
 	for i := range 20 {
-		if got, _ := x.Route(hooktest.Publish(0, "k", hooktest.Content{}, fmt.Sprint(i), "x")); !slices.Equal(got, want) {
+		if got, _ := x.Route(hooktest.Publish(0, "k", hooktest.Content{}, strconv.Itoa(i), "x")); !slices.Equal(got, want) {
 			t.Fatalf("with CC %d it went to %q, without to %q", i, got, want)
 		}
 	}
@@ -600,7 +601,7 @@ func FuzzHeader(f *testing.F) {
 
 func BenchmarkRoute(b *testing.B) {
 	for _, n := range []int{2, 10, 100, 1000, 10_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			r := bound(slices.Repeat([]string{"1"}, n)...)
 			m := hooktest.Publish(0, "123e4567-e89b-12d3-a456-426614174000", hooktest.Content{})
 			key := []byte(m.Key)

@@ -85,8 +85,8 @@ func appendValue(b []byte, v reflect.Value) []byte {
 		return append(b, ']')
 	case reflect.Struct:
 		b = append(b, '{')
-		for i := range v.NumField() {
-			b = append(appendValue(b, v.Field(i)), ',')
+		for _, field := range v.Fields() {
+			b = append(appendValue(b, field), ',')
 		}
 		return append(b, '}')
 	case reflect.Interface, reflect.Pointer:

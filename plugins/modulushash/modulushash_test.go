@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func share(t *testing.T, x *hooktest.Exchange, n int) map[string]int {
 	t.Helper()
 	got := map[string]int{}
 	for i := range n {
-		got[x.Queues(t, fmt.Sprint(i), hooktest.Content{})]++
+		got[x.Queues(t, strconv.Itoa(i), hooktest.Content{})]++
 	}
 	return got
 }
@@ -68,7 +69,7 @@ func TestOrderOfBindingsDoesNotMatter(t *testing.T) {
 		}
 		var to []string
 		for i := range 500 {
-			to = append(to, x.Queues(t, fmt.Sprint(i), hooktest.Content{}))
+			to = append(to, x.Queues(t, strconv.Itoa(i), hooktest.Content{}))
 		}
 		return to
 	}
@@ -122,7 +123,7 @@ func TestCarbonCopies(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for i := range 100 {
-		to, err := x.Route(hooktest.Publish(0, "same", hooktest.Content{}, fmt.Sprint(i)))
+		to, err := x.Route(hooktest.Publish(0, "same", hooktest.Content{}, strconv.Itoa(i)))
 		if err != nil || len(to) != 1 {
 			t.Fatalf("routed to %q, %v", to, err)
 		}
@@ -160,7 +161,7 @@ func TestModel(t *testing.T) {
 	type binding struct{ queue, key string }
 	model := map[binding]bool{}
 	for range 3000 {
-		b := binding{fmt.Sprint("q", r.IntN(12)), fmt.Sprint(r.IntN(3))}
+		b := binding{fmt.Sprint("q", r.IntN(12)), strconv.Itoa(r.IntN(3))}
 		if r.IntN(2) == 0 {
 			bind(t, x, b.queue, b.key)
 			model[b] = true
@@ -174,7 +175,7 @@ func TestModel(t *testing.T) {
 			sorted = append(sorted, b.queue)
 		}
 		slices.Sort(sorted)
-		key, want := fmt.Sprint(r.Uint64()), ""
+		key, want := strconv.FormatUint(r.Uint64(), 10), ""
 		if n := len(sorted); n > 0 {
 			want = sorted[hash(&hook.Publishing{Key: key})%uint64(n)]
 		}

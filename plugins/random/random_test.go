@@ -2,6 +2,7 @@ package random
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -66,7 +67,7 @@ func TestBindingsComeAndGo(t *testing.T) {
 	}
 	const queues = 50
 	for i := range queues {
-		bind(t, x, fmt.Sprint(i), "")
+		bind(t, x, strconv.Itoa(i), "")
 	}
 	for i := range queues {
 		seen := map[string]bool{}
@@ -76,7 +77,7 @@ func TestBindingsComeAndGo(t *testing.T) {
 		if len(seen) != queues-i {
 			t.Fatalf("%d queues are bound, messages went to %d", queues-i, len(seen))
 		}
-		gone := fmt.Sprint(i * 7 % queues)
+		gone := strconv.Itoa(i * 7 % queues)
 		x.Unbind(gone, "")
 		for range 200 {
 			if route() == gone {

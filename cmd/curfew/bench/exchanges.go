@@ -103,6 +103,7 @@ type routing struct {
 
 func startFanout(l *load) measurement { return &routing{l, "fanout", fanouts(l.o.queues)} }
 func startDirect(l *load) measurement { return &routing{l, "direct", directs(l.o.queues, l.o.keys)} }
+
 func startTopic(l *load) measurement {
 	return &routing{l, "topic", topics(l.o.queues, l.o.matching)}
 }
