@@ -299,7 +299,7 @@ func (b *building) edition() (string, error) {
 		return string(found[1]), err
 	}
 	if sharedEdition.Match(manifest) {
-		return "", errors.New("Cargo.toml: edition: it is the workspace's; name the edition in this file")
+		return "", errors.New("edition: it is the workspace's; name it in Cargo.toml")
 	}
 	return "2015", err // as Cargo has it
 }

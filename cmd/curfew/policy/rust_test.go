@@ -101,7 +101,7 @@ func TestRustEditionOfTheWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := (&building{dir: dir}).edition()
-		if err == nil || err.Error() != "Cargo.toml: edition: it is the workspace's; name the edition in this file" {
+		if err == nil || err.Error() != "edition: it is the workspace's; name it in Cargo.toml" {
 			t.Errorf("%s: got %v", text, err)
 		}
 	}
