@@ -1,0 +1,294 @@
+package vhost
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/parts"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// restarted returns the vhost that is restored from what was written, with these plugins.
+func (k *memoryLog) restarted(t *testing.T, offers ...hook.Plugin) *VHost {
+	t.Helper()
+	v, _ := offering(t, k, offers...)
+	queues, err := v.Restore(k.read(t), func(id uint64) (*queue.Storage, error) { return &queue.Storage{Journal: k, ID: id}, nil })
+	must(t, err)
+	start(queues)
+	return v
+}
+
+// An exchange whose plugin is gone stays with its bindings, refuses messages, and works again when the plugin is back.
+func TestMissingExchangeType(t *testing.T) {
+	k, routers := &memoryLog{}, map[string]*prefixes{}
+	o := &offer{types: []hook.ExchangeType{prefixType(t, routers)}}
+	v, _ := offering(t, k, o)
+	for _, q := range []string{"a", "b", "from"} {
+		declare(t, v, q)
+	}
+	x := Exchange{Name: "x", Type: "x-prefix", Durable: true, Args: args("x-header", "h", "alternate-exchange", "amq.fanout")}
+	must(t, v.DeclareExchange(x, nil))
+	must(t, v.DeclareExchange(Exchange{Name: "y", Type: "x-prefix", Durable: true, AutoDelete: true}, nil))
+	bind(t, v, "x", "a", "k", "weight", int32(1))
+	bind(t, v, "x", "b", "k")
+	bind(t, v, "y", "a", "k")
+	bindExchange(t, v, "amq.direct", "y", "k")
+	before := durable(v)
+
+	v = k.restarted(t)
+	if got := durable(v); got != before {
+		t.Fatalf("without the plugin: got\n%s\nwant\n%s", got, before)
+	}
+	if got := v.MissingTypes(); len(got) != 1 || got["x-prefix"] != 2 {
+		t.Errorf("missing types: %v", got)
+	}
+	const refusal = "Cannot route message through exchange 'x' in vhost '/': exchange type x-prefix not found"
+	_, _, err := v.Route("x", &parts.Message{Key: "k"}, nil)
+	want(t, err, Precondition, refusal)
+	want(t, v.Publishable("x"), Precondition, refusal)
+	_, _, err = v.Route("amq.direct", &parts.Message{Key: "k"}, nil)
+	want(t, err, Precondition, strings.ReplaceAll(refusal, "'x'", "'y'"))
+	want(t, v.DeclareExchange(x, nil), Precondition, "unknown exchange type 'x-prefix'")
+	must(t, v.CheckExchange("x"))
+	bind(t, v, "x", "a", "later") // RabbitMQ accepts any, too
+	must(t, v.Unbind(Binding{Source: "x", Destination: "b", Key: "k"}, 0))
+	must(t, v.Unbind(Binding{Source: "y", Destination: "a", Key: "k"}, 0))
+	if _, exists := v.Exchange("y"); exists {
+		t.Error("y is there without bindings")
+	}
+	v.consistent(t)
+	synctest.Test(t, func(t *testing.T) {
+		v := k.restarted(t)
+		die(v, v.Mailbox("from"), hook.ReasonExpired, &hook.Target{Exchange: "x"}, text("m"))
+		if got := dead(v, hook.ReasonExpired); got != (outcomes{telemetry.Unroutable: 1}) {
+			t.Errorf("a dead letter: %v", got)
+		}
+	})
+	k.bulky.Store(true)
+	v.CompactDefinitions()
+
+	v = k.restarted(t, o)
+	if n := len(v.MissingTypes()); n > 0 {
+		t.Errorf("%d types are missing with the plugin back", n)
+	}
+	if r := routers["x"]; r.header != "h" || len(r.bindings) != 2 {
+		t.Errorf("the router has %+v", r.bindings)
+	}
+	must(t, v.DeclareExchange(x, nil))
+	p := amqp.Properties{Headers: args("h", "v")}
+	p.Set(amqp.PropHeaders)
+	queues, _, err := v.Route("x", &parts.Message{Key: "later", Props: p.Append(nil)}, nil)
+	must(t, err)
+	if join(queues) != "a" {
+		t.Errorf("goes to %q", join(queues))
+	}
+	must(t, v.DeleteExchange("x", false))
+}
+
+// A restart binds each of many bindings once, and prepares once.
+func TestRestartWithManyBindings(t *testing.T) {
+	const queues, keys = 50, 60
+	k, routers := &memoryLog{}, map[string]*prefixes{}
+	o := &offer{types: []hook.ExchangeType{prefixType(t, routers)}}
+	v, _ := offering(t, k, o)
+	must(t, v.DeclareExchange(Exchange{Name: "x", Type: "x-prefix", Durable: true}, nil))
+	for q := range queues {
+		declare(t, v, strconv.Itoa(q))
+		for key := range keys {
+			bind(t, v, "x", strconv.Itoa(q), fmt.Sprintf("%d.%d", q, key))
+		}
+	}
+	names := func() (all []string) {
+		for _, b := range routers["x"].bindings {
+			all = append(all, b.Name+" "+b.Key)
+		}
+		slices.Sort(all)
+		return all
+	}
+	before := names()
+	v = k.restarted(t, o)
+	if got := names(); !slices.Equal(got, before) || len(got) != queues*keys {
+		t.Errorf("%d bindings after the restart, %d before", len(got), len(before))
+	}
+	for range 3 {
+		_, _, err := v.Route("x", &parts.Message{Key: "7.7"}, nil)
+		must(t, err)
+	}
+	if n := routers["x"].prepared; n != 1 {
+		t.Errorf("Prepare was called %d times", n)
+	}
+}
+
+// turns is a router that leads each message to the next destination.
+type turns struct {
+	mu   sync.Mutex
+	list []hook.Destination
+	next int
+	body bool // the body decides
+}
+
+func (r *turns) Bind(b *hook.Binding) { r.list = append(r.list, b.Destination) }
+func (r *turns) Unbind(b *hook.Binding) {
+	r.list = slices.DeleteFunc(r.list, func(d hook.Destination) bool { return d == b.Destination })
+}
+
+func (r *turns) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.body {
+		n, _ := strconv.Atoi(string(m.Part(hook.PartBody)))
+		return append(dst, r.list[n%len(r.list)])
+	}
+	r.next++
+	return append(dst, r.list[r.next%len(r.list)])
+}
+
+// Dead letters that differ in nothing but their bodies were routed together: a plugin is asked about each, if it wants to be or reads
+// bodies.
+func TestDeadLettersThroughPlugins(t *testing.T) {
+	for _, byBody := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &turns{body: byBody}
+			v, _ := offering(t, nil, &offer{types: []hook.ExchangeType{{
+				Name: "x-turns", Volatile: !byBody, New: func(*hook.Exchange) hook.Router { return r },
+			}}})
+			from := declare(t, v, "from")
+			exchangeOf(t, v, "x", "x-turns")
+			for _, q := range []string{"a", "b"} {
+				declare(t, v, q)
+				bind(t, v, "x", q, "")
+			}
+			die(v, from, hook.ReasonExpired, &hook.Target{Exchange: "x"}, text("0"), text("1"), text("2"), text("3"))
+			a, b := bodies(drain(t, v.Mailbox("a"))), bodies(drain(t, v.Mailbox("b")))
+			if byBody && (a != "0 2" || b != "1 3") || !byBody && (a != "1 3" || b != "0 2") {
+				t.Errorf("by body: %v: a has %q, b %q", byBody, a, b)
+			}
+			if got := dead(v, hook.ReasonExpired); got != (outcomes{telemetry.DeadLettered: 4}) {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+// A filter is asked once about each dead letter. What it keeps out is counted so, and a panic drops the message for want of a route.
+func TestFilteredDeadLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := map[string]int{}
+		v, c := offering(t, nil, &offer{filter: func(x *hook.Exchange) hook.Filter {
+			if x.Name != "once" {
+				return nil
+			}
+			return func(m *hook.Publishing) bool { // keeps repeated bodies out
+				body := string(m.Part(hook.PartBody))
+				if body == "panic" {
+					panic(body)
+				}
+				if string(m.Part(hook.PartExchange)) != "once" || string(m.Part(hook.PartRoutingKey)) != "key" || m.Now == 0 {
+					t.Errorf("the filter sees exchange %q, key %q, now %d", m.Part(hook.PartExchange), m.Part(hook.PartRoutingKey), m.Now)
+				}
+				if reason, _ := m.HeaderText("x-first-death-reason"); string(reason) != "expired" {
+					t.Errorf("the filter sees the reason %q", reason)
+				}
+				seen[body]++
+				return seen[body] == 1
+			}
+		}})
+		from := declare(t, v, "from")
+		to := declare(t, v, "to")
+		exchangeOf(t, v, "once", "fanout")
+		bind(t, v, "once", "to", "")
+		die(v, from, hook.ReasonExpired, &hook.Target{Exchange: "once"}, text("a"), text("b"), text("a"), text("panic"), text("c"))
+		if got := bodies(drain(t, to)); got != "a b c" {
+			t.Errorf("arrived: %q", got)
+		}
+		want := outcomes{telemetry.DeadLettered: 3, telemetry.Filtered: 1, telemetry.Unroutable: 1}
+		if got := dead(v, hook.ReasonExpired); got != want {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if c.Filtered()["offer1"] != 1 {
+			t.Errorf("filtered: %v", c.Filtered())
+		}
+		again := []queue.DeadLetter{
+			{Key: []byte("key"), Props: []byte{0, 0}, Body: []byte("a"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "once"}, Again: true},
+			{Key: []byte("key"), Props: []byte{0, 0}, Body: []byte("b"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "once"}},
+		}
+		again[1].Target = again[0].Target
+		v.QueueHost().DeadLetter(from.Config(), second, again, queue.Tracking{})
+		synctest.Wait()
+		if again[0].Outcome != telemetry.DeadLettered || again[1].Outcome != telemetry.Filtered {
+			t.Errorf("a retry: %v, and after it a repeated message: %v", again[0].Outcome, again[1].Outcome)
+		}
+	})
+}
+
+// Routers get no concurrent calls but of Route, whatever clients do: the race detector watches prefixes, which has no lock.
+func TestConcurrentPluginExchanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var created atomic.Int64
+		kind := prefixType(t, map[string]*prefixes{})
+		kind.New = func(*hook.Exchange) hook.Router { created.Add(1); return &prefixes{t: t} }
+		v, c := offering(t, nil, &offer{
+			types:  []hook.ExchangeType{kind},
+			filter: func(*hook.Exchange) hook.Filter { return func(m *hook.Publishing) bool { return m.Key != "no" } },
+		})
+		var all sync.WaitGroup
+		for worker := range 8 {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(7, uint64(worker)))
+				for range 400 {
+					pluginStep(t, v, r)
+				}
+			})
+		}
+		all.Wait()
+		v.consistent(t)
+		if created.Load() < 3 {
+			t.Errorf("only %d exchanges were created", created.Load())
+		}
+		if fs := c.Faults(); len(fs) > 0 {
+			t.Errorf("faults: %+v", fs)
+		}
+	})
+}
+
+// pluginStep makes a random request about exchanges x0 to x2 and queues q0 to q3.
+func pluginStep(t *testing.T, v *VHost, r *rand.Rand) {
+	t.Helper()
+	x, y, q := "x"+strconv.Itoa(r.IntN(3)), "x"+strconv.Itoa(r.IntN(3)), "q"+strconv.Itoa(r.IntN(4))
+	key := strconv.Itoa(r.IntN(3))
+	var err error
+	switch r.IntN(12) {
+	case 0:
+		err = v.DeclareExchange(Exchange{Name: x, Type: "x-prefix", AutoDelete: r.IntN(2) == 0, Args: args("alternate-exchange", y)}, nil)
+	case 1:
+		_, err = v.DeclareQueue(QueueDeclare{Name: q})
+	case 2, 3:
+		err = v.Bind(Binding{Source: x, Destination: q, Key: key}, 0)
+	case 4:
+		err = v.Bind(Binding{Source: x, Destination: y, ToExchange: true, Key: key}, 0)
+	case 5:
+		err = v.Unbind(Binding{Source: x, Destination: q, Key: key}, 0)
+	case 6:
+		_, err = v.DeleteQueue(q, 0, false, false)
+	case 7:
+		if r.IntN(4) == 0 {
+			err = v.DeleteExchange(x, false)
+		}
+	default:
+		_, _, err = v.Route(x, &parts.Message{Key: key, More: []string{"no", strconv.Itoa(r.IntN(3))}}, nil)
+	}
+	if e, ok := err.(*Error); ok && (e.Kind == NotFound || e.Kind == Precondition) { //nolint:errorlint // it is not wrapped
+		return
+	}
+	must(t, err)
+}
