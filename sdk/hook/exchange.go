@@ -15,13 +15,22 @@ type ExchangeFilterer interface {
 	// ExchangeArguments returns the arguments that exchanges of any type may have for
 	// the filter. It is called once, when the broker starts.
 	ExchangeArguments() []ExchangeArgument
-	// Filter returns the filter of an exchange that is created; nil if it has none.
+	// Filter returns the filter of an exchange that is created, or found when the
+	// broker starts; nil if it has none. It is called for all exchanges but the default
+	// one. The arguments of one that is found are not checked again. If it panics, a
+	// new exchange is refused, and one that is found refuses messages.
 	Filter(x *Exchange) Filter
 }
 
 // Filter reports whether the exchange routes a message. Otherwise the exchange
-// leads it nowhere, not even to its alternate exchange. The rules of [Router.Route]
-// apply, and messages to the exchange are asked about one by one.
+// leads it nowhere, not even to its alternate exchange: it is unroutable, unless it
+// came by another exchange that has queues for it. The rules of [Router.Route] apply,
+// and messages to the exchange are asked about one by one, after all checks that
+// precede routing, and in transactions when they are published.
+//
+// A dead letter that is not admitted is dropped, with the outcome "filtered". One that
+// has to arrive at least once, was admitted, and did not arrive is published again
+// without asking: a filter of duplicates would take it for one.
 type Filter func(m *Publishing) bool
 
 // ExchangeType is a type that exchanges can have.
@@ -38,12 +47,17 @@ type ExchangeType struct {
 	Check func(x *Exchange) error
 	// CheckBinding refuses a binding of an exchange, in the same way. nil accepts any.
 	CheckBinding func(x *Exchange, key string, args Args) error
-	// New is called when an exchange is created, or found when the broker starts.
-	// Afterwards the Router is told of each binding.
+	// New is called when an exchange is created, or found when the broker starts: then
+	// the arguments are not checked again, and neither are those of its bindings. It is
+	// called before the declaration is durable, and may be called for an exchange that
+	// is not created after all. Afterwards the Router is told of each binding, but not
+	// of the end of the exchange. If New panics or returns nil, a new exchange is
+	// refused, and one that is found refuses messages.
 	New func(x *Exchange) Router
 	// Volatile means that Route must be asked about each message. Otherwise the
 	// broker asks only once about messages with the same routing keys while the
-	// exchange keeps its bindings, if Route looked at nothing else of the message.
+	// exchange keeps its bindings, if Route called no method of the message. A type that
+	// looks at Publishing.Now is Volatile.
 	Volatile bool
 }
 
