@@ -2,6 +2,7 @@ package parts
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -84,7 +85,7 @@ func TestDigits(t *testing.T) {
 		all = append(all, d.of(n))
 	}
 	for n, b := range all {
-		if string(b) != fmt.Sprint(n) {
+		if string(b) != strconv.FormatUint(uint64(n), 10) {
 			t.Fatalf("%d became %s", n, b)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -76,7 +77,7 @@ func TestTranslateAppends(t *testing.T) {
 	table := NewPlugin[string](told{})
 	var numbers []hook.Destination
 	for i := range 100 { // so many that a map finds the listed ones
-		table.Add("", nil, fmt.Sprint(i))
+		table.Add("", nil, strconv.Itoa(i))
 		numbers = append(numbers, hook.Destination(i))
 	}
 	all, matched, _ := table.Translate([]string{"7", "x"}, append(numbers, numbers...))
@@ -105,7 +106,7 @@ func TestNumbersAgree(t *testing.T) {
 	r := told{}
 	table := NewPlugin[string](r)
 	for range 20_000 {
-		d, key := fmt.Sprint(rand.IntN(20)), fmt.Sprint(rand.IntN(4))
+		d, key := strconv.Itoa(rand.IntN(20)), strconv.Itoa(rand.IntN(4))
 		switch rand.IntN(5) {
 		case 0, 1:
 			table.Add(key, nil, d)

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -102,7 +103,7 @@ func TestPluginRoutesAreCached(t *testing.T) {
 		p, s := withBoard(t)
 		p.pluginExchange("x", kind)
 		var got []string
-		note := func() { got = append(got, fmt.Sprint(s.asked)) }
+		note := func() { got = append(got, strconv.Itoa(s.asked)) }
 		p.publish(1, published{exchange: "x", key: "k", body: "1"})
 		note()
 		p.publish(1, published{exchange: "x", key: "k", body: "2"})

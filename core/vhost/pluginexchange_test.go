@@ -94,8 +94,8 @@ func (p *prefixes) Route(m *hook.Publishing, dst []hook.Destination) []hook.Dest
 }
 
 // prefixType is the exchange type of prefixes.
-func prefixType(t testing.TB, routers map[string]*prefixes) hook.ExchangeType {
-	t.Helper()
+func prefixType(tb testing.TB, routers map[string]*prefixes) hook.ExchangeType {
+	tb.Helper()
 	return hook.ExchangeType{
 		Name: "x-prefix", Description: "Matches prefixes",
 		Arguments: []hook.ExchangeArgument{
@@ -120,7 +120,7 @@ func prefixType(t testing.TB, routers map[string]*prefixes) hook.ExchangeType {
 			return nil
 		},
 		New: func(x *hook.Exchange) hook.Router {
-			r := &prefixes{t: t}
+			r := &prefixes{t: tb}
 			v, _ := x.Args.Lookup("x-header")
 			r.header, _ = v.(string)
 			routers[x.Name] = r
@@ -144,10 +144,10 @@ func offering(tb testing.TB, k DefinitionLog, offers ...hook.Plugin) (*VHost, *c
 	return New(Config{Name: "/", Chain: c, Clock: clock.New(), Log: log, DefinitionLog: k}), c
 }
 
-func newPrefix(t testing.TB) (*VHost, map[string]*prefixes) {
-	t.Helper()
+func newPrefix(tb testing.TB) (*VHost, map[string]*prefixes) {
+	tb.Helper()
 	routers := map[string]*prefixes{}
-	v, _ := offering(t, nil, &offer{types: []hook.ExchangeType{prefixType(t, routers)}})
+	v, _ := offering(tb, nil, &offer{types: []hook.ExchangeType{prefixType(tb, routers)}})
 	return v, routers
 }
 
@@ -245,11 +245,13 @@ func TestPluginExchangeIsDeclared(t *testing.T) {
 		{"again", x, ""},
 		{"an argument that is not compared differs", Exchange{Name: "x", Type: "x-prefix", Args: args("x-header", "h")}, ""},
 		{
-			"a compared argument differs", Exchange{Name: "x", Type: "x-prefix", Args: args("x-header", "g")},
+			"a compared argument differs",
+			Exchange{Name: "x", Type: "x-prefix", Args: args("x-header", "g")},
 			"inequivalent arg 'x-header' for exchange 'x' in vhost '/': received 'g' but current is 'h'",
 		},
 		{
-			"a compared argument is missing", Exchange{Name: "x", Type: "x-prefix"},
+			"a compared argument is missing",
+			Exchange{Name: "x", Type: "x-prefix"},
 			"inequivalent arg 'x-header' for exchange 'x' in vhost '/': received none but current is the value 'h' of type 'longstr'",
 		},
 		{"another type", Exchange{Name: "x", Type: "direct"}, "inequivalent arg 'type' for exchange 'x' in vhost '/': received 'direct' but current is 'x-prefix'"},
