@@ -558,6 +558,24 @@ func TestRing(t *testing.T) {
 	}
 }
 
+func TestRouteDoesNotAllocate(t *testing.T) {
+	for _, args := range []hook.Args{nil, {{Name: "hash-header", Value: "h"}}, {{Name: "hash-property", Value: "message_id"}}} {
+		r := newRouter(&hook.Exchange{Args: args}).(*router)
+		for i := range 10 {
+			r.Bind(bindingOf(i, "3"))
+		}
+		for _, v := range []any{[]byte("text"), int32(1 << 20)} { // the kit copies strings
+			m := hooktest.Publish(0, "key", hooktest.Content{
+				Headers: map[string]any{"h": v}, Parts: map[hook.Part][]byte{hook.PartMessageID: []byte("m")},
+			})
+			dst := make([]hook.Destination, 0, 4)
+			if n := testing.AllocsPerRun(100, func() { dst = r.Route(m, dst[:0]) }); n > 0 {
+				t.Errorf("%v, header %v: %v allocations for each message", args, v, n)
+			}
+		}
+	}
+}
+
 func FuzzBindingKey(f *testing.F) {
 	for _, key := range []string{"1", "0", "-1", "2147483648", "x", "", "+7"} {
 		f.Add(key)
