@@ -53,6 +53,8 @@ func TestCheckOneOf(t *testing.T) {
 	}
 }
 
+// A hugely negative number of milliseconds, which a header may have, was added as one in the future, and any number to a time
+// before 1970 gave the end of time.
 func TestInstantSaturates(t *testing.T) {
 	for _, tc := range []struct{ got, want Instant }{
 		{Instant(5).Add(math.MaxInt64), math.MaxInt64},
@@ -60,6 +62,14 @@ func TestInstantSaturates(t *testing.T) {
 		{Instant(5).AddMillis(math.MaxInt64), math.MaxInt64},
 		{Instant(5).AddMillis(2), 2_000_005},
 		{Instant(0).AddMillis(math.MaxInt64 / 1_000_000), math.MaxInt64 / 1_000_000 * 1_000_000},
+		{Instant(5).AddMillis(math.MaxInt64 / 1_000_000), math.MaxInt64/1_000_000*1_000_000 + 5},
+		{Instant(1_000_000).AddMillis(math.MaxInt64 / 1_000_000), math.MaxInt64},
+		{Instant(5).AddMillis(-2), -1_999_995},
+		{Instant(5).AddMillis(math.MinInt64), math.MinInt64},
+		{Instant(5).AddMillis(math.MinInt64 / 1_000_000), math.MinInt64/1_000_000*1_000_000 + 5},
+		{Instant(-1_000_000).AddMillis(math.MinInt64 / 1_000_000), math.MinInt64},
+		{Instant(-5).AddMillis(2), 1_999_995},
+		{Instant(-5).Add(math.MinInt64), math.MinInt64},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("got %d, want %d", tc.got, tc.want)

@@ -42,19 +42,26 @@ type Instant int64
 // Add returns t moved by d, saturating instead of overflowing.
 func (t Instant) Add(d time.Duration) Instant {
 	s := t + Instant(d)
-	if d > 0 && s < t {
+	switch {
+	case d > 0 && s < t:
 		return maxInstant
+	case d < 0 && s > t:
+		return minInstant
 	}
 	return s
 }
 
-// AddMillis returns t moved ms milliseconds into the future, saturating: a
-// policy may set a TTL of any size.
+// AddMillis returns t moved ms milliseconds into the future, or into the past if
+// ms is negative, saturating: a policy may set a TTL of any size.
 func (t Instant) AddMillis(ms int64) Instant {
-	if ms > int64(maxInstant-t)/int64(time.Millisecond) {
+	const most = int64(maxInstant) / int64(time.Millisecond)
+	switch {
+	case ms > most:
 		return maxInstant
+	case ms < -most:
+		return minInstant
 	}
-	return t + Instant(ms)*Instant(time.Millisecond)
+	return t.Add(time.Duration(ms) * time.Millisecond)
 }
 
 // Sub returns the time from u to t.
@@ -63,7 +70,10 @@ func (t Instant) Sub(u Instant) time.Duration { return time.Duration(t - u) }
 // Time returns t as a [time.Time] in UTC.
 func (t Instant) Time() time.Time { return time.Unix(0, int64(t)).UTC() }
 
-const maxInstant = Instant(1<<63 - 1)
+const (
+	maxInstant = Instant(1<<63 - 1)
+	minInstant = -maxInstant - 1
+)
 
 // Limit is an optional non-negative integer. The zero value means "absent",
 // which is different from [LimitOf](0): a TTL of zero is a TTL.
