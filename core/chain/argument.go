@@ -67,7 +67,8 @@ func checkTypes(types []string) error {
 	return nil
 }
 
-// contained returns a with checks that never panic: a panic refuses the value. Check is never nil.
+// contained returns a with checks that never panic: a panic refuses the value. Check is never nil. Its errors are ours, made
+// while a panic is still contained: a plugin's may be a nil pointer, or panic when it is asked for its text.
 func (p *pluginEntry) contained(a hook.Argument) hook.Argument {
 	check, namesExchange := a.Check, a.NamesExchange
 	a.Check = func(v any, all hook.Args) (err error) {
@@ -75,7 +76,7 @@ func (p *pluginEntry) contained(a hook.Argument) hook.Argument {
 		err = &hook.ArgError{Term: "the plugin " + p.name + " failed on this value"}
 		if check != nil {
 			if wrong := check(v, all); wrong != nil {
-				return wrong
+				return argumentError(wrong)
 			}
 		}
 		if _, ok := v.(string); namesExchange && !ok {
@@ -98,7 +99,26 @@ func (p *pluginEntry) containedKey(argument string, k hook.PolicyKey) *hook.Poli
 	k.Check = func(v any) (err error) {
 		defer p.contain(onCheck)
 		err = &hook.InvalidError{What: "value of " + argument[len("x-"):] + ": the plugin " + p.name + " failed on it"}
-		return check(v)
+		if wrong := check(v); wrong != nil {
+			return keyError(wrong)
+		}
+		return nil
 	}
 	return &k
+}
+
+// argumentError returns an error that says the same. It panics if the plugin's error cannot say it.
+func argumentError(wrong error) error {
+	if e, ok := errors.AsType[*hook.ArgTypeError](wrong); ok {
+		return &hook.ArgTypeError{Type: e.Type}
+	}
+	return &hook.ArgError{Term: wrong.Error()}
+}
+
+// keyError is argumentError for a key of policies.
+func keyError(wrong error) error {
+	if e, ok := errors.AsType[*hook.InvalidError](wrong); ok {
+		return &hook.InvalidError{What: e.What}
+	}
+	return errors.New(wrong.Error())
 }

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +71,54 @@ func TestChecksThatPanic(t *testing.T) {
 	}
 	if f := c.Faults(); len(f) != 1 || f[0].Point != "Check" || f[0].Panics != 2 {
 		t.Errorf("counted %+v, want 2 panics of Check", f)
+	}
+}
+
+// nameless is an error that panics when it is asked for its text.
+type nameless struct{}
+
+func (nameless) Error() string { panic("no text") }
+
+// A check that returned its nil *hook.InvalidError, as functions with a variable of that type do, ended the broker: the error was
+// read where no panic is contained. So did an error whose text panics.
+func TestErrorsThatSayNothing(t *testing.T) {
+	for name, wrong := range map[string]error{
+		"nil ArgError": (*hook.ArgError)(nil), "nil ArgTypeError": (*hook.ArgTypeError)(nil), "nil InvalidError": (*hook.InvalidError)(nil),
+		"a text that panics": nameless{},
+	} {
+		c := newChain(t, fake{arguments: []hook.Argument{{
+			Name:   "x-night",
+			Check:  func(any, hook.Args) error { return wrong },
+			Policy: &hook.PolicyKey{Check: func(any) error { return wrong }},
+		}}})
+		a := c.Arguments()[0]
+		if err := a.Check(1, nil); err.Error() != "the plugin a failed on this value" {
+			t.Errorf("%s of an argument: got %v", name, err)
+		}
+		if err := a.Policy.Check(1); err.Error() != "not a valid value of night: the plugin a failed on it" {
+			t.Errorf("%s of a key: got %v", name, err)
+		}
+		if f := c.Faults(); len(f) != 1 || f[0].Panics != 2 {
+			t.Errorf("%s: counted %+v, want 2 panics of Check", name, f)
+		}
+	}
+}
+
+// What a plugin wraps its error in does not hide it.
+func TestWrappedErrorsOfChecks(t *testing.T) {
+	c := newChain(t, fake{arguments: []hook.Argument{{
+		Name: "x-night",
+		Check: func(v any, _ hook.Args) error {
+			return fmt.Errorf("night: %w", &hook.ArgTypeError{Type: hook.TypeName(v)})
+		},
+		Policy: &hook.PolicyKey{Check: func(any) error { return fmt.Errorf("night: %w", &hook.InvalidError{What: "night"}) }},
+	}}})
+	a := c.Arguments()[0]
+	if _, ok := errors.AsType[*hook.ArgTypeError](a.Check(true, nil)); !ok {
+		t.Errorf("argument: got %v", a.Check(true, nil))
+	}
+	if _, ok := errors.AsType[*hook.InvalidError](a.Policy.Check(1)); !ok {
+		t.Errorf("key: got %v", a.Policy.Check(1))
 	}
 }
 
