@@ -9,7 +9,14 @@ import (
 // and confirms. The order is RabbitMQ's: a message that a consumer waits for is
 // delivered before any limit or deadline is looked at.
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
-	q.takeIn(now, b.Messages)
+	ms := b.Messages
+	for q.leavesMatter() && len(ms) > 1 {
+		q.takeIn(now, ms[:1])
+		q.deliver(now)
+		q.enforceLimits(now)
+		ms = ms[1:]
+	}
+	q.takeIn(now, ms)
 	q.afterChange(now)
 	q.confirm(b)
 }
@@ -26,6 +33,12 @@ func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 		q.runEnqueueHooks(now, ms[:n])
 		ms = ms[n:]
 	}
+}
+
+// leavesMatter reports whether a message that enters may push out another, on which the
+// verdict about the next one depends.
+func (q *Queue) leavesMatter() bool {
+	return (q.hooks.Length.Set() || q.hooks.Bytes.Set()) && q.hooks.WantsGone()
 }
 
 // afterChange follows every change: it delivers, enforces limits and expires what is

@@ -165,3 +165,40 @@ func TestGoneIsToldWhenItEnds(t *testing.T) {
 	settleIDs(q, c, s, Ack, 2)
 	w.want(t, "ack after OnGone was given up", "")
 }
+
+// onlyOne drops messages whose body is that of a message in the queue.
+type onlyOne struct{ there map[uint64]bool }
+
+func (onlyOne) Arguments() []hook.Argument { return nil }
+
+func (o onlyOne) Attach(hook.Queue) hook.Hooks {
+	return hook.Hooks{
+		OnEnqueue: func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+			for i := range ms {
+				id := idOf(ms[i].Part(hook.PartBody))
+				if o.there[id] {
+					vs[i] = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonDuplicate, Final: true}
+					continue
+				}
+				o.there[id], vs[i].Watch = true, true
+			}
+		},
+		OnGone: func(ms []hook.Message) {
+			for i := range ms {
+				delete(o.there, idOf(ms[i].Part(hook.PartBody)))
+			}
+		},
+	}
+}
+
+// In one batch, a message was dropped as a duplicate of one that the batch then pushed out of the queue: both were lost.
+func TestNoDuplicateOfAMessageThatIsPushedOut(t *testing.T) {
+	q, _ := watchedQueue(t, Config{}, onlyOne{map[uint64]bool{}}, unnamed{hook.Hooks{Length: hook.LimitOf(1)}})
+	publish(q, second, 1, 2, 2, 1, 3, 1)
+	_, s := consume(t, q, Consumer{Tag: "c"}, 100)
+	wantIDs(t, "left", s.take(), 1)
+	if n := q.Stats().Dropped; n[hook.ReasonDuplicate] != 1 || n[hook.ReasonMaxLen] != 4 {
+		t.Errorf("dropped %d duplicates and %d by length, want 1 and 4", n[hook.ReasonDuplicate], n[hook.ReasonMaxLen])
+	}
+	checkSums(t, q)
+}

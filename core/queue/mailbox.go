@@ -27,6 +27,8 @@ type Mailbox struct {
 	throttled atomic.Pointer[chan struct{}]   // closed when consumers have caught up: see Publish; nil while publishers need not wait
 	removals  atomic.Pointer[pendingRemovals] // nil until the first; set on the queue's turn
 
+	settlesFirst atomic.Bool // see SettlesFirst
+
 	// The rest belongs, as queue does, to the goroutine that set running.
 	spare  []task // the inbox before, for reuse
 	timer  *time.Timer
@@ -82,6 +84,7 @@ func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock)
 	m.config.Store(cfg)
 	m.queue = Queue{cfg: cfg, host: host, mailbox: m}
 	m.queue.hooks = c.Attach((*pluginView)(&m.queue), &cfg.Hooks)
+	m.settlesFirst.Store(m.queue.hooks.WantsGone())
 	return m
 }
 
@@ -94,6 +97,9 @@ func (m *Mailbox) start() {
 	}
 	m.run(task{kind: taskCall, call: &call{fn: begin, done: make(chan struct{})}})
 }
+
+// SettlesFirst reports whether a plugin watches messages of the queue: earlier settlements then decide about a message that enters.
+func (m *Mailbox) SettlesFirst() bool { return m.settlesFirst.Load() }
 
 // Config returns the queue's description.
 func (m *Mailbox) Config() *Config { return m.config.Load() }

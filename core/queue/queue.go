@@ -106,6 +106,9 @@ func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 	if q.hooks = c.Attach((*pluginView)(q), &q.cfg.Hooks); was != nil && was.WantsGone() && !q.hooks.WantsGone() {
 		was.Gone(nil)
 	}
+	if q.mailbox != nil { // a replay's test has none
+		q.mailbox.settlesFirst.Store(q.hooks.WantsGone())
+	}
 	if q.contents != nil {
 		q.askBackoff = askBackoff{}
 	}

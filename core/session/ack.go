@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 )
@@ -155,6 +157,16 @@ func (b *ackBatches) addOne(kind queue.SettleKind, ack queue.PendingAck) {
 		b.batches = append(b.batches, nil)
 	}
 	b.batches[i] = append(b.batches[i], ack)
+}
+
+// precede reports whether there are settlements for one of the queues whose plugins have to know them before a message enters.
+func (b *ackBatches) precede(queues []*queue.Mailbox) bool {
+	for _, q := range queues {
+		if q.SettlesFirst() && slices.ContainsFunc(b.index.keys, func(k ackKey) bool { return k.queue == q }) {
+			return true
+		}
+	}
+	return false
 }
 
 const (

@@ -64,6 +64,9 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 		ch.untracked = append(ch.untracked, uint32(len(queues)))
 	}
 	m.Block = block
+	if len(c.acks.index.keys) > 0 && c.acks.precede(queues) {
+		c.flushBatches()
+	}
 	c.outbox.add(queues, to.slots, publisher, &m, ch.blockRefs())
 	return nil
 }
@@ -90,6 +93,27 @@ func (ch *channel) unroutable(m *queue.Message, mandatory bool) {
 	o.kick()
 }
 
+// flushBatches hands queues what Feed has collected for them so far, because what comes next must not overtake it.
+func (c *Conn) flushBatches() {
+	for _, ch := range c.dirty {
+		ch.trackConfirms()
+	}
+	c.handOver()
+}
+
+// handOver gives queues their messages, and then their settlements: a message that a consumer publishes before it acknowledges what
+// the message was made of is there first.
+func (c *Conn) handOver() {
+	consumers, log := c.outbox.flush()
+	if consumers != nil {
+		c.consumersCaughtUp = consumers
+	}
+	if log != nil {
+		c.logCaughtUp = log
+	}
+	c.acks.flush()
+}
+
 // flush carries out what Feed collected. Queues get published messages before settlements.
 func (c *Conn) flush() {
 	incomplete := c.dirty[:0]
@@ -103,13 +127,6 @@ func (c *Conn) flush() {
 	}
 	clear(c.dirty[len(incomplete):])
 	c.dirty = incomplete
-	consumers, log := c.outbox.flush()
-	if consumers != nil {
-		c.consumersCaughtUp = consumers
-	}
-	if log != nil {
-		c.logCaughtUp = log
-	}
-	c.acks.flush()
+	c.handOver()
 	c.wakeBelowLimit()
 }
