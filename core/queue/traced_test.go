@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 	"github.com/curfewmq/curfew/sdk/hook/guest"
@@ -348,6 +349,7 @@ func TestDigestsStay(t *testing.T) {
 		},
 	}
 	q, h, j := durable(t, Config{}, hooks)
+	q.attach(second, hostChain(t, hooks))
 	mine, other := expiring(1, time.Minute), expiring(2, time.Minute)
 	mine.Priority, mine.Flags, other.Flags = 1, Persistent, Persistent
 	q.enqueue(second, batchOf(mine, other))
@@ -425,4 +427,18 @@ func TestTheEndOfAQueueIsToldInFull(t *testing.T) {
 	if len(h.left) != 2 || h.left[0].reason != hook.ReasonQueueExpired {
 		t.Errorf("told of %+v", h.left)
 	}
+}
+
+// guestHost is a strategy that is a host of others' code, so that its hooks may set digests.
+type guestHost struct{ fixed }
+
+func (guestHost) OnChange(func(string, bool)) {}
+
+func hostChain(t *testing.T, h hook.Hooks) *chain.Chain {
+	t.Helper()
+	c, err := chain.New([]chain.Named{{Name: "host", Plugin: guestHost{fixed{h}}}}, chain.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
