@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func (w *watcher) gone(ms []hook.Message) {
 		w.told = append(w.told, "all")
 	}
 	for i := range ms {
-		w.told = append(w.told, fmt.Sprint(idOf(ms[i].Part(hook.PartBody))))
+		w.told = append(w.told, strconv.FormatUint(idOf(ms[i].Part(hook.PartBody)), 10))
 	}
 }
 

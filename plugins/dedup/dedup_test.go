@@ -144,11 +144,23 @@ func TestExchangeArguments(t *testing.T) {
 // Values are compared as RabbitMQ's plugin does: by value, whatever AMQP's type for it, but never across kinds.
 func TestHeaderValues(t *testing.T) {
 	same := [][]any{
-		{"a"}, {"b"}, {""},
+		{"a"},
+		{"b"},
+		{""},
 		{[]byte("c"), "c"},
 		{int8(42), uint8(42), int16(42), uint16(42), int32(42), uint32(42), int64(42)},
-		{"42"}, {int64(-42)}, {42.0}, {float32(4.5), 4.5}, {4.2}, {float32(4.2)},
-		{true}, {false}, {int32(1)}, {int32(0)}, {1.0}, {0.0},
+		{"42"},
+		{int64(-42)},
+		{42.0},
+		{float32(4.5), 4.5},
+		{4.2},
+		{float32(4.2)},
+		{true},
+		{false},
+		{int32(1)},
+		{int32(0)},
+		{1.0},
+		{0.0},
 		{nil},
 	}
 	e := newType(t, args("x-cache-size", 1000))

@@ -32,13 +32,13 @@ func (h *held) enqueue(contents ...hooktest.Content) (kept string) {
 	h.hooks.OnEnqueue(now, ms, vs)
 	var b strings.Builder
 	for i, v := range vs {
-		switch {
-		case v == (hook.Verdict{Watch: true}):
+		switch v {
+		case hook.Verdict{Watch: true}:
 			h.there = append(h.there, contents[i])
 			b.WriteByte('w')
-		case v == hook.Verdict{}:
+		case hook.Verdict{}:
 			b.WriteByte('k')
-		case v == hook.Verdict{Action: hook.Drop, Reason: hook.ReasonDuplicate, Final: true}:
+		case hook.Verdict{Action: hook.Drop, Reason: hook.ReasonDuplicate, Final: true}:
 			b.WriteByte('d')
 		default:
 			h.tb.Errorf("message %d: got %+v", i, v)
