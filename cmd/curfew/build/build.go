@@ -44,7 +44,11 @@ type request struct {
 
 // Run executes a command line, without the words "curfew build", and returns the exit status: 0, 1 for a failure, 2 for a wrong call.
 func (p *Program) Run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup does
+		stops = append(stops, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), stops...)
 	defer stop()
 	return p.run(ctx, args)
 }

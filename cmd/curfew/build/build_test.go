@@ -1,6 +1,8 @@
 package build
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -96,6 +98,44 @@ func TestPackagesOfAFolder(t *testing.T) {
 	}
 }
 
+// The last line of a go.sum needs no end: what another folder knows comes after it.
+func TestSumsWithoutAnEnd(t *testing.T) {
+	p := newPlace(t)
+	p.folder("src", stub)
+	p.publish("example.com/a", "v1.0.0", files{"go.mod": "module example.com/a\n\ngo 1.21\n", "a.go": "package a\n"})
+	for _, name := range []string{"night", "owl"} {
+		p.folder(name, files{
+			"go.mod":     moduleFile("example.com/"+name, "v0.1.0") + "\nrequire example.com/a v1.0.0\n",
+			name + ".go": strings.Replace(pluginFile(name), "import", "import _ \"example.com/a\"\nimport", 1),
+			"go.sum":     "example.com/" + name + " v1.0.0 h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+		})
+	}
+	p.build("--curfew", "src", "--with", "example.com/night=night", "--with", "example.com/owl=owl").want(t, 0,
+		"./curfew: curfew 9.9, with these plugins of others:\n  night, example.com/night \n  owl, example.com/owl \n", "")
+}
+
+// A build that is interrupted before the program was tried, or meanwhile, has failed: an untried program does not replace another one.
+func TestInterruptedTrial(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := &output{name: "x"}
+	if made, err := o.try(ctx, &goTool{}, "no-such-program"); made != "" || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %q, %v", made, err)
+	}
+}
+
+// A program for better processors than the one here, by GOAMD64 for instance, is made like one for another system.
+func TestOtherProcessor(t *testing.T) {
+	p := newPlace(t)
+	p.folder("src", stub)
+	p.folder("new", files{
+		"go.mod": moduleFile("example.com/new", "v0.1.0"),
+		"new.go": strings.Replace(pluginFile("new"), "\n\nvar", "\nimport \"os\"\n\nfunc init() { os.Stderr.WriteString(\"This program can only be run on AMD64 processors with v4 microarchitecture support.\\n\"); os.Exit(1) }\n\nvar", 1),
+	})
+	p.build("--curfew", "src", "--with", "example.com/new=new").want(t, 0,
+		"./curfew: not tried: This program can only be run on AMD64 processors with v4 microarchitecture support.\n", "")
+}
+
 // The environment chooses the system.
 func TestCrossBuild(t *testing.T) {
 	p := newPlace(t)
@@ -141,6 +181,7 @@ func TestFailures(t *testing.T) {
 		"broken":   "package broken\n\nvar Factory = \n",
 		"first":    strings.Replace(pluginFile("first"), `"first"`, `"twin"`, 1),
 		"second":   strings.Replace(pluginFile("second"), `"second"`, `"twin"`, 1),
+		"mute":     strings.Replace(pluginFile("mute"), "\n\nvar", "\nimport \"os\"\n\nfunc init() { os.Exit(3) }\n\nvar", 1),
 		"other":    "package other\n\nimport _ \"example.com/other/missing\"\n\nvar Factory = 1\n",
 	} {
 		p.folder(name, files{"go.mod": moduleFile("example.com/"+name, "v0.1.0"), name + ".go": text, "below/below.go": pluginFile("below")})
@@ -162,6 +203,7 @@ func TestFailures(t *testing.T) {
 		{"wrong type", "--with example.com/wrong=wrong", "cannot use plugin1.Factory (variable of type int) as hook.Factory value"},
 		{"broken", "--with example.com/broken=broken", "curfew build: the package example.com/broken: "},
 		{"incomplete", "--with example.com/other=other", "example.com/other/missing"},
+		{"fails and says nothing", "--with example.com/mute=mute", "curfew build: the program was compiled, but does not work, and is removed: exit status 3\n"},
 		{"one name", "--with example.com/first=first --with example.com/second=second", "curfew build: curfew: two plugins have the name twin"},
 		{"Go's own", "--with fmt=none", "--with fmt: the module in "},
 		{"not in it", "--with example.com/none/x/y=none", "the package example.com/none/x/y: "},
@@ -178,6 +220,7 @@ func TestFailures(t *testing.T) {
 		{"no such curfew", "--curfew @v0.2.0 --with example.com/new", "curfew build: curfew itself: go get: exit status 1; --curfew names another version, or a folder"},
 		{"another curfew", "--curfew none --with example.com/new", "curfew build: --curfew: the module in "},
 		{"output is a folder", "--with example.com/new -o none", "curfew build: -o none: there is a folder of that name; name a file"},
+		{"output is a folder that is not there", "--with example.com/new -o nowhere/", "curfew build: -o nowhere/: that is a folder; name a file"},
 		{"output is in no folder", "--with example.com/new -o nowhere/x", "curfew build: -o nowhere/x: stat "},
 		{"output is below a file", "--with example.com/new -o none/go.mod/x", "curfew build: -o none/go.mod/x: "},
 		{"output is a source", "--with example.com/new -o none/none.go", "curfew build: -o none/none.go: there is a file of that name that is no program; remove it first"},

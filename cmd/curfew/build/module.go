@@ -214,7 +214,9 @@ func (m *mainModule) writeSums() error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		sums = append(sums, slices.Collect(strings.Lines(string(b)))...)
+		for line := range strings.Lines(string(b)) { // the last may have no end
+			sums = append(sums, strings.TrimSpace(line)+"\n")
+		}
 	}
 	slices.Sort(sums)
 	return m.write("go.sum", strings.Join(slices.Compact(sums), ""))

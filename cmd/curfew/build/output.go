@@ -2,6 +2,7 @@ package build
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,9 @@ func newOutput(name, suffix string) (*output, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
 		return nil, err
+	}
+	if _, base := filepath.Split(name); base == "" {
+		return nil, fmt.Errorf("-o %s: that is a folder; name a file", name)
 	}
 	if folder, err := os.Stat(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("-o %s: %w", name, err)
@@ -77,20 +81,35 @@ func (o *output) try(ctx context.Context, t *goTool, file string) (made string, 
 	if !t.native() {
 		return fmt.Sprintf("%s: for %s/%s, not tried here", o.name, t.env.GOOS, t.env.GOARCH), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	c := exec.CommandContext(ctx, file, "version", "--json")
+	c := exec.CommandContext(limited, file, "version", "--json")
 	c.Env, c.WaitDelay = t.environ, time.Second
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
 	err = c.Run()
-	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
-		return fmt.Sprintf("%s: not tried: %v", o.name, err), nil // programs may not be started there
+	_, exited := errors.AsType[*exec.ExitError](err)
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("interrupted while the program was tried: %w", ctx.Err())
+	case limited.Err() != nil:
+		return "", fmt.Errorf("the program was compiled, but does not say its version within %v, and is removed", patience)
+	case err == nil || errors.Is(err, exec.ErrWaitDelay): // a process that it started has its output
+		return o.describe(stdout.Bytes())
+	case !exited || strings.HasPrefix(stderr.String(), otherProcessor):
+		why := cmp.Or(firstLine(stderr.String()), err.Error())
+		return fmt.Sprintf("%s: not tried: %s", o.name, why), nil // programs may not be started there
 	}
-	if err != nil {
-		return "", fmt.Errorf("the program was compiled, but does not work, and is removed: %w\n%s", err, strings.TrimSpace(stderr.String()))
-	}
-	return o.describe(stdout.Bytes())
+	said := strings.TrimSpace(stderr.String())
+	return "", fmt.Errorf("the program was compiled, but does not work, and is removed: %s", strings.TrimSpace(err.Error()+"\n"+said))
+}
+
+// otherProcessor is how a program complains that was compiled for other processors than the one here, by GOAMD64.
+const otherProcessor = "This program can only be run on "
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
 }
 
 // describe says what a program is that printed said about its version.
