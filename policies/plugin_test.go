@@ -2,6 +2,9 @@ package policies
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +60,50 @@ func TestKeysOfOtherPlugins(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tc.definition, err, want)
 		}
 	}
+}
+
+// A check got an integer of more than 64 bits as a type of this package, which no plugin can know.
+func TestChecksGetTypesOfJSON(t *testing.T) {
+	huge := strings.Repeat("9", 400)
+	for _, value := range []string{
+		"1", "1.5", `"a"`, "true", "null", "[]", "{}", "99999999999999999999", "-99999999999999999999", huge, "-" + huge,
+		`[1,[99999999999999999999]]`, `{"a":{"b":[99999999999999999999,null]}}`,
+	} {
+		asked := false
+		rules := NewRules([]hook.Argument{{Name: "x-any", Policy: &hook.PolicyKey{Check: func(v any) error {
+			asked = true
+			return jsonOnly(v)
+		}}}}, nil)
+		_, err := rules.Parse(User, "p", []byte(`{"pattern":"","definition":{"any":`+value+`}}`))
+		if !asked || err != nil && !strings.Contains(err.Error(), "is out of range: 64 bits") {
+			t.Errorf("%.40s: asked %t, got %v", value, asked, err)
+		}
+		if (err == nil) == strings.Contains(value, "99999") {
+			t.Errorf("%.40s: got %v", value, err)
+		}
+	}
+}
+
+// jsonOnly refuses what is none of the types that [hook.PolicyKey] names.
+func jsonOnly(v any) error {
+	switch v := v.(type) {
+	case nil, bool, int64, string:
+	case float64:
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return errors.New("not a number of JSON")
+		}
+	case []any:
+		for _, w := range v {
+			if err := jsonOnly(w); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		return jsonOnly(slices.Collect(maps.Values(v)))
+	default:
+		return fmt.Errorf("got a %T", v)
+	}
+	return nil
 }
 
 func TestKeysOfOtherPluginsMerge(t *testing.T) {

@@ -1,7 +1,9 @@
 package policies
 
 import (
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -48,7 +50,33 @@ func keyOf(name string, a *hook.Argument) *keyRule {
 	if k.QueueTypes == nil {
 		k.QueueTypes = []string{Classic, Quorum}
 	}
+	if check := k.Check; check != nil {
+		k.Check = func(v any) error { return check(rounded(v)) }
+	}
 	return k
+}
+
+// rounded returns a value with floats for the integers of more than 64 bits, which plugins do not know. They are refused in any
+// case, and the plugin may say how.
+func rounded(v any) any {
+	switch v := v.(type) {
+	case digits:
+		f, _ := strconv.ParseFloat(string(v), 64)
+		return max(min(f, math.MaxFloat64), -math.MaxFloat64)
+	case []any:
+		list := make([]any, len(v))
+		for i := range v {
+			list[i] = rounded(v[i])
+		}
+		return list
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for key, w := range v {
+			m[key] = rounded(w)
+		}
+		return m
+	}
+	return v
 }
 
 func keysByName(strategies func() []string) map[string]*keyRule {
