@@ -2,6 +2,7 @@ package vhost
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -146,6 +147,45 @@ func TestPolicyOutlivesItsPlugin(t *testing.T) {
 		p, ok := v.Policies().Lookup(policies.User, "p")
 		if text, _ := p.MarshalJSON(); !ok || !strings.Contains(string(text), `"night":5`) {
 			t.Errorf("the policy is %s", text)
+		}
+	}
+}
+
+// A start with a plugin less wrote a line for each policy with the plugin's key, however many there were, and each line named all
+// keys, however long they were.
+func TestWarningsOfUnknownKeysAreFew(t *testing.T) {
+	var all []hook.Argument
+	keys := []string{strings.Repeat("k", 9000)}
+	for i := range 30 {
+		keys = append(keys, fmt.Sprintf("night-%02d", i))
+	}
+	for _, key := range keys {
+		all = append(all, hook.Argument{Name: "x-" + key, Policy: &hook.PolicyKey{}})
+	}
+	rules := policies.NewRules(all, nil)
+	k := &memoryLog{}
+	v, _ := vhostOf(t, k)
+	for i := range 40 {
+		set := keys[1 : 1+i%30]
+		if len(set) == 0 {
+			set = keys // with the long one
+		}
+		p, err := rules.Parse(policies.User, fmt.Sprintf("p%02d", i), []byte(`{"pattern":"","definition":{"`+strings.Join(set, `":1,"`)+`":1}}`))
+		must(t, err)
+		setPolicy(t, v, policies.User, p)
+	}
+	v, log := vhostOf(t, k)
+	_, err := v.Restore(k.readBy(t, policies.NewRules(nil, nil)), nil)
+	must(t, err)
+	if got := log.count("a policy sets keys that no plugin"); got != 10 {
+		t.Errorf("%d warnings name policies, want 10", got)
+	}
+	if log.count(`"more policies set keys that no plugin in plugins.chain knows" vhost=/ policies=30`) != 1 {
+		t.Error("no warning says how many more policies there are")
+	}
+	for _, want := range []string{`policy=p00 operator=false keys="and 31 more"`, `policy=p03 operator=false keys="night-00, night-01, night-02"`} {
+		if log.count(want) != 1 {
+			t.Errorf("no warning has %q", want)
 		}
 	}
 }

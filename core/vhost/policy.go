@@ -143,16 +143,44 @@ func (x *exchange) applyPolicies(s *policies.Set) {
 // policyKinds are both kinds of policies.
 var policyKinds = []policies.Kind{policies.User, policies.Operator}
 
+// maxWarned is the most policies, and the most keys of each, that the warnings of a start name.
+const maxWarned = 10
+
 // warnOfUnknownKeys logs the restored policies that set a key of a plugin that is not there. RabbitMQ keeps such policies, too.
 func (v *VHost) warnOfUnknownKeys() {
+	found := 0
 	for _, kind := range policyKinds {
 		for _, p := range v.policies.Load().List(kind) {
-			if keys := p.Unknown(); keys != nil {
+			keys := p.Unknown()
+			if keys == nil {
+				continue
+			}
+			if found++; found <= maxWarned {
 				v.log.Warn("a policy sets keys that no plugin in plugins.chain knows; they have no effect",
-					"policy", p.Name, "operator", kind == policies.Operator, "keys", strings.Join(keys, ", "))
+					"policy", p.Name, "operator", kind == policies.Operator, "keys", firstOf(keys))
 			}
 		}
 	}
+	if found > maxWarned {
+		v.log.Warn("more policies set keys that no plugin in plugins.chain knows", "policies", found-maxWarned)
+	}
+}
+
+// firstOf lists the first of some keys, which may be long.
+func firstOf(keys []string) string {
+	const longest = 256
+	var b strings.Builder
+	for i, key := range keys {
+		if i == maxWarned || b.Len()+len(key) > maxWarned*longest {
+			fmt.Fprintf(&b, " and %d more", len(keys)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(key)
+	}
+	return strings.TrimSpace(b.String())
 }
 
 // definedPolicy is a policy as its definition describes it.
