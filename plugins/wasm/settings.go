@@ -16,19 +16,25 @@ type setting struct {
 }
 
 // settingsOf flattens a configuration for config_i64 and config_str: texts stay
-// texts, other values become JSON, and nested names get dots.
-func settingsOf(prefix string, m map[string]any, into map[string]*setting) {
-	for name, v := range m {
+// texts, other values become JSON, and nested names get dots. Of two names that are
+// the same then, the one with a dot of its own counts; settingsOf returns these names.
+func settingsOf(prefix string, m map[string]any, into map[string]*setting) (twice []string) {
+	for _, name := range slices.Sorted(maps.Keys(m)) { // "a.b" comes after "a"
 		key := prefix + name
-		switch v := v.(type) {
-		case string:
-			into[key] = &setting{text: v}
-		case map[string]any:
-			settingsOf(key+".", v, into)
-		default:
-			into[key] = &setting{text: jsonText(v)}
+		text, ok := m[name].(string)
+		if nested, isMap := m[name].(map[string]any); isMap {
+			twice = append(twice, settingsOf(key+".", nested, into)...)
+			continue
 		}
+		if !ok {
+			text = jsonText(m[name])
+		}
+		if into[key] != nil {
+			twice = append(twice, key)
+		}
+		into[key] = &setting{text: text}
 	}
+	return twice
 }
 
 // maxAbsent is the most names that are recorded for hints.
@@ -100,6 +106,17 @@ func (v *version) unreadWarnings() []string {
 			text += "; did you mean " + shortened(near) + "?"
 		}
 		all = append(all, text)
+	}
+	return all
+}
+
+// twiceWarnings returns a warning for each name that the configuration has in two ways.
+func (v *version) twiceWarnings() (all []string) {
+	for i, key := range v.twice {
+		if i == maxNamed {
+			return append(all, fmt.Sprintf("config: %d more keys are set twice", len(v.twice)-i))
+		}
+		all = append(all, fmt.Sprintf("config: %s is set twice, in an object and with a dot in its name, which counts", shortened(key)))
 	}
 	return all
 }

@@ -97,6 +97,43 @@ func TestUnreadConfiguration(t *testing.T) {
 	}
 }
 
+// Of two keys that are one once nested names have dots, chance decided which counted, anew at each start.
+func TestConfigurationThatSetsAKeyTwice(t *testing.T) {
+	const twice = " is set twice, in an object and with a dot in its name, which counts"
+	for _, tc := range []struct{ name, config, key, want, warnings string }{
+		{name: "an object before", config: `{"a":{"b":2},"a.b":1}`, key: "a.b", want: "1", warnings: "config: a.b" + twice},
+		{name: "an object after", config: `{"a.b":1,"a":{"b":2}}`, key: "a.b", want: "1", warnings: "config: a.b" + twice},
+		{
+			name: "three ways", config: `{"a":{"b":{"c":"3"},"b.c":"2"},"a.b":{"c":"4"},"a.b.c":"1"}`, key: "a.b.c", want: "1",
+			warnings: "config: a.b.c" + twice,
+		},
+		{name: "empty names", config: `{"":{"":1},".":2}`, key: ".", want: "2", warnings: "config: ." + twice},
+		{name: "no key is empty", config: `{"a":{},"a.b":1}`, key: "a.b", want: "1"},
+	} {
+		for range 20 { // maps have no order
+			v := &version{options: Options{Config: []byte(tc.config)}, settings: map[string]*setting{}}
+			if err := v.readConfig(); err != nil {
+				t.Fatal(err)
+			}
+			if got := v.settings[tc.key].text; got != tc.want {
+				t.Errorf("%s: %s is %s, want %s", tc.name, tc.key, got, tc.want)
+			}
+			if got := strings.Join(v.twiceWarnings(), "\n"); got != tc.warnings {
+				t.Errorf("%s: got %q, want %q", tc.name, got, tc.warnings)
+			}
+		}
+	}
+	var dotted, nested []string
+	for i := range 12 {
+		dotted, nested = append(dotted, fmt.Sprintf(`"a.k%02d":1`, i)), append(nested, fmt.Sprintf(`"k%02d":2`, i))
+	}
+	config := `{` + strings.Join(dotted, ",") + `,"a":{` + strings.Join(nested, ",") + `}}`
+	i := load(t, openTrying(t, 1, Env{}), "x", ttl(1), Options{Config: []byte(config)})
+	if len(i.Warnings) < 11 || i.Warnings[10] != "config: 2 more keys are set twice" {
+		t.Errorf("got %q", i.Warnings)
+	}
+}
+
 // A key that is read later was not read while the module was tried; after that nothing is
 // said of it any more.
 func TestConfigurationThatIsReadLater(t *testing.T) {

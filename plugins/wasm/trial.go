@@ -301,7 +301,7 @@ func (v *version) fuelHint(k kind) string {
 
 // warnings says what is not as it should be with a version that works.
 func (v *version) warnings() []string {
-	all := v.unreadWarnings()
+	all := append(v.twiceWarnings(), v.unreadWarnings()...)
 	if v.module.Go && v.options.Fuel.base() == int64(DefaultFuel) { // another number was chosen for the module
 		all = append(all, fmt.Sprintf("fuel: the module is built with Go's compiler, whose garbage collector may use more in one call than the %d that it has; "+
 			"load it with --fuel large (or fuel: large)", v.options.Fuel.base()))

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/sdk/abi"
@@ -27,6 +28,7 @@ type version struct {
 
 	configJSON []byte
 	settings   map[string]*setting // the flattened configuration
+	twice      []string            // names that the configuration has in two ways, sorted
 	seed       [sha256.Size]byte   // of the guests' random numbers
 	digest     uint64              // of the module; see [hook.Verdict]
 
@@ -112,7 +114,9 @@ func (v *version) readConfig() error {
 	if err := d.Decode(&m); err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
-	settingsOf("", m, v.settings)
+	v.twice = settingsOf("", m, v.settings)
+	slices.Sort(v.twice)
+	v.twice = slices.Compact(v.twice)
 	return nil
 }
 
