@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -215,6 +216,20 @@ func (h *Hooks) Gone(ms []hook.Message) {
 			h.rare[i].runGone(ms)
 		}
 	}
+}
+
+// EndGone tells the plugins that use OnGone in h, but not in its successor, that no messages are left for them.
+func (h *Hooks) EndGone(successor *Hooks) {
+	for i := range h.rare {
+		if t := &h.rare[i]; t.gone != nil && !successor.tellsGone(t.plugin.name) {
+			t.runGone(nil)
+		}
+	}
+}
+
+// tellsGone reports whether the plugin with a name uses OnGone.
+func (h *Hooks) tellsGone(plugin string) bool {
+	return slices.ContainsFunc(h.rare, func(t rareStep) bool { return t.gone != nil && t.plugin.name == plugin })
 }
 
 // WantsGone reports whether a plugin uses OnGone.

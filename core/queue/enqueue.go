@@ -89,10 +89,12 @@ func allKept(vs []hook.Verdict) bool {
 func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.Verdict) {
 	var held []confirming
 	refused, r := 0, &q.buf.removals
+	refusedWatched := false // then a duplicate behind it may be that of a message that is not there
 	for i := range ms {
 		v, m := &vs[i], &ms[i]
-		if v.Nack || v.Action == hook.Refuse {
+		if v.Nack || v.Action == hook.Refuse || v.Action == hook.Drop && v.Reason == hook.ReasonDuplicate && refusedWatched {
 			m.Flags |= Refused
+			refusedWatched = refusedWatched || v.Watch && !stored(v)
 		}
 		if v.Watch && !stored(v) {
 			q.tellKeptOut(ms[i : i+1])

@@ -47,6 +47,20 @@ func (q *Queue) tellAllGone() {
 	}
 }
 
+// unwatch ends the watch over messages when the last plugin has given up OnGone: one that uses it again would be told of messages
+// that it does not know, and take them for others. It takes time in proportion to the messages.
+func (q *Queue) unwatch() {
+	if q.contents == nil || q.hooks.WantsGone() {
+		return
+	}
+	for l := range q.levels {
+		f := &q.levels[l]
+		for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
+			s.flags &^= watched
+		}
+	}
+}
+
 // tellPurged tells the hooks of the watched messages that are ready, before they are
 // purged. That takes time in proportion to them, unless they are all there is.
 func (q *Queue) tellPurged() {

@@ -203,3 +203,64 @@ func TestNoDuplicateOfAMessageThatIsPushedOut(t *testing.T) {
 	}
 	checkSums(t, q)
 }
+
+// A plugin whose settings took OnGone from it was not told so while another plugin of the queue had one: it went on remembering
+// messages that had left, and dropped others as their duplicates.
+func TestGoneEndsForEachPlugin(t *testing.T) {
+	q, w := watchedQueue(t, Config{})
+	other := &watcher{}
+	chainWith := func(first hook.Hooks) *chain.Chain {
+		c, err := chain.New([]chain.Named{
+			{Name: "ttl", Plugin: fixed{ttlHooks(hook.ScanAnywhere, nil)}}, {Name: "watcher", Plugin: unnamed{first}}, {Name: "other", Plugin: unnamed{other.hooks()}},
+		}, chain.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	q.attach(second, chainWith(w.hooks()))
+	publish(q, second, 2)
+	q.attach(second, chainWith(w.hooks()))
+	w.want(t, "the same settings", "")
+	q.attach(second, chainWith(hook.Hooks{}))
+	w.want(t, "other settings", "all")
+	other.want(t, "other settings of the first one", "")
+}
+
+// Messages were still watched when a plugin had lost its OnGone and got it back: it was told of one that it did not know, took it
+// for another, and forgot that.
+func TestWatchEndsWithOnGone(t *testing.T) {
+	q, w := watchedQueue(t, Config{})
+	publish(q, second, 2)
+	q.attach(second, chainOf(t, hook.Hooks{}))
+	w.want(t, "other settings", "all")
+	q.attach(second, chainOf(t, w.hooks()))
+	publish(q, second, 4)
+	c, s := consume(t, q, Consumer{Tag: "c", Prefetch: 2}, 100)
+	settleIDs(q, c, s, Ack, 2, 4)
+	w.want(t, "ack", "4")
+}
+
+// A message was acknowledged to its publisher as the duplicate of one in the same batch that a later plugin refused: neither was
+// there.
+func TestDuplicateOfARefusedMessage(t *testing.T) {
+	duplicate := hook.Verdict{Action: hook.Drop, Reason: hook.ReasonDuplicate, Final: true}
+	for _, tc := range []struct {
+		name   string
+		second hook.Verdict
+		want   bool
+	}{
+		{"refused", hook.Verdict{Action: hook.Refuse}, true},
+		{"dead-lettered and refused", hook.Verdict{Action: hook.Route, Reason: hook.ReasonMaxLen, Target: &hook.Target{}, Nack: true}, true},
+		{"dropped", hook.Verdict{Action: hook.Drop, Reason: hook.ReasonMaxLen}, false},
+		{"kept", hook.Verdict{}, false},
+		{"kept, with basic.nack", hook.Verdict{Nack: true}, false},
+	} {
+		q, _ := watchedQueue(t, Config{}, keepsOut{map[uint64]hook.Verdict{1: duplicate, 2: tc.second, 3: duplicate}})
+		ms := []Message{message(1, 0), message(2, 0), message(3, 0)}
+		q.takeIn(second, ms)
+		if got := ms[2].Flags&Refused != 0; got != tc.want || ms[0].Flags&Refused != 0 {
+			t.Errorf("%s: refused %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}

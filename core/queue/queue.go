@@ -103,8 +103,9 @@ type Stats struct {
 // attach gets the queue's hooks from a chain and begins its lease anew.
 func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 	was := q.hooks
-	if q.hooks = c.Attach((*pluginView)(q), &q.cfg.Hooks); was != nil && was.WantsGone() && !q.hooks.WantsGone() {
-		was.Gone(nil)
+	if q.hooks = c.Attach((*pluginView)(q), &q.cfg.Hooks); was != nil && was.WantsGone() {
+		was.EndGone(q.hooks)
+		q.unwatch()
 	}
 	if q.mailbox != nil { // a replay's test has none
 		q.mailbox.settlesFirst.Store(q.hooks.WantsGone())
