@@ -255,10 +255,9 @@ func (r *Router) prepare() (ok bool) {
 	r.preparing.Lock()
 	defer r.preparing.Unlock()
 	if r.stale.Load() && !r.Broken() {
-		if !r.callPreparer() {
-			r.broken.Store(true)
-		}
-		r.stale.Store(false)
+		ok := r.callPreparer()
+		r.broken.Store(!ok)
+		r.stale.Store(!ok) // stays stale: callers that have not seen that it broke come here
 	}
 	return !r.Broken()
 }

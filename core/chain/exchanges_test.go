@@ -227,6 +227,28 @@ func TestRouterPanics(t *testing.T) {
 	}
 }
 
+// A goroutine that had found the router whole called Route after Prepare had panicked for another one.
+func TestRouteAfterPreparePanicked(t *testing.T) {
+	f := &fragile{at: "Prepare"}
+	c, err := New([]Named{{"p", &offer{types: []hook.ExchangeType{{Name: "x", New: func(*hook.Exchange) hook.Router { return f }}}}}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.ExchangeType("x").NewRouter(&hook.Exchange{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Bind(&hook.Binding{})
+	for range 2 {
+		if got, ok := r.Route(&hook.Publishing{}, nil); ok || len(got) > 0 {
+			t.Errorf("got %v, %v", got, ok)
+		}
+	}
+	if got, want := strings.Join(f.calls, " "), "Bind Prepare"; got != want {
+		t.Errorf("calls %s, want %s", got, want)
+	}
+}
+
 // A plugin that fails when an exchange is created leaves one that refuses messages.
 func TestNewExchangePanics(t *testing.T) {
 	c, err := New([]Named{
