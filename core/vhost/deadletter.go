@@ -20,7 +20,7 @@ func (h *queueHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.
 	r.vhost = (*VHost)(h)
 	r.deaths.queue, r.deaths.now = from.Name, now
 	for i := range ds {
-		if i > 0 && r.route.fit != noOther && alike(&ds[i-1], &ds[i]) {
+		if i > 0 && r.route.fit.applies() && alike(&ds[i-1], &ds[i]) {
 			r.routeAlike(&ds[i-1], ds[i:])
 			continue
 		}

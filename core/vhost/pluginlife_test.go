@@ -231,6 +231,34 @@ func TestFilteredDeadLetters(t *testing.T) {
 	})
 }
 
+// Dead letters that differ in nothing but their bodies went where the first went if a filter kept that out of one exchange while
+// another had queues for it: the filter was not asked about the others.
+func TestFilterIsAskedAboutEachDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, _ := offering(t, nil, &offer{filter: func(x *hook.Exchange) hook.Filter {
+			if x.Name != "even" {
+				return nil
+			}
+			asked := 0
+			return func(*hook.Publishing) bool { asked++; return asked%2 == 0 }
+		}})
+		from := declare(t, v, "from")
+		exchangeOf(t, v, "outer", "fanout")
+		exchangeOf(t, v, "even", "fanout")
+		bindExchange(t, v, "outer", "even", "")
+		for exchange, q := range map[string]string{"outer": "all", "even": "half"} {
+			declare(t, v, q)
+			bind(t, v, exchange, q, "")
+		}
+		die(v, from, hook.ReasonExpired, &hook.Target{Exchange: "outer"}, text("1"), text("2"), text("3"), text("4"))
+		for q, want := range map[string]string{"all": "1 2 3 4", "half": "2 4"} {
+			if got := bodies(drain(t, v.Mailbox(q))); got != want {
+				t.Errorf("%s: got %q, want %q", q, got, want)
+			}
+		}
+	})
+}
+
 // Routers get no concurrent calls but of Route, whatever clients do: the race detector watches prefixes, which has no lock.
 func TestConcurrentPluginExchanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

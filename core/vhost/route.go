@@ -79,6 +79,9 @@ const (
 	sameKeys               // those with the same keys
 )
 
+// applies reports whether the route is valid for messages with the same keys and properties.
+func (r reuse) applies() bool { return r >= sameProps }
+
 // routeInternal is Route for messages that the broker publishes, which may go to internal exchanges. The outcome is that of a dead
 // letter. A message that cannot be routed goes nowhere.
 func (v *VHost) routeInternal(exchange string, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
@@ -95,7 +98,7 @@ func (v *VHost) routeInternal(exchange string, m *parts.Message, dst []*queue.Ma
 	case len(queues) > len(dst):
 		return queues, fit, telemetry.DeadLettered
 	case fit == keptOut:
-		return queues, noOther, telemetry.Filtered
+		return queues, fit, telemetry.Filtered
 	}
 	return queues, fit, telemetry.Unroutable
 }
