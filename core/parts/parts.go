@@ -22,6 +22,8 @@ type Message struct {
 
 	Admitted bool // filters are not asked about it, because they admitted it before
 
+	// Passed is set when filters admitted it to an exchange.
+	Passed bool
 	// BodyRead is set when the body was read.
 	BodyRead bool
 

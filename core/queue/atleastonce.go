@@ -82,7 +82,7 @@ func (q *Queue) publishDiscards(now hook.Instant, ms []confirming) {
 		s := q.at(ms[i].ref).slot()
 		r := q.store.read(*s)
 		ds[i] = deadLetterOf(&r, s, &ms[i].verdict)
-		ds[i].Seq, ds[i].Again = uint64(i+1), q.discards.noteSent(ms[i].ref)
+		ds[i].Seq, ds[i].Admitted = uint64(i+1), q.discards.messages[ms[i].ref].admitted
 	}
 	q.host.DeadLetter(q.cfg, now, ds, Tracking{Publisher: f})
 	var answered, filtered []int
@@ -90,6 +90,9 @@ func (q *Queue) publishDiscards(now hook.Instant, ms []confirming) {
 		if ds[i].Outcome == telemetry.Filtered {
 			filtered = append(filtered, i)
 			continue
+		}
+		if ds[i].Admitted {
+			q.discards.noteAdmitted(ms[i].ref)
 		}
 		if ds[i].Sent == 0 {
 			q.discards.retryLater(now, ms[i].ref)

@@ -22,7 +22,7 @@ type relay struct {
 func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	r.tracking, r.sent = t, nil
 	for i := range ds {
-		if ds[i].Again {
+		if ds[i].Admitted {
 			r.again++
 		} else if r.filters {
 			ds[i].Outcome = telemetry.Filtered
@@ -34,7 +34,7 @@ func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Trackin
 		b.Tracking = t
 		for i := range ds {
 			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
-			ds[i].Sent++
+			ds[i].Sent, ds[i].Admitted = ds[i].Sent+1, true
 		}
 		r.sent = append(r.sent, b)
 	}

@@ -24,9 +24,9 @@ type discards struct {
 
 // discard is what is remembered of a discarded message.
 type discard struct {
-	reason hook.Reason  // none while it is being retried
-	since  hook.Instant // when it became a discard; 0 means before a restart
-	sent   bool         // it was passed to the host since the start
+	reason   hook.Reason  // none while it is being retried
+	since    hook.Instant // when it became a discard; 0 means before a restart
+	admitted bool         // a filter admitted it since the start
 }
 
 // retry is a discard that is to be sent again.
@@ -84,12 +84,11 @@ func (d *discards) remove(r Ref) {
 	d.messages[r] = m
 }
 
-// noteSent notes that a discard was passed to the host, and reports whether it was before.
-func (d *discards) noteSent(r Ref) (again bool) {
+// noteAdmitted notes that a filter admitted a discard.
+func (d *discards) noteAdmitted(r Ref) {
 	m := d.messages[r]
-	again, m.sent = m.sent, true
+	m.admitted = true
 	d.messages[r] = m
-	return again
 }
 
 // forget forgets a message that was removed and did not become a discard again.

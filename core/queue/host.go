@@ -55,7 +55,9 @@ type DeadLetter struct {
 	Reason        hook.Reason
 	Target        *hook.Target
 	Seq           uint64 // Message.Seq for the tracking Publisher
-	Again         bool   // at least once: it was passed to the host before, which did not drop it
+	// Admitted says that a filter admitted the message when it was sent before, at least
+	// once: filters are not asked again. The host sets it when one does.
+	Admitted bool
 	// The host sets how many queues the message went to, and its outcome.
 	Sent    int
 	Outcome telemetry.Outcome

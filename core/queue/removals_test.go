@@ -114,7 +114,7 @@ func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracki
 	}
 	for i := range ds {
 		ds[i].Outcome = telemetry.DeadLettered + telemetry.Outcome(c.chance.IntN(int(telemetry.Outcomes-telemetry.DeadLettered)))
-		if ds[i].Outcome == telemetry.Filtered && ds[i].Again {
+		if ds[i].Outcome == telemetry.Filtered && ds[i].Admitted {
 			ds[i].Outcome = telemetry.Unroutable // filters are asked once
 		}
 	}

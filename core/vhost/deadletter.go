@@ -97,7 +97,7 @@ func (m *routeMemo) appliesTo(d *queue.DeadLetter, cc []string) bool {
 // resolve finds the queues that d goes to.
 func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
 	m := &r.message
-	*m = parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now, Admitted: d.Again}
+	*m = parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now, Admitted: d.Admitted}
 	routing := &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
 		m.Key, m.More = string(d.Key), slices.Concat(cc, d.BCC)
@@ -105,6 +105,7 @@ func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
 	}
 	memo := &r.route
 	memo.queues, memo.fit, memo.outcome = r.vhost.routeInternal(d.Target.Exchange, m, memo.queues[:0])
+	d.Admitted = d.Admitted || m.Passed
 	memo.target, memo.key, memo.routing = d.Target, append(memo.key[:0], m.Key...), routing
 	memo.reusable = memo.fit == sameKeys && len(m.More) == 0
 	memo.slots = memo.slots[:0]

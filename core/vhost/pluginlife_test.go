@@ -219,7 +219,7 @@ func TestFilteredDeadLetters(t *testing.T) {
 			t.Errorf("filtered: %v", c.Filtered())
 		}
 		again := []queue.DeadLetter{
-			{Key: []byte("key"), Props: []byte{0, 0}, Body: []byte("a"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "once"}, Again: true},
+			{Key: []byte("key"), Props: []byte{0, 0}, Body: []byte("a"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "once"}, Admitted: true},
 			{Key: []byte("key"), Props: []byte{0, 0}, Body: []byte("b"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "once"}},
 		}
 		again[1].Target = again[0].Target
@@ -229,6 +229,52 @@ func TestFilteredDeadLetters(t *testing.T) {
 			t.Errorf("a retry: %v, and after it a repeated message: %v", again[0].Outcome, again[1].Outcome)
 		}
 	})
+}
+
+// A dead letter that has to arrive at least once was not asked about after a first attempt that no filter saw, or that made it panic.
+func TestDeadLetterWasNotAdmitted(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		first    func() bool // what the filter does at first; nil means that there is no exchange yet
+		admitted bool
+		want     telemetry.Outcome
+	}{
+		{"admitted", func() bool { return true }, true, telemetry.DeadLettered},
+		{"no exchange", nil, false, telemetry.Filtered},
+		{"panic", func() bool { panic("filter") }, false, telemetry.Filtered},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			filter := tt.first
+			v, _ := offering(t, nil, &offer{filter: func(*hook.Exchange) hook.Filter {
+				return func(*hook.Publishing) bool { return filter() }
+			}})
+			from := declare(t, v, "from")
+			declare(t, v, "to")
+			create := func() {
+				exchangeOf(t, v, "x", "fanout")
+				bind(t, v, "x", "to", "")
+			}
+			if tt.first != nil {
+				create()
+			}
+			ds := []queue.DeadLetter{{
+				Key: []byte("key"), Props: []byte{0, 0}, Body: []byte("a"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "x"},
+			}}
+			v.QueueHost().DeadLetter(from.Config(), second, ds, queue.Tracking{})
+			if ds[0].Admitted != tt.admitted {
+				t.Errorf("%s: admitted: %v", tt.name, ds[0].Admitted)
+			}
+			if tt.first == nil {
+				create()
+			}
+			filter = func() bool { return false }
+			v.QueueHost().DeadLetter(from.Config(), second, ds, queue.Tracking{})
+			if ds[0].Outcome != tt.want {
+				t.Errorf("%s: %v, want %v", tt.name, ds[0].Outcome, tt.want)
+			}
+			synctest.Wait()
+		})
+	}
 }
 
 // Dead letters that differ in nothing but their bodies went where the first went if a filter kept that out of one exchange while

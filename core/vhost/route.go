@@ -257,6 +257,7 @@ func (r *routing) admit(x *exchange) (admitted bool, err error) {
 		return false, r.vhost.notRouted(failed, x)
 	}
 	r.keptOut = r.keptOut || !admitted
+	r.message.Passed = r.message.Passed || admitted
 	return admitted, nil
 }
 
