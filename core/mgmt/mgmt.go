@@ -59,8 +59,8 @@
 // message_expired, message_dead_lettered, message_dropped, message_cycle: a message left its queue for a reason. It expired; or it
 // was dead-lettered or dropped for another reason; or it was dropped, for whatever reason, because it would have been routed in a
 // cycle. Members: vhost, queue, strategy (of expiry), reason (expired, rejected, maxlen, delivery_limit, queue_expired, duplicate),
-// outcome (dropped, dead_lettered, unroutable, no_exchange, cycle), the exchange and routing_key that it was published with, message_id,
-// body_bytes, enqueued, deadline, lateness_ms (how long after its deadline it expired, with a fraction), dead_letter_exchange,
+// outcome (dropped, dead_lettered, unroutable, no_exchange, cycle, filtered), the exchange and routing_key that it was published with,
+// message_id, body_bytes, enqueued, deadline, lateness_ms (how long after its deadline it expired, with a fraction), dead_letter_exchange,
 // dead_letter_routing_key (null = its own), policy_digest (the first 16 digits of the digest of the WebAssembly policy that set
 // the deadline). Long exchanges, keys and ids are cut off; the member cut, if present, names which.
 //
