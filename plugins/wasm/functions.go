@@ -150,7 +150,7 @@ func (in *instance) hostFail(stack []uint64) {
 func (in *instance) hostConfigInt(stack []uint64) {
 	name := in.name("config_i64", stack[0], stack[1])
 	n := int64(stack[2])
-	if v, ok := in.version.setting(name); ok {
+	if v, ok := in.version.setting(in.now, name); ok {
 		whole, ok := hook.WholeText([]byte(v))
 		if !ok && in.configMistake == "" {
 			in.configMistake = fmt.Sprintf("config: %s: %q is not a whole number%s", name, v, tooLarge(v))
@@ -171,7 +171,7 @@ func tooLarge(s string) string {
 }
 
 func (in *instance) hostConfigText(stack []uint64) {
-	v, ok := in.version.setting(in.name("config_str", stack[0], stack[1]))
+	v, ok := in.version.setting(in.now, in.name("config_str", stack[0], stack[1]))
 	stack[0] = in.put("config_str", unsafe.Slice(unsafe.StringData(v), len(v)), ok, stack[2], stack[3])
 }
 

@@ -195,9 +195,12 @@ func (r *report) warned(digest, text string) {
 	r.log.Warn("a policy was loaded with a warning", "policy", r.policy, "digest", digest, "warning", text)
 }
 
-// readLater logs that a warning about a configuration key no longer holds.
-func (r *report) readLater(key string) {
-	r.log.Info("a policy has read a configuration key that it had not read while it was tried", "policy", r.policy, "key", key)
+// readLater logs that a warning about a configuration key no longer holds. The guest
+// decides when, so the line is one of the guest's.
+func (r *report) readLater(now hook.Instant, key string) {
+	if missed, ok := r.allows(now, slog.LevelInfo); ok {
+		r.log.Info("a policy has read a configuration key that it had not read while it was tried", "policy", r.policy, "key", key, "unlogged_before", missed)
+	}
 }
 
 // superseded logs that a policy of the store is not used.

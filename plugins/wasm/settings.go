@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"unicode"
+
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // setting is a value of a policy's configuration. Any goroutine may use it.
@@ -42,7 +45,7 @@ const maxAbsent = 64
 
 // setting returns a value of the configuration, for the module. The name may lie in
 // the guest's memory.
-func (v *version) setting(name string) (text string, ok bool) {
+func (v *version) setting(now hook.Instant, name string) (text string, ok bool) {
 	s := v.settings[name]
 	if s == nil {
 		if v.absent != nil && len(v.absent) < maxAbsent && len(name) <= maxHinted {
@@ -51,7 +54,7 @@ func (v *version) setting(name string) (text string, ok bool) {
 		return "", false
 	}
 	if !s.read.Load() && s.read.CompareAndSwap(false, true) && v.warned {
-		v.policy.report.readLater(strings.Clone(name))
+		v.policy.report.readLater(now, strings.Clone(name))
 	}
 	return s.text, true
 }
@@ -129,7 +132,7 @@ func shortened(name string) string {
 		b = append(b[:enough:enough], "…"...)
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if !unicode.IsPrint(r) { // the name may be the module's
 			return '\uFFFD'
 		}
 		return r

@@ -149,8 +149,47 @@ func TestConfigurationThatIsReadLater(t *testing.T) {
 	if i, _ = h.Info("x"); strings.Join(i.UnreadConfig, " ") != "zones" || len(i.Warnings) != 1 {
 		t.Errorf("got %q, %q", i.UnreadConfig, i.Warnings)
 	}
-	if strings.Count(log.String(), "a policy has read a configuration key that it had not read while it was tried") != 1 || !strings.Contains(log.String(), "key=zone\n") {
+	if strings.Count(log.String(), "a policy has read a configuration key that it had not read while it was tried") != 1 || !strings.Contains(log.String(), "key=zone ") {
 		t.Errorf("log:\n%s", &log)
+	}
+}
+
+// A module that reads many keys in one call does not fill the log, nor keep its queue waiting for that.
+func TestManyKeysThatAreReadLater(t *testing.T) {
+	const keys = 100
+	var config strings.Builder
+	for i := range keys {
+		fmt.Fprintf(&config, `,"k%02d":1`, i)
+	}
+	module := assemble(func(b *wt.Builder) {
+		number := b.Host("config_i64")
+		b.Batch(8)
+		var reads [][]byte
+		for i := range keys {
+			reads = append(reads, b.Text(16+4*i, fmt.Sprintf("k%02d", i)), wt.I64(0), wt.Call(number), wt.Drop)
+		}
+		b.Each(abi.OnEnqueue, wt.Later(reads...))
+	})
+	var log lines
+	h := openTrying(t, 1, Env{Log: log.logger()})
+	load(t, h, "x", module, Options{Config: []byte("{" + config.String()[1:] + "}")})
+	enqueue1(h.Attach(queue("x", nil)), now, hook.Message{})
+	if i, _ := h.Info("x"); len(i.UnreadConfig) > 0 || i.LastError != "" {
+		t.Errorf("got %q, %s", i.UnreadConfig, i.LastError)
+	}
+	if n := strings.Count(log.String(), "a policy has read a configuration key"); n != guestBurst {
+		t.Errorf("got %d lines, want %d", n, guestBurst)
+	}
+}
+
+// What a name has of control sequences and of writing in the other direction does not reach a terminal.
+func TestShortened(t *testing.T) {
+	for name, want := range map[string]string{
+		"ttl-ms": "ttl-ms", "zürich": "zürich", "a\x1b[2J": "a\uFFFD[2J", "a\u009b2J": "a\uFFFD2J", "a\u202eb": "a\uFFFDb", "a\xff": "a\uFFFD",
+	} {
+		if got := shortened(name); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 

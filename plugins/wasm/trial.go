@@ -281,11 +281,20 @@ func (v *version) failure() error {
 			continue
 		}
 		if f := v.stats.last.Load(); f != nil {
-			return fmt.Errorf("the policy failed: %w", f)
+			return fmt.Errorf("the policy failed: %w%s", f, v.contentHint(f))
 		}
 		return errors.New("the policy failed: no instance of it could be made")
 	}
 	return nil
+}
+
+// contentHint is what a failed trial adds if the module may have missed what its messages carry.
+func (v *version) contentHint(f *failure) string {
+	reads := slices.ContainsFunc(v.options.Grants, func(g string) bool { return g == string(abi.Headers) || g == string(abi.Body) })
+	if !reads || f.what == abi.OnIdle.String() || f.kind == outOfFuel {
+		return ""
+	}
+	return "; messages of the trial have no headers, properties and body, and publishers may send such"
 }
 
 // fuelHint is what a failure for want of fuel adds.

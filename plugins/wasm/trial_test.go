@@ -103,6 +103,31 @@ func TestTrialRefuses(t *testing.T) {
 	}
 }
 
+// An operator that grants headers or bodies is told that messages without any made the module fail.
+func TestTrialWithoutContent(t *testing.T) {
+	const hint = "; messages of the trial have no headers, properties and body, and publishers may send such"
+	idle := assemble(func(b *wt.Builder) { b.Single(); b.Has(abi.OnIdle.String(), wt.Unreachable) })
+	for _, tc := range []struct {
+		name   string
+		module []byte
+		grants []string
+		want   bool
+	}{
+		{"headers", failing(), []string{"headers"}, true},
+		{"body", failing(), []string{"body"}, true},
+		{"no grant", failing(), nil, false},
+		{"another grant", failing(), []string{"metrics"}, false},
+		{"no message", idle, []string{"headers"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := openTrying(t, 1, Env{}).Load("x", tc.module, Options{Grants: tc.grants})
+			if err == nil || strings.HasSuffix(err.Error(), hint) != tc.want {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // What a module did while it was tried has no effect in service.
 func TestTrialLeavesNothing(t *testing.T) {
 	var log lines
