@@ -177,7 +177,7 @@ plugins:
 }
 
 func TestHosts(t *testing.T) {
-	for text, want := range map[string]string{"Broker.Example.com, b": "broker.example.com,b", "": ""} {
+	for text, want := range map[string]string{"Broker.Example.com, b": "broker.example.com,b", "[a.example.com]": "a.example.com", "": ""} {
 		c := load(t, input(t, "", []string{"CURFEW_MANAGEMENT__HOSTS=" + text}))
 		if got := strings.Join(c.Management.Hosts, ","); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
@@ -188,6 +188,8 @@ func TestHosts(t *testing.T) {
 func TestListsAndEmptyChain(t *testing.T) {
 	for _, tt := range []struct{ name, env, want string }{
 		{"commas", "ttl, expires", "ttl,expires"},
+		{"as in a file", "[ttl, expires]", "ttl,expires"},
+		{"empty as in a file", "[ ]", ""},
 		{"empty", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

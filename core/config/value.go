@@ -289,7 +289,11 @@ func list(p *[]string, check func(words []string) error, accepted string) *value
 		return nil
 	}
 	set := func(s string) error {
-		if strings.TrimSpace(s) == "" {
+		s = strings.TrimSpace(s)
+		if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") { // as in a file
+			s = strings.TrimSpace(s[1 : len(s)-1])
+		}
+		if s == "" {
 			return setList(nil)
 		}
 		return setList(strings.Split(s, ","))
