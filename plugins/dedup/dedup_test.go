@@ -85,7 +85,7 @@ func TestExchangeArguments(t *testing.T) {
 	const (
 		size        = "Missing or invalid argument, 'x-cache-size' must be an integer greater than 0"
 		ttl         = "Invalid argument, 'x-cache-ttl' must be an integer greater than 0"
-		persistence = "Invalid argument, 'x-cache-persistence' must be either 'disk' or 'memory'"
+		persistence = "Invalid argument, 'x-cache-persistence' must be 'memory': caches are not kept on disk"
 		header      = "Invalid argument, 'x-deduplication-header' must be a string of 1 to 255 bytes"
 	)
 	p := hooktest.New(t, Factory, nil)
@@ -115,7 +115,7 @@ func TestExchangeArguments(t *testing.T) {
 		{args: args("x-cache-size", int64(1), "x-cache-ttl", true), want: ttl},
 		{args: args("x-cache-size", int64(1), "x-cache-persistence", "ram"), want: persistence},
 		{args: args("x-cache-size", int64(1), "x-cache-persistence", int32(1)), want: persistence},
-		{args: args("x-cache-size", int64(1), "x-cache-persistence", "disk"), want: "Invalid argument, 'x-cache-persistence' must be 'memory': caches are not kept on disk"},
+		{args: args("x-cache-size", int64(1), "x-cache-persistence", "disk"), want: persistence},
 		{args: args("x-cache-size", int64(1), "x-deduplication-header", ""), want: header},
 		{args: args("x-cache-size", int64(1), "x-deduplication-header", strings.Repeat("h", 256)), want: header},
 		{args: args("x-cache-size", int64(1), "x-deduplication-header", int32(7)), want: header},

@@ -94,9 +94,8 @@ func whereUsed(check func(v any) error) func(*hook.Exchange, any) error {
 
 // The texts of the plugin for RabbitMQ.
 var (
-	errSize        = errors.New("Missing or invalid argument, 'x-cache-size' must be an integer greater than 0") //nolint:staticcheck // its text
-	errTTL         = errors.New("Invalid argument, 'x-cache-ttl' must be an integer greater than 0")             //nolint:staticcheck // its text
-	errPersistence = errors.New("Invalid argument, 'x-cache-persistence' must be either 'disk' or 'memory'")     //nolint:staticcheck // its text
+	errSize = errors.New("Missing or invalid argument, 'x-cache-size' must be an integer greater than 0") //nolint:staticcheck // its text
+	errTTL  = errors.New("Invalid argument, 'x-cache-ttl' must be an integer greater than 0")             //nolint:staticcheck // its text
 )
 
 // checkType refuses an exchange of the type without a size.
@@ -125,13 +124,10 @@ func checkTTL(v any) error {
 }
 
 func checkPersistence(v any) error {
-	switch v {
-	case "memory":
-		return nil
-	case "disk":
+	if v != "memory" {
 		return fmt.Errorf("Invalid argument, '%s' must be 'memory': caches are not kept on disk", persistenceArgument) //nolint:staticcheck // in the style of the others
 	}
-	return errPersistence
+	return nil
 }
 
 func checkHeader(v any) error {
