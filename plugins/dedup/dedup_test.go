@@ -162,6 +162,12 @@ func TestHeaderValues(t *testing.T) {
 		{1.0},
 		{0.0},
 		{nil},
+		{timestamp(42)},
+		{timestamp(0)},
+		// Those whose milliseconds are no int64 were all equal: messages were lost.
+		{timestamp(1 << 60)},
+		{timestamp(1<<60 + 1)},
+		{timestamp(math.MaxUint64)},
 	}
 	e := newType(t, args("x-cache-size", 1000))
 	for _, values := range same {
@@ -190,6 +196,11 @@ func TestMessagesWithoutAKeyAreNoDuplicates(t *testing.T) {
 		}
 	}
 }
+
+// timestamp is a value of one of the broker's own types.
+type timestamp uint64
+
+func (timestamp) AMQPType() string { return "timestamp" }
 
 // decimal is a value of the broker's own types.
 type decimal struct{}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math"
+	"reflect"
 
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -65,11 +66,11 @@ func keyOf(s *seeds, m headers, header string) (k key, ok bool) {
 		if n, ok = hook.Int(v); ok {
 			break
 		}
-		if hook.TypeName(v) != "timestamp" {
+		seconds := reflect.ValueOf(v) // HeaderInt has milliseconds, and those of few
+		if hook.TypeName(v) != "timestamp" || !seconds.CanUint() {
 			return key{}, false
 		}
-		of = kindTimestamp
-		n, _ = m.HeaderInt(header)
+		of, n = kindTimestamp, int64(seconds.Uint())
 	}
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(n))
