@@ -29,9 +29,10 @@ const (
 type router struct {
 	on source
 
-	nodes []node
-	free  []int32                    // indexes of nodes that are not in use
-	index map[hook.Destination]int32 // of their nodes
+	nodes   []node
+	free    []int32                    // indexes of nodes that are not in use
+	index   map[hook.Destination]int32 // of their nodes
+	changed []int32                    // indexes of nodes whose weights have changed since Prepare
 
 	rings [strengths]ring
 	used  []uint8 // the strengths of rings with points
@@ -41,10 +42,13 @@ type router struct {
 type node struct {
 	name    uint64 // its hash
 	dest    hook.Destination
-	weight  uint32   // the highest of weights
-	weights []uint32 // of its bindings
+	weight  uint32   // that its points on the rings are for; 0 means that it has none
+	weights []uint32 // of its bindings, ascending; the last one counts
 	text    string   // its name, for two with the same hash
+	changed bool     // it is in changed
 }
+
+var _ hook.Preparer = (*router)(nil)
 
 // Bind implements [hook.Router].
 func (r *router) Bind(b *hook.Binding) {
@@ -57,8 +61,9 @@ func (r *router) Bind(b *hook.Binding) {
 		i = r.newNode(b)
 	}
 	n := &r.nodes[i]
-	n.weights = append(n.weights, weight)
-	r.weigh(i)
+	at, _ := slices.BinarySearch(n.weights, weight)
+	n.weights = slices.Insert(n.weights, at, weight)
+	r.change(i)
 }
 
 // Unbind implements [hook.Router].
@@ -69,17 +74,36 @@ func (r *router) Unbind(b *hook.Binding) {
 		return
 	}
 	n := &r.nodes[i]
-	at := slices.Index(n.weights, weight)
-	if at < 0 {
+	at, found := slices.BinarySearch(n.weights, weight)
+	if !found {
 		return
 	}
 	n.weights = slices.Delete(n.weights, at, at+1)
-	r.weigh(i)
-	if len(n.weights) == 0 {
-		delete(r.index, b.Destination)
-		*n = node{}
-		r.free = append(r.free, i)
+	if len(n.weights) > 0 {
+		r.change(i)
+		return
 	}
+	r.weigh(i) // its index may be another one's before Prepare
+	delete(r.index, b.Destination)
+	*n = node{changed: n.changed}
+	r.free = append(r.free, i)
+}
+
+// change leaves a node to Prepare. A queue that goes takes all of its bindings along: its points move once, not with each of them.
+func (r *router) change(i int32) {
+	if n := &r.nodes[i]; !n.changed {
+		n.changed = true
+		r.changed = append(r.changed, i)
+	}
+}
+
+// Prepare implements [hook.Preparer].
+func (r *router) Prepare() {
+	for _, i := range r.changed {
+		r.nodes[i].changed = false
+		r.weigh(i)
+	}
+	r.changed = r.changed[:0]
 }
 
 func (r *router) newNode(b *hook.Binding) int32 {
@@ -87,6 +111,7 @@ func (r *router) newNode(b *hook.Binding) int32 {
 	var i int32
 	if last := len(r.free) - 1; last >= 0 {
 		i, r.free = r.free[last], r.free[:last]
+		n.changed = r.nodes[i].changed
 		r.nodes[i] = n
 	} else {
 		i = int32(len(r.nodes))
@@ -100,8 +125,8 @@ func (r *router) newNode(b *hook.Binding) int32 {
 func (r *router) weigh(i int32) {
 	n := &r.nodes[i]
 	var weight uint32
-	for _, w := range n.weights {
-		weight = max(weight, w)
+	if last := len(n.weights) - 1; last >= 0 {
+		weight = n.weights[last]
 	}
 	if weight == n.weight {
 		return

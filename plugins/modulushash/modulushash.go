@@ -27,15 +27,20 @@ func (plugin) ExchangeTypes() []hook.ExchangeType {
 	}}
 }
 
-// router has the destinations of the bindings, sorted: messages go where they went before the broker started again. A
-// destination with several bindings is there as often.
-type router struct{ bound []bound }
+// router has the destinations of the bindings, sorted: messages go where they went before the broker started again.
+type router struct {
+	bound []bound
+	all   []hook.Destination // of bound, a destination with several bindings as often; made by Prepare
+}
 
 type bound struct {
 	toExchange bool
 	name       string
 	dest       hook.Destination
+	bindings   int
 }
+
+var _ hook.Preparer = (*router)(nil)
 
 // compare sorts exchanges before queues, as RabbitMQ does.
 func compare(a, b bound) int {
@@ -48,27 +53,47 @@ func compare(a, b bound) int {
 	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.dest, b.dest))
 }
 
+// find returns where the destination of a binding is, or would be.
+func (r *router) find(b *hook.Binding) (i int, found bool) {
+	return slices.BinarySearchFunc(r.bound, bound{toExchange: b.ToExchange, name: b.Name, dest: b.Destination}, compare)
+}
+
 // Bind implements [hook.Router].
 func (r *router) Bind(b *hook.Binding) {
-	x := bound{b.ToExchange, b.Name, b.Destination}
-	i, _ := slices.BinarySearchFunc(r.bound, x, compare)
-	r.bound = slices.Insert(r.bound, i, x)
+	i, found := r.find(b)
+	if !found {
+		r.bound = slices.Insert(r.bound, i, bound{toExchange: b.ToExchange, name: b.Name, dest: b.Destination})
+	}
+	r.bound[i].bindings++
 }
 
 // Unbind implements [hook.Router].
 func (r *router) Unbind(b *hook.Binding) {
-	i, ok := slices.BinarySearchFunc(r.bound, bound{b.ToExchange, b.Name, b.Destination}, compare)
-	if ok {
+	i, found := r.find(b)
+	if !found {
+		return
+	}
+	if r.bound[i].bindings--; r.bound[i].bindings == 0 {
 		r.bound = slices.Delete(r.bound, i, i+1)
+	}
+}
+
+// Prepare implements [hook.Preparer].
+func (r *router) Prepare() {
+	r.all = r.all[:0]
+	for i := range r.bound {
+		for range r.bound[i].bindings {
+			r.all = append(r.all, r.bound[i].dest)
+		}
 	}
 }
 
 // Route implements [hook.Router].
 func (r *router) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
-	if len(r.bound) == 0 {
+	if len(r.all) == 0 {
 		return dst
 	}
-	return append(dst, r.bound[hash(m)%uint64(len(r.bound))].dest)
+	return append(dst, r.all[hash(m)%uint64(len(r.all))])
 }
 
 // hash hashes the routing keys of m: FNV-1a over each key and a zero behind it, and the finaliser of SplitMix64, because the

@@ -199,5 +199,6 @@ func BenchmarkBind(b *testing.B) {
 		for i := range 10_000 {
 			r.Bind(&hook.Binding{Destination: hook.Destination(i), Name: fmt.Sprint("queue-", i*7919%10_000)})
 		}
+		r.Prepare()
 	}
 }

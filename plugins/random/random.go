@@ -3,7 +3,6 @@ package random
 
 import (
 	"math/rand/v2"
-	"slices"
 
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -26,27 +25,39 @@ func (plugin) ExchangeTypes() []hook.ExchangeType {
 	}}
 }
 
-// router has the destinations of the bindings, in no particular order. A destination with several bindings is there as often.
-type router struct{ bound []hook.Destination }
+// router has the destinations of the bindings.
+type router struct {
+	bindings []int32            // by destination
+	all      []hook.Destination // a destination with several bindings as often; made by Prepare
+}
+
+var _ hook.Preparer = (*router)(nil)
 
 // Bind implements [hook.Router].
-func (r *router) Bind(b *hook.Binding) { r.bound = append(r.bound, b.Destination) }
+func (r *router) Bind(b *hook.Binding) {
+	for int(b.Destination) >= len(r.bindings) {
+		r.bindings = append(r.bindings, 0)
+	}
+	r.bindings[b.Destination]++
+}
 
 // Unbind implements [hook.Router].
-func (r *router) Unbind(b *hook.Binding) {
-	i := slices.Index(r.bound, b.Destination)
-	if i < 0 {
-		return
+func (r *router) Unbind(b *hook.Binding) { r.bindings[b.Destination]-- }
+
+// Prepare implements [hook.Preparer].
+func (r *router) Prepare() {
+	r.all = r.all[:0]
+	for d, bindings := range r.bindings {
+		for range bindings {
+			r.all = append(r.all, hook.Destination(d))
+		}
 	}
-	last := len(r.bound) - 1
-	r.bound[i] = r.bound[last]
-	r.bound = r.bound[:last]
 }
 
 // Route implements [hook.Router].
 func (r *router) Route(_ *hook.Publishing, dst []hook.Destination) []hook.Destination {
-	if len(r.bound) == 0 {
+	if len(r.all) == 0 {
 		return dst
 	}
-	return append(dst, r.bound[rand.IntN(len(r.bound))])
+	return append(dst, r.all[rand.IntN(len(r.all))])
 }
