@@ -277,6 +277,39 @@ func TestDeadLetterWasNotAdmitted(t *testing.T) {
 	}
 }
 
+// A retry of a dead letter reached the exchange that had kept it out, if a queue of another exchange had refused it.
+func TestRetryIsKeptOutAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, _ := offering(t, nil, &offer{filter: func(x *hook.Exchange) hook.Filter {
+			if x.Name != "closed" {
+				return nil
+			}
+			return func(*hook.Publishing) bool { return false }
+		}})
+		from := declare(t, v, "from")
+		exchangeOf(t, v, "outer", "fanout")
+		exchangeOf(t, v, "closed", "fanout")
+		bindExchange(t, v, "outer", "closed", "")
+		for exchange, q := range map[string]string{"outer": "open", "closed": "never"} {
+			declare(t, v, q)
+			bind(t, v, exchange, q, "")
+		}
+		ds := []queue.DeadLetter{{
+			Key: []byte("key"), Props: []byte{0, 0}, Body: []byte("a"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "outer"},
+		}}
+		for range 2 {
+			v.QueueHost().DeadLetter(from.Config(), second, ds, queue.Tracking{})
+			if ds[0].Sent != 1 || ds[0].Admitted {
+				t.Errorf("sent to %d queues, admitted: %v", ds[0].Sent, ds[0].Admitted)
+			}
+		}
+		synctest.Wait()
+		if got := bodies(drain(t, v.Mailbox("never"))); got != "" {
+			t.Errorf("the closed exchange led to %q", got)
+		}
+	})
+}
+
 // Dead letters that differ in nothing but their bodies went where the first went if a filter kept that out of one exchange while
 // another had queues for it: the filter was not asked about the others.
 func TestFilterIsAskedAboutEachDeadLetter(t *testing.T) {
