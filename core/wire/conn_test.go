@@ -428,6 +428,19 @@ func TestShutdownCutShort(t *testing.T) {
 	})
 }
 
+// A server without connections has ended in time, whatever the time.
+func TestShutdownWithoutTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := contextFor(0)
+		defer cancel()
+		for range 20 { // the server may find either first: that it has ended, or that the time is up
+			if err := newServer(t).Shutdown(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // A peer that does not read keeps its socket no longer than any other.
 func TestShutdownOfAClientThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -190,7 +190,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		err = fmt.Errorf("%d connections did not end in time", s.cutOff())
+		if n := s.cutOff(); n > 0 {
+			err = fmt.Errorf("%d connections did not end in time", n)
+		}
 		<-ended
 	}
 	s.ticks.close()
