@@ -206,7 +206,7 @@ func TestFailures(t *testing.T) {
 		{"fails and says nothing", "--with example.com/mute=mute", "curfew build: the program was compiled, but does not work, and is removed: exit status 3\n"},
 		{"one name", "--with example.com/first=first --with example.com/second=second", "curfew build: curfew: two plugins have the name twin"},
 		{"Go's own", "--with fmt=none", "--with fmt: the module in "},
-		{"not in it", "--with example.com/none/x/y=none", "the package example.com/none/x/y: "},
+		{"not in it", "--with example.com/none/x/y=none", "is example.com/none, which has no such package"},
 		{"another module", "--with example.com/nome=none", "curfew build: --with example.com/nome: the module in "},
 		{"no module", "--with example.com/none/below=none/below", "; its module is in "},
 		{"no folder", "--with example.com/none=nowhere", "curfew build: --with example.com/none: "},

@@ -46,6 +46,11 @@ func newModule(t *goTool, plugins []plugin) (*mainModule, error) {
 	return m, err
 }
 
+func isFolder(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
 // addFolders replaces the workspace's modules by what the command line says of them.
 func (m *mainModule) addFolders() error {
 	given := make(map[string]string)
@@ -62,7 +67,7 @@ func (m *mainModule) addFolders() error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("--with %s: %w", p.pkg, err)
-		case !within(p.pkg, path):
+		case !within(p.pkg, path) || !isFolder(filepath.Join(dir, strings.TrimPrefix(p.pkg, path))):
 			return fmt.Errorf("--with %s: the module in %s is %s, which has no such package", p.pkg, dir, path)
 		case path == curfew:
 			return fmt.Errorf("--with %s: %s is curfew itself, which the flag --curfew names", p.pkg, dir)
