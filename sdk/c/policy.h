@@ -222,7 +222,7 @@ POLICY_INLINE bool policy_route_from_config(struct policy_route *r, const char *
   if (n < 0 || n > 255) return false;
   int32_t k = policy_config_str(key, r->text + n, 255);
   r->exchange_length = (uint16_t)n;
-  r->key_length = k < 0 ? 0 : (uint16_t)k;
+  r->key_length = k < 0 || k > 255 ? 0 : (uint16_t)k;
   return k <= 255;
 }
 

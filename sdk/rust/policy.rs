@@ -269,7 +269,7 @@ impl Route {
         };
         let k = unsafe { host::config_str(key.as_ptr(), key.len(), text[n..].as_mut_ptr(), MAX_NAME) };
         self.exchange_length.set(n as u16);
-        self.key_length.set(k.max(0) as u16);
+        self.key_length.set(if k < 0 || k > MAX_NAME as i32 { 0 } else { k as u16 });
         k <= MAX_NAME as i32
     }
 }

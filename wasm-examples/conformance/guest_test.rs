@@ -39,6 +39,17 @@ fn the_configuration() {
     assert_eq!(broker.refusal(), Some("as asked".to_string()));
 }
 
+// A key that is too long is refused, and no part of the route: its length would reach beyond the text.
+#[test]
+fn a_key_that_is_too_long() {
+    static ROUTE: Route = Route::new();
+    let mut broker = Broker::new();
+    broker.set("exchange", "x".repeat(255).as_str());
+    broker.set("key", "k".repeat(400).as_str());
+    assert!(!ROUTE.from_config("exchange", "key"));
+    assert_eq!(target(&dead_letter(&ROUTE)), Some(("x".repeat(255), String::new())));
+}
+
 #[test]
 fn settings() {
     let mut broker = Broker::new();
