@@ -64,7 +64,7 @@ func (q *Queue) startDiscards(now hook.Instant, ms []confirming) {
 		}
 	}
 	n := 0
-	if !q.discards.due(now) && underway.admit(q.mailbox) {
+	if !q.buf.committing && !q.discards.due(now) && underway.admit(q.mailbox) {
 		for bytes := 0; n < len(ms) && bytes <= departBytes; n++ {
 			bytes += int(q.at(ms[n].ref).slot().length)
 		}

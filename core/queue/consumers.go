@@ -186,6 +186,13 @@ func (g *priorityGroup) add(c *Consumer) {
 	g.turn++
 }
 
+// servesNoAck reports whether the consumers to deliver to now include one that
+// acknowledges nothing.
+func (cs *consumers) servesNoAck() bool {
+	g := cs.serve()
+	return g != nil && slices.ContainsFunc(g.active, func(c *Consumer) bool { return c.NoAck })
+}
+
 // next returns the consumer whose turn it is.
 func (g *priorityGroup) next() *Consumer {
 	if g.turn >= len(g.active) {

@@ -2,8 +2,9 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// departure is a dead letter that waits for capacity: see traffic. It is in its queue
-// until then, out of reach of consumers.
+// departure is a dead letter that waits for capacity, see traffic, or for the commit of
+// the transaction that removed it. It is in its queue until then, out of reach of
+// consumers; hooks take it for one that has left.
 type departure struct {
 	ref    Ref
 	reason hook.Reason
@@ -21,7 +22,7 @@ func (q *Queue) deferDepartures(ms []leaving) (_ []leaving, admitted bool) {
 	for i := range ms {
 		m := &ms[i]
 		if m.verdict.Action == hook.Route {
-			admitted = admitted || len(q.departing) == 0 && underway.admit(q.mailbox)
+			admitted = admitted || len(q.departing) == 0 && !q.buf.committing && underway.admit(q.mailbox)
 			if !admitted || bytes > departBytes {
 				q.deferDeparture(m)
 				continue
@@ -37,6 +38,14 @@ func (q *Queue) deferDepartures(ms []leaving) (_ []leaving, admitted bool) {
 }
 
 func (q *Queue) deferDeparture(m *leaving) {
+	h := q.at(m.ref)
+	if s := h.slot(); s.flags&watched != 0 {
+		s.flags &^= watched
+		q.tellGone(m.ref, s)
+	}
+	if q.buf.committing {
+		q.journalDeadLettering(h, m.verdict.Reason)
+	}
 	q.departing = append(q.departing, departure{m.ref, m.verdict.Reason, m.verdict.Target})
 	q.unacked--
 }

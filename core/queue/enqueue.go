@@ -9,16 +9,41 @@ import (
 // and confirms. The order is RabbitMQ's: a message that a consumer waits for is
 // delivered before any limit or deadline is looked at.
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
-	ms := b.Messages
-	for q.leavesMatter() && len(ms) > 1 {
+	q.takeInTurn(now, b.Messages)
+	q.afterChange(now)
+	q.confirm(b)
+}
+
+// takeInTurn is takeIn for a batch. Where hooks watch messages, each enters alone, after
+// those have left that are due, or that leave because of the one before: they decide
+// about it.
+func (q *Queue) takeInTurn(now hook.Instant, ms []Message) {
+	watching := q.hooks.WantsGone()
+	if watching && q.contents != nil && len(q.departing) == 0 {
+		q.expireReady(now)
+	}
+	for watching && len(ms) > 1 {
 		q.takeIn(now, ms[:1])
-		q.deliver(now)
-		q.enforceLimits(now)
+		q.letLeave(now)
 		ms = ms[1:]
 	}
 	q.takeIn(now, ms)
-	q.afterChange(now)
-	q.confirm(b)
+}
+
+// letLeave removes messages that a change of the queue pushes out, that are delivered
+// without acknowledgement, or that were due when they entered.
+func (q *Queue) letLeave(now hook.Instant) {
+	limited := q.hooks.Length.Set() || q.hooks.Bytes.Set()
+	if !limited && !q.zeroTTL && !q.consumers.servesNoAck() {
+		return
+	}
+	q.deliver(now)
+	due := q.zeroTTL
+	q.zeroTTL = false
+	q.enforceLimits(now)
+	if due {
+		q.expireReady(now)
+	}
 }
 
 // takeIn runs the enqueue hooks for messages and stores those that are kept.
@@ -33,12 +58,6 @@ func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 		q.runEnqueueHooks(now, ms[:n])
 		ms = ms[n:]
 	}
-}
-
-// leavesMatter reports whether a message that enters may push out another, on which the
-// verdict about the next one depends.
-func (q *Queue) leavesMatter() bool {
-	return (q.hooks.Length.Set() || q.hooks.Bytes.Set()) && q.hooks.WantsGone()
 }
 
 // afterChange follows every change: it delivers, enforces limits and expires what is

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -263,4 +264,30 @@ func TestDuplicateOfARefusedMessage(t *testing.T) {
 			t.Errorf("%s: refused %v, want %v", tc.name, got, tc.want)
 		}
 	}
+}
+
+// In one batch, a message was dropped as a duplicate of one that a consumer took and did not have to acknowledge, or of one that
+// was due as it entered: the queue had lost that one already.
+func TestNoDuplicateOfAMessageThatLeavesAtOnce(t *testing.T) {
+	q, _ := watchedQueue(t, Config{}, onlyOne{map[uint64]bool{}})
+	_, s := consume(t, q, Consumer{Tag: "c", NoAck: true}, 100)
+	publish(q, second, 1, 2, 1, 1)
+	wantIDs(t, "delivered", s.take(), 1, 2, 1, 1)
+	checkSums(t, q)
+
+	q, _ = watchedQueue(t, Config{}, onlyOne{map[uint64]bool{}})
+	q.enqueue(second, batchOf(expiring(1, 0), message(1, 0), message(1, 0)))
+	_, s = consume(t, q, Consumer{Tag: "c"}, 100)
+	wantIDs(t, "left", s.take(), 1)
+	if n := q.Stats().Dropped; n[hook.ReasonDuplicate] != 1 || n[hook.ReasonExpired] != 1 {
+		t.Errorf("dropped %d duplicates and %d that were due, want 1 and 1", n[hook.ReasonDuplicate], n[hook.ReasonExpired])
+	}
+	checkSums(t, q)
+
+	q, _ = watchedQueue(t, Config{}, onlyOne{map[uint64]bool{}})
+	q.enqueue(second, batchOf(expiring(1, time.Second)))
+	publish(q, 2*second, 1)
+	_, s = consume(t, q, Consumer{Tag: "c"}, 100)
+	wantIDs(t, "entered when the other was due", s.take(), 1)
+	checkSums(t, q)
 }

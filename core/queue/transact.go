@@ -180,12 +180,36 @@ func (t *transaction) release() {
 	}
 }
 
-// take carries out what a queue's part commits.
+// take carries out what a queue's part commits. Where hooks watch messages, those that
+// leave decide about those that enter. So they leave first, and in the same commit.
 func (m *participant) take(now hook.Instant, t *transaction) {
+	m.buf.committing = m.hooks.WantsGone()
+	defer func() { m.buf.committing = false }()
+	if m.buf.committing {
+		m.settleNow(now)
+	}
 	if b := m.part.Batch; b != nil {
-		m.takeIn(now, b.Messages)
+		m.takeInTurn(now, b.Messages)
 		t.refused = t.refused || slices.ContainsFunc(b.Messages, func(p Message) bool { return p.Flags&Refused != 0 })
 	}
+	if !m.buf.committing {
+		m.settleLater(now)
+	}
+}
+
+// settleNow settles deliveries and asks the hooks about those that leave. Dead letters
+// wait for goOn.
+func (m *participant) settleNow(now hook.Instant) {
+	for _, s := range m.part.Settlements {
+		leaving, late := m.settle(now, s.Kind, s.Items)
+		m.runHeadHooks(now, leaving, hook.WhyLeaving, s.Kind.reason())
+		m.runHeadHooks(now, late, hook.WhyDue, hook.ReasonNone)
+		m.letLeave(now)
+	}
+}
+
+// settleLater settles deliveries, and leaves it to goOn to ask the hooks.
+func (m *participant) settleLater(now hook.Instant) {
 	for _, s := range m.part.Settlements {
 		leaving, late := m.settle(now, s.Kind, s.Items)
 		for _, r := range leaving {
@@ -204,6 +228,9 @@ func (m *participant) goOn(now hook.Instant) {
 	}
 	for _, g := range m.leaving {
 		m.runHeadHooks(now, g.refs, g.why, g.reason)
+	}
+	if m.hooks.WantsGone() {
+		m.depart(now)
 	}
 	m.afterChange(now)
 }

@@ -151,6 +151,87 @@ func TestATransactionIsOneCommit(t *testing.T) {
 	}
 }
 
+// onlyOneOf are hooks of a queue that drops duplicates, limits its length, and dead-letters what leaves if there is a target.
+func onlyOneOf(length int64, target *hook.Target) hook.Hooks {
+	h := ttlHooks(hook.ScanAnywhere, target)
+	stamp, watch := h.OnEnqueue, onlyOne{map[uint64]bool{}}.Attach(nil)
+	h.OnEnqueue = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+		stamp(now, ms, vs)
+		watch.OnEnqueue(now, ms, vs)
+	}
+	h.OnGone, h.Length = watch.OnGone, hook.LimitOf(length)
+	return h
+}
+
+// In a transaction, a message was dropped as a duplicate of one that the same commit removed: both were lost.
+func TestNoDuplicateOfAMessageThatItsTransactionRemoves(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		length  int64
+		target  *hook.Target
+		kinds   []SettleKind // of 1, 2 ..., which are there
+		publish []uint64
+		want    []uint64
+		first   string // commit
+		dead    []uint64
+	}{
+		{name: "acknowledges", length: 9, kinds: []SettleKind{Ack}, publish: []uint64{1, 1}, want: []uint64{1}, first: "[1 enqueue 1 settle 1 handed]"},
+		{name: "rejects", length: 9, kinds: []SettleKind{Reject}, publish: []uint64{1, 1}, want: []uint64{1}, first: "[1 enqueue 1 settle 1 handed]"},
+		{
+			name: "rejects, with an exchange for dead letters", length: 9, target: &hook.Target{}, kinds: []SettleKind{Reject},
+			publish: []uint64{1, 1}, want: []uint64{1}, first: "[1 discard 1 enqueue 1 handed]", dead: []uint64{1},
+		},
+		{name: "pushes out", length: 2, kinds: []SettleKind{Requeue, Requeue}, publish: []uint64{3, 1, 1}, want: []uint64{3, 1}, first: "[1 return 1 return 1 enqueue 1 enqueue 1 settle 1 handed]"},
+		{
+			name: "pushes out, with an exchange for dead letters", length: 2, target: &hook.Target{}, kinds: []SettleKind{Ack, Requeue},
+			publish: []uint64{3, 4, 2}, want: []uint64{4, 2}, first: "[1 return 1 enqueue 1 enqueue 1 discard 1 enqueue 1 settle 1 handed]", dead: []uint64{2, 3},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			j := &lockedJournal{}
+			m := keptIn(t, j, onlyOneOf(tc.length, tc.target), "a")[0]
+			part := Part{Mailbox: m}
+			for i, kind := range tc.kinds {
+				m.Publish(batchOf(persist(uint64(i + 1))))
+				part.Settlements = append(part.Settlements, Settlement{kind, fetch(t, m)})
+			}
+			j.taken()
+			var ms []Message
+			for _, id := range tc.publish {
+				ms = append(ms, persist(id))
+			}
+			part.Batch = batchOf(ms...)
+			if refused, err := Transact([]Part{part}); refused || err != nil {
+				t.Fatalf("got refused %v, error %v", refused, err)
+			}
+			entries := j.taken()
+			if got := fmt.Sprint(describe(t, entries[0].ops)); got != tc.first {
+				t.Errorf("first commit:\n got %s\nwant %s", got, tc.first)
+			}
+			for _, e := range entries[1:] {
+				if got := fmt.Sprint(describe(t, e.ops)); got != "[1 settle]" {
+					t.Errorf("a later commit has %s", got)
+				}
+			}
+			wantIDs(t, "left", emptied(t, m), tc.want...)
+			if err := m.Do(func(q *Queue, _ hook.Instant) {
+				checkSums(t, q)
+				died := q.host.(*graves).died
+				for _, id := range tc.dead {
+					if _, ok := died[id]; !ok {
+						t.Errorf("%d was not dead-lettered", id)
+					}
+				}
+				if len(died) != len(tc.dead) {
+					t.Errorf("dead-lettered %v, want %v", died, tc.dead)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // describe names the operations of a commit, each with the number of its queue.
 func describe(t *testing.T, ops []byte) (names []string) {
 	t.Helper()

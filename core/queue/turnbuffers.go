@@ -24,6 +24,10 @@ type turnBuffers struct {
 	removals   removals
 	ops        opBuffer
 	gone       goneBuffer
+
+	// committing means that a transaction carries out its part in a queue. Dead letters
+	// wait meanwhile, because they would be in commits of their own.
+	committing bool
 }
 
 // abandon drops the work of a turn that did not come to its end, except for the
@@ -31,7 +35,7 @@ type turnBuffers struct {
 func (w *turnBuffers) abandon() {
 	w.view = messageView{}
 	w.removals.clear()
-	w.asked, w.ops.enqueued = w.asked[:0], 0
+	w.asked, w.ops.enqueued, w.committing = w.asked[:0], 0, false
 }
 
 var turnBufferPool = sync.Pool{New: func() any { return new(turnBuffers) }}
