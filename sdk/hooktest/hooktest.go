@@ -28,7 +28,9 @@ type Case struct {
 //     returns the decoder's errors;
 //   - its argument checks take any value and refuse in the broker's terms;
 //   - the checks of its policy keys take any JSON value, agree with those of the
-//     arguments, fit how values are merged, and lead to the same hooks;
+//     arguments, fit how values are merged, and lead to the same hooks; Attach takes
+//     values that they refuse, too;
+//   - it reads any expiration property, the same way each time, and retains none;
 //   - it reads live counts in callbacks only, and not in shared ones;
 //   - callbacks take any message, any verdict and empty batches, give valid
 //     verdicts, change no message and retain none;
@@ -57,6 +59,9 @@ func Run(t *testing.T, f hook.Factory, cases ...Case) {
 			t.Errorf("case %s: %v", c.Name, err)
 			continue
 		}
+		t.Run(c.Name+"/Expirations", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { checkExpirations(t, p) })
+		})
 		t.Run(c.Name+"/Policies", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { checkPolicyKeys(t, p, c.Queue.Settings) })
 		})

@@ -370,6 +370,17 @@ func TestBadArguments(t *testing.T) {
 			[]hook.Argument{{Name: "x-a", Check: func(any, hook.Args) error { return errors.New("no") }}},
 			"want a hook.ArgError",
 		},
+		{"for no type", []hook.Argument{{Name: "x-a", Check: accept, QueueTypes: []string{}}}, "QueueTypes is empty"},
+		{
+			"a nil pointer as the error",
+			[]hook.Argument{{Name: "x-a", Check: func(any, hook.Args) error { return (*hook.ArgError)(nil) }}},
+			"x-a = <nil> <nil>: the check panics",
+		},
+		{
+			"assumes a type",
+			[]hook.Argument{{Name: "x-a", Check: func(v any, _ hook.Args) error { return hook.CheckInt(v.(int32), 0, 9) }}},
+			"x-a = <nil> <nil>: the check panics",
+		},
 	} {
 		f := factory("x", goodConfig{}, func(goodConfig) (hook.Plugin, error) { return fake{arguments: tc.arguments}, nil })
 		got := record(func(r reporter) { checkArguments(r, f) })

@@ -57,6 +57,9 @@ func (k *policyKey) name() string { return strings.TrimPrefix(k.a.Name, "x-") }
 func (k *policyKey) check() {
 	k.t.Helper()
 	k.checkMerges()
+	if k.a.Policy.QueueTypes != nil && len(k.a.Policy.QueueTypes) == 0 {
+		k.t.Errorf("policy key %s: QueueTypes is empty, so that no queue has the key; nil means those of the argument", k.name())
+	}
 	for _, kind := range k.a.Policy.QueueTypes {
 		if !slices.Contains([]string{"classic", "quorum", "stream"}, kind) {
 			k.t.Errorf("policy key %s: there is no queue type %q", k.name(), kind)
@@ -138,9 +141,32 @@ func (k *policyKey) checkValue(v any) {
 	case policy && !argument && !large(v):
 		k.t.Errorf("%s: policies accept the value, the argument %s refuses it", what, k.a.Name)
 	}
+	k.checkAttach(v)
 	if policy {
 		k.checkQueues(v)
 	}
+}
+
+// checkAttach attaches the plugin to queues with the value, whether it is accepted or
+// not: an earlier version of the plugin may have accepted it.
+func (k *policyKey) checkAttach(v any) {
+	k.t.Helper()
+	for _, spec := range k.specs(v) {
+		if err := contained(func() error { k.plugin.Attach(NewQueue(spec)); return nil }); err != nil {
+			k.t.Errorf("policy key %s = %s: Attach %v", k.name(), brief(v), err)
+			return
+		}
+	}
+}
+
+// specs are queues with the value that may have the key.
+func (k *policyKey) specs(v any) (all []Spec) {
+	for _, kind := range []string{"classic", "quorum"} {
+		if k.a.QueueTypes == nil || slices.Contains(k.a.QueueTypes, kind) {
+			all = append(all, (Case{Queue: Spec{Type: kind, Settings: map[string]any{k.name(): v}}}).specs(k.plugin)...)
+		}
+	}
+	return all
 }
 
 // sameType reports whether clients and policies send v as the same Go type.
@@ -163,22 +189,16 @@ func large(v any) bool {
 // the same behaviour from an argument of another integer type.
 func (k *policyKey) checkQueues(v any) {
 	k.t.Helper()
-	for _, kind := range []string{"classic", "quorum"} {
-		if k.a.QueueTypes != nil && !slices.Contains(k.a.QueueTypes, kind) {
-			continue
+	for _, spec := range k.specs(v) {
+		s := &subject{t: k.t, plugin: k.plugin, spec: spec}
+		if contained(func() error { k.plugin.Attach(NewQueue(spec)); return nil }) != nil {
+			continue // checkAttach has said so
 		}
-		for _, spec := range (Case{Queue: Spec{Type: kind, Settings: map[string]any{k.name(): v}}}).specs(k.plugin) {
-			s := &subject{t: k.t, plugin: k.plugin, spec: spec}
-			if err := contained(func() error { k.plugin.Attach(NewQueue(spec)); return nil }); err != nil {
-				k.t.Errorf("policy key %s = %s: Attach %v", k.name(), brief(v), err)
-				continue
-			}
-			s.check()
-			if n, ok := v.(int64); ok && n == int64(int32(n)) {
-				other := spec
-				other.Settings = map[string]any{k.name(): int32(n)}
-				s.checkLike(&subject{t: k.t, plugin: k.plugin, spec: other}, fmt.Sprintf("with %s = %d from a policy and from an argument", k.name(), n))
-			}
+		s.check()
+		if n, ok := v.(int64); ok && n == int64(int32(n)) {
+			other := spec
+			other.Settings = map[string]any{k.name(): int32(n)}
+			s.checkLike(&subject{t: k.t, plugin: k.plugin, spec: other}, fmt.Sprintf("with %s = %d from a policy and from an argument", k.name(), n))
 		}
 	}
 }

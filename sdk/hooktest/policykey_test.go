@@ -105,6 +105,30 @@ func TestBadPolicyKeys(t *testing.T) {
 			want:   `there is no queue type "lazy"`,
 		},
 		{
+			name:   "is for no queue",
+			change: func(_ *hook.Argument, k *hook.PolicyKey) { k.QueueTypes = []string{} },
+			want:   "QueueTypes is empty",
+		},
+		{
+			name: "refuses with a nil pointer",
+			change: func(_ *hook.Argument, k *hook.PolicyKey) {
+				k.Check = func(any) error { return (*hook.InvalidError)(nil) }
+			},
+			want: "policy key shift = <nil> <nil>: the check panics",
+		},
+		{
+			name:   "attaches only what is accepted today",
+			change: func(*hook.Argument, *hook.PolicyKey) {},
+			attach: func(q hook.Queue) hook.Hooks {
+				if v, ok := q.Setting("shift"); ok {
+					n, _ := hook.Int(v)
+					_ = [24]bool{}[n]
+				}
+				return hook.Hooks{}
+			},
+			want: "policy key shift = int64 -1: Attach panics",
+		},
+		{
 			name:   "fails to attach",
 			change: func(*hook.Argument, *hook.PolicyKey) {},
 			attach: func(q hook.Queue) hook.Hooks {

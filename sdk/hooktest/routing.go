@@ -151,22 +151,23 @@ func oddArgs(typ hook.ExchangeType) []hook.Args {
 // steady makes a check twice, and wants the same answer and no panic.
 func steady(t reporter, what string, check func() error) {
 	t.Helper()
-	text := func() string {
-		panicked := true
-		err := contained(func() error {
+	text := func() (said string) {
+		failed := contained(func() error {
 			err := check()
-			panicked = false
-			return err
+			if err == nil {
+				return nil
+			}
+			said = "error " + err.Error() // panics for a nil pointer
+			if err.Error() == "" || strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("%s: refused with %q, want one line", what, err)
+			}
+			return nil
 		})
-		switch {
-		case err == nil:
-			return ""
-		case panicked:
-			t.Errorf("%s: the check %v", what, err)
-		case err.Error() == "" || strings.ContainsAny(err.Error(), "\r\n"):
-			t.Errorf("%s: refused with %q, want one line", what, err)
+		if failed != nil {
+			t.Errorf("%s: the check %v", what, failed)
+			return "error " + failed.Error()
 		}
-		return "error " + err.Error()
+		return said
 	}
 	if first, second := text(), text(); first != second {
 		t.Errorf("%s: got %q, then %q", what, first, second)

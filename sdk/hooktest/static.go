@@ -77,6 +77,9 @@ func checkArguments(t reporter, f hook.Factory) {
 				t.Errorf("%s: there is no queue type %q", a.Name, kind)
 			}
 		}
+		if a.QueueTypes != nil && len(a.QueueTypes) == 0 {
+			t.Errorf("%s: QueueTypes is empty, so that no queue has the argument; nil means both types", a.Name)
+		}
 		if a.Check == nil {
 			t.Errorf("%s: no Check", a.Name)
 			continue
@@ -91,7 +94,11 @@ func checkArgument(t reporter, a hook.Argument, v any) {
 	t.Helper()
 	var first error
 	for i, all := range []hook.Args{nil, {{Name: a.Name, Value: v}}, {{Name: a.Name, Value: v}}} {
-		err := a.Check(v, all)
+		err, failed := refusalOf(a, v, all)
+		if failed != nil {
+			t.Errorf("%s = %s: the check %v", a.Name, brief(v), failed)
+			return
+		}
 		if err == nil {
 			continue
 		}
@@ -105,4 +112,16 @@ func checkArgument(t reporter, a hook.Argument, v any) {
 		}
 		first = err
 	}
+}
+
+// refusalOf makes a check, and reads its error as the broker does: an error of a nil
+// pointer panics then.
+func refusalOf(a hook.Argument, v any, all hook.Args) (err, failed error) {
+	failed = contained(func() error {
+		if err = a.Check(v, all); err != nil {
+			_ = err.Error()
+		}
+		return nil
+	})
+	return err, failed
 }
