@@ -124,6 +124,9 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 		case hook.Refuse:
 			refused++
 		case hook.Drop:
+			if v.Reason == hook.ReasonDuplicate && m.Flags&Persistent != 0 {
+				q.buf.ops.relies = true
+			}
 			q.count.Dropped[v.Reason]++
 			r.all = append(r.all, refusedRemoval(now, m, v))
 		case hook.Route:

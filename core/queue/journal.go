@@ -40,8 +40,9 @@ type opBuffer struct {
 	alike    span // in buf: the properties of the last enqueue, if sharing them pays
 	settled  []Ref
 	deltas   []journal.Delta
-	enqueued int // messages of the batch at hand that are in buf
-	returned int // bytes of buf that count returns
+	enqueued int  // messages of the batch at hand that are in buf
+	relies   bool // the batch at hand has a persistent message that was dropped, because the queue has an equal one
+	returned int  // bytes of buf that count returns
 }
 
 // span is a run of bytes.
@@ -221,11 +222,12 @@ func (n *opBuffer) reset() {
 	n.alike, n.returned = span{}, 0
 }
 
-// confirm confirms a batch: at once, or when its operations are durable.
+// confirm confirms a batch: at once, or when its operations are durable, and those
+// committed before if they have the messages that duplicates were dropped for.
 func (q *Queue) confirm(b *Batch) {
 	n := &q.buf.ops
-	waits := n.enqueued > 0
-	n.enqueued = 0
+	waits := n.enqueued > 0 || n.relies && q.cfg.Storage != nil
+	n.enqueued, n.relies = 0, false
 	if r := b.Removal; waits && r != nil && r.joins(q.cfg.Storage.Journal) {
 		n.buf = append(n.buf, r.ops...)
 		n.deltas = append(n.deltas, r.deltas...)
