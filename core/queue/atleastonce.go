@@ -10,7 +10,8 @@ import (
 // At-least-once dead-lettering: a message that a plugin routes with
 // [hook.Target].AtLeastOnce stays in its queue, out of reach of consumers, until every
 // queue that it was routed to has confirmed it. One that leads nowhere, or was refused,
-// is sent again later; one that a filter keeps out the first time is dropped.
+// is sent again later; one that a filter keeps out is dropped, unless one admitted it
+// before: then filters are not asked again.
 
 // confirming is an at-least-once dead letter that awaits confirms.
 type confirming struct {
