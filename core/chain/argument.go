@@ -16,10 +16,12 @@ var queueTypes = []string{"classic", "quorum", "stream"}
 func (c *Chain) addArguments(p *pluginEntry, reserved []string) error {
 	var errs []error
 	for _, a := range p.plugin.Arguments() {
-		taken := a.Name == strategyArgument || slices.Contains(reserved, a.Name) ||
-			slices.ContainsFunc(c.arguments, func(o hook.Argument) bool { return o.Name == a.Name })
-		if taken {
-			errs = append(errs, fmt.Errorf("plugins.%s: the argument %s already has a meaning", p.name, a.Name))
+		owner := c.argumentOwners[a.Name]
+		if a.Name == strategyArgument || slices.Contains(reserved, a.Name) {
+			owner = "the broker"
+		}
+		if owner != "" {
+			errs = append(errs, fmt.Errorf("plugins.%s: the argument %s already has a meaning, for %s", p.name, a.Name, owner))
 			continue
 		}
 		if err := checkDeclared(&a); err != nil {
@@ -27,6 +29,7 @@ func (c *Chain) addArguments(p *pluginEntry, reserved []string) error {
 			continue
 		}
 		c.arguments = append(c.arguments, p.contained(a))
+		c.argumentOwners[a.Name] = "plugins." + p.name
 	}
 	return errors.Join(errs...)
 }

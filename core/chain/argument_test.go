@@ -18,7 +18,7 @@ func TestArgumentErrors(t *testing.T) {
 		want     string
 	}{
 		{"no name", hook.Argument{}, `plugins.a: the argument "" has no name`},
-		{"reserved", argument("x-core"), "plugins.a: the argument x-core already has a meaning"},
+		{"reserved", argument("x-core"), "plugins.a: the argument x-core already has a meaning, for the broker"},
 		{"key without prefix", hook.Argument{Name: "night", Policy: &hook.PolicyKey{}}, `plugins.a: the argument "night" is a key of policies: its name must be x- and the key`},
 		{"no key", hook.Argument{Name: "x-", Policy: &hook.PolicyKey{}}, `plugins.a: the argument "x-" is a key of policies: its name must be x- and the key`},
 		{"type", hook.Argument{Name: "x-a", QueueTypes: []string{"quorum", "fast"}}, `plugins.a: the argument "x-a" is for queues of type "fast": there are classic, quorum, stream`},
@@ -38,7 +38,7 @@ func TestArgumentErrors(t *testing.T) {
 func TestKeysAreUnique(t *testing.T) {
 	night := hook.Argument{Name: "x-night", Policy: &hook.PolicyKey{}}
 	_, err := New(named(fake{arguments: []hook.Argument{night}}, fake{arguments: []hook.Argument{night}}), Options{})
-	if want := "plugins.b: the argument x-night already has a meaning"; err == nil || err.Error() != want {
+	if want := "plugins.b: the argument x-night already has a meaning, for plugins.a"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -45,6 +45,7 @@ type Options struct {
 type Chain struct {
 	plugins         []pluginEntry
 	arguments       []hook.Argument
+	argumentOwners  map[string]string       // by argument: "plugins.NAME"
 	strategies      []string                // of plugins whose strategies never change
 	owners          map[string]*pluginEntry // by strategy
 	dynamic         []*pluginEntry          // plugins whose strategies come and go
@@ -59,7 +60,7 @@ func New(plugins []Named, o Options) (*Chain, error) {
 	if len(plugins) > math.MaxInt8 { // Hooks counts steps in bytes
 		return nil, fmt.Errorf("plugins.chain: %d plugins, at most %d", len(plugins), math.MaxInt8)
 	}
-	c := &Chain{plugins: make([]pluginEntry, len(plugins)), owners: make(map[string]*pluginEntry)}
+	c := &Chain{plugins: make([]pluginEntry, len(plugins)), owners: make(map[string]*pluginEntry), argumentOwners: make(map[string]string)}
 	var errs []error
 	for i, n := range plugins {
 		if n.Plugin == nil {

@@ -77,7 +77,7 @@ func TestNewErrors(t *testing.T) {
 		{"many", make([]Named, 128), []string{"plugins.chain: 128 plugins, at most 127"}},
 		{
 			"argument", named(fake{arguments: []hook.Argument{argument("x-a")}}, fake{arguments: []hook.Argument{argument("x-a")}}),
-			[]string{"plugins.b: the argument x-a already has a meaning"},
+			[]string{"plugins.b: the argument x-a already has a meaning, for plugins.a"},
 		},
 		{
 			"the chain's argument", named(fake{arguments: []hook.Argument{argument("x-expiry-strategy")}}),

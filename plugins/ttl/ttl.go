@@ -87,13 +87,13 @@ func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	case "rabbitmq":
 		hs.Scan, hs.OnEnqueue = hook.ScanHeads, lower(ttl.Min(p.ceiling))
 	case "ottermq":
-		retroactive = true // LavinMQ looks the TTL up when it is needed
+		retroactive = true // OtterMQ computes the deadline when it is needed
 		hs.Scan, hs.OnEnqueue = hook.ScanLazy, stampExpirations
 		if ttl.Min(p.ceiling).Set() {
 			hs.OnEnqueue = ownFirst{ttl, p.ceiling}.stamp
 		}
 	case "lavinmq":
-		retroactive = true // OtterMQ computes the deadline when it is needed
+		retroactive = true // LavinMQ looks the TTL up when it is needed
 		l := &lavin{queue: q, ttl: ttl.Min(p.ceiling)}
 		hs.Scan, hs.OnEnqueue, hs.OnHead, hs.OnRequeue = hook.ScanTop, l.stamp, l.expireDue, l.requeue
 		hs.Shared = false // it reads the number of consumers

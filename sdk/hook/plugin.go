@@ -31,8 +31,8 @@ type Strategist interface {
 // Argument is a queue argument that a plugin understands, and with Policy also a
 // key of policies.
 type Argument struct {
-	// Name is the name in declarations, such as "x-message-ttl". Policies and
-	// [Queue.Setting] know it without "x-".
+	// Name is the name in declarations, such as "x-message-ttl". It starts with "x-",
+	// without which policies and [Queue.Setting] know it.
 	Name string
 	// Check refuses invalid values; all has every argument of the declaration. Its
 	// error is an [ArgError] or [ArgTypeError].
