@@ -62,6 +62,7 @@ func (q *Queue) startDiscards(now hook.Instant, ms []confirming) {
 		m := &ms[i]
 		if q.addDiscard(now, m.ref, m.verdict.Reason) {
 			q.journalDeadLettering(q.at(m.ref), m.verdict.Reason)
+			q.tellDeparts(m.ref)
 		}
 	}
 	n := 0

@@ -22,6 +22,16 @@ func (q *Queue) tellGone(ref Ref, s *slot) {
 	g.tell(q, hook.Message{Size: len(g.stored[0].record.body), Priority: uint8(ref.level())})
 }
 
+// tellDeparts tells the hooks that a watched message has left for its dead-letter exchange, from where it may come back before the
+// queue is rid of it.
+func (q *Queue) tellDeparts(ref Ref) {
+	s := q.at(ref).slot()
+	if s.flags&watched != 0 {
+		s.flags &^= watched
+		q.tellGone(ref, s)
+	}
+}
+
 // tellKeptOut tells the hooks that a watched message, the only one of ms, does not enter
 // after all.
 func (q *Queue) tellKeptOut(ms []Message) {

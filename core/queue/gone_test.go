@@ -291,3 +291,17 @@ func TestNoDuplicateOfAMessageThatLeavesAtOnce(t *testing.T) {
 	wantIDs(t, "entered when the other was due", s.take(), 1)
 	checkSums(t, q)
 }
+
+// A message that had to be dead-lettered at least once was watched until its targets had confirmed it: where it came back to its
+// queue, it was dropped as the duplicate of itself, and lost.
+func TestGoneIsToldOfDiscardsAtOnce(t *testing.T) {
+	target := &hook.Target{AtLeastOnce: true}
+	q, w := watchedQueue(t, Config{}, keepsOut{map[uint64]hook.Verdict{2: {Action: hook.Route, Reason: hook.ReasonMaxLen, Target: target}}})
+	publish(q, second, 2, 4)
+	w.want(t, "enqueue", "2")
+	if q.waiting() != 1 {
+		t.Errorf("%d messages wait for confirms, want 1", q.waiting())
+	}
+	q.Purge(second)
+	w.want(t, "purge", "all")
+}

@@ -338,7 +338,8 @@ type Hooks struct {
 	// messages that any plugin watches. Only the message's parts and headers, Size and
 	// Priority are set. ms is nil when the queue has lost all of its messages at once: it
 	// was purged, deleted or stopped, or its settings no longer give it an OnGone.
-	// Messages that a restart brought back are not watched.
+	// Messages that a restart brought back are not watched. One that has to be
+	// dead-lettered at least once leaves when that begins.
 	OnGone func(ms []Message)
 
 	// Strategy marks the plugin as the queue's expiry strategy: it alone may
