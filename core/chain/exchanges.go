@@ -271,6 +271,9 @@ func (r *Router) callPreparer() (returned bool) {
 // CountInvalid counts destinations that the plugin named and that do not exist.
 func (r *Router) CountInvalid(n int) { r.plugin.invalid[onRoute].Add(uint64(n)) }
 
+// CountFiltered counts a message that the plugin dropped.
+func (r *Router) CountFiltered() { r.plugin.filtered.Add(1) }
+
 // Filters are the plugins' filters of one exchange, in the order of the chain. nil has none.
 type Filters []filter
 
@@ -325,14 +328,20 @@ func (f *filter) ask(m *hook.Publishing) (admitted, ok bool) {
 	return f.admits(m), true
 }
 
-// Filtered returns how many messages each plugin's filters did not admit since the start, without those that admitted all.
+// Filtered returns how many messages each plugin's filters and exchange types dropped since the start, without those that dropped
+// none.
 func (c *Chain) Filtered() map[string]uint64 {
 	counts := map[string]uint64{}
-	for i := range c.filterers {
-		p := c.filterers[i].plugin
+	add := func(p *pluginEntry) {
 		if n := p.filtered.Load(); n > 0 {
 			counts[p.name] = n
 		}
+	}
+	for i := range c.filterers {
+		add(c.filterers[i].plugin)
+	}
+	for _, t := range c.types {
+		add(t.plugin)
 	}
 	return counts
 }

@@ -20,9 +20,9 @@ type Message struct {
 	Body     []byte
 	Now      hook.Instant // 0 means that the broker's clock is read when a plugin is asked
 
-	Admitted bool // filters are not asked about it, because they admitted it before
+	Admitted bool // filters are not asked about it, because they admitted it before, and routers are told so
 
-	// Passed is set when filters admitted it to an exchange.
+	// Passed is set when filters, or an exchange of a volatile type, admitted it.
 	Passed bool
 	// BodyRead is set when the body was read.
 	BodyRead bool

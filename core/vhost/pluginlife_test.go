@@ -399,3 +399,71 @@ func pluginStep(t *testing.T, v *VHost, r *rand.Rand) {
 	}
 	must(t, err)
 }
+
+// remembers is a Router that leads a body to its bindings once.
+type remembers struct {
+	to   []hook.Destination
+	seen map[string]bool
+}
+
+func (r *remembers) Bind(b *hook.Binding) { r.to = append(r.to, b.Destination) }
+func (*remembers) Unbind(*hook.Binding)   {}
+
+func (r *remembers) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
+	body := string(m.Part(hook.PartBody))
+	if m.Filtered = r.seen[body] && !m.Again; m.Filtered {
+		return dst
+	}
+	r.seen[body] = true
+	return append(dst, r.to...)
+}
+
+// A type that remembers messages took a dead letter that was tried again for its own duplicate, which its queue then held forever.
+// Nothing counted duplicates but as unroutable.
+func TestRetryThroughATypeThatRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, c := offering(t, nil, &offer{types: []hook.ExchangeType{{
+			Name: "x-once", Volatile: true, New: func(*hook.Exchange) hook.Router { return &remembers{seen: map[string]bool{}} },
+		}}})
+		from, to, others := declare(t, v, "from"), declare(t, v, "to"), declare(t, v, "others")
+		exchangeOf(t, v, "x", "x-once")
+		exchangeOf(t, v, "y", "x-once", "alternate-exchange", "amq.fanout")
+		bind(t, v, "amq.fanout", "others", "")
+		target := &hook.Target{Exchange: "x"}
+		letter := queue.DeadLetter{Key: []byte("key"), Props: []byte{0, 0}, Body: []byte("a"), Reason: hook.ReasonExpired, Target: target}
+		ds := []queue.DeadLetter{letter}
+		send := func() telemetry.Outcome {
+			v.QueueHost().DeadLetter(from.Config(), second, ds, queue.Tracking{})
+			synctest.Wait()
+			return ds[0].Outcome
+		}
+		if got := send(); got != telemetry.Unroutable {
+			t.Errorf("without a binding: %v", got)
+		}
+		bind(t, v, "x", "to", "")
+		bind(t, v, "y", "to", "")
+		if got := send(); got != telemetry.DeadLettered {
+			t.Errorf("a retry: %v", got)
+		}
+		ds[0] = letter
+		if got := send(); got != telemetry.Filtered {
+			t.Errorf("a duplicate: %v", got)
+		}
+		target.Exchange = "y"
+		for _, want := range []string{"a a", ""} {
+			ds[0] = letter
+			if got := send(); got != telemetry.DeadLettered {
+				t.Errorf("through an exchange with an alternate exchange: %v", got)
+			}
+			if got := bodies(drain(t, to)); got != want {
+				t.Errorf("arrived: %q, want %q", got, want)
+			}
+		}
+		if got := bodies(drain(t, others)); got != "a" {
+			t.Errorf("the alternate exchange got %q", got)
+		}
+		if got := c.Filtered()["offer1"]; got != 2 {
+			t.Errorf("counted %d messages as filtered, want 2", got)
+		}
+	})
+}

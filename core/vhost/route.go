@@ -139,7 +139,7 @@ func (r *routing) prepare() {
 	if m.Now == 0 {
 		m.Now = r.vhost.clock()
 	}
-	r.publishing.Now, r.publishing.Key, r.publishing.More = m.Now, m.Key, m.More
+	r.publishing.Now, r.publishing.Key, r.publishing.More, r.publishing.Again = m.Now, m.Key, m.More, m.Admitted
 	r.publishing.Bind(m)
 }
 
@@ -268,9 +268,13 @@ func (r *routing) askRouter(x *exchange) (matched bool, err error) {
 	}
 	r.prepare()
 	r.volatile = r.volatile || x.volatile
+	r.publishing.Filtered = false
 	numbers, ok := x.router.Route(&r.publishing, r.numbers[:0])
 	if !ok {
 		return false, r.vhost.notRouted(x.router.Plugin(), x)
+	}
+	if x.volatile {
+		r.noteAnswer(x)
 	}
 	list, matched, invalid := x.table.Translate(r.list, numbers)
 	if invalid > 0 {
@@ -281,6 +285,16 @@ func (r *routing) askRouter(x *exchange) (matched bool, err error) {
 		r.numbers = make([]hook.Destination, 0, len(numbers))
 	}
 	return matched, nil
+}
+
+// noteAnswer notes whether a Router dropped the message or let it pass.
+func (r *routing) noteAnswer(x *exchange) {
+	if !r.publishing.Filtered {
+		r.message.Passed = true
+		return
+	}
+	r.publishing.Filtered, r.keptOut = false, true
+	x.router.CountFiltered()
 }
 
 // matchNames matches for the default exchange: every key is the name of a queue. It reports whether any queue has such a name.

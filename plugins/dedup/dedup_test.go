@@ -348,3 +348,23 @@ func TestEqualMessagesAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A dead letter that has to arrive at least once looked like its own duplicate when it was tried again.
+func TestAMessageIsNoDuplicateOfItself(t *testing.T) {
+	e := newType(t, args("x-cache-size", 10))
+	for _, tc := range []struct {
+		name            string
+		again, filtered bool
+	}{
+		{name: "first"},
+		{name: "tried again", again: true},
+		{name: "another", filtered: true},
+	} {
+		m := hooktest.Publish(now, "", with("a"))
+		m.Again = tc.again
+		queues, err := e.Route(m)
+		if err != nil || m.Filtered != tc.filtered || (len(queues) == 0) != tc.filtered {
+			t.Errorf("%s: goes to %v, filtered: %v, error %v", tc.name, queues, m.Filtered, err)
+		}
+	}
+}

@@ -233,7 +233,8 @@ func (r *router) Unbind(b *hook.Binding) {
 
 // Route implements [hook.Router].
 func (r *router) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
-	if !r.admits(m) {
+	if !m.Again && !r.admits(m) {
+		m.Filtered = true
 		return dst
 	}
 	return append(dst, r.all...)

@@ -57,7 +57,7 @@ type ExchangeType struct {
 	// Volatile means that Route must be asked about each message. Otherwise the
 	// broker asks only once about messages with the same routing keys while the
 	// exchange keeps its bindings, if Route called no method of the message. A type that
-	// looks at Publishing.Now is Volatile.
+	// looks at Publishing.Now, or remembers messages, is Volatile.
 	Volatile bool
 }
 
@@ -126,6 +126,16 @@ type Publishing struct {
 	Now  Instant
 	Key  string   // its routing key
 	More []string // further routing keys, of its CC and BCC headers
+
+	// Again says that a Volatile type routed the message, or a filter admitted it, when
+	// it was published before. It is a dead letter that has to arrive at least once, and
+	// did not. A Router that remembers messages does not take it for its own duplicate.
+	Again bool
+	// Filtered, set by the Router of a Volatile type, says that it leads the message
+	// nowhere because it drops it, as a Filter that does not admit it: the broker counts
+	// it so, and does not publish a dead letter again. Unlike then, the alternate
+	// exchange gets the message.
+	Filtered bool
 
 	source Source
 	read   bool
