@@ -4,36 +4,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/curfewmq/curfew/cmd/curfew/app"
 	"github.com/curfewmq/curfew/core/config"
-	"github.com/curfewmq/curfew/plugins/consistenthash"
-	"github.com/curfewmq/curfew/plugins/deadletter"
-	"github.com/curfewmq/curfew/plugins/dedup"
-	"github.com/curfewmq/curfew/plugins/expires"
-	"github.com/curfewmq/curfew/plugins/maxlength"
-	"github.com/curfewmq/curfew/plugins/modulushash"
-	"github.com/curfewmq/curfew/plugins/random"
-	"github.com/curfewmq/curfew/plugins/ttl"
-	"github.com/curfewmq/curfew/plugins/wasm"
-	"github.com/curfewmq/curfew/sdk/hook"
 )
-
-// builtin are the plugins that a configuration in the documentation may speak of.
-var builtin = []hook.Factory{
-	ttl.Factory, dedup.Factory, wasm.Factory, maxlength.Factory, deadletter.Factory, expires.Factory,
-	consistenthash.Factory, modulushash.Factory, random.Factory,
-}
-
-func TestPluginsAreDocumented(t *testing.T) {
-	for _, dir := range folders(t, "plugins") {
-		if !slices.ContainsFunc(builtin, func(f hook.Factory) bool { return f.Name == path.Base(dir) }) {
-			t.Errorf("%s is not in builtin, so that its README's configuration is not tested", dir)
-		}
-	}
-}
 
 // Every block marked yaml in the README, in that about traces and in the plugins' is a configuration, and a correct one.
 func TestConfigurationsInREADMEs(t *testing.T) {
@@ -61,7 +37,7 @@ func loadBlock(t *testing.T, page string, b block) {
 	if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := config.Load(config.Input{File: file, Plugins: builtin, Version: "0.0.0"}); err != nil {
+	if _, err := config.Load(config.Input{File: file, Plugins: app.Builtin(), Version: "0.0.0"}); err != nil {
 		t.Errorf("%s:%d: this configuration is refused:\n%s", page, b.line, strings.ReplaceAll(err.Error(), file, "curfew.yaml"))
 	}
 }

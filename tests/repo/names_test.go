@@ -10,23 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/curfewmq/curfew/plugins/consistenthash"
-	"github.com/curfewmq/curfew/plugins/deadletter"
-	"github.com/curfewmq/curfew/plugins/dedup"
-	"github.com/curfewmq/curfew/plugins/expires"
-	"github.com/curfewmq/curfew/plugins/maxlength"
-	"github.com/curfewmq/curfew/plugins/modulushash"
-	"github.com/curfewmq/curfew/plugins/random"
-	"github.com/curfewmq/curfew/plugins/ttl"
-	"github.com/curfewmq/curfew/plugins/wasm"
+	"github.com/curfewmq/curfew/cmd/curfew/app"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
-
-// builtIn are the plugins of the repository. TestPluginsAreListed compares them with its folders.
-var builtIn = []hook.Factory{
-	consistenthash.Factory, deadletter.Factory, dedup.Factory, expires.Factory, maxlength.Factory, modulushash.Factory, random.Factory,
-	ttl.Factory, wasm.Factory,
-}
 
 // namesOfPlugins are literals of the core that are a plugin's name and mean something else, or that users know.
 var namesOfPlugins = []struct{ file, literal, why string }{
@@ -114,7 +100,7 @@ func (s nameSet) in(literal string) string {
 func pluginNames(t *testing.T) nameSet {
 	t.Helper()
 	names := nameSet{}
-	for _, f := range builtIn {
+	for _, f := range app.Builtin() {
 		p, _, err := f.New(func(any) error { return nil })
 		if err != nil {
 			t.Fatalf("%s: %v", f.Name, err)
@@ -153,12 +139,12 @@ func TestPluginsAreListed(t *testing.T) {
 		}
 	}
 	var listed []string
-	for _, f := range builtIn {
+	for _, f := range app.Builtin() {
 		listed = append(listed, f.Package)
 	}
 	slices.Sort(folders)
 	if slices.Sort(listed); !slices.Equal(folders, listed) {
-		t.Errorf("plugins with a Factory:\n%v\nbuiltIn of names_test.go has those of\n%v", folders, listed)
+		t.Errorf("plugins with a Factory:\n%v\nthe program has those of\n%v", folders, listed)
 	}
 }
 

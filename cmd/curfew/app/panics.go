@@ -30,8 +30,8 @@ func (p *panicLog) report(plugin, point string, v any, stack []byte) {
 	if !ok {
 		return
 	}
-	p.log.Error("a plugin panicked; "+consequence(point),
-		"plugin", plugin, "point", point, "panic", v, "unlogged_before", unlogged, "stack", string(stack))
+	p.log.Error("a plugin panicked",
+		"plugin", plugin, "point", point, "consequence", consequence(point), "panic", v, "unlogged_before", unlogged, "stack", string(stack))
 }
 
 // consequence says what follows from a panic.

@@ -19,8 +19,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// allPlugins returns the plugins of the repository and others, in the order in which the default chain asks them. Others come after
-// the strategies of the repository, and before what acts on their verdicts: the limits of queues and dead-lettering. Exchange types come last: their place means nothing.
+// Builtin returns the plugins of the repository, in the order in which the default chain asks them. Exchange types come last: their
+// place means nothing.
+func Builtin() []hook.Factory { return allPlugins(nil) }
+
+// allPlugins returns the plugins of the repository and others. Others come after the strategies of the repository, and before what acts
+// on their verdicts: the limits of queues and dead-lettering.
 func allPlugins(others []hook.Factory) []hook.Factory {
 	return slices.Concat(
 		[]hook.Factory{ttl.Factory, dedup.Factory, wasm.Factory},
