@@ -26,13 +26,17 @@ func checkExpirations(t reporter, p hook.Plugin) {
 	for i, raw := range hostileExpirations {
 		first[i] = readExpiration(t, checker, []byte(raw))
 	}
+	steady := true
 	reused := make([]byte, 0, 256) // as the broker's buffers are
 	for i, raw := range hostileExpirations {
 		if again := readExpiration(t, checker, append(reused, raw...)); again != first[i] {
 			t.Errorf("CheckExpiration(%.40q): got %s, then %s", raw, first[i], again)
+			steady = false
 		}
 	}
-	checkExpirationsAtOnce(t, checker, first)
+	if steady { // else goroutines would only find the same again, or race for what it retains
+		checkExpirationsAtOnce(t, checker, first)
+	}
 }
 
 // checkExpirationsAtOnce asks from several goroutines at once. The race detector sees

@@ -86,7 +86,8 @@ func (k *known) pick(operands []string) ([]column, error) {
 }
 
 // list prints the command's columns of all objects at path, or of those that keep wants. fields names what keep looks at.
-// A virtual host that does not exist has no objects, as with rabbitmqctl, which scripts may rely on; people are told.
+// A virtual host that does not exist has no objects, as with rabbitmqctl, which scripts may rely on; people who call our tool by its
+// own name are told.
 func (c *call) list(ctx context.Context, path string, keep func(object) bool, fields ...string) error {
 	picked, err := c.command.lists.pick(c.operands)
 	if err != nil {
@@ -100,7 +101,9 @@ func (c *call) list(ctx context.Context, path string, keep func(object) bool, fi
 	objects := c.api.each(ctx, c.path(path)+"?"+query.Encode())
 	err = c.print(table{columns: titles(picked), rows: rows(objects, picked, keep)})
 	if isRefusal(err, http.StatusNotFound) && strings.Contains(path, "{vhost}") {
-		fmt.Fprintf(c.program.Stderr, "Warning: virtual host '%s' does not exist\n", c.vhost())
+		if c.program.Name != rabbitmqctl {
+			fmt.Fprintf(c.program.Stderr, "Warning: virtual host '%s' does not exist\n", c.vhost())
+		}
 		return c.print(table{rows: rows(each(nil), nil, nil)})
 	}
 	return err

@@ -19,6 +19,9 @@ import (
 	"time"
 )
 
+// rabbitmqctl is the name under which output is RabbitMQ's to the letter.
+const rabbitmqctl = "rabbitmqctl"
+
 // Program is one run of the tool.
 type Program struct {
 	Name           string // what help calls it: "curfew ctl", "rabbitmqctl"
